@@ -13,7 +13,7 @@ from typing import Any
 
 from openai import AsyncOpenAI
 
-from eden_memory.api.memory import Memory
+from eden_memory.api.service import Memory
 
 Say = Callable[[str], None]
 USER = "rui"

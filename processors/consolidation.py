@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from eden_memory.directory.agent_streams import Streams
+from eden_memory.directory.participants import Streams
 from eden_memory.failures import QuestionSpent
 from eden_memory.forgotten import Forgetting, Marks
 from eden_memory.formation import prompts

@@ -14,7 +14,7 @@ from itertools import islice
 
 import structlog
 
-from eden_memory.access.visible import Asked, View
+from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.constants import MOST_READY_USERS
 from eden_memory.context.context_xml import Showing, context_xml, next_expiry
 from eden_memory.context.ready_contexts import (
@@ -115,10 +115,10 @@ class ContextCache:
 
     async def _opened(
         self, deliveries: Sequence[Delivery], now: datetime
-    ) -> tuple[dict[Asked, datetime], list[Ready]]:
+    ) -> tuple[dict[Asker, datetime], list[Ready]]:
         """The contexts of sessions whose own memory changed: of those who may see it, and of those there are."""
         until: dict[str, datetime] = {}
-        wanted: dict[Asked, datetime] = {}
+        wanted: dict[Asker, datetime] = {}
         for one in deliveries:
             event = one.event
             if not isinstance(event, ScopeChanged) or event.scope.session_id is None:
@@ -127,7 +127,7 @@ class ContextCache:
             if active_until > now:
                 users = await self._users_of(scope)
                 kept = users if users is not None and len(users) <= MOST_READY_USERS else ()
-                asked = (Asked(scope.agent_id, scope.session_id, user) for user in kept or (None,))
+                asked = (Asker(scope.agent_id, scope.session_id, user) for user in kept or (None,))
                 if users is None or len(users) > len(kept):
                     await self._open_later(event.scope.session_id, (), active_until)
                 elif len(kept) > AT_ONCE:
@@ -146,17 +146,17 @@ class ContextCache:
         """Who may see a session's memory; of a large audience, who is in the session now. None: unknown."""
         if isinstance(scope.audience, tuple):
             return scope.audience
-        asked = Asked(scope.agent_id, scope.session_id)
+        asked = Asker(scope.agent_id, scope.session_id)
         users = (await self._source.users([asked]))[asked]
         return None if users is None else sorted(users)
 
-    async def _open_later(self, session_id: str, asked: Iterable[Asked], until: datetime) -> None:
+    async def _open_later(self, session_id: str, asked: Iterable[Asker], until: datetime) -> None:
         """A session of many: what is to be built stands in the store, and is built in rounds, page by page."""
         await self._contexts.open((Ready(one, until) for one in asked), self._clock())
         self._sessions_later[session_id] = max(until, self._sessions_later.get(session_id, until))
         self._in_the_next_round()
 
-    async def _build(self, wanted: dict[Asked, datetime], read: Iterable[Ready]) -> None:
+    async def _build(self, wanted: dict[Asker, datetime], read: Iterable[Ready]) -> None:
         """Build these contexts from what is stored now, so many together that memory stays bounded.
 
         `read`: those of them that were read before what is stored.
@@ -166,7 +166,7 @@ class ContextCache:
         while some := dict(islice(left, TOGETHER)):
             await self._build_together(some, {one: known[one] for one in some if one in known})
 
-    async def _build_together(self, wanted: dict[Asked, datetime], known: dict[Asked, Ready]) -> None:
+    async def _build_together(self, wanted: dict[Asker, datetime], known: dict[Asker, Ready]) -> None:
         for _ in range(MOST_CONFLICTS):
             if not wanted:
                 return
@@ -186,13 +186,13 @@ class ContextCache:
             wanted, known = {one: wanted[one] for one in lost}, {}
         log.warning("contexts were built elsewhere, again and again", contexts=len(wanted))
 
-    async def _joined(self, stored: Mapping[Asked, View]) -> set[Asked]:
+    async def _joined(self, stored: Mapping[Asker, VisibleMemory]) -> set[Asker]:
         """Those whose session has gained or lost a user since it was read for them."""
         personal = [one for one, view in stored.items() if view.personal]
         users = await self._source.users(personal)
         return {one for one in personal if users[one] != stored[one].users}
 
-    def _built(self, before: Ready, view: View, until: datetime) -> Built:
+    def _built(self, before: Ready, view: VisibleMemory, until: datetime) -> Built:
         now = self._clock()
         return Built(
             before=before,
@@ -237,12 +237,12 @@ class ContextCache:
             raise
 
 
-def _is_kept(view: View) -> bool:
+def _is_kept(view: VisibleMemory) -> bool:
     """Whether a context is kept ready: for who is in a session that is not too large."""
     return view.present and len(view.users or ()) <= MOST_READY_USERS
 
 
-def _until(page: Iterable[Ready]) -> dict[Asked, datetime]:
+def _until(page: Iterable[Ready]) -> dict[Asker, datetime]:
     """They stay active for as long as they were."""
     return {one.asked: one.active_until for one in page}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, takewhile
 
-from eden_memory.directory.agent_streams import Streams
+from eden_memory.directory.participants import Streams
 from eden_memory.forgotten import Forgetting, Marks, ids_of
 from eden_memory.formation.decision_plan import Plan, merged_near, plan
 from eden_memory.formation.fact_commands import Commanding

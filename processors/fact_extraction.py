@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from eden_memory.directory.agent_streams import Streams
+from eden_memory.directory.participants import Streams
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Forgetting
 from eden_memory.formation import prompts

@@ -89,7 +89,7 @@ class Forgetting:
 
         Looked for again once they are marked: what is decided from them later is dropped by the writer.
         """
-        blobs = await self._store.absorbing(reflections_of(event, resting))
+        blobs = await self._store.absorbing(reflections_of(event, resting), delivery.id)
         if event.kind == "blob" and event.because != "derived":
             blobs = await self._store.blob(event.id)
         found: list[BlobVersion] = []

@@ -1,21 +1,21 @@
-"""chat.messages → memory.formations, memory.forgotten: cuts sessions into windows; batch form.
+"""chat.messages → memory.formations, memory.forgotten: cuts sessions into windows, a batch at a time.
 
-A batch of a partition is read, applied in memory, and stored if nobody else has written to the partition since;
-what the sessions' outboxes then hold is published and cleared. A redelivered batch finds everything done.
+It reads a batch of a partition, applies it in memory, and stores it if nobody else has written to the partition
+since. Then it publishes the windows in the sessions' outboxes, and clears them. A redelivered batch finds all done.
 """
 
 from asyncio import gather
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence, Set
 from datetime import datetime, timedelta
 
-from eden_memory.directory.participants import Directory, Missing, SessionFacts
+from eden_memory.directory.participants import Directory
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Forgetting, Marks
 from eden_memory.schemas.events import Watermark
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Retry
-from eden_memory.usage.budget_rules import Admitted, Held, WindowBudgets
-from eden_memory.windows.cached_sessions import Kept
+from eden_memory.usage.budget_rules import WindowBudgets
+from eden_memory.windows.cached_sessions import CachedSessions
+from eden_memory.windows.formation_requests import Closing, FormationRequests
 from eden_memory.windows.session_state import Messages, Session
 from eden_memory.windows.trigger_batch import (
     Batch,
@@ -28,65 +28,48 @@ from eden_memory.windows.trigger_batch import (
     misnamed,
     sessions_named,
 )
-from eden_memory.windows.trigger_protocols import TriggerStore, TriggerWatch
+from eden_memory.windows.trigger_metrics import TriggerMetrics
 from eden_memory.windows.window_request import (
     BatchWrite,
-    SessionWrite,
     StoredWindow,
-    asked_window,
-    leave_out,
-    note_requests,
+    TriggerStore,
     publishable,
-    request,
-    stored_window,
 )
 
 MOST_DUE = 1_000
 """Sessions that one watermark closes, and as many that it looks up again; the next one takes the rest."""
 MOST_CONFLICTS = 10
 """How often a batch is read anew because somebody else wrote first, before it is tried again later."""
-FREE = Admitted()
-NOT_ASKED: Mapping[str, Admitted | Held] = {}
 AGAIN = timedelta(minutes=10)
 """After so long a Watermark looks again at a session that could not be read or stored."""
-LARGEST_REQUEST = 3_900_000
-"""Bytes; of 4,000,000 that a record may have."""
 ELSEWHERE = -1
 """The partition of a session that is not known to be of this one."""
 
 
-@dataclass(slots=True)
-class Closing:
-    """The windows of a batch on their way out."""
-
-    writes: dict[str, SessionWrite] = field(default_factory=dict[str, SessionWrite])
-    windows: dict[str, StoredWindow] = field(default_factory=dict[str, StoredWindow])
-
-
 class FormationTrigger:
-    """`forgets`: whether a deletion seen in the stream is forgotten in memory too."""
+    """Cuts sessions into windows; `forgets`: whether memory forgets messages that the application deletes."""
 
     def __init__(
         self,
         store: TriggerStore,
         directory: Directory,
         settings_version: str,
-        watch: TriggerWatch,
+        metrics: TriggerMetrics,
         forgotten: Forgetting,
         *,
         forgets: bool = True,
         budgets: WindowBudgets | None = None,
     ) -> None:
-        self._store, self._directory, self._watch = store, directory, watch
-        self._forgotten, self._budgets = forgotten, budgets
-        self._settings_version, self._forgets = settings_version, forgets
-        self._kept: dict[int, Kept] = {}
+        self._store, self._directory, self._metrics = store, directory, metrics
+        self._requests = FormationRequests(store, directory, budgets, settings_version)
+        self._forgotten, self._forgets = forgotten, forgets
+        self._cached: dict[int, CachedSessions] = {}
         self._confirmed: dict[int, list[tuple[str, str]]] = {}
         self._looked_at: dict[int, str] = {}
         self._aside: dict[str, datetime] = {}
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision | Retry:
-        """One batch of one partition, cut where it must be.
+        """Process one batch of one partition, cut where it must be.
 
         Forgetting stores its marks before it looks for messages, and this stores messages before it looks for
         marks again: so one of the two finds what the other has stored. Marks that came meanwhile have the batch
@@ -98,12 +81,12 @@ class FormationTrigger:
         ready: dict[str, StoredWindow] = {}
         marks = await self._marks(deliveries)
         while left:
-            kept = await self._take(partition)
-            batch = await self._read(kept, left, marks)
-            taken = await self._apply(batch, kept, left, {one.session_id for one in ready.values()})
-            closing = await self._close(batch)
-            if await self._write(batch, kept, closing):
-                self._kept[partition] = kept
+            cached = await self._take(partition)
+            batch = await self._read(cached, left, marks)
+            taken = await self._apply(batch, cached, left, {window.session_id for window in ready.values()})
+            closing = await self._requests.close(batch)
+            if await self._write(batch, cached, closing):
+                self._cached[partition] = cached
                 _demand(set(sessions_named(left[:taken])) - set(batch.sessions), "stored")
                 left = left[taken:]
                 sent += batch.sent
@@ -114,71 +97,75 @@ class FormationTrigger:
             if (conflicts := conflicts + 1) > MOST_CONFLICTS:
                 return Retry("a session was changed meanwhile, again and again", after=1.0)
         names = [(window.session_id, name) for name, window in ready.items()]
-        events = [*sent, *(one for window in ready.values() for one in _outgoing(window))]
+        events = [*sent, *(emit for window in ready.values() for emit in _outgoing(window))]
         return Decision(events, published=self._remember(partition, names))
 
-    async def _take(self, partition: int) -> Kept:
-        """What is kept of the partition: only a batch that was stored puts it back."""
-        kept = self._kept.pop(partition, None)
+    async def _take(self, partition: int) -> CachedSessions:
+        """Take the partition's cache out: only a batch that was stored puts it back."""
+        cached = self._cached.pop(partition, None)
         if confirmed := self._confirmed.pop(partition, None):
             await self._store.published(confirmed)
-            if kept is not None:
-                kept.published(confirmed)
-        return kept if kept is not None else Kept(await self._store.place(partition))
+            if cached is not None:
+                cached.published(confirmed)
+        return cached if cached is not None else CachedSessions(await self._store.place(partition))
 
     async def _marks(self, deliveries: Sequence[Delivery]) -> Marks:
         named = forgettable(deliveries)
         return (await self._forgotten.among(named)).asked() if named else Marks()
 
-    async def _read(self, kept: Kept, deliveries: Sequence[Delivery], marks: Marks) -> Batch:
+    async def _read(self, cached: CachedSessions, deliveries: Sequence[Delivery], marks: Marks) -> Batch:
         partition = deliveries[0].partition
         named = dict.fromkeys(sessions_named(deliveries))
         known, sessions = await gather(
-            self._store.messages(messages_named(deliveries)), self._sessions(kept, named, partition)
+            self._store.messages(messages_named(deliveries)), self._sessions(cached, named, partition)
         )
         _demand(set(named) - set(sessions), "read")
-        held = {one.session_id for one in known.values() if one.session_id is not None}
+        held = {message.session_id for message in known.values() if message.session_id is not None}
         if unread := held - set(named):
-            sessions |= await self._sessions(kept, unread, ELSEWHERE)
-        batch = Batch(partition, sessions, Messages(known), self._forgets, kept.place, marks=marks)
+            sessions |= await self._sessions(cached, unread, ELSEWHERE)
+        batch = Batch(partition, sessions, Messages(known), self._forgets, cached.place, marks=marks)
         batch.asked_again = asked_again(deliveries)
         await self._take_back_authors(batch, deliveries)
         await self._look_who_is_off(batch, deliveries)
         return batch
 
     async def _take_back_authors(self, batch: Batch, deliveries: Sequence[Delivery]) -> None:
-        """Who was named by a wrong field mapping alone is no author of the session any more."""
-        corrected = [one.key for one in deliveries if is_reread(one)]
+        """Remove authors of a session that only a wrong field mapping named."""
+        corrected = [delivery.key for delivery in deliveries if is_reread(delivery)]
         for name, users in misnamed(deliveries, batch.messages.known).items():
             if (session := batch.sessions.get(name)) is not None and session.partition == batch.partition:
                 session.unsee(users - await self._store.authors_among(name, users, corrected))
 
-    async def _sessions(self, kept: Kept, ids: Iterable[str], partition: int) -> dict[str, Session]:
-        """Sessions as stored; one that has no document is of `partition`."""
+    async def _sessions(
+        self, cached: CachedSessions, ids: Iterable[str], partition: int
+    ) -> dict[str, Session]:
+        """Return sessions as stored; one that has no document is of `partition`."""
         wanted = list(ids)
-        found = kept.find(wanted)
-        unread = [one for one in wanted if one not in found] if len(found) < len(wanted) else []
+        found = cached.find(wanted)
+        unread = [name for name in wanted if name not in found] if len(found) < len(wanted) else []
         return found | await self._store.sessions(unread, partition) if unread else found
 
     async def _look_who_is_off(self, batch: Batch, deliveries: Sequence[Delivery]) -> None:
         if self._directory.switches:
             batch.off = await self._directory.off(authors(batch.own(), deliveries))
 
-    async def _apply(self, batch: Batch, kept: Kept, deliveries: Sequence[Delivery], ready: Set[str]) -> int:
-        """How many of the records the batch took: at least one. `ready`: sessions about to be published."""
+    async def _apply(
+        self, batch: Batch, cached: CachedSessions, deliveries: Sequence[Delivery], ready: Set[str]
+    ) -> int:
+        """Apply records, and return how many: at least one. `ready`: sessions about to be published."""
         for index, delivery in enumerate(deliveries):
             if not batch.takes(delivery):
                 return index
             full = False
             if type(delivery.event) is Watermark:  # asked of every record
-                full = await self._add_due(batch, kept, delivery.event, ready)
+                full = await self._add_due(batch, cached, delivery.event, ready)
                 await self._look_who_is_off(batch, deliveries)
             batch.apply(delivery)
             if full:
                 return index + 1
         return len(deliveries)
 
-    async def _add_due(self, batch: Batch, kept: Kept, event: Watermark, ready: Set[str]) -> bool:
+    async def _add_due(self, batch: Batch, cached: CachedSessions, event: Watermark, ready: Set[str]) -> bool:
         """Read what goes cold by then, and, in turn, what waits or was left unpublished.
 
         Whether there may be more: then the batch ends here, so that a watermark after it finds the rest.
@@ -190,96 +177,24 @@ class FormationTrigger:
             self._store.waiting(partition),
         )
         self._looked_at[partition] = left[-1] if len(left) == MOST_DUE else ""
-        named = dict.fromkeys([*due, *(one for one in left if one not in ready)])
-        unread = [one for one in named if one not in batch.sessions and not self._is_aside(one, event.time)]
-        found = await self._sessions(kept, unread, partition)
-        self._set_aside((one for one in unread if one not in found), event.time)
+        named = dict.fromkeys([*due, *(name for name in left if name not in ready)])
+        unread = [
+            name for name in named if name not in batch.sessions and not self._is_aside(name, event.time)
+        ]
+        found = await self._sessions(cached, unread, partition)
+        self._set_aside((name for name in unread if name not in found), event.time)
         batch.add(found)
-        self._watch.waiting(partition, waiting)
+        self._metrics.waiting(partition, waiting)
         return len(due) == MOST_DUE
 
-    async def _close(self, batch: Batch) -> Closing:
-        """Turn what was closed into windows, and write the requests that can be written."""
-        closing = Closing()
-        for session in batch.own():
-            for closed, members in session.closed:
-                if members or (closed.because == "ended" and session.session_id not in batch.off.sessions):
-                    window = stored_window(session, closed, members)
-                    closing.windows[window.formation_id] = window
-                    closing.writes.setdefault(session.session_id, SessionWrite(session)).new.append(window)
-                    batch.counts.windows[closed.because] += 1
-        await self._request(batch, closing)
-        return closing
-
-    async def _request(self, batch: Batch, closing: Closing) -> None:
-        """Look up the sessions that closed a window or wait; those that wait no more have all requests written."""
-        asking = [one for one in batch.own() if one.session_id in closing.writes or one.waits_for is not None]
-        limited = bool(asking) and self._budgets is not None and await self._budgets.any()
-        if limited and self._budgets is not None:
-            asking = [
-                one
-                for one in asking
-                if one.session_id in batch.off.sessions
-                or not self._budgets.still_held(one.session_id, one.waits_for)
-            ]
-        facts = await self._directory.look_up([one.session_id for one in asking])
-        found = [one for one in asking if not _waits(one, facts[one.session_id], batch)]
-        waited = [
-            entry.formation_id
-            for one in found
-            for entry in one.outbox
-            if not entry.requested and entry.formation_id not in closing.windows
-        ]
-        for window in (await self._store.windows(waited)).values():
-            closing.windows[window.formation_id] = window
-            session = batch.sessions[window.session_id]
-            closing.writes.setdefault(session.session_id, SessionWrite(session)).requested.append(window)
-        known = {one.session_id: facts[one.session_id] for one in found}
-        held = await self._write_requests(batch, closing, known, limited=limited)
-        for session in found:
-            _wait_for(session, held.get(session.session_id))
-            note_requests(session, closing.windows)
-            _leave_unchanged(session, closing)
-
-    async def _write_requests(
-        self, batch: Batch, closing: Closing, facts: Mapping[str, SessionFacts | Missing], *, limited: bool
-    ) -> dict[str, str]:
-        """Write the requests that budgets have room for; why a session's others wait."""
-        asked: list[tuple[StoredWindow, SessionFacts]] = []
-        for window in sorted(closing.windows.values(), key=_order):
-            if window.session_id in facts:
-                leave_out(window, batch.off)
-                known = facts[window.session_id]
-                if not window.settled and isinstance(known, SessionFacts):
-                    asked.append((window, known))
-                batch.counts.opted_out += len(window.left_out)
-        admitted = await self._admit(asked) if limited else NOT_ASKED
-        held: dict[str, str] = {}
-        for window, known in asked:
-            result = admitted.get(window.formation_id, FREE)
-            if isinstance(result, Held):
-                held.setdefault(window.session_id, result.reason)
-            else:
-                session = batch.sessions[window.session_id]
-                request(window, session, known, self._settings_version, result.estimate)
-                if (size := len(window.value or b"")) > LARGEST_REQUEST:
-                    window.requested, window.value, window.settled = None, None, False
-                    held.setdefault(window.session_id, f"its request has {size} bytes: too many users")
-        return held
-
-    async def _admit(
-        self, asked: Sequence[tuple[StoredWindow, SessionFacts]]
-    ) -> Mapping[str, Admitted | Held]:
-        if self._budgets is None or not asked:
-            return {}
-        return await self._budgets.admit([asked_window(window, known) for window, known in asked])
-
-    async def _write(self, batch: Batch, kept: Kept, closing: Closing) -> bool:
+    async def _write(self, batch: Batch, cached: CachedSessions, closing: Closing) -> bool:
         """Store what the batch did; False: somebody else was first, read anew."""
         own = batch.own()
-        write = BatchWrite(batch.partition, kept.place, batch.place, closing=list(closing.writes.values()))
+        write = BatchWrite(batch.partition, cached.place, batch.place, closing=list(closing.writes.values()))
         write.forgotten = batch.forgotten
-        write.sessions = [one for one in own if one.needs_writing() and one.session_id not in closing.writes]
+        write.sessions = [
+            session for session in own if session.needs_writing() and session.session_id not in closing.writes
+        ]
         for message in batch.messages.touched.values():
             of = closing.writes.get(message.session_id or "")
             (write.messages if of is None else of.messages).append(message)
@@ -287,22 +202,24 @@ class FormationTrigger:
             place = await self._store.put(write)
             if place is None:
                 return False
-            kept.place = place
+            cached.place = place
         if write.failed:
-            self._take_out(write.failed, batch, kept, closing)
+            self._take_out(write.failed, batch, cached, closing)
             own = batch.own()
         for session in own:
             session.written()
-        kept.keep(own)
-        self._watch.wrote(batch.counts)
+        cached.keep(own)
+        self._metrics.wrote(batch.counts)
         return True
 
-    def _take_out(self, failed: Sequence[str], batch: Batch, kept: Kept, closing: Closing) -> None:
+    def _take_out(
+        self, failed: Sequence[str], batch: Batch, cached: CachedSessions, closing: Closing
+    ) -> None:
         """Leave sessions that could not be stored as they were; the others go on."""
         for name in failed:
-            kept.drop(name)
+            cached.drop(name)
             del batch.sessions[name]
-        for window in [one for one in closing.windows.values() if one.session_id in failed]:
+        for window in [window for window in closing.windows.values() if window.session_id in failed]:
             del closing.windows[window.formation_id]
         if batch.passed is not None:
             self._set_aside(failed, batch.passed)
@@ -317,8 +234,8 @@ class FormationTrigger:
         return False
 
     async def _ready(self, batch: Batch, closing: Closing) -> dict[str, StoredWindow]:
-        """What can be published of the sessions at hand, in order: the new, and what an earlier attempt left."""
-        names = {name: one.session_id for one in batch.own() for name in publishable(one)}
+        """Return the windows to publish, in order: new ones, and those that an earlier attempt left."""
+        names = {name: session.session_id for session in batch.own() for name in publishable(session)}
         left = await self._store.windows(name for name in names if name not in closing.windows)
         windows = {**closing.windows, **left}
         erased = [(session, name) for name, session in names.items() if name not in windows]
@@ -336,39 +253,12 @@ def _demand(lost: Set[str], what: str) -> None:
         raise PermanentError(f"session {min(lost)} cannot be {what}: the log says why")
 
 
-def _waits(session: Session, found: SessionFacts | Missing, batch: Batch) -> bool:
-    """Note which document a session waits for, and whether it does; one that is switched off waits for none."""
-    if not isinstance(found, Missing) or session.session_id in batch.off.sessions:
-        return False
-    _wait_for(session, found.reason)
-    return True
-
-
-def _wait_for(session: Session, reason: str | None) -> None:
-    if session.waits_for != reason:
-        session.waits_for, session.changed = reason, True
-
-
-def _leave_unchanged(session: Session, closing: Closing) -> None:
-    """Windows that are still held, as they were read, are not written again."""
-    write = closing.writes.get(session.session_id)
-    if write is None:
-        return
-    write.requested = [one for one in write.requested if one.settled or one.left_out]
-    if not (write.new or write.requested or session.changed):
-        del closing.writes[session.session_id]
-
-
 def _outgoing(window: StoredWindow) -> list[Emit | Erase]:
-    """The same records at every attempt: their ids are the formation's and the messages'."""
+    """Return the records of a window, the same at every attempt: ids of the formation and the messages."""
     time, events = window.closed.at, list[Emit | Erase]()
-    for one in window.left_out:
-        events.append(erased(one.message_id, one.version, window.session_id, time=time))
+    for reference in window.left_out:
+        events.append(erased(reference.message_id, reference.version, window.session_id, time=time))
     if window.requested is not None:
         identity = f"formation/{window.formation_id}"
         events.append(Emit(window.requested, None, time, identity, window.traceparent, window.value))
     return events
-
-
-def _order(window: StoredWindow) -> tuple[str, int]:
-    return window.session_id, window.seq

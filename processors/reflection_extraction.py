@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from eden_memory.access.sharing import private_keys
-from eden_memory.directory.agent_streams import Streams
+from eden_memory.directory.participants import Streams
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Forgetting, Marks
 from eden_memory.formation import prompts

@@ -1,15 +1,53 @@
-"""Who is let in at a door of a server: whoever shows a key, and without one only this machine itself."""
+"""Admission of requests to a server: with a valid key, or without a key from this machine only."""
 
-from collections.abc import Iterable
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from eden_memory.access.callers import LOCAL, ApiKeys, Caller
-from eden_memory.access.rates import Rates
+from eden_memory.access.api_key_store import ApiKeys
+from eden_memory.access.callers import LOCAL, Caller
 from eden_memory.errors import EdenError
 from eden_memory.settings import ServeSettings
 
+MOST_KEPT = 10_000
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    at: float
+
+
+class Rates:
+    """`per_minute`: of callers whose key sets no limit of its own; None: as many as they like.
+
+    Counted in this process: with several copies behind a balancer each lets so many through.
+    """
+
+    def __init__(self, per_minute: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_minute, self._clock = per_minute, clock
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def wait_of(self, caller: Caller) -> float:
+        """0.0 and one request is counted, or the seconds until the next one is let through."""
+        limit = caller.requests_per_minute or self._per_minute
+        if limit is None:
+            return 0.0
+        now, full = self._clock(), float(limit)
+        bucket = self._buckets.setdefault(caller.name, _Bucket(full, now))
+        self._buckets.move_to_end(caller.name)
+        bucket.tokens = min(full, bucket.tokens + (now - bucket.at) * full / 60)
+        bucket.at = now
+        if len(self._buckets) > MOST_KEPT:
+            self._buckets.popitem(last=False)
+        if bucket.tokens >= 1:
+            bucket.tokens -= 1
+            return 0.0
+        return (1 - bucket.tokens) * 60 / full
 
 
 class Turned(EdenError):  # noqa: N818 - a decision, no fault
@@ -34,17 +72,19 @@ class TooMany(Turned):
         self.seconds = seconds
 
 
-class Admission:
-    """The same for every door of a process, so that a caller's limit is one for all of them."""
+class RequestAdmission:
+    """One for all doors of a process, so that a caller has one limit for all of them."""
 
     def __init__(self, keys: ApiKeys, settings: ServeSettings, rates: Rates | None = None) -> None:
         self._keys, self._settings = keys, settings
         self._rates = Rates(settings.requests_per_minute) if rates is None else rates
-        self._names = LOOPBACK | {one.lower() for one in settings.hosts}
+        self._names = LOOPBACK | {host.lower() for host in settings.hosts}
 
-    async def admit(self, secret: str | None, host: str | None, origin: str | None) -> Caller:
-        """Who asks, by the key shown (None: none) and the headers Host and Origin; counted. Turned if not let in."""
-        caller = await self._caller(secret, host, origin)
+    async def admit(self, headers: Iterable[tuple[bytes, bytes]], *, bearer: bool = True) -> Caller:
+        """Return the caller of an ASGI request, and count it; `bearer` as :func:`secret_of`. Raises Turned."""
+        given = list(headers)
+        host, origin = _header(given, b"host"), _header(given, b"origin")
+        caller = await self._caller(secret_of(given, bearer=bearer), host, origin)
         if wait := self._rates.wait_of(caller):
             raise TooMany(wait)
         return caller
@@ -80,6 +120,10 @@ class Admission:
             raise Turned(
                 "this Origin is not let in without a key", "EDEN_SERVE_CORS_ORIGINS names those that are."
             )
+
+
+def _header(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> str | None:
+    return next((value.decode("latin-1") for name, value in headers if name == wanted), None)
 
 
 def host_name(host: str) -> str:

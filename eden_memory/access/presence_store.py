@@ -1,4 +1,4 @@
-"""Who is in a session now, and what is switched off: as the application's documents say, else the authors seen."""
+"""The users of a session now, and what is switched off: from the application's documents, or the authors seen."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, cast
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.access.visible import Asked, Present
+from eden_memory.access.visible import Asker, Present
 from eden_memory.directory.author_store import Authors, MessageAuthors
+from eden_memory.directory.directory_store import group_of, text_of
 from eden_memory.directory.own_sessions import whose
-from eden_memory.directory.user_groups import group_of, text_of
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.schemas.documents import SessionState
@@ -29,32 +29,40 @@ class MongoPresence:
         self._states = memory[settings.names[SessionState.COLLECTION]]
         self._written = MessageAuthors(source, memory, settings)
 
-    async def look_up(self, asked: Sequence[Asked]) -> dict[Asked, Present]:
-        """For each who is asked about; all collections are read side by side."""
+    async def look_up(self, asked: Sequence[Asker]) -> dict[Asker, Present]:
+        """Return who is present, for each asker; reads all collections concurrently."""
         mapped = self._settings
         seen, agents, users = await asyncio.gather(
             self._sessions(asked),
-            self._read(mapped.agents.collection, (one.agent_id for one in asked)),
-            self._read(mapped.users.collection, (one.user_id for one in asked if one.user_id is not None)),
+            self._read(mapped.agents.collection, (asker.agent_id for asker in asked)),
+            self._read(
+                mapped.users.collection, (asker.user_id for asker in asked if asker.user_id is not None)
+            ),
         )
         named = (self._group_id(row) for row in seen.rows.values())
-        groups = await self._read(mapped.groups.collection, (one for one in named if one is not None))
-        return {one: self._present(one, seen, agents, users, groups) for one in asked}
+        groups = await self._read(
+            mapped.groups.collection, (group_id for group_id in named if group_id is not None)
+        )
+        return {asker: self._present(asker, seen, agents, users, groups) for asker in asked}
 
     def _group_id(self, session: Row) -> str | None:
         return _id(getter(self._settings.sessions.group_id)(session))
 
-    async def users(self, asked: Sequence[Asked]) -> dict[Asked, frozenset[str] | None]:
-        """Who is in each session at this moment; None: it cannot be known."""
+    async def users(self, asked: Sequence[Asker]) -> dict[Asker, frozenset[str] | None]:
+        """Return the users of each session at this moment; None: they cannot be known."""
         seen = await self._sessions(asked)
-        return {one: self._now(one, seen)[0] for one in asked}
+        return {asker: self._now(asker, seen)[0] for asker in asked}
 
-    async def _sessions(self, asked: Sequence[Asked]) -> "_Seen":
+    async def _sessions(self, asked: Sequence[Asker]) -> "_Seen":
         """The sessions' documents, and the authors of those whose document lists no users."""
         collection = self._settings.sessions.collection
-        names = [one.session_id for one in asked if one.session_id is not None and not whose(one.session_id)]
+        names = [
+            asker.session_id
+            for asker in asked
+            if asker.session_id is not None and not whose(asker.session_id)
+        ]
         rows = await self._read(collection, names)
-        unlisted = [one for one in names if self._by_authors(one, rows)]
+        unlisted = [name for name in names if self._by_authors(name, rows)]
         lists = {name: self._users(row) for name, row in rows.items()}
         listed = {
             name: _ids(cast("list[Any]", users)) for name, users in lists.items() if isinstance(users, list)
@@ -71,11 +79,11 @@ class MongoPresence:
         wanted = list(dict.fromkeys(typed_ids))
         if collection is None or not wanted:
             return {}
-        rows = self._source[collection].find({"_id": {"$in": [decode_id(one) for one in wanted]}})
+        rows = self._source[collection].find({"_id": {"$in": [decode_id(typed_id) for typed_id in wanted]}})
         return {encode_id(row["_id"]): row for row in await rows.to_list()}
 
     async def _authors(self, sessions: Iterable[str]) -> Authors:
-        """Whose messages there are, and whose formation-trigger has seen since deleted or changed, by session."""
+        """Return the authors by session, including those of messages that were deleted or changed since."""
         wanted = list(dict.fromkeys(sessions))
         if not wanted:
             return {}
@@ -90,7 +98,7 @@ class MongoPresence:
     def _users(self, session: Row) -> Any:
         return getter(self._settings.sessions.users)(session)
 
-    def _present(self, asked: Asked, seen: "_Seen", agents: Rows, users: Rows, groups: Rows) -> Present:
+    def _present(self, asked: Asker, seen: "_Seen", agents: Rows, users: Rows, groups: Rows) -> Present:
         session = seen.rows.get(asked.session_id or "", {})
         agent, user = agents.get(asked.agent_id, {}), users.get(asked.user_id or "", {})
         paths, switches = self._settings.agents, self._settings.sessions
@@ -110,7 +118,7 @@ class MongoPresence:
             title=text_of(getter(switches.title)(session)),
         )
 
-    def _now(self, asked: Asked, seen: "_Seen") -> tuple[frozenset[str] | None, bool]:
+    def _now(self, asked: Asker, seen: "_Seen") -> tuple[frozenset[str] | None, bool]:
         """Its users (None: they cannot be known, or the mapped document is missing), and whether by its authors."""
         asks = frozenset((asked.user_id,) if asked.user_id is not None else ())
         if asked.session_id is None:
@@ -124,7 +132,7 @@ class MongoPresence:
 
 
 class _Seen(NamedTuple):
-    """What is stored of some sessions."""
+    """Stored data of some sessions."""
 
     rows: Rows
     listed: Mapping[str, frozenset[str] | None]

@@ -1,4 +1,4 @@
-"""Which memory that all users of an agent see rests on what users said: hidden where sharing is private. Pure."""
+"""Rules for sharing: where it is private, shared memory that rests on what users said is hidden. Pure."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -17,12 +17,12 @@ ALONE: tuple[int | None, ...] = (None, 1)
 
 
 def in_force(stored: Sharing | None, chosen: Sharing | None) -> Sharing:
-    """What readers go by: the store's mode, but private as soon as this process is set to it."""
+    """Return the mode that readers apply: private if the store or this process is set to it."""
     return "private" if "private" in (stored, chosen) else "team"
 
 
 def sharing_of(scope: Scope, streams: Mapping[str, Stream], store: Sharing) -> Sharing:
-    """How a scope is shared: as its shard's stream says, else its agent's, else the store."""
+    """Return how a scope is shared: by its shard's stream, else its agent's, else the store's setting."""
     for label in (label_of(scope), "agent") if scope.kind == "shard" else ("agent",):
         stream = streams.get(label)
         if stream is not None and stream.sharing is not None:
@@ -33,7 +33,7 @@ def sharing_of(scope: Scope, streams: Mapping[str, Stream], store: Sharing) -> S
 def private_keys(scopes: Iterable[Scope], streams: Mapping[str, Stream], store: Sharing) -> frozenset[str]:
     """The keys of those scopes in which nothing may be shown that rests on what users said."""
     return frozenset(
-        one.key for one in scopes if one.kind in WIDE and sharing_of(one, streams, store) == "private"
+        scope.key for scope in scopes if scope.kind in WIDE and sharing_of(scope, streams, store) == "private"
     )
 
 
@@ -45,7 +45,7 @@ def rests_on_users(scope_key: str, sources: Iterable[Mapping[str, Any]]) -> bool
     purpose never counts.
     """
     kind = scope_key.partition(":")[0]
-    return kind in WIDE and any(_kept_from(kind, one) for one in sources)
+    return kind in WIDE and any(_kept_from(kind, source) for source in sources)
 
 
 def _kept_from(kind: str, source: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Which memory one user of a session may be shown: from session to agent, and no user's to another. Pure."""
+"""Rules for the memory that a user of a session may see; one user's memory is never shown to another. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ NOBODY_KNOWN: Mapping[str, Audiences] = {}
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What the application says of a session at this moment; ids typed (schemas.ids)."""
+    """A session's users and switches, as the application has them now; ids typed (schemas.ids)."""
 
     users: frozenset[str] | None
     """Its users; None: they cannot be known (yet), and nobody's own memory is shown in it."""
@@ -33,8 +33,8 @@ class Present:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Whose context is asked for; `user_id` None: nobody's in particular."""
+class Asker:
+    """The agent, session and user that memory is read for; `user_id` None: no particular user."""
 
     agent_id: str
     session_id: str | None
@@ -43,7 +43,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class VisibleScope:
     """One visible scope and what is stored of it."""
 
     scope: Scope
@@ -54,10 +54,10 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What one user of a session may be shown, as it is stored at this moment."""
+class VisibleMemory:
+    """The memory that a user of a session may see, as it is stored at this moment."""
 
-    shown: tuple[Shown, ...]
+    shown: tuple[VisibleScope, ...]
     """The visible scopes of which something is stored."""
     scope_keys: tuple[str, ...]
     """All visible scopes, those with nothing stored included: what changes in them changes the context."""
@@ -73,23 +73,23 @@ class View:
     @property
     def revisions(self) -> dict[str, int]:
         """Scope key → revision of what is shown of it."""
-        return {one.scope.key: one.snapshot.revision for one in self.shown}
+        return {shown.scope.key: shown.snapshot.revision for shown in self.shown}
 
     @property
     def personal(self) -> bool:
         """Whether it shows memory that depends on who is in the session."""
-        return any(one.scope.kind in ("user", "session", "group") for one in self.shown)
+        return any(shown.scope.kind in ("user", "session", "group") for shown in self.shown)
 
 
 def view_of(
-    asked: Asked,
+    asked: Asker,
     present: Present,
     streams: Mapping[str, Stream],
     stored: Mapping[str, Snapshot],
     limits: FormationLimits = STANDARD,
     sharing: Sharing = "team",
     audiences: Mapping[str, Audiences] = NOBODY_KNOWN,
-) -> View:
+) -> VisibleMemory:
     """The view, out of snapshots by scope key that hold those of the visible scopes and of the session.
 
     Where sharing is private, the caller has taken out of the snapshots what users said. `audiences`: of the sessions
@@ -97,27 +97,27 @@ def view_of(
     """
     scopes = broad_scopes(asked, present, streams)
     shown = [
-        Shown(
-            one,
-            limits_of(one, streams, limits),
-            stored[one.key],
-            present.group_name if one.kind == "group" else None,
+        VisibleScope(
+            scope,
+            limits_of(scope, streams, limits),
+            stored[scope.key],
+            present.group_name if scope.kind == "group" else None,
         )
-        for one in scopes
-        if one.key in stored
+        for scope in scopes
+        if scope.key in stored
     ]
     own = session_memory(asked, present, stored.values(), audiences)
-    keys = [one.key for one in scopes]
+    keys = [scope.key for scope in scopes]
     if own is not None:
         scope = Scope.of_key(own.scope_key, own.agent_id, own.audience)
-        shown.append(Shown(scope, limits_of(scope, streams, limits), own, present.title))
+        shown.append(VisibleScope(scope, limits_of(scope, streams, limits), own, present.title))
         keys.append(scope.key)
     gone = asked.user_id is not None and present.users is not None and asked.user_id not in present.users
     private = private_keys(scopes, streams, sharing)
-    return View(tuple(shown), tuple(keys), not gone, present.users, present.by_authors, private)
+    return VisibleMemory(tuple(shown), tuple(keys), not gone, present.users, present.by_authors, private)
 
 
-def broad_scopes(asked: Asked, present: Present, streams: Mapping[str, Stream]) -> tuple[Scope, ...]:
+def broad_scopes(asked: Asker, present: Present, streams: Mapping[str, Stream]) -> tuple[Scope, ...]:
     """The visible scopes but the session's own, from broad to narrow; shards behind their agent.
 
     One who is not among the session's users sees what the agent knows, and neither the group's nor any
@@ -129,17 +129,19 @@ def broad_scopes(asked: Asked, present: Present, streams: Mapping[str, Stream]) 
     users = present.users
     if present.agent_memory:
         scopes.append(Scope.of_agent(agent))
-        shards = sorted(one.shard for one in streams.values() if one.shard is not None and one.active)
+        shards = sorted(
+            stream.shard for stream in streams.values() if stream.shard is not None and stream.active
+        )
         scopes += [Scope.of_shard(agent, name) for name in shards]
         if present.group_id is not None and _is_among_members(asked, present):
             scopes.append(Scope.of_group(agent, present.group_id))
     alone = asked.user_id if asked.user_id is not None and users == frozenset((asked.user_id,)) else None
     if alone is not None and present.user_memory and not present.off:
         scopes.append(Scope.of_user(agent, alone))
-    return tuple(one for one in scopes if limits_of(one, streams).active)
+    return tuple(scope for scope in scopes if limits_of(scope, streams).active)
 
 
-def _is_among_members(asked: Asked, present: Present) -> bool:
+def _is_among_members(asked: Asker, present: Present) -> bool:
     users, members = present.users, present.group_members
     if users is None or (asked.user_id is not None and asked.user_id not in users):
         return False
@@ -147,7 +149,7 @@ def _is_among_members(asked: Asked, present: Present) -> bool:
 
 
 def session_memory(
-    asked: Asked,
+    asked: Asker,
     present: Present,
     stored: Iterable[Snapshot],
     audiences: Mapping[str, Audiences] = NOBODY_KNOWN,
@@ -177,7 +179,7 @@ def session_memory(
 
 
 def with_unlisted(
-    asked: Iterable[Asked], present: Mapping[Asked, Present], stored: Collection[Snapshot]
+    asked: Iterable[Asker], present: Mapping[Asker, Present], stored: Collection[Snapshot]
 ) -> set[str]:
     """Sessions of which it matters who belongs to memories whose audience lists nobody."""
     largest: dict[str | None, int] = {}
@@ -185,15 +187,15 @@ def with_unlisted(
         if isinstance(shot.audience, LargeAudience):
             largest[shot.session_id] = max(shot.audience.users, largest.get(shot.session_id, 0))
     return {
-        one.session_id
-        for one in asked
-        if one.session_id is not None
-        and (now := _everybody(one, present[one]))
-        and len(now) < largest.get(one.session_id, 0)
+        asker.session_id
+        for asker in asked
+        if asker.session_id is not None
+        and (now := _everybody(asker, present[asker]))
+        and len(now) < largest.get(asker.session_id, 0)
     }
 
 
-def _everybody(asked: Asked, present: Present) -> frozenset[str] | None:
+def _everybody(asked: Asker, present: Present) -> frozenset[str] | None:
     """Who would see the session's memory; None: it is shown to nobody."""
     if present.users is None or present.off or asked.session_id is None:
         return None
@@ -201,7 +203,7 @@ def _everybody(asked: Asked, present: Present) -> frozenset[str] | None:
     return present.users | {asked.user_id} if joins and asked.user_id is not None else present.users
 
 
-def _memories(asked: Asked, stored: Iterable[Snapshot]) -> dict[int, Snapshot]:
+def _memories(asked: Asker, stored: Iterable[Snapshot]) -> dict[int, Snapshot]:
     """The session's, by generation."""
     return {
         Scope.of_key(shot.scope_key, shot.agent_id).generation or 1: shot

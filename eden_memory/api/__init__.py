@@ -4,15 +4,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eden_memory.api.memory import Memory
-    from eden_memory.api.service import MemoryService
-    from eden_memory.api.sync.services import SyncMemory, SyncMemoryService
+    from eden_memory.api.service import Memory, MemoryService
+    from eden_memory.api.sync import SyncMemory, SyncMemoryService
 
 PLACES = {
-    "Memory": "memory",
+    "Memory": "service",
     "MemoryService": "service",
-    "SyncMemory": "sync.services",
-    "SyncMemoryService": "sync.services",
+    "SyncMemory": "sync",
+    "SyncMemoryService": "sync",
 }
 
 __all__ = ["Memory", "MemoryService", "SyncMemory", "SyncMemoryService"]

@@ -1,4 +1,4 @@
-"""Which sessions a caller may reach: those of its agents whose users are all among its own."""
+"""Checks which sessions a caller may reach: those of its agents with all users among its own."""
 
 from dataclasses import dataclass
 from typing import Any, cast
@@ -59,7 +59,7 @@ class SessionReach:
             await self._demand_no_other_author(session_id, caller.users)
 
     async def known(self, session_id: str) -> KnownSession | None:
-        """What is known of a session; None if there is none (where sessions are mapped), or none was seen yet.
+        """Return what is known of a session; None if it does not exist (where sessions are mapped).
 
         Where sessions are not mapped, a session comes to be by its first message: there it is never None.
         """
@@ -77,14 +77,14 @@ class SessionReach:
         return KnownSession(agent_id, _ids(cast("list[Any]", listed)))
 
     async def _authors(self, session_id: str) -> frozenset[str] | None:
-        """Whose messages formation-trigger has seen; none of a session that is new, None where it knows of none."""
+        """Return the authors that formation-trigger has seen: empty for a new session, None if it knows none."""
         names = (await self._memory.current()).settings.names
         states = self._memory.database[names[SessionState.COLLECTION]]
         row = await states.find_one({"_id": session_id}, {"users": 1})
         return frozenset[str]() if row is None else frozenset(row.get("users", ())) or None
 
     async def _demand_no_other_author(self, session_id: str, users: frozenset[str]) -> None:
-        """What was written a moment ago is in no state yet: the application's own messages say whose it is."""
+        """Raise Refused if the newest messages, which no state holds yet, have another author."""
         authors = (await self._written.of([session_id]))[session_id]
         if authors is None:
             raise Refused(
@@ -106,7 +106,7 @@ def _refused() -> Refused:
 
 def _ids(values: list[Any]) -> frozenset[str] | None:
     found = [_id(value) for value in values]
-    return None if None in found else frozenset(one for one in found if one is not None) or None
+    return None if None in found else frozenset(user_id for user_id in found if user_id is not None) or None
 
 
 def _id(value: Any) -> str | None:

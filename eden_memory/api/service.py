@@ -5,8 +5,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from eden_memory.api.calls.asks import AskCalls
-from eden_memory.api.calls.searches import SearchCalls
+from eden_memory.api.search_calls import SearchCalls
+from eden_memory.api.write_calls import AskCalls
 from eden_memory.app.memory import Client, SharedMemory, utc_now
 from eden_memory.app.searching import Engine
 from eden_memory.settings import Settings
@@ -51,3 +51,28 @@ class MemoryService(SearchCalls, AskCalls):
         """Close the memory, if it is our own."""
         if self._owns_memory:
             await self.memory.close()
+
+
+class Memory(SharedMemory):
+    """One for each process and event loop; `agent(id)` gives each agent's service.
+
+    Without a `client` it opens one of its own, by `settings`; without an `engine` it searches with the embedder
+    that the settings name. Nothing is connected, read or loaded before the first call. It reads the namespace that is
+    live, and follows when another becomes live; settings that are `placed` elsewhere keep it there.
+    """
+
+    def agent(
+        self,
+        agent_id: Any = "default",
+        *,
+        asked_by: str = "MemoryService",
+        changes_shared: bool | None = None,
+    ) -> MemoryService:
+        """An agent's memory; cheap, nothing of its own to close. `asked_by` is noted in what it asks for.
+
+        `changes_shared` False: what is not one user's or session's is seen, and not edited, retired or forgotten;
+        None: so for calls that name a user, unless it rests on that user alone; True: never so.
+        """
+        service = MemoryService(agent_id, memory=self, asked_by=asked_by)
+        service.changes_shared = changes_shared
+        return service

@@ -33,7 +33,7 @@ def utc_now() -> datetime:
 
 
 class SharedMemory:
-    """One for each process and event loop (eden_memory.api.memory.Memory, which knows the agents' services).
+    """One for each process and event loop (eden_memory.api.service.Memory, which knows the agents' services).
 
     Without a `client` it opens one of its own, by `settings`; without an `engine` it searches with the embedder
     that the settings name. Nothing is connected, read or loaded before the first call. It reads the namespace that is

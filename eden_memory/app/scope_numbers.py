@@ -5,7 +5,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.access.visible import Shown, View
+from eden_memory.access.visible import VisibleMemory, VisibleScope
 from eden_memory.formation.consolidation_rules import due
 from eden_memory.memory.results import ConsolidationStatus, ScopeStats
 from eden_memory.names import Names
@@ -15,7 +15,7 @@ from eden_memory.word_limits import words_of
 
 
 async def scope_stats(
-    database: AsyncDatabase[dict[str, Any]], names: Names, view: View
+    database: AsyncDatabase[dict[str, Any]], names: Names, view: VisibleMemory
 ) -> dict[str, ScopeStats]:
     """By label (`agent`, `user`, `shard:<name>`, …)."""
     reflections = database[names[Reflection.COLLECTION]]
@@ -27,12 +27,12 @@ async def scope_stats(
     }
 
 
-def consolidation_status(view: View) -> dict[str, ConsolidationStatus]:
+def consolidation_status(view: VisibleMemory) -> dict[str, ConsolidationStatus]:
     """By label."""
     return {label_of(shown.scope): _status(shown) for shown in view.shown}
 
 
-def _stats(shown: Shown, reflections: int) -> ScopeStats:
+def _stats(shown: VisibleScope, reflections: int) -> ScopeStats:
     snapshot = shown.snapshot
     return ScopeStats(
         scope_key=shown.scope.key,
@@ -46,7 +46,7 @@ def _stats(shown: Shown, reflections: int) -> ScopeStats:
     )
 
 
-def _status(shown: Shown) -> ConsolidationStatus:
+def _status(shown: VisibleScope) -> ConsolidationStatus:
     snapshot = shown.snapshot
     return ConsolidationStatus(
         scope_key=shown.scope.key,

@@ -18,9 +18,8 @@ from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError
 from eden_memory.formation.decided_blob_store import scopes_due
 from eden_memory.housekeeping.consumption import Consumption
-from eden_memory.housekeeping.consumption_store import MongoMarks
-from eden_memory.housekeeping.janitor import Janitor
-from eden_memory.housekeeping.janitor_process import Housekeeping
+from eden_memory.housekeeping.consumption_store import ConsumptionMarks
+from eden_memory.housekeeping.janitor import PAUSE_SECONDS, ROUND_SECONDS, Janitor
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.lag_reading import LagReader
 from eden_memory.kafka.preflight import topics_exist
@@ -37,12 +36,12 @@ from eden_memory.replay.namespaces.standby_writers import standby_writers
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import HealthServer
+from eden_memory.stages.leased import Leased
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.patience import until_there
 from eden_memory.stages.process import Part, Process, Signals
 from eden_memory.usage.spent_store import spent
-from eden_memory.windows.window_text_store import MongoWindowTexts
-from eden_memory.windows.window_texts import WindowTexts
+from eden_memory.windows.window_text_store import WindowTextRetention
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
@@ -172,16 +171,17 @@ def _wanted(names: Sequence[str]) -> set[str]:
 
 
 @asynccontextmanager
-async def housekeeping(settings: Settings) -> AsyncGenerator[Housekeeping]:
+async def housekeeping(settings: Settings) -> AsyncGenerator[Leased]:
     """The janitor: removes what every consumer has had behind it for a week."""
     servers = endpoints(settings)
     async with connect(settings.mongodb, servers.mongodb) as client:
         database, names = client[settings.mongodb.database], settings.names
         kafka = client_kwargs(settings.kafka, servers.kafka)
         lease = MongoLease(database[names["leases"]], JANITOR, JANITOR_LEASE_SECONDS)
-        outcomes, marks = MongoLedger(database, names), MongoMarks(database, names)
-        texts = WindowTexts(MongoWindowTexts(database, names))
-        yield Housekeeping(lease, Janitor(kafka, consumption(settings), marks, outcomes, _now, texts))
+        outcomes, marks = MongoLedger(database, names), ConsumptionMarks(database, names)
+        texts = WindowTextRetention(database, names)
+        janitor = Janitor(kafka, consumption(settings), marks, outcomes, _now, texts)
+        yield Leased(JANITOR, lease, janitor.round, ROUND_SECONDS, PAUSE_SECONDS)
 
 
 @asynccontextmanager

@@ -1,26 +1,23 @@
 """The tailer of an application's collections, wired: what it reads, how it maps it, who leads."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from bson import json_util
 from bson.binary import UuidRepresentation
 from pymongo import AsyncMongoClient
-from pymongo.errors import PyMongoError
 
-from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.change_stream import ChangeStream
-from eden_memory.mongo.changes import Document, SourceFailed
+from eden_memory.mongo.changes import Document
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.processors.tailer import Tailer
@@ -31,23 +28,20 @@ from eden_memory.schemas.documents import (
     InboxFormNow,
     InboxReread,
     InboxSessionEnded,
-    Message,
 )
 from eden_memory.settings import Settings
 from eden_memory.source.chat_topics import TransactionalPublisher
+from eden_memory.source.flagged_message_store import MappingVersions, Misread
 from eden_memory.source.inbox_mapping import InboxMapping
 from eden_memory.source.inbox_store import MongoInbox
-from eden_memory.source.known_message_topics import Consumers
-from eden_memory.source.leadership import Leadership
-from eden_memory.source.leading import Leading, Source
+from eden_memory.source.leader import Leader, Source
+from eden_memory.source.leadership import Leadership, TailerPart
 from eden_memory.source.message_mapping import TOPIC, FieldPaths, MessageMapping
 from eden_memory.source.messages_store import CollectionReader
-from eden_memory.source.misread_store import Misread, misread, reading_alike
 from eden_memory.source.oplog_store import MongoOplog
 from eden_memory.source.position_store import MongoPositions
-from eden_memory.source.refused_documents import RefusedDocuments
-from eden_memory.source.rereading import Rereading
-from eden_memory.source.tailing import Tailing
+from eden_memory.source.rereader import MessageRereader, RefusedDocuments
+from eden_memory.source.source_mapping import SourceMapping
 from eden_memory.stages.control_store import MongoControls
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
@@ -87,10 +81,15 @@ def message_mapping(settings: Settings) -> MessageMapping:
     )
 
 
-async def misread_of(settings: Settings, client: MongoClient) -> Misread:
-    """Count what another field mapping than the present one read, and what of it memory was formed of."""
+def mapping_versions(settings: Settings, client: MongoClient) -> MappingVersions:
+    """Which field mapping read the stored messages, compared with the one that is set."""
     database, version = client[settings.mongodb.database], message_mapping(settings).version
-    return await misread(database, settings.names, source_name(settings), version)
+    return MappingVersions(database, settings.names, source_name(settings), version)
+
+
+async def misread_of(settings: Settings, client: MongoClient) -> Misread:
+    """Count what another field mapping than the one set read, or read when memory was formed."""
+    return await mapping_versions(settings, client).misread()
 
 
 def source_name(settings: Settings) -> str:
@@ -98,11 +97,11 @@ def source_name(settings: Settings) -> str:
     return settings.source_name
 
 
-def tailer(settings: Settings) -> Tailer:
+def source_mapping(settings: Settings) -> SourceMapping:
     """The pure mapping of both collections."""
-    asked = InboxMapping(source_name(settings), encode_id, settings.tailer.text_limit)
-    return Tailer(
-        message_mapping(settings), asked, settings.messages.collection, inbox_name(settings), to_json
+    requests = InboxMapping(source_name(settings), encode_id, settings.tailer.text_limit)
+    return SourceMapping(
+        message_mapping(settings), requests, settings.messages.collection, inbox_name(settings), to_json
     )
 
 
@@ -117,7 +116,7 @@ def to_json(document: Document) -> bytes:
 
 
 @asynccontextmanager
-async def tailing(settings: Settings, *, new_source: bool = False) -> AsyncGenerator[Tailing, None]:
+async def tailing(settings: Settings, *, new_source: bool = False) -> AsyncGenerator[TailerPart, None]:
     """The tailer of the application's messages, ready to run.
 
     `new_source`: these messages take the place of those of another collection.
@@ -130,58 +129,43 @@ async def tailing(settings: Settings, *, new_source: bool = False) -> AsyncGener
     ):
         # The lease has a client, and so connections, of its own: it is renewed however busy the stream is.
         lease = MongoLease(_collection(own, settings, "leases"), name, settings.tailer.lease_seconds)
-        yield Tailing(lease, _leadership(settings, servers.kafka, client, new_source=new_source).run)
+        yield TailerPart(lease, _leading(settings, servers.kafka, client, new_source=new_source))
 
 
-def _leadership(settings: Settings, bootstrap: str, client: MongoClient, *, new_source: bool) -> Leadership:
+def _leading(
+    settings: Settings, bootstrap: str, client: MongoClient, *, new_source: bool
+) -> Callable[[int, asyncio.Event], Awaitable[None]]:
+    """Return what runs one leadership, given the lease's epoch and the signal to stop."""
     kafka, topics = client_kwargs(settings.kafka, bootstrap), load_topics(settings.kafka, settings.placement)
-    mapping, limits = tailer(settings), dict[str, int]()
-
-    def leading(epoch: int, stopping: asyncio.Event) -> Leading:
-        publisher = TransactionalPublisher(kafka, topics.prefix + source_name(settings), topics, limits)
-        source = _source(settings, client, new_source=new_source)
-        return Leading(epoch, source, mapping, publisher, settings.tailer.commit_seconds, stopping)
+    mapping, limits = source_mapping(settings), dict[str, int]()
+    oplog = MongoOplog(client) if settings.metrics.oplog else None
+    versions = mapping_versions(settings, client)
+    controls = MongoControls(client[settings.mongodb.database], settings.names)
+    dead = topics.dead_of(topics.name(TOPIC))
+    refused = RefusedDocuments(kafka, dead, settings.messages.collection, controls)
 
     def consumers(isolation: str) -> AIOKafkaConsumer:
         return AIOKafkaConsumer(
             topics.name(TOPIC), **kafka, isolation_level=isolation, auto_offset_reset="earliest"
         )
 
-    window = MongoOplog(client).window if settings.metrics.oplog else None
-    return Leadership(
-        leading,
-        consumers,
-        settings.tailer.watermark_seconds,
-        source_name(settings),
-        window,
-        new_source=new_source,
-        rereading=partial(_rereading, settings, client, kafka, consumers),
-        misread=partial(_misread_lines, settings, client),
-    )
+    def lead(epoch: int, stopping: asyncio.Event) -> Awaitable[None]:
+        publisher = TransactionalPublisher(kafka, topics.prefix + source_name(settings), topics, limits)
+        source = _source(settings, client, new_source=new_source)
+        leader = Leader(epoch, source, mapping, publisher, settings.tailer.commit_seconds, stopping)
+        return Leadership(
+            leader,
+            Tailer(mapping),
+            consumers,
+            MessageRereader(leader, consumers, refused, versions),
+            versions,
+            source_name(settings),
+            settings.tailer.watermark_seconds,
+            oplog,
+            new_source=new_source,
+        ).run()
 
-
-async def _misread_lines(settings: Settings, client: MongoClient) -> Sequence[str]:
-    try:
-        return (await misread_of(settings, client)).lines()
-    except PyMongoError as error:
-        raise SourceFailed(f"counting what was read by another mapping: {describe(error)}") from error
-
-
-def _rereading(
-    settings: Settings, client: MongoClient, kafka: dict[str, Any], consumers: Consumers
-) -> Rereading:
-    topics = load_topics(settings.kafka, settings.placement)
-    database = client[settings.mongodb.database]
-    controls = MongoControls(database, settings.names)
-    refused = RefusedDocuments(
-        kafka,
-        topics.dead_of(topics.name(TOPIC)),
-        settings.messages.collection,
-        controls.dead_states,
-        lambda letter: controls.drop_dead(letter, state="published"),
-    )
-    messages = database[settings.names[Message.COLLECTION]]
-    return Rereading(consumers, refused, reading_alike(messages, message_mapping(settings).version))
+    return lead
 
 
 def _source(settings: Settings, client: MongoClient, *, new_source: bool) -> Source:

@@ -17,8 +17,8 @@ from eden_memory.replay.namespaces.namespace_names import goes_on
 from eden_memory.replay.namespaces.undeleted_store import neglected
 from eden_memory.schemas.documents import Fact, InboxForget, Message, Namespace, Reflection, StoredBlob
 from eden_memory.settings import Settings
-from eden_memory.source.inbox_request_store import ask, message_of, user_of
-from eden_memory.source.missing_message_store import missing_messages
+from eden_memory.source.flagged_message_store import missing_messages
+from eden_memory.source.inbox_store import ask, message_of, user_of
 
 Kind = Literal["message", "session", "user", "fact", "reflection", "blob"]
 STORED = {"fact": Fact.COLLECTION, "reflection": Reflection.COLLECTION, "blob": StoredBlob.COLLECTION}

@@ -8,11 +8,12 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from eden_memory.access.callers import RIGHTS, SHORTEST, ApiKeys, Right
-from eden_memory.api.typed_text import typed_id_of
+from eden_memory.access.api_key_store import SHORTEST_HASH, ApiKeys
+from eden_memory.access.callers import RIGHTS, Right
 from eden_memory.cli.memory.terminal import moment, show_table
 from eden_memory.errors import EdenError
 from eden_memory.local.servers import endpoints
+from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.documents import ApiKey
 from eden_memory.settings import Settings
@@ -31,7 +32,7 @@ Rights = Annotated[
 Limit = Annotated[int | None, typer.Option("--requests-per-minute", min=1, help="unset: as the server says")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 Everything = Annotated[bool, typer.Option("--all", help="also those that were revoked")]
-Named = Annotated[str, typer.Argument(help=f"its name, or {SHORTEST} or more characters of its hash")]
+Named = Annotated[str, typer.Argument(help=f"its name, or {SHORTEST_HASH} or more characters of its hash")]
 
 
 @app.command(epilog="eden keys create my-app --agent support --user s.ada --right read")
@@ -117,7 +118,7 @@ def _shown(key: ApiKey) -> dict[str, Any]:
 
 def _cells(key: ApiKey) -> list[str]:
     return [
-        key.id[:SHORTEST],
+        key.id[:SHORTEST_HASH],
         key.name,
         ", ".join(key.rights),
         "all" if key.agents is None else ", ".join(key.agents),

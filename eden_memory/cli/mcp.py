@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from eden_memory import logs
-from eden_memory.api.mcp.server import serve_stdio
-from eden_memory.api.memory import Memory
+from eden_memory.api.mcp.mcp_server import serve_stdio
+from eden_memory.api.service import Memory
 from eden_memory.settings import Settings
 
 Agent = Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.api.http import document as openapi_document
+from eden_memory.api.http import openapi
 from eden_memory.contract import contract_files
 from eden_memory.errors import EdenError
 from eden_memory.schemas import export as exported
@@ -29,7 +29,7 @@ def export() -> None:
     """Write schemas/json, docs/*.yaml and docs/reference; released schemas are never written over."""
     root = contract_files.checkout()
     made = [f"schemas/{one}" for one in exported.export()]
-    for path in [*made, *contract_files.write(root), *openapi_document.write(root)]:
+    for path in [*made, *contract_files.write(root), *openapi.write(root)]:
         typer.echo(f"wrote {path}")
     _refuse(_problems(root))
 
@@ -55,7 +55,7 @@ def release(types: Annotated[list[str], typer.Argument(help="MessageRecorded, do
 
 def _problems(root: Path) -> list[str]:
     schemas = [f"schemas/{problem.path}: {HINTS[problem.what]}" for problem in exported.problems()]
-    stale = contract_files.stale(root) + ([openapi_document.PATH] if openapi_document.is_stale(root) else [])
+    stale = contract_files.stale(root) + ([openapi.PATH] if openapi.is_stale(root) else [])
     return schemas + [f"{path}: {HINTS['stale']}" for path in stale]
 
 

@@ -21,8 +21,13 @@ from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
 from eden_memory.replay.installation import live_settings
 from eden_memory.settings import Settings
-from eden_memory.source.inbox_request_store import ask, session_of
-from eden_memory.windows.pending_store import NOT_COUNTED, pending_messages, sessions_without_documents, told
+from eden_memory.source.inbox_store import ask, session_of
+from eden_memory.windows.pending_store import (
+    NOT_COUNTED,
+    describe_pending,
+    pending_messages,
+    sessions_without_documents,
+)
 
 NOT_ANSWERED = f"waiting to be formed: not known, MongoDB did not say within {ANSWER_SECONDS:g} s"
 COLUMNS = ("window", "messages", "closed because", "closed at", "requested")
@@ -84,7 +89,7 @@ async def _waiting(settings: Settings) -> list[str]:
         except ExecutionTimeout:
             return [NOT_COUNTED]
         held = await sessions_without_documents(database[live.names["sessions"]])
-        return list(told(found, held, limits, datetime.now(UTC)))
+        return list(describe_pending(found, held, limits, datetime.now(UTC)))
 
 
 def _ask(kind: str, session: str, what: str, **fields: bool) -> None:

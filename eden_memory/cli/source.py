@@ -20,8 +20,8 @@ from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
 from eden_memory.replay.installation import live_settings
 from eden_memory.settings import Settings
-from eden_memory.source.inbox_request_store import ask
-from eden_memory.source.misread_store import Misread
+from eden_memory.source.flagged_message_store import Misread
+from eden_memory.source.inbox_store import ask
 from eden_memory.task_ending import heeding
 
 MongoClient = AsyncMongoClient[dict[str, Any]]

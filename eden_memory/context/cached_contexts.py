@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Protocol
 
-from eden_memory.access.visible import Asked, View
+from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.context.change_feed import Changed
 from eden_memory.context.context_cache import ContextCache, tags_of_scope
 from eden_memory.context.context_feed import Client, ContextWatch
@@ -58,7 +58,7 @@ class Contexts:
         self.watching: asyncio.Task[None] | None = None
         self.closed = False
 
-    async def get(self, asked: Asked) -> tuple[View, str]:
+    async def get(self, asked: Asker) -> tuple[VisibleMemory, str]:
         """What may be seen, and its XML."""
         kept = self.cache.get(asked, self.render)
         if kept is not None and not await self._still_holds(asked, kept.view):
@@ -66,15 +66,17 @@ class Contexts:
         CONTEXT_READS.labels("stored" if kept is None else "kept").inc()
         return (kept.view, kept.xml) if kept is not None else await self._read(asked)
 
-    async def _still_holds(self, asked: Asked, view: View) -> bool:
+    async def _still_holds(self, asked: Asker, view: VisibleMemory) -> bool:
         """Where authors say who is in a session, the next message may add one: that is asked each time."""
         return not view.by_authors or (await self._source.users([asked]))[asked] == view.users
 
-    async def view(self, asked: Asked) -> View:
+    async def view(self, asked: Asker) -> VisibleMemory:
         """What may be seen, as MongoDB has it now."""
         return (await self._source.look_up([asked]))[asked]
 
-    def render(self, view: View, now: datetime | None = None, recalled: Sequence[FactLine] = ()) -> str:
+    def render(
+        self, view: VisibleMemory, now: datetime | None = None, recalled: Sequence[FactLine] = ()
+    ) -> str:
         """A view's XML, with facts that a search found for this turn."""
         return context_xml(view.shown, now or self._clock(), self._showing, recalled)
 
@@ -146,7 +148,7 @@ class Contexts:
         for listener in tuple(self._listeners):
             listener(changed)
 
-    async def _read(self, asked: Asked) -> tuple[View, str]:
+    async def _read(self, asked: Asker) -> tuple[VisibleMemory, str]:
         self.watch()
         reading = self.cache.reading(asked)
         try:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from eden_memory.access.visible import Asked, View
+from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.context.context_xml import next_expiry
 
 KEPT_FOR = timedelta(minutes=5)
@@ -18,7 +18,7 @@ MOST = 10_000
 class Kept:
     """A context, its view, and when both are too old."""
 
-    view: View
+    view: VisibleMemory
     xml: str
     until: datetime
     render_again: datetime
@@ -28,7 +28,7 @@ class Kept:
 class Reading:
     """A read under way, and what was said to have changed meanwhile."""
 
-    asked: Asked
+    asked: Asker
     changed: set[str] = field(default_factory=set[str])
     everything: bool = False
 
@@ -38,12 +38,12 @@ class ContextCache:
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
-        self._kept: OrderedDict[Asked, Kept] = OrderedDict()
-        self._by_tag: dict[str, set[Asked]] = {}
+        self._kept: OrderedDict[Asker, Kept] = OrderedDict()
+        self._by_tag: dict[str, set[Asker]] = {}
         self._reading: set[Reading] = set()
         self.live = False
 
-    def get(self, asked: Asked, render: Callable[[View, datetime], str]) -> Kept | None:
+    def get(self, asked: Asker, render: Callable[[VisibleMemory, datetime], str]) -> Kept | None:
         """What is kept, rendered anew where its ages have moved on."""
         kept = self._kept.get(asked)
         if kept is None:
@@ -57,7 +57,7 @@ class ContextCache:
         self._kept.move_to_end(asked)
         return kept
 
-    def reading(self, asked: Asked) -> Reading:
+    def reading(self, asked: Asker) -> Reading:
         """To be called before the read begins; :meth:`put` or :meth:`failed` ends it."""
         reading = Reading(asked, everything=not self.live)
         self._reading.add(reading)
@@ -67,7 +67,9 @@ class ContextCache:
         """Nothing was read."""
         self._reading.discard(reading)
 
-    def put(self, reading: Reading, view: View, render: Callable[[View, datetime], str]) -> str:
+    def put(
+        self, reading: Reading, view: VisibleMemory, render: Callable[[VisibleMemory, datetime], str]
+    ) -> str:
         """Render what was read; keep it, unless something in it changed while it was read."""
         self._reading.discard(reading)
         now = self._clock()
@@ -96,7 +98,7 @@ class ContextCache:
         for reading in self._reading:
             reading.everything = True
 
-    def _drop(self, asked: Asked) -> None:
+    def _drop(self, asked: Asker) -> None:
         kept = self._kept.pop(asked, None)
         for tag in _tags(asked, kept.view) if kept is not None else ():
             having = self._by_tag.get(tag, set())
@@ -105,12 +107,12 @@ class ContextCache:
                 self._by_tag.pop(tag, None)
 
 
-def _render_again(view: View, now: datetime) -> datetime:
+def _render_again(view: VisibleMemory, now: datetime) -> datetime:
     """When its ages have moved on, or a fact of it has expired."""
     return min(now + RENDERED_FOR, next_expiry(view.shown, now) or datetime.max.replace(tzinfo=UTC))
 
 
-def _tags(asked: Asked, view: View) -> set[str]:
+def _tags(asked: Asker, view: VisibleMemory) -> set[str]:
     own = {f"session:{asked.session_id}"} if asked.session_id is not None else set[str]()
     if asked.user_id is not None:
         own.add(f"user:{asked.user_id}")

@@ -12,9 +12,9 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.access.presence_store import MongoPresence
 from eden_memory.access.sharing import WIDE, private_keys
-from eden_memory.access.visible import Asked, Present, View, broad_scopes, view_of, with_unlisted
-from eden_memory.directory.agent_streams import Streams
+from eden_memory.access.visible import Asker, Present, VisibleMemory, broad_scopes, view_of, with_unlisted
 from eden_memory.directory.audience_store import MongoAudiences
+from eden_memory.directory.participants import Streams
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.hidden_store import MongoHidden
 from eden_memory.memory.snapshot_projection import recent_fact
@@ -49,7 +49,7 @@ class MongoContextSource:
         self._groups: OrderedDict[tuple[str, str | None], str] = OrderedDict()
         """Of a user's last session that had one: guessed, so that its memory is read beside who is present."""
 
-    async def look_up(self, asked: Sequence[Asked]) -> dict[Asked, View]:
+    async def look_up(self, asked: Sequence[Asker]) -> dict[Asker, VisibleMemory]:
         """The view of each; who is unknown sees what the agent knows."""
         if not asked:
             return {}
@@ -85,16 +85,16 @@ class MongoContextSource:
         facts = [recent_fact(document_of(Fact, row)) async for row in found]
         return snapshot.model_copy(update={"recent_facts": tuple(facts)})
 
-    async def users(self, asked: Sequence[Asked]) -> dict[Asked, frozenset[str] | None]:
+    async def users(self, asked: Sequence[Asker]) -> dict[Asker, frozenset[str] | None]:
         """Who is in each session at this moment; None: it cannot be known."""
         return await self._presence.users(asked) if asked else {}
 
-    def _guess(self, asked: Asked) -> Present:
+    def _guess(self, asked: Asker) -> Present:
         """As most sessions are: one user, and the group of the last time."""
         users = frozenset((asked.user_id,) if asked.user_id is not None else ())
         return Present(users, self._groups.get(_who(asked)))
 
-    def _learn(self, present: Mapping[Asked, Present]) -> None:
+    def _learn(self, present: Mapping[Asker, Present]) -> None:
         for asked, now in present.items():
             if now.group_id is not None:
                 self._groups[_who(asked)] = now.group_id
@@ -109,11 +109,11 @@ class MongoContextSource:
         return {snapshot.scope_key: snapshot for snapshot in found if snapshot is not None}
 
 
-def _who(asked: Asked) -> tuple[str, str | None]:
+def _who(asked: Asker) -> tuple[str, str | None]:
     return asked.agent_id, asked.user_id if asked.user_id is not None else asked.session_id
 
 
-def _keys(asked: Asked, present: Present, streams: Mapping[str, Stream]) -> list[str]:
+def _keys(asked: Asker, present: Present, streams: Mapping[str, Stream]) -> list[str]:
     return [scope.key for scope in broad_scopes(asked, present, streams)]
 
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from html import escape
 from operator import itemgetter
 
-from eden_memory.access.visible import Shown
+from eden_memory.access.visible import VisibleScope
 from eden_memory.constants import SHOWN_OF_A_BUFFER
 from eden_memory.memory.buffer_order import oldest_first
 from eden_memory.schemas.ids import split
@@ -48,7 +48,7 @@ class FactLine:
 
 
 def context_xml(
-    shown: Sequence[Shown], now: datetime, showing: Showing, retrieved: Sequence[FactLine] = ()
+    shown: Sequence[VisibleScope], now: datetime, showing: Showing, retrieved: Sequence[FactLine] = ()
 ) -> str:
     """The context; "" where there is nothing to show. Scopes in any order, `retrieved` best first."""
     parts = [*_memories(shown)] if showing.always_in_context else []
@@ -59,7 +59,7 @@ def context_xml(
     return "\n".join(["<MemoryContext>", f"  {NOTICE}", *parts, "</MemoryContext>"])
 
 
-def newest_facts(shown: Sequence[Shown], now: datetime, showing: Showing) -> list[FactLine]:
+def newest_facts(shown: Sequence[VisibleScope], now: datetime, showing: Showing) -> list[FactLine]:
     """The newest facts of all scopes, newest first, up to the number and age that settings allow."""
     if not showing.facts_in_context:
         return []
@@ -74,7 +74,7 @@ def newest_facts(shown: Sequence[Shown], now: datetime, showing: Showing) -> lis
     return [FactLine(scope, content, valid_from) for valid_from, content, scope in found[: showing.facts]]
 
 
-def next_expiry(shown: Iterable[Shown], now: datetime) -> datetime | None:
+def next_expiry(shown: Iterable[VisibleScope], now: datetime) -> datetime | None:
     """When a context made now is to be made anew, because a fact of it expires; None: no fact does."""
     times = (fact.expires_at for one in shown for fact in one.snapshot.recent_facts)
     return min((time for time in times if time is not None and time > now), default=None)
@@ -114,7 +114,7 @@ def _joined(text: str) -> str:
     return " ".join(text.split())
 
 
-def _memories(shown: Sequence[Shown]) -> Iterator[str]:
+def _memories(shown: Sequence[VisibleScope]) -> Iterator[str]:
     """Every scope's memory, from broad to narrow; a reflection that a broader scope shows is not shown again."""
     kinds = {kind: [one for one in shown if one.scope.kind == kind] for kind in _ORDER}
     told = set[str]()
@@ -126,14 +126,14 @@ def _memories(shown: Sequence[Shown]) -> Iterator[str]:
             yield from _element(_tag(one), _body(one, told), 2)
 
 
-def _body(shown: Shown, told: set[str]) -> list[str]:
+def _body(shown: VisibleScope, told: set[str]) -> list[str]:
     """Blob, then the newest of the buffer, oldest first; `told` are the reflections of the context so far."""
     blob = clean(shown.snapshot.blob or "")
     parts = [f"    <Consolidated>{blob}</Consolidated>"] if blob else []
     return parts + list(_listed("RecentReflections", _reflections(shown, told), 4))
 
 
-def _reflections(shown: Shown, told: set[str]) -> list[str]:
+def _reflections(shown: VisibleScope, told: set[str]) -> list[str]:
     """The newest of a buffer that are not told yet; of equal ones the newest."""
     lines: list[str] = []
     for item in reversed(oldest_first(shown.snapshot.buffer)):
@@ -172,11 +172,11 @@ def _label(scope: Scope) -> str:
     return f"shard {one_line(scope.shard)}" if scope.shard is not None else scope.kind
 
 
-def _shard_tag(shown: Shown) -> str:
+def _shard_tag(shown: VisibleScope) -> str:
     return f'MemoryShard name="{attribute(shown.scope.shard or "")}"'
 
 
-def _tag(shown: Shown) -> str:
+def _tag(shown: VisibleScope) -> str:
     scope, name = shown.scope, attribute((shown.name or "")[:LONGEST_NAME])
     if scope.kind == "session":
         return f'SessionMemory title="{name}"' if name else "SessionMemory"

@@ -13,7 +13,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 
-from eden_memory.access.visible import Asked
+from eden_memory.access.visible import Asker
 from eden_memory.context.ready_contexts import Built, Ready
 from eden_memory.memory.memory_index_store import BEGINNING
 from eden_memory.mongo.documents import row_of
@@ -32,7 +32,7 @@ class MongoContexts:
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._contexts: AsyncCollection[Row] = database[names[Context.COLLECTION]]
 
-    async def known(self, asked: Iterable[Asked]) -> dict[Asked, Ready]:
+    async def known(self, asked: Iterable[Asker]) -> dict[Asker, Ready]:
         """Those of these that there are."""
         wanted = {Ready(one, datetime.min).name: one for one in asked}
         rows = await self._contexts.find({"_id": {"$in": list(wanted)}}, FIELDS).to_list() if wanted else []
@@ -141,7 +141,7 @@ class MongoContexts:
 
 
 def _ready(row: Row) -> Ready:
-    asked = Asked(row["agent_id"], row["session_id"], row.get("user_id"))
+    asked = Asker(row["agent_id"], row["session_id"], row.get("user_id"))
     return Ready(asked, row["active_until"], row["built_at"], tuple(row.get("users", ())))
 
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from eden_memory.access.visible import Asked, View
+from eden_memory.access.visible import Asker, VisibleMemory
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A context that is kept fresh, as far as is needed to build it again."""
 
-    asked: Asked
+    asked: Asker
     active_until: datetime
     built_at: datetime | None = None
     """None: not built yet. Whoever builds it anew replaces this building alone."""
@@ -62,11 +62,11 @@ class FreshnessWatch(Protocol):
 class ContextSource(Protocol):
     """What contexts are made of."""
 
-    async def look_up(self, asked: Sequence[Asked]) -> dict[Asked, View]:
+    async def look_up(self, asked: Sequence[Asker]) -> dict[Asker, VisibleMemory]:
         """The view of each, as it is stored at this moment."""
         ...
 
-    async def users(self, asked: Sequence[Asked]) -> dict[Asked, frozenset[str] | None]:
+    async def users(self, asked: Sequence[Asker]) -> dict[Asker, frozenset[str] | None]:
         """Who is in each session at this moment; None: it cannot be known."""
         ...
 
@@ -74,7 +74,7 @@ class ContextSource(Protocol):
 class ReadyContexts(Protocol):
     """`memory_contexts`: the contexts of active sessions, ready to be read."""
 
-    async def known(self, asked: Iterable[Asked]) -> dict[Asked, Ready]:
+    async def known(self, asked: Iterable[Asker]) -> dict[Asker, Ready]:
         """Those of these that there are."""
         ...
 

@@ -1,4 +1,4 @@
-"""Who has written in a session, by the application's own messages: known as soon as a message is committed.
+"""Find who has written in a session, by the application's own messages: as soon as a message is committed.
 
 Texts that the tailer has not carried yet count: turns of a chat may come through the inbox.
 """
@@ -42,7 +42,7 @@ class MessageAuthors:
         self._warned = False
 
     async def of(self, session_ids: Iterable[str]) -> Authors:
-        """The authors of each session; an index on session and author answers without reading messages."""
+        """Return the authors of each session; an index on session and author answers without reading messages."""
         wanted = list(dict.fromkeys(session_ids))
         if not wanted:
             return {}
@@ -62,7 +62,9 @@ class MessageAuthors:
                 self._messages.distinct(paths.user_id, {paths.session_id: session}, maxTimeMS=most),
                 self._inbox.distinct("user_id", {"session_id": session}, maxTimeMS=most),
             )
-            return frozenset(encode_id(one) for some in found for one in some if one is not None)
+            return frozenset(
+                encode_id(author) for authors in found for author in authors if author is not None
+            )
         except OperationFailure as error:  # too slow, or not allowed
             self._warn(type(error).__name__, index_hint(paths.collection, paths.session_id, paths.user_id))
         except TypeError:
@@ -70,7 +72,7 @@ class MessageAuthors:
         return None
 
     async def _is_tailed(self) -> bool:
-        """Whether memory is formed from this very collection, or from no messages yet."""
+        """Tell whether memory is formed from this very collection, or from no messages yet."""
         if not self._tailed:
             names = [
                 row["_id"]
@@ -88,11 +90,11 @@ class MessageAuthors:
 
 
 def index_hint(collection: str, session_path: str, user_path: str) -> str:
-    """The command that makes the index which finds a session's authors."""
+    """Return the command that makes the index which finds a session's authors."""
     return f'db.{collection}.createIndex({{"{session_path}": 1, "{user_path}": 1}})'
 
 
 def begins_with(index: Mapping[str, Any], field: str) -> bool:
-    """Whether an index finds every document by this field."""
+    """Tell whether an index finds every document by this field."""
     first, order = next(iter(index["key"]))
     return first == field and order in (1, -1, "hashed") and "partialFilterExpression" not in index

@@ -1,4 +1,4 @@
-"""Sessions that are nobody's conversation: what is added for an agent and a user, without a chat, stands there."""
+"""Sessions that are no conversation: they hold texts that were added for an agent and a user, without a chat."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ BEGINS = "eden:added:"
 
 
 class Own(NamedTuple):
-    """Whose additions they are; ids typed."""
+    """The agent and the user whose additions a session holds; ids typed."""
 
     agent_id: str
     user_id: str | None
@@ -16,12 +16,12 @@ class Own(NamedTuple):
 
 
 def own_session(agent_id: str, user_id: str | None) -> str:
-    """The session's id, as an application would have it: the same for the same agent and user."""
+    """Return the session's id, as an application would have it: the same for the same agent and user."""
     return f"{BEGINS}{agent_id}" + (f":{user_id}" if user_id is not None else "")
 
 
 def whose(session_id: str) -> Own | None:
-    """Whose the session is, if it is such a one (`session_id` typed): no document says who is in it."""
+    """Return whose additions a session (`session_id` typed) holds; None for a conversation."""
     if not session_id.startswith(encode(BEGINS)):
         return None
     agent, _, user = split(session_id)[1].removeprefix(BEGINS).partition(":")
@@ -29,7 +29,7 @@ def whose(session_id: str) -> Own | None:
 
 
 def given_to_all(session_id: str) -> bool:
-    """Whether what stands in this session (`session_id` typed) was added for more than one user on purpose."""
+    """Tell whether the texts of this session (`session_id` typed) were added for all of the agent's users."""
     own = whose(session_id)
     return own is not None and own.user_id is None
 

@@ -1,11 +1,11 @@
-"""Who takes part in a session, and where memory of it may go."""
+"""Who takes part in a session, who is switched off, and where memory of it may go."""
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
-from eden_memory.directory.switched_off import Off
+from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import (
     LISTED_USERS,
@@ -27,9 +27,26 @@ of_group, of_user = lru_cache(10_000)(Scope.of_group), lru_cache(10_000)(Scope.o
 """The same for every window: made and checked once."""
 
 
+class Off(NamedTuple):
+    """Sessions and users that are switched off: nothing of them is formed or kept.
+
+    A session is switched off by its own document, or by those of all its users.
+    """
+
+    sessions: frozenset[str] = frozenset()
+    users: frozenset[str] = frozenset()
+
+    def of(self, session_id: str, user_id: str | None) -> bool:
+        """Tell whether nothing of this author in this session is kept."""
+        return session_id in self.sessions or user_id in self.users
+
+
+NOBODY = Off()
+
+
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """What the application says of a session, its agent and its users; ids typed (schemas.ids)."""
+    """Facts about a session, its agent and its users from the application's documents; ids typed (schemas.ids)."""
 
     agent_id: str
     users: tuple[str, ...] | None
@@ -61,7 +78,7 @@ class Missing:
     reason: str
 
 
-class AudienceChange(NamedTuple):
+class AudienceDelta(NamedTuple):
     """How a generation's audience differs from the last known one before it."""
 
     joined: tuple[str, ...] = ()
@@ -80,21 +97,21 @@ class Audiences:
     Only changes are kept: of a session that many join one after the other, whole lists grow with the square.
     """
 
-    changes: tuple[AudienceChange, ...] = ()
+    changes: tuple[AudienceDelta, ...] = ()
     newest: frozenset[str] = frozenset()
     """The users of the newest generation of which they are known."""
 
     @classmethod
     def of_lists(cls, audiences: Iterable[Collection[str]]) -> "Audiences":
-        """From each generation's whole audience."""
+        """Build from each generation's whole audience."""
         found = cls()
         for users in audiences:
             found = found.followed_by(users)
         return found
 
     @classmethod
-    def of_changes(cls, changes: Iterable[AudienceChange]) -> "Audiences":
-        """From what is kept."""
+    def of_changes(cls, changes: Iterable[AudienceDelta]) -> "Audiences":
+        """Build from stored changes."""
         kept, newest = tuple(changes), set[str]()
         for change in kept:
             newest.difference_update(change.left)
@@ -107,7 +124,7 @@ class Audiences:
         if "audience_changes" not in row:
             return cls.of_lists(row.get("audiences", ()))
         return cls.of_changes(
-            AudienceChange(
+            AudienceDelta(
                 tuple(kept.get("joined", ())),
                 tuple(kept.get("left", ())),
                 LargeAudience(**kept["large"]) if kept.get("large") else None,
@@ -136,10 +153,10 @@ class Audiences:
         joined, left = sorted(now - self.newest), sorted(self.newest - now)
         if len(now) > LISTED_USERS and sum(map(len, (*joined, *left))) > MOST_CHANGED:
             return self._followed_by_unknown(LargeAudience.of(now))
-        return Audiences((*self.changes, AudienceChange(tuple(joined), tuple(left))), now)
+        return Audiences((*self.changes, AudienceDelta(tuple(joined), tuple(left))), now)
 
     def _followed_by_unknown(self, audience: LargeAudience) -> "Audiences":
-        return Audiences((*self.changes, AudienceChange(large=audience)), self.newest)
+        return Audiences((*self.changes, AudienceDelta(large=audience)), self.newest)
 
     def _followed_as_told(self, audience: Audience, change: Change | None) -> "Audiences":
         """With one more generation, as its first window recorded it."""
@@ -210,7 +227,7 @@ def scopes_of(
     given: bool = False,
     authors: Sequence[str] = (),
 ) -> tuple[Scope, ...]:
-    """Where memory may go, from broad to narrow; the session's own always, what is switched off never.
+    """Return where memory may go, from broad to narrow; the session's own always, what is switched off never.
 
     With more than one user, one who wrote and has left included, none of them has user-scoped memory: nothing
     of one leaks to another. A group's memory holds only what was said among its members. Without a
@@ -231,8 +248,8 @@ def scopes_of(
     if facts.user_memory and len(users) == len(participants) == 1:
         scopes.append(of_user(agent, users[0]))
     elif facts.user_memory and len(participants) > 1:
-        scopes += [of_user(agent, one) for one in authors]
-    scopes = [one for one in scopes if one.kind not in facts.off]
+        scopes += [of_user(agent, author) for author in authors]
+    scopes = [scope for scope in scopes if scope.kind not in facts.off]
     scopes.append(Scope.of_session(agent, session_id, audience, generation))
     return tuple(scopes)
 
@@ -242,17 +259,25 @@ def _are_members(facts: SessionFacts, participants: Sequence[str]) -> bool:
 
 
 class Directory(Protocol):
-    """What the application says of its sessions, agents, users and groups."""
+    """The application's sessions, agents, users and groups."""
 
     async def look_up(self, session_ids: Iterable[str]) -> dict[str, SessionFacts | Missing]:
-        """For every session asked for: what is known, or which document is missing."""
+        """Return, for every session asked for, its facts, or which document is missing."""
         ...
 
     @property
     def switches(self) -> bool:
-        """Whether sessions or users are described, so that one can be switched off."""
+        """Whether sessions or users are described, so that they can be switched off."""
         ...
 
     async def off(self, authors: Mapping[str, Collection[str]]) -> Off:
-        """Which of the sessions (with who wrote in them), and of all their users, are switched off."""
+        """Return which of the sessions (with who wrote in them), and of all their users, are switched off."""
+        ...
+
+
+class Streams(Protocol):
+    """How an agent's scopes and shards are formed (`memory_streams`)."""
+
+    async def of(self, agent_id: str) -> Mapping[str, Stream]:
+        """Return the streams of an agent by label (scope_limits.label_of), those switched off included."""
         ...

@@ -1,4 +1,4 @@
-"""`memory_streams`: how an agent's scopes and shards are formed, kept in the process for a while."""
+"""`memory_streams`: how an agent's scopes and shards are formed, cached in the process for a while."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -38,26 +38,25 @@ class MongoStreams:
         self._known: dict[str, tuple[float, Streams]] = {}
 
     async def of(self, agent_id: str) -> Streams:
-        """The streams of an agent by label, inactive ones too; documents that are no streams are logged, left out."""
+        """Return the streams of an agent by label, inactive ones too; log and leave out broken documents."""
         known = self._known.get(agent_id)
         if known is not None and self._clock() - known[0] < self._keep_seconds:
             return known[1]
-        asked_at = self._clock()
-        kept = self._known
+        asked_at, cached = self._clock(), self._known
         rows = await self._streams.find({"agent_id": agent_id}).to_list()
         streams = streams_in(rows)
-        if len(kept) >= MOST_AGENTS:
-            kept.clear()
-        kept[agent_id] = asked_at, streams
+        if len(cached) >= MOST_AGENTS:
+            cached.clear()
+        cached[agent_id] = asked_at, streams
         return streams
 
     def forget(self) -> None:
-        """Read everything anew when it is next asked for; what is being read now is not kept."""
+        """Read everything again when it is next asked for; a reading that goes on now is not cached."""
         self._known = {}
 
 
 def streams_in(rows: Iterable[Row]) -> Streams:
-    """Streams by label; documents that are none are logged and left out."""
+    """Return streams by label; documents that are none are logged and left out."""
     read = filter(None, map(_read, rows))
     return dict(read)
 
@@ -69,13 +68,15 @@ def _read(row: Row) -> tuple[str, Stream] | None:
             log.warning("a stream has unknown fields, which are ignored", stream=stream.id, fields=unknown)
         return label(stream), stream
     except ValidationError as error:
-        reasons = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in error.errors()[:5])
+        reasons = "; ".join(
+            f"{'.'.join(map(str, detail['loc']))}: {detail['type']}" for detail in error.errors()[:5]
+        )
         log.warning("a stream is broken and ignored", stream=str(row.get("_id")), reasons=reasons)
         return None
 
 
 def label(stream: Stream) -> str:
-    """`user`, `shard:pricing`, …; ValidationError for a shard whose name makes no scope."""
+    """Return `user`, `shard:pricing`, …; ValidationError for a shard whose name makes no scope."""
     if stream.shard is not None:
         return label_of(Scope.of_shard(stream.agent_id, stream.shard))
     return stream.scope

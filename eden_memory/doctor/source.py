@@ -11,8 +11,7 @@ from eden_memory.directory.author_store import begins_with, index_hint
 from eden_memory.doctor.finding import Finding
 from eden_memory.settings import MessagesSettings, Settings
 from eden_memory.source.messages_store import reading_order
-from eden_memory.source.position_store import other_sources
-from eden_memory.source.refusals import another_source, named
+from eden_memory.source.position_store import another_source, named, other_sources
 
 Database = AsyncDatabase[dict[str, Any]]
 Indexes = Mapping[str, Mapping[str, Any]]

@@ -203,8 +203,11 @@ class ForgettingStore(Protocol):
         """The blob version `KEY@N`, if there is one."""
         ...
 
-    async def absorbing(self, reflections: Mapping[str, Iterable[str]]) -> Blobs:
-        """For each scope key the lowest blob version, stored or only decided, that lists any of its reflections."""
+    async def absorbing(self, reflections: Mapping[str, Iterable[str]], event_id: str) -> Blobs:
+        """For each scope key the lowest blob version, stored or only decided, that lists any of its reflections.
+
+        Versions that another Forgotten record has marked do not count: it withdraws them and all later ones.
+        """
         ...
 
     async def versions_from(self, blobs: Blobs) -> Sequence[BlobVersion]:

@@ -95,20 +95,29 @@ class MongoForgettingStore:
             blobs.holds(scope, version)
         return blobs
 
-    async def absorbing(self, reflections: Mapping[str, Iterable[str]]) -> Blobs:
+    async def absorbing(self, reflections: Mapping[str, Iterable[str]], event_id: str) -> Blobs:
         """For each scope the lowest blob version, stored or only decided, that lists any of these reflections.
 
-        The snapshots are read first: what is stored after that was decided before, and is found among the decided.
+        A version that another Forgotten record has marked does not count: that record withdraws it and all later
+        ones. The snapshots are read first: what is stored after that was decided before, and is found among the
+        decided.
         """
         wanted = {key: set(names) for key, names in reflections.items()}
-        blobs = Blobs()
+        holding: list[BlobVersion] = []
         for key, (scope, highest) in (await self._scopes(wanted)).items():
-            async for event in self._decided(key, highest):
-                if wanted[key] & set(event.absorbed):
-                    blobs.holds(scope, event.version)
+            decided = [
+                event.version
+                async for event in self._decided(key, highest)
+                if wanted[key] & set(event.absorbed)
+            ]
             query: Row = {"scope_key": key, "absorbed": {"$in": list(wanted[key])}, "gone": False}
-            async for row in self._blobs.find(query, {"version": 1}):
-                blobs.holds(scope, int(row["version"]))
+            stored = [int(row["version"]) async for row in self._blobs.find(query, {"version": 1})]
+            holding += [BlobVersion(scope, version) for version in (*decided, *stored)]
+        others = await self.marked_by_others([version.name for version in holding], event_id)
+        blobs = Blobs()
+        for version in holding:
+            if version.name not in others:
+                blobs.holds(version.scope, version.version)
         return blobs
 
     async def versions_from(self, blobs: Blobs) -> Sequence[BlobVersion]:

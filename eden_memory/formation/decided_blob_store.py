@@ -8,7 +8,7 @@ from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.directory.agent_streams import Streams
+from eden_memory.directory.participants import Streams
 from eden_memory.formation.consolidation_rules import due
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.shared_reads import shared_writes

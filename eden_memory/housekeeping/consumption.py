@@ -1,4 +1,4 @@
-"""What every consumer has had behind it for long enough to be removed, told from notes taken round by round.
+"""Decide what every consumer has had behind it for long enough to be removed, by notes taken round by round.
 
 Nothing goes by a record's age: a long pause, outage or deferral removes nothing.
 """
@@ -13,8 +13,8 @@ Offsets = Mapping[Partition, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """At one moment: how far each group had committed, and then where each topic ended before that."""
+class ConsumptionMark:
+    """How far each group had committed at one moment, and where each topic ended just after that."""
 
     at: datetime
     ends: Offsets
@@ -36,14 +36,14 @@ class Consumption:
 
 @dataclass(frozen=True, slots=True)
 class Removable:
-    """What may go: everything below these offsets."""
+    """Everything below these offsets may be removed."""
 
     records: dict[Partition, int] = field(default_factory=dict[Partition, int])
     outcomes: dict[str, dict[Partition, int]] = field(default_factory=dict[str, dict[Partition, int]])
 
 
-def removable(marks: Sequence[Mark], declared: Consumption, now: datetime) -> Removable:
-    """What has been consumed for `keep`, by the notes (oldest first).
+def removable(marks: Sequence[ConsumptionMark], declared: Consumption, now: datetime) -> Removable:
+    """Return what has been consumed for `keep`, by the notes (oldest first).
 
     A topic's records: what all its groups had committed at a note at least `keep` old. A stage's outcomes:
     input that it had committed at an earlier note still, after which the writer got past all that was
@@ -67,12 +67,12 @@ def removable(marks: Sequence[Mark], declared: Consumption, now: datetime) -> Re
     return found
 
 
-def _at(mark: Mark, group: str, tp: Partition) -> int:
+def _at(mark: ConsumptionMark, group: str, tp: Partition) -> int:
     return mark.committed.get(group, {}).get(tp, 0)
 
 
-def _applied(earlier: Mark, later: Mark, declared: Consumption) -> bool:
-    """Whether at the later note the writer was past everything that there was at the earlier one."""
+def _applied(earlier: ConsumptionMark, later: ConsumptionMark, declared: Consumption) -> bool:
+    """Tell whether at the later note the writer was past everything that there was at the earlier one."""
     group, topics = declared.writer
     ends = {tp: end for tp, end in earlier.ends.items() if tp[0] in topics}
     return all(_at(later, group, tp) >= end for tp, end in ends.items())

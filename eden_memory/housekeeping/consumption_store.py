@@ -6,28 +6,28 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.housekeeping.consumption import Mark, Offsets
+from eden_memory.housekeeping.consumption import ConsumptionMark, Offsets
 from eden_memory.names import Names
 
 Document = dict[str, Any]
 
 
-class MongoMarks:
+class ConsumptionMarks:
     """The collection `consumption`: one document a round."""
 
     def __init__(self, database: AsyncDatabase[Document], names: Names) -> None:
         self._marks = database[names["consumption"]]
 
-    async def add(self, mark: Mark) -> None:
-        """Keep a note; of two at the same moment the later one."""
-        committed = [{"group": group, "offsets": _rows(one)} for group, one in mark.committed.items()]
+    async def add(self, mark: ConsumptionMark) -> None:
+        """Store a note; of two at the same moment the later one."""
+        committed = [{"group": group, "offsets": _rows(offsets)} for group, offsets in mark.committed.items()]
         document = {"ends": _rows(mark.ends), "committed": committed}
         await self._marks.replace_one({"_id": mark.at}, document, upsert=True)
 
-    async def since(self, oldest: datetime) -> Sequence[Mark]:
-        """The notes from `oldest` on, oldest first; earlier ones are removed."""
+    async def since(self, oldest: datetime) -> Sequence[ConsumptionMark]:
+        """Return the notes from `oldest` on, oldest first, and remove earlier ones."""
         await self._marks.delete_many({"_id": {"$lt": oldest}})
-        return [_mark(one) async for one in self._marks.find().sort("_id", 1)]
+        return [_mark(document) async for document in self._marks.find().sort("_id", 1)]
 
 
 def _rows(offsets: Offsets) -> list[list[Any]]:
@@ -38,6 +38,6 @@ def _offsets(rows: Sequence[Sequence[Any]]) -> dict[tuple[str, int], int]:
     return {(topic, number): offset for topic, number, offset in rows}
 
 
-def _mark(document: Document) -> Mark:
-    committed = {one["group"]: _offsets(one["offsets"]) for one in document["committed"]}
-    return Mark(document["_id"], _offsets(document["ends"]), committed)
+def _mark(document: Document) -> ConsumptionMark:
+    committed = {row["group"]: _offsets(row["offsets"]) for row in document["committed"]}
+    return ConsumptionMark(document["_id"], _offsets(document["ends"]), committed)

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.access.visible import Asked, View
+from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.constants import MOST_LISTED
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.memory import memory_views as views
@@ -50,7 +50,7 @@ class Filters:
         if self.cursor is not None and not isinstance(self.cursor, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid("a cursor is a text")
 
-    def digest(self, of: str, asked: Asked) -> str:
+    def digest(self, of: str, asked: Asker) -> str:
         """Of the list that this makes."""
         who = (asked.agent_id, asked.session_id, asked.user_id)
         scopes = None if self.scopes is None else sorted(self.scopes)
@@ -90,21 +90,21 @@ class Browsing:
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._database, self._names = database, names
 
-    async def facts(self, asked: Asked, view: View, filters: Filters) -> Page[FactView]:
+    async def facts(self, asked: Asker, view: VisibleMemory, filters: Filters) -> Page[FactView]:
         """Newest first."""
         scopes = scopes_of(asked, view)
         rows, cursor = await self._page(FACTS, asked, view, filters)
         found = (document_of(Fact, row) for row in rows)
         return Page(tuple(views.fact_view(one, scopes[one.scope_key], asked) for one in found), cursor)
 
-    async def reflections(self, asked: Asked, view: View, filters: Filters) -> Page[ReflectionView]:
+    async def reflections(self, asked: Asker, view: VisibleMemory, filters: Filters) -> Page[ReflectionView]:
         """Newest first."""
         scopes = scopes_of(asked, view)
         rows, cursor = await self._page(REFLECTIONS, asked, view, filters)
         found = (document_of(Reflection, row) for row in rows)
         return Page(tuple(views.reflection_view(one, scopes[one.scope_key], asked) for one in found), cursor)
 
-    async def blobs(self, asked: Asked, view: View, filters: Filters) -> list[BlobView]:
+    async def blobs(self, asked: Asker, view: VisibleMemory, filters: Filters) -> list[BlobView]:
         """Of the visible scopes, from broad to narrow."""
         scopes = scopes_of(asked, view)
         hidden = await MongoHidden(self._database, self._names).blobs(view.private)
@@ -115,7 +115,7 @@ class Browsing:
         blobs = {row["_id"]: document_of(Consolidated, row) for row in rows}
         return [views.blob_view(blobs[key], scopes[key]) for key in keys if key in blobs]
 
-    async def history(self, asked: Asked, view: View, fact_id: str) -> FactHistory:
+    async def history(self, asked: Asker, view: VisibleMemory, fact_id: str) -> FactHistory:
         """All of a visible fact. NotFound."""
         fact, scope = await self.fact(asked, view, fact_id)
         access = await self._database[self._names[Access.COLLECTION]].find_one({"_id": fact.id})
@@ -126,12 +126,12 @@ class Browsing:
             access["last_accessed_at"] if access else None,
         )
 
-    async def fact(self, asked: Asked, view: View, fact_id: str) -> tuple[Fact, Scope]:
+    async def fact(self, asked: Asker, view: VisibleMemory, fact_id: str) -> tuple[Fact, Scope]:
         """A visible fact by its id, retired ones too. NotFound."""
         row = await self._visible(Fact.COLLECTION, view, fact_id, {"embedding": 0})
         return document_of(Fact, row), scopes_of(asked, view)[row["scope_key"]]
 
-    async def scope_of_reflection(self, asked: Asked, view: View, reflection_id: str) -> Scope:
+    async def scope_of_reflection(self, asked: Asker, view: VisibleMemory, reflection_id: str) -> Scope:
         """Of a visible one. NotFound."""
         row = await self._visible(Reflection.COLLECTION, view, reflection_id, {"scope_key": 1})
         return scopes_of(asked, view)[row["scope_key"]]
@@ -144,7 +144,7 @@ class Browsing:
         row = await self._database[self._names[kind.COLLECTION]].find_one({"_id": target}, {"embedding": 0})
         return () if row is None else document_of(kind, row).sources
 
-    async def _visible(self, name: str, view: View, wanted: Any, fields: Mapping[str, int]) -> Row:
+    async def _visible(self, name: str, view: VisibleMemory, wanted: Any, fields: Mapping[str, int]) -> Row:
         row = None
         if isinstance(wanted, str) and KEY_TEXT.fullmatch(wanted):
             query = {"_id": wanted, **without(view.private)}
@@ -154,7 +154,7 @@ class Browsing:
         return row
 
     async def _page(
-        self, listed: _List, asked: Asked, view: View, filters: Filters
+        self, listed: _List, asked: Asker, view: VisibleMemory, filters: Filters
     ) -> tuple[list[Row], str | None]:
         digest = filters.digest(listed.of, asked)
         query = page_query(listed, _wanted(view, filters), filters, digest) | without(view.private)
@@ -196,13 +196,13 @@ def _behind(sort: Sequence[tuple[str, int]], place: Sequence[Any]) -> list[Row]:
     return conditions
 
 
-def scopes_of(asked: Asked, view: View) -> dict[str, Scope]:
+def scopes_of(asked: Asker, view: VisibleMemory) -> dict[str, Scope]:
     """The visible scopes by key."""
     stored = {one.scope.key: one.scope for one in view.shown}
     return {key: stored.get(key) or Scope.of_key(key, asked.agent_id) for key in view.scope_keys}
 
 
-def _wanted(view: View, filters: Filters) -> list[str]:
+def _wanted(view: VisibleMemory, filters: Filters) -> list[str]:
     kinds = KINDS if filters.scopes is None else filters.scopes
     return [key for key in view.scope_keys if key.partition(":")[0] in kinds]
 

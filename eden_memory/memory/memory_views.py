@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
-from eden_memory.access.visible import Asked
+from eden_memory.access.visible import Asker
 from eden_memory.memory.results import BlobVersionView, BlobView, FactView, ReflectionView, VersionView
 from eden_memory.schemas.documents import Consolidated, Fact, Reflection
 from eden_memory.schemas.events.facts import CommandRef, Decision
@@ -16,7 +16,7 @@ from eden_memory.word_limits import words_of
 SMALLEST = Decimal("1e-12")
 
 
-def fact_view(fact: Fact, scope: Scope, asked: Asked) -> FactView:
+def fact_view(fact: Fact, scope: Scope, asked: Asker) -> FactView:
     """A fact as it is."""
     return FactView(
         fact_id=fact.id,
@@ -54,7 +54,7 @@ def versions(fact: Fact) -> tuple[VersionView, ...]:
     return tuple(found)
 
 
-def reflection_view(one: Reflection, scope: Scope, asked: Asked) -> ReflectionView:
+def reflection_view(one: Reflection, scope: Scope, asked: Asker) -> ReflectionView:
     """A reflection as it is."""
     return ReflectionView(
         reflection_id=one.id,
@@ -116,7 +116,7 @@ def _share(call: Call | None) -> Decimal | None:
     return Decimal(format(share, "f"))
 
 
-def _own(sources: Sequence[SourceMessage], asked: Asked) -> tuple[SourceMessage, ...]:
+def _own(sources: Sequence[SourceMessage], asked: Asker) -> tuple[SourceMessage, ...]:
     """All, where the application asks for itself; else those of the session or the user."""
     if asked.session_id is None and asked.user_id is None:
         return tuple(sources)

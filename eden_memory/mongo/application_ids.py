@@ -1,5 +1,6 @@
 """Ids as applications give them, checked: nothing else ever stands for an id in a query."""
 
+import re
 from typing import Any
 
 from eden_memory.errors import NotAnId
@@ -8,6 +9,7 @@ from eden_memory.mongo.bson_ids import decode_id, encode_id
 LONGEST = 1_024
 """Characters of a typed id (schemas.ids.EntityId)."""
 WHAT = "An id is an ObjectId, a text, an integer of 64 bits or a UUID."
+TYPED = re.compile(r"[siuo]\.")
 
 
 def typed_or_none(value: Any, name: str) -> str | None:
@@ -36,3 +38,23 @@ def raw(encoded: str, name: str) -> Any:
         raise NotAnId(f"{encoded!r} given as the typed id of the {name}", WHAT) from None
     typed(value, name)
     return value
+
+
+def id_of(text: str, name: str) -> Any:
+    """The application's id: behind `s.TEXT`, `i.5`, `u.UUID` and `o.OBJECTID`, and else the text itself.
+
+    NotAnId if it looks typed and is none, or is empty; `name` says what it was to be the id of. Never anything but a
+    text, an integer, a UUID or an ObjectId, so no operator of a query comes through.
+    """
+    if not text:
+        raise NotAnId(
+            f"the id of the {name} is empty", "Give s.TEXT, i.NUMBER, u.UUID, o.OBJECTID, or plain text."
+        )
+    value = raw(text, name) if TYPED.match(text) else text
+    typed(value, name)
+    return value
+
+
+def typed_id_of(text: str, name: str) -> str:
+    """The same in its typed text, always in one and the same form."""
+    return typed(id_of(text, name), name)

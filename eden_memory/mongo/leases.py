@@ -12,6 +12,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from eden_memory.errors import EdenError
+from eden_memory.own_process import naming_process, proved_dead
 
 
 class LeaseLost(EdenError):  # noqa: N818 - reads as what happened
@@ -23,11 +24,11 @@ RELEASE_SECONDS = 0.7
 
 
 class MongoLease:
-    """`name` is the lease's id; a holder that has not renewed it for `seconds` is replaced."""
+    """`name` is the lease's id; a holder that has not renewed it for `seconds`, or is proved dead, is replaced."""
 
     def __init__(self, leases: AsyncCollection[dict[str, Any]], name: str, seconds: float) -> None:
         self._leases, self._name, self._seconds = leases, name, seconds
-        self._holder = uuid4().hex
+        self._holder = naming_process(uuid4().hex)
 
     @asynccontextmanager
     async def held(self) -> AsyncGenerator[int]:
@@ -77,7 +78,11 @@ class MongoLease:
             await asyncio.sleep(min(0.4, self._seconds / 5))
 
     async def _try(self) -> int | None:
-        free = {"_id": self._name, "$expr": {"$lt": ["$until", "$$NOW"]}}
+        there = await self._leases.find_one({"_id": self._name}, {"holder": 1})
+        holder = None if there is None else there.get("holder")
+        free: dict[str, Any] = {"_id": self._name, "$expr": {"$lt": ["$until", "$$NOW"]}}
+        if holder is not None and proved_dead(holder):
+            free = {"_id": self._name, "holder": holder}
         taken = await self._leases.find_one_and_update(
             free,
             [{"$set": {"holder": self._holder, "epoch": {"$add": ["$epoch", 1]}, "until": self._until()}}],
@@ -85,6 +90,8 @@ class MongoLease:
         )
         if taken is not None:
             return int(taken["epoch"])
+        if there is not None:
+            return None
         try:
             await self._leases.update_one(
                 {"_id": self._name},

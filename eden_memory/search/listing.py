@@ -2,9 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from eden_memory.errors import OverBudget
 from eden_memory.models.model_protocols import Embedder
@@ -17,11 +16,10 @@ from eden_memory.search.search_requests import SearchRequest
 from eden_memory.search.search_trace import SHOWN, Trace
 
 Lists = Sequence[Sequence[Ranked]]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SearchRun:
     """One search under way."""
 
     keys: tuple[str, ...]
@@ -44,30 +42,33 @@ class Listing:
     def __init__(self, lists: FactLists, embedder: Embedder) -> None:
         self._lists, self._embedder = lists, embedder
 
-    async def of(self, search: Search) -> list[QueryLists]:
-        """What each query found; the error of a part only where no other part was asked, or answered."""
-        kind, failed = search.request.search_type, list[Exception]()
+    async def of(self, search: SearchRun) -> list[QueryLists]:
+        """Return what each query found; raises a part's error only if no other part was asked, or answered."""
+        kind = search.request.search_type
         meaning, words = await asyncio.gather(
-            _tried(self._semantic(search), failed, search.trace, "semantic")
-            if kind != "text"
-            else _nothing(),
-            _tried(self._textual(search), failed, search.trace, "text") if kind != "semantic" else _nothing(),
+            self._semantic(search) if kind != "text" else _nothing(),
+            self._textual(search) if kind != "semantic" else _nothing(),
+            return_exceptions=True,
         )
-        if failed and meaning is None and words is None:
-            raise failed[0]
-        if kind == "hybrid" and meaning is None:
-            over = any(isinstance(exception, OverBudget) for exception in failed)
+        failed = {
+            name: error
+            for name, error in (("semantic", meaning), ("text", words))
+            if isinstance(error, BaseException)
+        }
+        for name, error in failed.items():
+            if not isinstance(error, Exception):
+                raise error
+            search.trace.degraded(name, error)
+        by_meaning = None if isinstance(meaning, BaseException) else meaning
+        by_words = None if isinstance(words, BaseException) else words
+        if failed and by_meaning is None and by_words is None:
+            raise next(iter(failed.values()))
+        if kind == "hybrid" and "semantic" in failed:
+            over = any(isinstance(error, OverBudget) for error in failed.values())
             search.trace.text_only = "over_budget" if over else "unavailable"
-        return [
-            QueryLists(
-                semantic=meaning[0][number] if meaning is not None else None,
-                textual=words[number] if words is not None else None,
-                vector=meaning[1][number] if meaning is not None else None,
-            )
-            for number in range(len(search.queries))
-        ]
+        return _by_query(len(search.queries), by_meaning, by_words)
 
-    async def _semantic(self, search: Search) -> tuple[Lists, list[bytes]]:
+    async def _semantic(self, search: SearchRun) -> tuple[Lists, list[bytes]]:
         begun = time.perf_counter()
         vectors = [
             embedding.vector for embedding in await self._embedder.embed(search.queries, search.asking)
@@ -81,7 +82,7 @@ class Listing:
         search.trace.ran("semantic", begun, sum(map(len, lists)), _shown(lists))
         return lists, vectors
 
-    async def _textual(self, search: Search) -> Lists:
+    async def _textual(self, search: SearchRun) -> Lists:
         begun, ranking = time.perf_counter(), search.ranking
         found = await self._lists.textual(
             search.keys, search.queries, ranking.most, ranking.text_least, search.when
@@ -91,20 +92,24 @@ class Listing:
         return lists
 
 
-async def _tried(part: Awaitable[T], failed: list[Exception], trace: Trace, name: str) -> T | None:
-    try:
-        return await part
-    except Exception as error:  # noqa: BLE001 - the edge where a list that failed becomes a warning
-        failed.append(error)
-        trace.degraded(name, error)
-        return None
-
-
 async def _nothing() -> None:
     return None
 
 
-def _visible(lists: Lists, search: Search) -> Lists:
+def _by_query(
+    queries: int, meaning: tuple[Lists, list[bytes]] | None, words: Lists | None
+) -> list[QueryLists]:
+    return [
+        QueryLists(
+            semantic=meaning[0][number] if meaning is not None else None,
+            textual=words[number] if words is not None else None,
+            vector=meaning[1][number] if meaning is not None else None,
+        )
+        for number in range(queries)
+    ]
+
+
+def _visible(lists: Lists, search: SearchRun) -> Lists:
     """Only facts of the scopes that were asked for, and none that is hidden or has expired."""
     when, private = search.request.when, search.request.private
     now = when.as_of or search.request.asked_at

@@ -11,7 +11,7 @@ from eden_memory.models.reranking.scored import Scored
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.fact_lists import FactLists
 from eden_memory.search.fusion import QueryLists
-from eden_memory.search.listing import Listing, Search
+from eden_memory.search.listing import Listing, SearchRun
 from eden_memory.search.newer import asks_for_now
 from eden_memory.search.ranking import (
     Ranking,
@@ -58,7 +58,7 @@ class SearchEngine:
         if not request.texts or not by_key or request.top_k < 1:
             return trace.report(request.search_type, ())
         ranking = _as_asked(self._ranking, request)
-        search = Search(tuple(by_key), request.texts, request, ranking, asking or request.asking, trace)
+        search = SearchRun(tuple(by_key), request.texts, request, ranking, asking or request.asking, trace)
         found = await self._ranked(await self._listing.of(search), search)
         visible = [scored for scored in found if scored.fact.scope_key in by_key]
         best = self._worth_it(visible, request)
@@ -66,7 +66,7 @@ class SearchEngine:
         self._found([fact.fact_id for fact in facts])
         return trace.report(request.search_type, facts)
 
-    async def _ranked(self, lists: Sequence[QueryLists], search: Search) -> list[Scored]:
+    async def _ranked(self, lists: Sequence[QueryLists], search: SearchRun) -> list[Scored]:
         request, ranking = search.request, search.ranking
         with search.trace.timed("fusion") as left:
             left.extend(fused(lists, ranking, request.search_type))
@@ -82,7 +82,7 @@ class SearchEngine:
         best = found[: request.top_k]
         return related(best, request.related, self._ranking.unrelated) if request.related else best
 
-    async def _reranked(self, found: list[Scored], search: Search) -> list[Scored]:
+    async def _reranked(self, found: list[Scored], search: SearchRun) -> list[Scored]:
         """The best of them by what the reranker says; as they were where it fails."""
         if self._reranker is None or not found:
             return found

@@ -1,12 +1,13 @@
-"""The tailer's way into Kafka: whole record batches in one long transaction that is committed now and then.
+"""Publish the tailer's records to Kafka: whole batches in one long transaction, committed now and then.
 
 The fixed `transactional.id` fences off an old leader that wakes up; the records are visible to
-read_uncommitted consumers (ours) at once, so the commit costs no latency. After any error the publisher is
-done for: close it, start another, and go on from the last position that was saved.
+read_uncommitted consumers (ours) at once, so the commit costs no latency. After any error the publisher is of
+no more use: close it, start another, and go on from the last position that was saved.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -73,7 +74,8 @@ class TransactionalPublisher:
 
     async def start(self) -> None:
         """Connect, and shut out every older holder of the transactional id."""
-        await self._answered(self._producer.start(), "starting")
+        async with _answered("starting"):
+            await self._producer.start()
 
     async def stop(self) -> None:
         """Disconnect; an open transaction is aborted."""
@@ -92,17 +94,18 @@ class TransactionalPublisher:
             return
 
     async def partitions(self, topic: str) -> int:
-        """How many partitions a topic has."""
+        """Return how many partitions a topic has."""
         return (await self._place(topic))[1]
 
     async def send(self, records: Sequence[Outgoing]) -> None:
-        """Hand records over, in order per partition; returns when there is room, not when confirmed."""
+        """Hand records over, in order per partition; return when there is room, not when they are confirmed."""
         if self._failed is not None:
             raise PublishFailed(f"publishing: {self._failed!r}") from self._failed
         if not records:
             return
         if not self._open:
-            await self._answered(self._producer.begin_transaction(), "beginning a transaction")
+            async with _answered("beginning a transaction"):
+                await self._producer.begin_transaction()
             self._open = True
         for record in records:
             topic, count = self._partitions.get(record.topic) or await self._place(record.topic)
@@ -116,8 +119,10 @@ class TransactionalPublisher:
         if not self._open:
             return
         sent, self._sent = self._sent, set()
-        await self._answered(asyncio.gather(*sent), "publishing")
-        await self._answered(self._producer.commit_transaction(), "committing")
+        async with _answered("publishing"):
+            await asyncio.gather(*sent)
+        async with _answered("committing"):
+            await self._producer.commit_transaction()
         self._open = False
 
     async def _append(self, topic: str, partition: int, record: Outgoing) -> None:
@@ -158,8 +163,10 @@ class TransactionalPublisher:
     async def _ship(self, topic: str, partition: int) -> None:
         builder = self._building.pop((topic, partition))
         size = builder.size()
-        sending = self._producer.send_batch(builder, topic, partition=partition)
-        confirmed: asyncio.Future[Any] = await self._answered(sending, "publishing")
+        async with _answered("publishing"):
+            confirmed: asyncio.Future[Any] = await self._producer.send_batch(
+                builder, topic, partition=partition
+            )
         self._sent.add(confirmed)
         confirmed.add_done_callback(partial(self._done, topic, size))
 
@@ -177,7 +184,8 @@ class TransactionalPublisher:
     async def _place(self, topic: str) -> tuple[str, int]:
         if topic not in self._partitions:
             name = self._name(topic)
-            found = await self._answered(self._producer.partitions_for(name), f"looking up {name}")
+            async with _answered(f"looking up {name}"):
+                found = await self._producer.partitions_for(name)
             if not found:
                 raise PublishFailed(f"topic {name} does not exist", "Create it: eden topics apply")
             self._partitions[topic] = name, len(found)
@@ -187,12 +195,15 @@ class TransactionalPublisher:
         alive = topic.removesuffix(DEAD)
         return self._topics.name(alive) if alive == topic else self._topics.dead_of(self._topics.name(alive))
 
-    async def _answered(self, asked: Any, doing: str) -> Any:
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                return await asked
-        except (KafkaError, TimeoutError) as error:
-            raise PublishFailed(f"Kafka, {doing}: {describe(error)}") from error
+
+@asynccontextmanager
+async def _answered(doing: str) -> AsyncGenerator[None]:
+    """Limit the time of a call to Kafka; PublishFailed when it fails or takes longer."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            yield
+    except (KafkaError, TimeoutError) as error:
+        raise PublishFailed(f"Kafka, {doing}: {describe(error)}") from error
 
 
 def _partitions_of(record: Outgoing, count: int) -> Iterable[int]:

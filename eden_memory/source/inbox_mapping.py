@@ -1,4 +1,4 @@
-"""One document of `memory_inbox` → the record that it asks for."""
+"""Map a document of `memory_inbox` to the record that it requests."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -36,118 +36,118 @@ AHEAD = timedelta(minutes=1)
 """A clock that is a little ahead is forgiven."""
 MESSAGES, CANDIDATES, FORGOTTEN = "chat.messages", "memory.candidates", "memory.forgotten"
 
-Asked = InboxSessionEnded | InboxFormNow | InboxAddedText | InboxFactCommand | InboxForget
+InboxRequest = InboxSessionEnded | InboxFormNow | InboxAddedText | InboxFactCommand | InboxForget
 REREAD = "reread"
 """The kind of a request that asks the tailer itself, and becomes no record of its own."""
-ASKED: TypeAdapter[Asked] = TypeAdapter(Annotated[Asked, Field(discriminator="kind")])
+REQUEST: TypeAdapter[InboxRequest] = TypeAdapter(Annotated[InboxRequest, Field(discriminator="kind")])
 
 
 class InboxMapping:
-    """`source` is the `ce_source` of every record."""
+    """Maps requests; `source` is the `ce_source` of every record."""
 
     def __init__(self, source: str, encode_id: EncodeId, text_limit: int = 8_000) -> None:
         self._source, self._encode, self._limit = source, encode_id, text_limit
 
     def record(self, document: Document, version: str, time: datetime) -> Outgoing:
-        """The record of an inbox document that was written at this cluster time; Unusable if it asks nothing."""
-        asked = _read(document)
+        """Return the record of an inbox document written at this cluster time; Unusable if it requests nothing."""
+        request = _read(document)
         try:
-            topic, event = self._event(asked, version, time)
+            topic, event = self._event(request, version, time)
         except (TypeError, ValidationError) as error:
             raise Unusable(_reason(error)) from None
-        return self._outgoing(topic, event, self._encode(asked.id), time)
+        return self._outgoing(topic, event, self._encode(request.id), time)
 
     def reread(self, document: Document) -> Reread:
-        """What an inbox document of the kind `reread` asks for; Unusable if it cannot be read."""
+        """Return the request of an inbox document of the kind `reread`; Unusable if it cannot be read."""
         try:
-            asked = InboxReread.model_validate(_with_zones(document), strict=False)
-            session = None if asked.session_id is None else self._encode(asked.session_id)
-            return Reread(asked.id, self._encode(asked.id), asked.session_id, session, asked.since)
+            request = InboxReread.model_validate(_with_zones(document), strict=False)
+            session = None if request.session_id is None else self._encode(request.session_id)
+            return Reread(request.id, self._encode(request.id), request.session_id, session, request.since)
         except (TypeError, ValidationError) as error:
             raise Unusable(_reason(error)) from None
 
-    def _event(self, asked: Asked, version: str, time: datetime) -> tuple[str, Event]:
-        inbox_id = self._encode(asked.id)
-        match asked:
+    def _event(self, request: InboxRequest, version: str, time: datetime) -> tuple[str, Event]:
+        inbox_id = self._encode(request.id)
+        match request:
             case InboxSessionEnded():
-                return MESSAGES, self._control(SessionEnded, asked, version)
+                return MESSAGES, self._control(SessionEnded, request, version)
             case InboxFormNow():
-                return MESSAGES, self._control(FormationAsked, asked, version, if_due=asked.if_due)
+                return MESSAGES, self._control(FormationAsked, request, version, if_due=request.if_due)
             case InboxAddedText():
-                return MESSAGES, self._added(asked, version)
+                return MESSAGES, self._added(request, version)
             case InboxFactCommand():
-                _demand_bounds(asked, time)
-                fields = asked.model_dump(exclude={"id", "kind", "scope", "session_id"})
+                _demand_bounds(request, time)
+                fields = request.model_dump(exclude={"id", "kind", "scope", "session_id"})
                 return CANDIDATES, FactCommanded(
                     command_id=inbox_id,
-                    scope=asked.scope,
+                    scope=request.scope,
                     asked_at=time,
                     version=version,
-                    sources=self._sources(asked, version, time),
+                    sources=self._sources(request, version, time),
                     **fields,
                 )
             case InboxForget():
-                return FORGOTTEN, self._forgotten(asked, inbox_id, time)
+                return FORGOTTEN, self._forgotten(request, inbox_id, time)
 
-    def _sources(self, asked: InboxFactCommand, version: str, time: datetime) -> tuple[SourceMessage, ...]:
-        """A fact that is added with a session rests on the command as on a message of that session."""
-        if asked.session_id is None:
+    def _sources(self, request: InboxFactCommand, version: str, time: datetime) -> tuple[SourceMessage, ...]:
+        """Return the source of a fact that is added with a session: the command, as if it were a message there."""
+        if request.session_id is None:
             return ()
         return (
             SourceMessage(
-                message_id=self._encode(asked.id),
+                message_id=self._encode(request.id),
                 version=version,
-                session_id=self._encode(asked.session_id),
-                user_id=asked.scope.user_id,
+                session_id=self._encode(request.session_id),
+                user_id=request.scope.user_id,
                 time=time,
-                said_at=asked.said_at or time,
+                said_at=request.said_at or time,
             ),
         )
 
-    def _forgotten(self, asked: InboxForget, inbox_id: str, time: datetime) -> Forgotten:
-        """Sessions and users may come back: of them what was created up to now is forgotten, all else for ever.
+    def _forgotten(self, request: InboxForget, inbox_id: str, time: datetime) -> Forgotten:
+        """Return the event that forgets a session or user up to now, because they may come back; all else for ever.
 
         Records carry whole seconds, so what is written in the very second of the request is forgotten with the rest.
         """
-        comes_back = asked.what in ("session", "user")
-        by_id = comes_back or asked.what == "message"
+        comes_back = request.what in ("session", "user")
+        by_id = comes_back or request.what == "message"
         return Forgotten(
-            kind=asked.what,
-            id=self._encode(asked.target) if by_id else str(asked.target),
+            kind=request.what,
+            id=self._encode(request.target) if by_id else str(request.target),
             reach="created_up_to" if comes_back else "for_ever",
             until=time if comes_back else None,
             because="asked",
             inbox_id=inbox_id,
-            asked_by=asked.asked_by,
+            asked_by=request.asked_by,
             forgotten_at=time,
         )
 
     def _control(
         self,
         event: Callable[..., Event],
-        asked: InboxSessionEnded | InboxFormNow,
+        request: InboxSessionEnded | InboxFormNow,
         version: str,
         **fields: bool,
     ) -> Event:
         return event(
-            inbox_id=self._encode(asked.id),
-            session_id=self._encode(asked.session_id),
+            inbox_id=self._encode(request.id),
+            session_id=self._encode(request.session_id),
             version=version,
-            asked_by=asked.asked_by,
+            asked_by=request.asked_by,
             **fields,
         )
 
-    def _added(self, asked: InboxAddedText, version: str) -> MessageRecorded:
+    def _added(self, request: InboxAddedText, version: str) -> MessageRecorded:
         return MessageRecorded(
-            message_id=self._encode(asked.id),
-            session_id=self._encode(asked.session_id),
+            message_id=self._encode(request.id),
+            session_id=self._encode(request.session_id),
             version=version,
-            role=asked.role,
-            user_id=None if asked.user_id is None else self._encode(asked.user_id),
-            text=cut(asked.text, self._limit),
-            characters=len(asked.text),
-            truncated=len(asked.text) > self._limit,
-            created_at=asked.created_at,
+            role=request.role,
+            user_id=None if request.user_id is None else self._encode(request.user_id),
+            text=cut(request.text, self._limit),
+            characters=len(request.text),
+            truncated=len(request.text) > self._limit,
+            created_at=request.created_at,
             origin="added",
         )
 
@@ -159,20 +159,20 @@ class InboxMapping:
         return Outgoing(topic, key, event.json_bytes(), envelope.headers(), place)
 
 
-def _demand_bounds(asked: InboxFactCommand, time: datetime) -> None:
-    if asked.said_at is not None and asked.said_at > time + AHEAD:
+def _demand_bounds(request: InboxFactCommand, time: datetime) -> None:
+    if request.said_at is not None and request.said_at > time + AHEAD:
         raise Unusable("said_at: in the future")
-    if asked.session_id is not None and asked.action != "add":
+    if request.session_id is not None and request.action != "add":
         raise Unusable("session_id: of a fact that is added only")
     for name, most in (("text", LONGEST_FACT), ("reason", LONGEST_REASON)):
-        if len(getattr(asked, name) or "") > most:
+        if len(getattr(request, name) or "") > most:
             raise Unusable(f"{name}: longer than {most} characters")
 
 
-def _read(document: Document) -> Asked:
-    """BSON dates come without a zone and mean UTC; a list in BSON may stand for a tuple."""
+def _read(document: Document) -> InboxRequest:
+    """Validate a document: BSON dates come without a zone and mean UTC; a list may stand for a tuple."""
     try:
-        return ASKED.validate_python(_with_zones(document), strict=False)
+        return REQUEST.validate_python(_with_zones(document), strict=False)
     except ValidationError as error:
         raise Unusable(_reason(error)) from None
 
@@ -186,5 +186,5 @@ def _aware(value: Any) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """Fields and rules, never what stood there."""
+    """Return the fields and the rules that they break, never their values."""
     return reasons(error) if isinstance(error, ValidationError) else describe(error)

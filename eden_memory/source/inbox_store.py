@@ -1,14 +1,28 @@
-"""`memory_inbox`: what applications and the API ask for; the tailer carries it and erases it."""
+"""Write requests to `memory_inbox`, and read and erase them as the tailer does.
 
-from collections.abc import Iterable, Sequence
+Any application may write there. The tailer publishes a request after every message that was written before it.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any
+from uuid import UUID
 
+from bson import ObjectId
+from bson.errors import InvalidId
 from pymongo import AsyncMongoClient
-from pymongo.errors import PyMongoError
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.error_text import describe
+from eden_memory.errors import EdenError, NotFound
+from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.change_stream import PLAIN
-from eden_memory.mongo.changes import Document, SourceFailed
+from eden_memory.mongo.changes import Document
+from eden_memory.source.messages_store import source_errors
+
+Row = dict[str, Any]
+TYPED = ("s.", "i.", "u.", "o.")
+ENDS = ("\n\n", "\n", ". ", " ")
+"""Where a text is best cut, the best first."""
 
 
 class MongoInbox:
@@ -18,15 +32,116 @@ class MongoInbox:
         self._collection = client.get_database(database, codec_options=PLAIN).get_collection(collection)
 
     async def waiting(self) -> Sequence[Document]:
-        """All documents there, oldest first."""
-        try:
+        """Return all documents there, oldest first."""
+        with source_errors(f"reading {self._collection.full_name}"):
             return await self._collection.find(sort=[("_id", 1)]).to_list()
-        except PyMongoError as error:
-            raise SourceFailed(f"reading {self._collection.full_name}: {describe(error)}") from error
 
     async def erase(self, ids: Iterable[Any]) -> None:
         """Remove carried documents."""
-        try:
+        with source_errors(f"erasing from {self._collection.full_name}"):
             await self._collection.delete_many({"_id": {"$in": list(ids)}})
-        except PyMongoError as error:
-            raise SourceFailed(f"erasing from {self._collection.full_name}: {describe(error)}") from error
+
+
+async def ask(inbox: AsyncCollection[Row], document: Row) -> ObjectId:
+    """Write a request; returns its id, which every record that follows from it names."""
+    result = await inbox.insert_one(document)
+    inserted: ObjectId = result.inserted_id
+    return inserted
+
+
+async def session_of(
+    database: AsyncDatabase[Row],
+    messages: str,
+    path: str,
+    text: str,
+    *,
+    inbox: AsyncCollection[Row] | None = None,
+    recorded: AsyncCollection[Row] | None = None,
+) -> Any:
+    """Return the session that a text names: typed (`o.65f…`), or as a message or an added text names it."""
+
+    async def added(session: Any) -> bool:
+        """Tell whether added texts name the session: in the inbox, or in memory once the tailer has carried them."""
+        if inbox is not None and await inbox.find_one({"session_id": session}, {"_id": 1}):
+            return True
+        named = {"session_id": encode_id(session)}
+        return recorded is not None and await recorded.find_one(named, {"_id": 1}) is not None
+
+    return await _named_by_a_message(database, messages, path, text, "names the session", added)
+
+
+async def user_of(database: AsyncDatabase[Row], messages: str, path: str, text: str) -> Any:
+    """Return the user that a text names, as :func:`session_of`."""
+    return await _named_by_a_message(database, messages, path, text, "is of the user")
+
+
+async def message_of(database: AsyncDatabase[Row], messages: str, text: str) -> Any:
+    """Return the message that a text names; a message that is deleted already has to be given typed."""
+    return await _named_by_a_message(database, messages, "_id", text, "has the id")
+
+
+async def _named_by_a_message(
+    database: AsyncDatabase[Row],
+    messages: str,
+    path: str,
+    text: str,
+    what: str,
+    elsewhere: Callable[[Any], Awaitable[bool]] | None = None,
+) -> Any:
+    if text.startswith(TYPED):
+        try:
+            return decode_id(text)
+        except (ValueError, InvalidId):
+            pass
+    found = [
+        reading
+        for reading in _readings(text)
+        if await database[messages].find_one({path: reading}, {"_id": 1})
+        or (elsewhere is not None and await elsewhere(reading))
+    ]
+    if len(found) > 1:
+        raise EdenError(
+            f"{text!r} is the id of several, of different types",
+            f"Say which is meant: {' or '.join(map(encode_id, found))}.",
+        )
+    if not found:
+        raise NotFound(
+            f"no message in {messages} {what} {text!r}",
+            "Give its typed id to ask all the same: s.TEXT, i.NUMBER, u.UUID or o.OBJECTID.",
+        )
+    return found[0]
+
+
+def _integer(text: str) -> Any:
+    return decode_id(f"i.{text}")
+
+
+def _readings(text: str) -> list[Any]:
+    """Return the ids that a text can be read as: text, and the other types of ids."""
+    readings: list[Any] = [text]
+    for read in (_integer, UUID, ObjectId):
+        try:
+            readings.append(read(text))
+        except (ValueError, InvalidId):
+            continue
+    return readings
+
+
+def parts_of(text: str, limit: int) -> Iterator[str]:
+    """Yield parts of at most `limit` characters, none of them blank; only blanks between them are lost."""
+    rest = text.strip()
+    while len(rest) > limit:
+        at = _cut(rest, limit)
+        yield rest[:at].strip()
+        rest = rest[at:].strip()
+    if rest:
+        yield rest
+
+
+def _cut(text: str, limit: int) -> int:
+    """Return the place behind the last good end in the second half of what fits; else the limit."""
+    for end in ENDS:
+        found = text.rfind(end, limit // 2, limit)
+        if found > 0:
+            return found + len(end)
+    return limit

@@ -1,10 +1,11 @@
-"""What `chat.messages` already knows of every message: read once, before a merge, into a file beside memory.
+"""Read what `chat.messages` holds of every message, once, before a merge or a reading again.
 
-A million messages would not fit into the memory that a tailer may use, so they go to a temporary SQLite file.
+A million messages do not fit into the memory that a tailer may use, so they go to a temporary SQLite file.
 """
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from hashlib import blake2b
 from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
@@ -27,10 +28,10 @@ ADDED = b'"origin":"added"'
 """Within a text its quotes would be escaped."""
 
 Consumers = Callable[[str], Any]
-"""isolation level → an aiokafka consumer of the whole topic, without a group, from its beginning."""
+"""Make an aiokafka consumer of the whole topic for an isolation level: without a group, from the beginning."""
 
 
-class Place(NamedTuple):
+class KnownPlace(NamedTuple):
     """A message that the topic holds, and the partition it stands in."""
 
     key: bytes
@@ -38,7 +39,7 @@ class Place(NamedTuple):
 
 
 class Known:
-    """Messages of the topic: what a leader committed, and what one left behind uncommitted, told apart."""
+    """The messages that the topic holds; committed records and those left behind uncommitted are told apart."""
 
     def __init__(self) -> None:
         self._file = NamedTemporaryFile(prefix="eden-known-", suffix=".sqlite")  # noqa: SIM115 - closed in close()
@@ -50,22 +51,16 @@ class Known:
                                 met INT DEFAULT 0, PRIMARY KEY (key, partition)) WITHOUT ROWID;"""
         )
 
+    def __len__(self) -> int:
+        return int(self._database.execute("SELECT count(*) FROM known").fetchone()[0])
+
     def close(self) -> None:
         """Remove the file."""
         self._database.close()
         self._file.close()
 
-    async def read(self, consumers: Consumers) -> int:
-        """Read the whole topic, once as consumers see it and once as it was committed; returns how many keys.
-
-        PublishFailed when the broker does not answer.
-        """
-        try:
-            return await self._read(consumers)
-        except KafkaError as error:
-            raise PublishFailed(f"Kafka, reading what the topic holds: {describe(error)}") from error
-
-    async def _read(self, consumers: Consumers) -> int:
+    async def read(self, consumers: Consumers) -> None:
+        """Read the whole topic, once as consumers see it and once as it was committed; KafkaError."""
         for column, isolation in (("seen", "read_uncommitted"), ("committed", "read_committed")):
             async for rows in _rows(consumers(isolation)):
                 self._database.execute("BEGIN")
@@ -77,10 +72,9 @@ class Known:
                     rows,
                 )
                 self._database.execute("COMMIT")
-        return int(self._database.execute("SELECT count(*) FROM known").fetchone()[0])
 
     def by_source(self) -> dict[str, int]:
-        """How many messages stand in the topic, by the source that their records name."""
+        """Count the messages that the topic holds, by the source that their records name."""
         rows = self._database.execute(
             "SELECT source, count(DISTINCT key) FROM known WHERE NOT (seen IS ? AND committed IS ?) GROUP BY source",
             (ENDED, ENDED),
@@ -90,17 +84,17 @@ class Known:
     def compare(
         self, records: Sequence[Outgoing], partitions: Sequence[int]
     ) -> list[tuple[Outgoing, list[int]] | None]:
-        """For each record of a document: None if the topic has it so; else the record, and the other partitions
-        where the message still stands. Marks the messages as met.
+        """Return, for each record, None if the topic holds it as it is; else the record, and the other partitions
+        that still hold the message. Marks the messages as met.
         """
         self._database.execute("BEGIN")
         verdicts = [
-            self._one(record, partition) for record, partition in zip(records, partitions, strict=True)
+            self._compare(record, partition) for record, partition in zip(records, partitions, strict=True)
         ]
         self._database.execute("COMMIT")
         return verdicts
 
-    def _one(self, record: Outgoing, partition: int) -> tuple[Outgoing, list[int]] | None:
+    def _compare(self, record: Outgoing, partition: int) -> tuple[Outgoing, list[int]] | None:
         rows = self._database.execute(
             "SELECT partition, seen, committed FROM known WHERE key = ?", (record.key,)
         ).fetchall()
@@ -111,41 +105,68 @@ class Known:
         return None if same and not elsewhere else (record, elsewhere)
 
     def holds(self, key: bytes) -> bool:
-        """Whether the topic has any record of a message."""
+        """Tell whether the topic has any record of a message."""
         found = self._database.execute("SELECT 1 FROM known WHERE key = ? LIMIT 1", (key,)).fetchone()
         return found is not None
 
     def erased(self, key: bytes) -> bool:
-        """Whether a message was forgotten, or left out because its session or author is switched off."""
+        """Tell whether a message was forgotten, or left out because its session or author is switched off."""
         found = self._database.execute(
             "SELECT 1 FROM known WHERE key = ? AND erased LIMIT 1", (key,)
         ).fetchone()
         return found is not None
 
     def edited_at(self, key: bytes) -> str | None:
-        """When the text of a message was changed last, as its record says."""
+        """Return when the text of a message was changed last, as its record says."""
         query = "SELECT max(edited) FROM known WHERE key = ? AND NOT seen IS ?"
         return self._database.execute(query, (key, ENDED)).fetchone()[0]
 
     def meet(self, key: bytes) -> list[int]:
-        """The partitions where a message stands; marks it as met."""
+        """Return the partitions that hold a message; marks it as met."""
         rows = self._database.execute(
             "UPDATE known SET met = 1 WHERE key = ? RETURNING partition, seen, committed", (key,)
         ).fetchall()
         return [row[0] for row in rows if not row[1] == row[2] == ENDED]
 
-    def unmet(self, size: int = 1_000) -> Iterator[list[Place]]:
-        """Messages that the topic holds and no document was met for."""
+    def unmet(self, size: int = 1_000) -> Iterator[list[KnownPlace]]:
+        """Yield the messages that the topic holds and no document was met for."""
         rows = self._database.execute(
             "SELECT key, partition FROM known WHERE met = 0 AND NOT (seen IS ? AND committed IS ?)",
             (ENDED, ENDED),
         )
         while chunk := rows.fetchmany(size):
-            yield [Place(bytes(key), int(partition)) for key, partition in chunk]
+            yield [KnownPlace(bytes(key), int(partition)) for key, partition in chunk]
+
+
+@asynccontextmanager
+async def known_messages(consumers: Consumers) -> AsyncGenerator[Known]:
+    """Read the topic, and remove the file behind the block; PublishFailed when the broker does not answer."""
+    known = Known()
+    try:
+        try:
+            await known.read(consumers)
+        except KafkaError as error:
+            raise PublishFailed(f"Kafka, reading what the topic holds: {describe(error)}") from error
+        yield known
+    finally:
+        known.close()
+
+
+async def holds_any_record(consumers: Consumers) -> bool:
+    """Tell whether anything was ever written to the topic; PublishFailed when the broker does not answer."""
+    consumer = consumers("read_uncommitted")
+    try:
+        await start(consumer)
+        ends = await consumer.end_offsets(consumer.assignment())
+        return any(ends.values())
+    except KafkaError as error:
+        raise PublishFailed(f"Kafka, looking whether the topic holds anything: {describe(error)}") from error
+    finally:
+        await consumer.stop()
 
 
 def digest_of(value: bytes | None) -> bytes:
-    """A digest of a MessageRecorded's content: what it says apart from when and how it came."""
+    """Return a digest of a MessageRecorded's content, without when and how it came."""
     if value is None:
         return ENDED
     fields = orjson.loads(value)
@@ -155,11 +176,11 @@ def digest_of(value: bytes | None) -> bytes:
 
 
 async def _rows(consumer: Any) -> AsyncIterator[list[tuple[bytes, int, str, bytes, bool, str | None]]]:
-    """Batches of (key, partition, source, digest, erased, edited at) of all message records up to the end now."""
+    """Yield batches of (key, partition, source, digest, erased, edited at) of all message records up to now."""
     try:
         await start(consumer)
         ends = await consumer.end_offsets(consumer.assignment())
-        while any([await consumer.position(one) < end for one, end in ends.items()]):
+        while any([await consumer.position(partition) < end for partition, end in ends.items()]):
             found = await consumer.getmany(timeout_ms=500, max_records=5_000)
             yield [
                 (
@@ -183,7 +204,7 @@ def _header(record: Any, wanted: str) -> bytes:
 
 
 def _is_message(record: Any) -> bool:
-    """Whether it is of the messages collection: an added text has no document there."""
+    """Tell whether a record is of the messages collection: an added text has no document there."""
     if record.key is None or record.key.startswith(WATERMARKS):
         return False
     types = [value for name, value in record.headers if name == "ce_type"]

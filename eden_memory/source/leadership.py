@@ -1,137 +1,254 @@
-"""The phases of one leadership: backfill or merge where the stream does not reach, then the stream."""
+"""Run one active tailer among many: wait for the lease, lead, and after a failure begin again.
+
+A leadership backfills or merges where the stream does not reach, then follows the stream.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import structlog
-from aiokafka.errors import KafkaError
 
 from eden_memory import metrics
-from eden_memory.error_text import describe
-from eden_memory.kafka.connection import start
-from eden_memory.mongo.changes import PositionLost
+from eden_memory.mongo.changes import PositionLost, SourceFailed
+from eden_memory.mongo.leases import LeaseLost
+from eden_memory.source.backfill import backfill, merge
 from eden_memory.source.chat_topics import PublishFailed
-from eden_memory.source.following import Following
-from eden_memory.source.known_message_topics import Consumers, Known
-from eden_memory.source.leadership_metrics import Window, measured
-from eden_memory.source.leading import Leading
-from eden_memory.source.position import Position
-from eden_memory.source.reading_in import backfill, merge
-from eden_memory.source.refusals import another_source, named, nothing_there
-from eden_memory.source.rereading import Rereading
+from eden_memory.source.flagged_message_store import MappingVersions
+from eden_memory.source.known_message_topics import Consumers, holds_any_record, known_messages
+from eden_memory.source.leader import Leader
+from eden_memory.source.oplog_store import MongoOplog, OplogWindow
+from eden_memory.source.position_store import another_source, named, nothing_there
+from eden_memory.source.rereader import MessageRereader
+from eden_memory.source.stream_follower import MapChanges, StreamFollower
+from eden_memory.stages.leased import LeaseHandle
+from eden_memory.stages.process import State
+from eden_memory.task_ending import end
+
+STOP_SECONDS = 2.0
+"""For sending, committing and saving at a stop; with the lease and the connections a stop takes < 5 s."""
+AGAIN_SECONDS = 5.0
+"""A cancellation that got lost is repeated after so long: disconnecting and giving the lease back come first."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+STANDS_BY, STANDS_BY_SECONDS = "stands by: another tailer holds the lease", 1.0
+"""Logged once, after waiting so long for the lease."""
+MEASURE_SECONDS, OPLOG_SECONDS = 1.0, 15.0
+GAUGES = (
+    metrics.TAILER_LAG,
+    metrics.TAILER_POSITION_AGE,
+    metrics.TAILER_OPLOG_LEFT,
+    metrics.TAILER_OPLOG_BYTES_LEFT,
+    metrics.TAILER_OPLOG_WINDOW,
+)
 
 log = structlog.get_logger("eden.tailer")
 
-Leadings = Callable[[int, asyncio.Event], Leading]
-"""epoch, stop signal → what one leadership works with."""
 
+class TailerPart:
+    """The tailer as a part of a process.
 
-async def nothing() -> Sequence[str]:
-    """Nothing to say."""
-    return ()
+    `lead` runs one leadership until told to stop, given the lease's epoch and the signal to stop.
+    """
+
+    name = "tailer"
+
+    def __init__(
+        self,
+        lease: LeaseHandle,
+        lead: Callable[[int, asyncio.Event], Awaitable[None]],
+        again_seconds: float = AGAIN_SECONDS,
+    ) -> None:
+        self._lease, self._lead, self._again_seconds = lease, lead, again_seconds
+        self._stopping = asyncio.Event()
+        self.leading = False
+
+    def stop(self) -> None:
+        """Flush, save, give the lease back; `run` returns then."""
+        self._stopping.set()
+
+    def state(self) -> State:
+        """Report ready whether it leads or stands by: standing by is its work, too."""
+        return State(True, "leads" if self.leading else STANDS_BY)
+
+    async def run(self) -> None:
+        """Run until `stop`; raise errors that trying again cannot repair."""
+        work = asyncio.create_task(self._lead_again_and_again())
+        stopped = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if self.leading:
+                await asyncio.wait({work}, timeout=STOP_SECONDS)
+        finally:
+            await end([work, stopped], self._again_seconds)
+        if not work.cancelled():
+            work.result()
+
+    async def _lead_again_and_again(self) -> None:
+        pause = FIRST_PAUSE
+        while not self._stopping.is_set():
+            try:
+                async with self._leadership() as epoch:
+                    await self._lead(epoch, self._stopping)
+                pause = FIRST_PAUSE
+            except LeaseLost as error:
+                log.warning("leadership lost", reason=error.what)
+            except (PublishFailed, SourceFailed) as error:
+                log.warning("begins again from the saved position", reason=error.what, in_seconds=pause)
+                await self._pause(pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+
+    @asynccontextmanager
+    async def _leadership(self) -> AsyncGenerator[int]:
+        """Wait for the lease, and hold it for the block; yields its epoch."""
+        waiting = asyncio.get_running_loop().call_later(STANDS_BY_SECONDS, log.info, STANDS_BY)
+        try:
+            async with self._lease.held() as epoch:
+                waiting.cancel()
+                self.leading = True
+                metrics.TAILER_LEADING.set(1)
+                metrics.TAILER_TAKEOVERS.inc()
+                log.info("leads", epoch=epoch)
+                try:
+                    yield epoch
+                finally:
+                    self.leading = False
+                    metrics.TAILER_LEADING.set(0)
+        finally:
+            waiting.cancel()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
 
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Runs one leadership from beginning to end; `consumers` read `chat.messages`."""
+    """One leadership, from the claim to the last commit; `consumers` read `chat.messages`."""
 
-    leadings: Leadings
+    leader: Leader
+    map_changes: MapChanges
     consumers: Consumers
-    watermark_seconds: float
+    rereader: MessageRereader
+    versions: MappingVersions
     source: str
     """Names the application's collection."""
-    window: Window | None = None
-    """The oplog's, for those who watch."""
+    watermark_seconds: float
+    oplog: MongoOplog | None = None
+    """Measured where the settings ask for it."""
     new_source: bool = False
     """Messages of another source, and of a collection that is empty now, may be ended."""
-    rereading: Callable[[], Rereading] | None = None
-    """What reads messages again; one for each leadership."""
-    misread: Callable[[], Awaitable[Sequence[str]]] = nothing
-    """What to say of messages that another field mapping read."""
 
-    async def run(self, epoch: int, stopping: asyncio.Event) -> None:
-        """Until told to stop, or until something fails that a new leadership has to put right."""
-        leading = self.leadings(epoch, stopping)
+    async def run(self) -> None:
+        """Lead until told to stop, or until something fails that a new leadership has to repair."""
+        leader = self.leader
         try:
-            await leading.claim()
-            async with measured(leading, self.window):
-                await self._phases(leading)
-                await leading.settle()
+            await leader.claim()
+            async with _measured(leader, self.oplog):
+                if not leader.began:
+                    await leader.begin("merge" if await holds_any_record(self.consumers) else "backfill")
+                await self._warn()
+                while not leader.stopping.is_set():
+                    await self._phase()
+                await leader.settle()
         finally:
-            await leading.source.changes.close()
-            await leading.publisher.stop()
+            await leader.source.changes.close()
+            await leader.publisher.stop()
 
-    async def _phases(self, leading: Leading) -> None:
-        if leading.position is None:
-            await self._begin(leading, "merge" if await self._any_record() else "backfill")
-        await self._say_if_empty(leading)
-        for line in await self.misread():
-            log.warning(line)
-        while not leading.stopping.is_set():
-            assert leading.position is not None
-            if leading.position.phase == "backfill":
-                await backfill(leading)
-            elif leading.position.phase == "merge":
-                await self._merge(leading)
-            else:
-                await self._follow(leading)
-
-    async def _begin(self, leading: Leading, phase: str) -> None:
-        now = await leading.source.changes.now()
-        leading.position = Position(now.position, now.version, phase)
-        await leading.settle()
-
-    async def _follow(self, leading: Leading) -> None:
-        try:
-            rereading = None if self.rereading is None else self.rereading()
-            await Following(leading, self.watermark_seconds, rereading).run()
-        except PositionLost as error:
-            metrics.TAILER_POSITION_LOST.inc()
-            log.error(
-                "the stream's position is lost: the collection is merged, nothing is left out",
-                reason=error.what,
-            )
-            await self._begin(leading, "merge")
-
-    async def _merge(self, leading: Leading) -> None:
-        known = Known()
-        try:
-            keys = await known.read(self.consumers)
-            await self._compare_sources(leading, known.by_source())
-            log.info("merges the collection against what the topic holds", messages=keys)
-            await merge(leading, known)
-        finally:
-            known.close()
-
-    async def _compare_sources(self, leading: Leading, found: Mapping[str, int]) -> None:
-        """EdenError when the merge would look for messages, counted by source, where they have never been."""
-        if not found:
-            return
-        others = found.keys() - {self.source}
-        if others and not leading.published and not self.new_source:
-            raise another_source(self.source, others)
-        if not self.new_source and await leading.source.messages.empty():
-            raise nothing_there(self.source, sum(found.values()))
-        leading.published = True
-
-    async def _say_if_empty(self, leading: Leading) -> None:
-        if await leading.source.messages.empty():
+    async def _warn(self) -> None:
+        """Log what the operator should know before the phases begin."""
+        if await self.leader.source.messages.empty():
             log.warning(
                 "the messages collection is empty or does not exist: memory forms once messages are written there",
                 collection=named(self.source),
                 if_they_are_elsewhere="set EDEN_SOURCE_DATABASE and EDEN_MESSAGES_COLLECTION",
             )
+        for line in await self.versions.warnings():
+            log.warning(line)
 
-    async def _any_record(self) -> bool:
-        consumer = self.consumers("read_uncommitted")
-        try:
-            await start(consumer)
-            ends = await consumer.end_offsets(consumer.assignment())
-            return any(ends.values())
-        except KafkaError as error:
-            raise PublishFailed(
-                f"Kafka, looking whether the topic holds anything: {describe(error)}"
-            ) from error
-        finally:
-            await consumer.stop()
+    async def _phase(self) -> None:
+        """Run the phase that the position names; a lost position is followed by a merge."""
+        leader = self.leader
+        match leader.position.phase:
+            case "backfill":
+                await backfill(leader)
+            case "merge":
+                await self._merge()
+            case _:
+                try:
+                    await StreamFollower(
+                        leader, self.map_changes, self.watermark_seconds, self.rereader
+                    ).run()
+                except PositionLost as error:
+                    metrics.TAILER_POSITION_LOST.inc()
+                    log.error(
+                        "the stream's position is lost: the collection is merged, nothing is left out",
+                        reason=error.what,
+                    )
+                    await leader.begin("merge")
+
+    async def _merge(self) -> None:
+        async with known_messages(self.consumers) as known:
+            await self._compare_sources(known.by_source())
+            log.info("merges the collection against what the topic holds", messages=len(known))
+            await merge(self.leader, known)
+
+    async def _compare_sources(self, found: Mapping[str, int]) -> None:
+        """EdenError when the merge would look for messages, counted by source, where they have never been."""
+        if not found:
+            return
+        leader, others = self.leader, found.keys() - {self.source}
+        if others and not leader.published and not self.new_source:
+            raise another_source(self.source, others)
+        if not self.new_source and await leader.source.messages.empty():
+            raise nothing_there(self.source, sum(found.values()))
+        leader.published = True
+
+
+@asynccontextmanager
+async def _measured(leader: Leader, oplog: MongoOplog | None) -> AsyncGenerator[None]:
+    """Keep the gauges right for the block, by the clock, also while nothing moves; behind it they are 0."""
+    work = asyncio.create_task(_measure(leader, oplog))
+    try:
+        yield
+    finally:
+        await end([work])
+        for gauge in GAUGES:
+            gauge.set(0)
+
+
+async def _measure(leader: Leader, oplog: MongoOplog | None) -> None:
+    asked = -OPLOG_SECONDS
+    while True:
+        now = datetime.now(UTC)
+        if leader.began:
+            until = leader.published_until or moment_of(leader.position.version)
+            metrics.TAILER_LAG.set(max(0.0, (now - until).total_seconds()))
+        if leader.saved is not None:
+            saved = moment_of(leader.saved.version)
+            metrics.TAILER_POSITION_AGE.set(max(0.0, (now - saved).total_seconds()))
+            if oplog is not None and time.monotonic() - asked >= OPLOG_SECONDS:
+                asked = time.monotonic()
+                _measure_oplog(saved, await oplog.window())
+        await asyncio.sleep(MEASURE_SECONDS)
+
+
+def _measure_oplog(saved: datetime, window: OplogWindow | None) -> None:
+    if window is None:
+        return
+    metrics.TAILER_OPLOG_WINDOW.set(window.seconds)
+    left = window.left(saved)
+    if left is not None:
+        seconds, room = left
+        metrics.TAILER_OPLOG_LEFT.set(max(1.0, seconds))
+        metrics.TAILER_OPLOG_BYTES_LEFT.set(max(1.0, room))
+
+
+def moment_of(version: str) -> datetime:
+    """Return the cluster time that a version is, to the second."""
+    return datetime.fromtimestamp(int(version[:8], 16), UTC)

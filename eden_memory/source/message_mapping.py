@@ -1,4 +1,4 @@
-"""One document of the application's messages collection → one record of `chat.messages`.
+"""Map a document of the application's messages collection to a record of `chat.messages`.
 
 This is the tailer's hot path (some 10 µs a message in all): the record is written as plain JSON, and a test holds
 it equal to what `eden_memory.schemas.events.MessageRecorded` writes.
@@ -30,9 +30,9 @@ TOPIC = "chat.messages"
 ROLES = frozenset({"user", "assistant", "tool", "system", "other"})
 LONGEST_ID = 1_024
 RULES = 1
-"""Raised when a program reads the same fields otherwise than the one before: part of a mapping's version."""
+"""Raised when a program reads the same fields differently than its predecessor: part of a mapping's version."""
 REMEMBERED = 50_000
-"""Sessions and authors whose encoded ids are kept at hand."""
+"""Sessions and authors whose encoded ids are cached."""
 
 EncodeId = Callable[[Any], str]
 Origin = Literal["stream", "backfill", "merge", "reread"]
@@ -50,7 +50,7 @@ class FieldPaths(NamedTuple):
 
 
 class MessageMapping:
-    """`roles` maps the application's role names to ours; `source` is the `ce_source` of every record.
+    """Maps messages; `roles` maps the application's role names to ours, `source` is every record's `ce_source`.
 
     Its `version` is carried by every record, and changes with the paths and the roles.
     """
@@ -84,7 +84,7 @@ class MessageMapping:
     def record(
         self, document: Document, version: str, time: bytes, origin: Origin, *, edited: bool = False
     ) -> Outgoing:
-        """The record of a document whose `ce_time` is `time`; Unusable, with the reason, if it cannot be one.
+        """Return the record of a document, with the `ce_time` `time`; Unusable, with the reason, if it has none.
 
         `edited`: the change at `time` may have changed its text.
         """
@@ -123,40 +123,40 @@ class MessageMapping:
         return Outgoing(TOPIC, key, value, headers, ordering_key)
 
     def has_text(self, document: Document) -> bool:
-        """Whether there is anything to remember yet: tool calls and placeholders have no text."""
+        """Tell whether there is anything to remember yet: tool calls and placeholders have no text."""
         content = self._content(document)
         return bool(content) and (isinstance(content, str) or text_of(content) != "")
 
     def lacks_author(self, document: Document) -> bool:
-        """Whether a user wrote it, and it does not say which."""
+        """Tell whether a user wrote the message, and it does not say which."""
         return self._user(document) is None and self.is_users(document)
 
     def is_users(self, document: Document) -> bool:
-        """Whether its role is the user's."""
+        """Tell whether the message's role is the user's."""
         role = self._role(document)
         return isinstance(role, str) and self._roles.get(role) == "user"
 
     def written_at(self, document: Document, latest: datetime) -> bytes:
-        """`ce_time` of a document that was read, not streamed: when it was created, never after the read."""
+        """Return the `ce_time` of a document that was read, not streamed: its creation, never after the read."""
         created = self.created_at(document)
         return min(created, rfc3339(latest)).encode() if created else self.second(latest)
 
     def created_at(self, document: Document) -> str | None:
-        """When it was created, as it says."""
+        """Return when the document says that it was created."""
         return moment_of(self._created_at(document))
 
     def second(self, time: datetime) -> bytes:
-        """`ce_time` of a cluster time; those of one second are written once."""
+        """Return the `ce_time` of a cluster time, formatted once a second."""
         if self._second[0] is not time:
             self._second = (time, rfc3339(time).encode())
         return self._second[1]
 
     def message_id(self, value: Any) -> str:
-        """The typed id of a message's `_id`; Unusable if it can be none."""
+        """Return the typed id of a message's `_id`; Unusable if it cannot be an id."""
         return self._typed(value, "_id")
 
     def session_id(self, document: Document | None) -> str | None:
-        """The typed id of the session that a document names, if it names one."""
+        """Return the typed id of the session that a document names, if any."""
         try:
             return None if document is None else self._id(self._session(document), "session_id")
         except Unusable:
@@ -173,8 +173,8 @@ class MessageMapping:
         partition: int | None = None,
         moved_to: str | None = None,
     ) -> Outgoing:
-        """The end of a message: in its session's partition where known, else in `partition`, else everywhere
-        (but for the partition of the session that it `moved_to`).
+        """Return the tombstone of a message: for its session's partition where known, else for `partition`, else for
+        every partition (but that of the session that it `moved_to`).
 
         Its id names the reason: the change that moves a message also gives a record of that version.
         """
@@ -198,7 +198,7 @@ class MessageMapping:
         return Outgoing(TOPIC, message_id.encode(), None, envelope.headers(), place.encode(), partition)
 
     def _id(self, value: Any, field: str) -> str:
-        """The typed id of what comes again and again: a session, an author."""
+        """Return the typed id of a session or an author, which come again and again, from a cache."""
         if type(value) is not str:
             return self._typed(value, field)
         encoded = self._encoded.get(value)
@@ -222,13 +222,13 @@ class MessageMapping:
 
 
 def _version(paths: FieldPaths, roles: Mapping[str, str]) -> str:
-    """A short hash of what decides how a document is read."""
+    """Return a short hash of everything that decides how a document is read."""
     decides = {"rules": RULES, "paths": paths._asdict(), "roles": dict(roles)}
     return blake2b(orjson.dumps(decides, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
 
 
 def watermark(partition: int, version: str, time: datetime, source: str) -> Outgoing:
-    """Everything up to a cluster time is published to this partition."""
+    """Return the record which says that a partition holds everything up to a cluster time."""
     event = Watermark(partition=partition, time=time, version=version)
     event_id = f"{event.key()}@{version}"
     envelope = event.envelope(event_id, source, time, traceparent(event.key(), event_id))

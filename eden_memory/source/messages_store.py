@@ -1,6 +1,7 @@
-"""The messages collection read as a whole, in (created_at, _id) order, resumable page by page."""
+"""Read the whole messages collection in (created_at, _id) order, resumable page by page."""
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -21,13 +22,22 @@ LAST_SECOND = 2**32 - 1
 """Of an ObjectId."""
 
 
+@contextmanager
+def source_errors(doing: str) -> Generator[None]:
+    """Raise an error of MongoDB's as SourceFailed, with what failed."""
+    try:
+        yield
+    except PyMongoError as error:
+        raise SourceFailed(f"{doing}: {describe(error)}") from error
+
+
 def reading_order(created_at: str) -> list[tuple[str, int]]:
-    """The keys of the index in whose order a messages collection is read."""
+    """Return the keys of the index in whose order a messages collection is read."""
     return [(name, ASCENDING) for name in dict.fromkeys((created_at, "_id"))]
 
 
 class CollectionReader:
-    """Pages of `fields` of a collection; `created_at` is the path that orders it, `since` the oldest wanted.
+    """Reads pages of `fields` of a collection; `created_at` is the path that orders it, `since` the oldest wanted.
 
     `session` is the path of a message's session.
     """
@@ -54,28 +64,24 @@ class CollectionReader:
 
     @property
     def index(self) -> list[tuple[str, int]]:
-        """The index that makes reading in order cheap; where an ObjectId is the time, the one that always exists."""
+        """The index that makes reading in order cheap; where an ObjectId is the time, the one of `_id`."""
         return reading_order(self._created_at)
 
     async def count(self) -> int:
-        """About how many documents there are; exact when only some are wanted."""
-        try:
+        """Return about how many documents there are; exact when only some are wanted."""
+        with source_errors(f"counting {self._collection.full_name}"):
             if self._wanted:
                 return await self._collection.count_documents(self._wanted)
             return await self._collection.estimated_document_count()
-        except PyMongoError as error:
-            raise SourceFailed(f"counting {self._collection.full_name}: {describe(error)}") from error
 
     async def empty(self) -> bool:
-        """Whether there is no document, or no collection."""
-        try:
+        """Tell whether there is no document, or no collection."""
+        with source_errors(f"reading {self._collection.full_name}"):
             return await self._collection.find_one({}, {"_id": 1}) is None
-        except PyMongoError as error:
-            raise SourceFailed(f"reading {self._collection.full_name}: {describe(error)}") from error
 
     async def pages(self, after: Any, session: Any = None) -> AsyncGenerator[Page, None]:
-        """All pages after `after` (a page's `last`; None: from the first document on), of one session or of all."""
-        try:
+        """Yield pages after `after` (a page's `last`; None: from the first document on), of one session or of all."""
+        with source_errors(f"reading {self._collection.full_name}"):
             if session is not None:
                 async for page in self._sorted(after, {**self._wanted, self._session: session}):
                     yield page
@@ -89,8 +95,6 @@ class CollectionReader:
                 )
                 async for page in self._sorted(after, self._wanted):
                     yield page
-        except PyMongoError as error:
-            raise SourceFailed(f"reading {self._collection.full_name}: {describe(error)}") from error
 
     async def _indexed(self) -> bool:
         indexes = await self._collection.index_information()
@@ -102,7 +106,7 @@ class CollectionReader:
         )
 
     async def _by_index(self, after: Any) -> AsyncGenerator[Page, None]:
-        """One query a page: each is a read of its own, after its own cluster time."""
+        """Yield pages, each read by its own query, after its own cluster time."""
         while True:
             async with self._client.start_session(causal_consistency=True) as session:
                 moment = await self._cluster_time(session)
@@ -113,7 +117,7 @@ class CollectionReader:
                     place = dict(zip((self._created_at, "_id"), after, strict=True))
                     cursor = cursor.min(list(place.items()))
                 found = await cursor.to_list()
-            documents = [one for one in found if after is None or one["_id"] != after[1]]
+            documents = [document for document in found if after is None or document["_id"] != after[1]]
             if documents:
                 after = self._place(documents[-1])
                 yield self._paged(documents, moment)
@@ -121,7 +125,7 @@ class CollectionReader:
                 return
 
     async def _sorted(self, after: Any, wanted: dict[str, Any]) -> AsyncGenerator[Page, None]:
-        """One sorted query, however many pages: the time before it counts for all of them."""
+        """Yield pages of one sorted query: the cluster time before it counts for all of them."""
         wanted = wanted if after is None else {"$and": [wanted, self._beyond(after)]}
         async with self._client.start_session(causal_consistency=True) as session:
             moment = await self._cluster_time(session)
@@ -148,7 +152,7 @@ class CollectionReader:
         }
 
     async def _cluster_time(self, session: AsyncClientSession) -> Timestamp:
-        """The server's time now; the session makes later reads see at least everything up to it."""
+        """Return the server's time; later reads of the session see at least everything up to it."""
         await self._client.admin.command("ping", session=session)
         moment = session.operation_time
         if moment is None:
@@ -160,7 +164,7 @@ class CollectionReader:
         return Page(documents, self._place(documents[-1]), version, datetime.fromtimestamp(moment.time, UTC))
 
     def _oldest(self, since: datetime) -> datetime | ObjectId:
-        """The least value of the time's field that is wanted."""
+        """Return the least value of the time's field that is wanted."""
         if self._created_at != "_id":
             return since
         seconds = min(max(int(since.timestamp()), 0), LAST_SECOND)
@@ -173,17 +177,13 @@ class CollectionReader:
         return [value, document["_id"]]
 
     async def originals(self, ids: Sequence[Any]) -> Sequence[Document]:
-        """Whole documents by id; those that are gone are left out."""
-        try:
+        """Return whole documents by id; those that are gone are left out."""
+        with source_errors(f"reading {self._collection.full_name}"):
             return await self._collection.find({"_id": {"$in": list(ids)}}).to_list()
-        except PyMongoError as error:
-            raise SourceFailed(f"reading {self._collection.full_name}: {describe(error)}") from error
 
     async def existing(self, encoded_ids: Sequence[str]) -> set[str]:
-        """Which of these typed ids still have a document."""
-        ids = [decode_id(one) for one in encoded_ids]
-        try:
+        """Return those of the typed ids that still have a document."""
+        ids = [decode_id(encoded) for encoded in encoded_ids]
+        with source_errors(f"reading {self._collection.full_name}"):
             found = await self._collection.find({"_id": {"$in": ids}}, {"_id": 1}).to_list()
-        except PyMongoError as error:
-            raise SourceFailed(f"reading {self._collection.full_name}: {describe(error)}") from error
         return {encode_id(document["_id"]) for document in found}

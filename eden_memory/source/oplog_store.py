@@ -1,5 +1,6 @@
-"""The oplog's window, where the server shows one."""
+"""Read how long a place in the oplog lasts, where the server shows it."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,20 +8,45 @@ import structlog
 from pymongo import AsyncMongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
-from eden_memory.source.oplog import OplogWindow
-
 log = structlog.get_logger("eden.tailer")
 
 
+@dataclass(frozen=True, slots=True)
+class OplogWindow:
+    """The oplog's ends by its entries' times, and its size in bytes, as it is and at most."""
+
+    first: datetime
+    last: datetime
+    used: float
+    most: float
+
+    @property
+    def seconds(self) -> float:
+        """Seconds between its ends."""
+        return max(0.0, (self.last - self.first).total_seconds())
+
+    def left(self, place: datetime) -> tuple[float, float] | None:
+        """Return (seconds, bytes) until the entries after `place` go, at the window's pace; None: too young to judge.
+
+        Nothing is removed before the oplog is full, so what is still free counts too.
+        """
+        if self.seconds < 1 or self.used <= 0:
+            return None
+        pace = self.used / self.seconds
+        behind = min(max(0.0, (place - self.first).total_seconds()), self.seconds)
+        room = behind * pace + max(0.0, self.most - self.used)
+        return room / pace, room
+
+
 class MongoOplog:
-    """Reads `local.oplog.rs`; a server that does not let it (or a sharded one) is asked no more."""
+    """Reads `local.oplog.rs`; a server that refuses it (or a sharded cluster) is not asked again."""
 
     def __init__(self, client: AsyncMongoClient[dict[str, Any]]) -> None:
         self._local = client["local"]
         self._refused = False
 
     async def window(self) -> OplogWindow | None:
-        """None where it cannot be known."""
+        """Return the window; None where it cannot be known."""
         if self._refused:
             return None
         try:

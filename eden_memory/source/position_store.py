@@ -1,6 +1,7 @@
-"""A tailer's position in MongoDB, moved by compare-and-set under the lease's epoch."""
+"""Store the tailer's position, moved by compare-and-set under the lease's epoch, of one source at a time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pymongo import ReturnDocument
@@ -8,18 +9,67 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from eden_memory.error_text import describe
+from eden_memory.errors import EdenError
 from eden_memory.mongo.changes import SourceFailed
 from eden_memory.mongo.leases import LeaseLost
-from eden_memory.source.position import Position, RereadResult
-from eden_memory.source.refusals import another_source, still_followed
 
 FIELDS = ("token", "version", "phase", "page", "read")
 PUBLISHED = "published"
+CONSEQUENCE = (
+    "That ends the records of messages that are not in that collection; what was formed from them stays."
+)
+BESIDE = (
+    "set EDEN_MONGODB_DATABASE, EDEN_KAFKA_TOPIC_PREFIX and EDEN_KAFKA_GROUP_PREFIX to names of its own (where both "
+    "read from one database, EDEN_MONGODB_PREFIX too) and EDEN_SOURCE_DATABASE to {database}, then run "
+    "`eden topics apply` and `eden setup`"
+)
 Rows = AsyncCollection[dict[str, Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class TailerPosition:
+    """How far a tailer has come."""
+
+    token: str
+    """Where to follow the stream from, once everything older has been read in."""
+    version: str
+    phase: str = "stream"
+    """`backfill` (reading the collection), `merge` (against what the topic knows) or `stream`."""
+    page: Any = None
+    """The page that the reading has come to."""
+    read: int = 0
+    """Messages read in so far."""
+    published: bool = False
+    """Whether any message of this source was published: another source may no longer take its place unasked."""
+
+
+@dataclass(frozen=True, slots=True)
+class RereadOutcome:
+    """The result of reading messages again with a corrected field mapping."""
+
+    id: str
+    """Of the request."""
+    read: int
+    changed: int
+    accepted: int
+    """Dead letters of an earlier mapping that could be read."""
+    refused: int
+    """Documents that this mapping cannot use either."""
+    everything: bool
+    """Nothing was left out: all that is recorded was read with this mapping."""
+
+    def counts(self) -> dict[str, int]:
+        """Return the figures by name."""
+        return {
+            "read": self.read,
+            "changed": self.changed,
+            "accepted": self.accepted,
+            "refused": self.refused,
+        }
+
+
 async def other_sources(positions: Rows, source: str) -> Sequence[str]:
-    """Names of sources besides this one whose messages are published."""
+    """Return the names of other sources whose messages are published."""
     query = {"_id": {"$ne": source}, "token": {"$exists": True}, PUBLISHED: {"$ne": False}}
     return [row["_id"] async for row in positions.find(query, {"_id": 1})]
 
@@ -43,7 +93,7 @@ class MongoPositions:
         self._positions, self._source, self._leases = positions, source, leases
         self._new_source = new_source
 
-    async def claim(self, epoch: int) -> Position | None:
+    async def claim(self, epoch: int) -> TailerPosition | None:
         """Shut out holders of older epochs, then read; None before the first start.
 
         EdenError when messages of another source are published already, and this one is not to take its place.
@@ -57,21 +107,21 @@ class MongoPositions:
         if "token" not in stored:
             return None
         published = stored.get(PUBLISHED, True)  # a position saved by an earlier version does not say
-        return Position(**{name: stored[name] for name in FIELDS}, published=published)
+        return TailerPosition(**{name: stored[name] for name in FIELDS}, published=published)
 
-    async def save(self, epoch: int, position: Position) -> None:
-        """Store; LeaseLost if a newer holder has claimed it."""
+    async def save(self, epoch: int, position: TailerPosition) -> None:
+        """Store a position; LeaseLost if a newer holder has claimed it."""
         await self._set(epoch, {name: getattr(position, name) for name in (*FIELDS, PUBLISHED)})
 
-    async def note_reread(self, epoch: int, result: RereadResult) -> None:
-        """Store what came of reading messages again; LeaseLost as above."""
+    async def note_reread(self, epoch: int, result: RereadOutcome) -> None:
+        """Store the result of reading messages again; LeaseLost as above."""
         values: dict[str, Any] = {"reread": {"id": result.id, **result.counts()}}
         if result.everything:
             values["reread_due"] = False
         await self._set(epoch, values)
 
     async def _note_mapping(self, epoch: int, stored: Mapping[str, Any]) -> None:
-        """Note which mapping reads now, and that what another one read may be read again."""
+        """Note which mapping reads now, and that messages of another mapping may be read again."""
         before = stored.get("mapping")
         if self._mapping is None or self._mapping == before:
             return
@@ -106,3 +156,39 @@ class MongoPositions:
 
     def _failed(self, error: PyMongoError) -> SourceFailed:
         return SourceFailed(f"position of {self._source}: {describe(error)}")
+
+
+def named(source: str) -> str:
+    """Return `database.collection` of a source's name."""
+    return source.partition("/")[2] or source
+
+
+def another_source(source: str, known: Iterable[str]) -> EdenError:
+    """Return the error for settings that name another collection than memory is formed from."""
+    before = ", ".join(map(named, sorted(known)))
+    beside = BESIDE.format(database=named(source).partition(".")[0])
+    return EdenError(
+        f"the settings name {named(source)}, but memory is formed from {before}",
+        f"To go on with {before}, set EDEN_SOURCE_DATABASE and EDEN_MESSAGES_COLLECTION to it, or start in the "
+        f"folder of its eden.toml. For a second memory of {named(source)} beside it, {beside}. "
+        f"To change to {named(source)}, start once with `eden run --new-source`. {CONSEQUENCE}",
+    )
+
+
+def nothing_there(source: str, messages: int) -> EdenError:
+    """Return the error for a collection that is missing or empty, though Kafka holds records of its messages."""
+    return EdenError(
+        f"the collection {named(source)} does not exist or is empty, but {messages:,} messages of it are recorded",
+        "Check EDEN_SOURCE_DATABASE and EDEN_MESSAGES_COLLECTION, or restore the collection. If the messages are "
+        f"meant to be gone, start once with `eden run --new-source`. {CONSEQUENCE}",
+    )
+
+
+def still_followed(source: str, known: Iterable[str]) -> EdenError:
+    """Return the error for a former source that a tailer still follows."""
+    before = ", ".join(map(named, sorted(known)))
+    return EdenError(
+        f"a tailer still follows {before}: {named(source)} cannot take its place",
+        "Stop every `eden run` of the former source, wait until its lease ends "
+        "(EDEN_TAILER_LEASE_SECONDS), and start again.",
+    )

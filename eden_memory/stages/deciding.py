@@ -82,7 +82,8 @@ class Deciding:
         for outcome in known:
             await self._publish(unit, wanted(read), outcome.records)
             self._republished.inc()
-        self._finish(unit, "dead" if any(outcome.dead for outcome in known) else "decided")
+        how = "dead" if any(outcome.dead for outcome in known) else "decided"
+        self._finish(unit, how, redelivered=True)
 
     async def _decide(self, unit: Unit, read: list[Read]) -> Again | None:
         self._cut(unit, read)
@@ -206,12 +207,19 @@ class Deciding:
             return await self._failed(unit, read, Failure(Kind.BUG, f"always decided elsewhere: {reason}"))
         return Again(backoff(SERVERS, first.rereads))
 
-    def _finish(self, unit: Unit, how: Literal["decided", "dead", "skipped"] = "decided") -> None:
+    def _finish(
+        self,
+        unit: Unit,
+        how: Literal["decided", "dead", "skipped"] = "decided",
+        *,
+        redelivered: bool = False,
+    ) -> None:
         for item in unit.items:
             if not item.retry:
                 item.home.finish(item.record.offset, item.size)
             of_question = self._stage.one_question and item is not unit.items[-1]
-            self._watching.finished(item, dead=how == "dead" and not of_question)
+            dead = how == "dead" and not of_question
+            self._watching.finished(item, dead=dead, redelivered=redelivered)
         self._finished[how].inc(len(unit.items))
         if self._tells:
             self._say(unit, how)

@@ -28,7 +28,10 @@ from aiokafka.structs import ConsumerRecord
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.kafka.broken_clients import close_consumer, closed, consumer_broken
+from eden_memory.kafka.connection import CLIENT_ID
+from eden_memory.kafka.dead_members import remove_dead_members
 from eden_memory.kafka.group_errors import heeding_group_errors
+from eden_memory.own_process import naming_process
 from eden_memory.stages.controls import GroupNotes
 from eden_memory.stages.failure_decisions import Kind, classify, connection_lost
 from eden_memory.stages.finished_offsets import AssignedPartition
@@ -53,8 +56,9 @@ def new_consumer(client: dict[str, Any], group: str, topics: Sequence[str]) -> A
     assignor: type[AbstractPartitionAssignor] = StickyPartitionAssignor
     if len(topics) > 1:
         assignor = RangePartitionAssignor
+    named: dict[str, Any] = {**client, "client_id": naming_process(CLIENT_ID)}
     consumer: Any = AIOKafkaConsumer(
-        **client,
+        **named,
         group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="none",
@@ -82,6 +86,7 @@ class Membership(ConsumerRebalanceListener):
         on_revoked: Callable[[], None],
         on_assigned: Callable[[], None],
     ) -> None:
+        self._client = client
         self._new = partial(new_consumer, client, group, topics)
         self._consumer: Any = None
         self._group = group
@@ -96,7 +101,8 @@ class Membership(ConsumerRebalanceListener):
         self.homes: dict[TopicPartition, AssignedPartition] = {}
 
     async def start(self) -> None:
-        """Join the group."""
+        """Join the group; members that were killed on this machine leave it first."""
+        await remove_dead_members(self._client, self._group)
         self._noted = set(await until_done(lambda: self._notes.committed(self._group)))
         await until_done(self._join)
 

@@ -83,11 +83,16 @@ class Standing:
         if self._outage.succeeded():
             self.lift("outage")
 
-    def finished(self, item: Queued, *, dead: bool) -> None:
-        """Note a finished record; too many dead ones pause the stage."""
+    def finished(self, item: Queued, *, dead: bool, redelivered: bool = False) -> None:
+        """Note a finished record; too many dead ones pause the stage.
+
+        A redelivered one was decided before, perhaps by a process since mended: it neither pauses nor resumes.
+        """
         self._on_finished(item, dead)
         if "outage" in self._pauses and (self._lanes is None or self._lanes.idle):
             self.attempt_succeeded()  # nothing is left that could fail
+        if redelivered:
+            return
         if "dead-letters" in self._pauses:
             if not dead:
                 self._announce(None)

@@ -41,8 +41,8 @@ class Watching(Protocol):
         """A handler returned."""
         ...
 
-    def finished(self, item: Queued, *, dead: bool) -> None:
-        """Nothing is left to do for a record."""
+    def finished(self, item: Queued, *, dead: bool, redelivered: bool = False) -> None:
+        """Nothing is left to do for a record; `redelivered`: it was decided before, and only published again."""
         ...
 
 

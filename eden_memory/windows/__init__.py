@@ -1,1 +1,1 @@
-"""Which messages form together, and when."""
+"""Decide which messages form together, and when."""

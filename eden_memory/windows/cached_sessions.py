@@ -1,18 +1,23 @@
-"""Sessions of one partition as they are stored, kept between batches for as long as nobody else writes to it."""
+"""Sessions in memory: cached between batches, and scanned for those that a Watermark may close."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from heapq import heappop, heappush
 
 from eden_memory.windows.session_state import Session
 
 MOST_CHARACTERS = 24_000_000
-"""Of texts that wait, kept of one partition; beyond it the sessions that were quiet longest are let go."""
+"""Of texts that wait, cached of one partition; beyond it the sessions that were quiet longest are dropped."""
 OVERHEAD = 300
-"""What a message or session costs besides its text, roughly."""
+"""Characters that a message or session takes besides its text, roughly."""
 
 
-class Kept:
-    """`place` is the partition's last, as stored: a write that finds another one knows that all this is old."""
+class CachedSessions:
+    """Sessions of one partition as they are stored, for as long as nobody else writes to it.
+
+    `place` is the partition's last, as stored: a write that finds another one knows that the cache is old.
+    """
 
     def __init__(self, place: int, most: int = MOST_CHARACTERS) -> None:
         self.place = place
@@ -25,11 +30,11 @@ class Kept:
         return len(self._sessions)
 
     def find(self, ids: Iterable[str]) -> dict[str, Session]:
-        """Those of the sessions that are kept."""
+        """Return those of the sessions that are cached."""
         return {name: self._sessions[name] for name in ids if name in self._sessions}
 
     def keep(self, sessions: Iterable[Session]) -> None:
-        """Sessions as they are stored now."""
+        """Cache sessions as they are stored now."""
         for session in sessions:
             name = session.session_id
             size = OVERHEAD * (1 + len(session.held)) + session.characters
@@ -42,13 +47,44 @@ class Kept:
             self._total -= self._sizes.pop(name)
 
     def drop(self, session_id: str) -> None:
-        """Let a session go: it is not as it is stored."""
+        """Remove a session that is not as it is stored."""
         if self._sessions.pop(session_id, None) is not None:
             self._total -= self._sizes.pop(session_id)
 
     def published(self, entries: Iterable[tuple[str, str]]) -> None:
-        """(session id, formation id) that have left the outboxes."""
+        """Take (session id, formation id) out of the outboxes."""
         for name, formation_id in entries:
             session = self._sessions.get(name)
             if session is not None:
-                session.outbox = [one for one in session.outbox if one.formation_id != formation_id]
+                session.outbox = [entry for entry in session.outbox if entry.formation_id != formation_id]
+
+
+class DueScan:
+    """When the sessions of a batch are due, so that a Watermark finds those that it may close without asking all.
+
+    A time that is no longer true costs a look in vain, nothing else.
+    """
+
+    def __init__(self) -> None:
+        self.touched: set[str] = set()
+        """Sessions that something happened to since the last Watermark."""
+        self._moments: list[tuple[datetime, str]] = []
+
+    def passed(self, time: datetime, sessions: Mapping[str, Session]) -> Iterator[Session]:
+        """Yield the sessions that are due by `time`, and note when each is due next."""
+        for name in self.touched:
+            self._note(sessions[name])
+        self.touched.clear()
+        coming: list[tuple[datetime, str]] = []
+        while self._moments and self._moments[0][0] <= time:
+            session = sessions[heappop(self._moments)[1]]
+            yield session
+            if (due := session.due()) is not None:
+                coming.append((due, session.session_id))
+        for moment in coming:
+            heappush(self._moments, moment)
+
+    def _note(self, session: Session) -> None:
+        moment = session.look_at()
+        if moment is not None:
+            heappush(self._moments, (moment, session.session_id))

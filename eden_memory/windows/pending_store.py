@@ -1,4 +1,4 @@
-"""Messages that no window holds yet, counted for people: how many, and when they will form."""
+"""Count messages that no window holds yet, and say when they will form."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,10 +7,12 @@ from typing import Any
 
 from pymongo.asynchronous.collection import AsyncCollection
 
-from eden_memory.windows.due_session_store import WAITS
+from eden_memory.usage.budget_rules import HELD
 from eden_memory.windows.window_rule import Limits
 
 Row = dict[str, Any]
+WAITS: Row = {"$ne": None, "$not": {"$regex": f"^{HELD}"}}
+"""`waits_for` of sessions that wait for a document, not for a budget."""
 MOST_MILLISECONDS = 2_500
 """The index `pending` holds what waits alone; before `eden setup` has made it, all messages are looked at."""
 PENDING: Row = {"formation_id": None, "place": {"$gt": 0}}
@@ -67,19 +69,19 @@ async def look_again(messages: AsyncCollection[Row], sessions: str) -> None:
 
 
 async def sessions_without_documents(sessions: AsyncCollection[Row]) -> int:
-    """How many sessions' windows are closed and wait for a document of the application."""
+    """Count the sessions whose windows are closed and wait for a document of the application."""
     return await sessions.count_documents({"unpublished": True, "waits_for": WAITS})
 
 
-def told(
+def describe_pending(
     found: Sequence[PendingMessages], without_documents: int, limits: Limits, now: datetime
 ) -> Iterator[str]:
     """Say what waits and when it forms, a line for each kind."""
-    for one in found:
-        what = f"{_count(one.messages, 'message')} in {_count(one.sessions, 'session')}"
-        idle = limits.cold if one.enough else limits.stale
-        overdue = idle is not None and one.first + idle + OVERDUE < now
-        yield f"waiting to be formed: {what}{_when(one, limits)}{LATE if overdue else ''}"
+    for pending in found:
+        what = f"{_count(pending.messages, 'message')} in {_count(pending.sessions, 'session')}"
+        idle = limits.cold if pending.enough else limits.stale
+        overdue = idle is not None and pending.first + idle + OVERDUE < now
+        yield f"waiting to be formed: {what}{_when(pending, limits)}{LATE if overdue else ''}"
     if without_documents:
         yield (
             f"the windows of {without_documents:,} sessions wait for a document that is not there: "
@@ -87,26 +89,24 @@ def told(
         )
 
 
-def _when(one: PendingMessages, limits: Limits) -> str:
-    if one.enough:
+def _when(pending: PendingMessages, limits: Limits) -> str:
+    if pending.enough:
         return (
             f": they form at {limits.messages} messages or {limits.tokens:,.0f} weighted tokens in a session, or "
-            f"{_period(limits.cold)} after its last one ({_moments(one, limits.cold)})"
+            f"{_period(limits.cold)} after its last one ({_moments(pending, limits.cold)})"
         )
     few = f" of fewer than {limits.least} messages"
     if limits.stale is None:
         return f"{few}: they wait for more, because EDEN_WINDOWS_STALE_HOURS is 0"
-    return (
-        f"{few}: they form {_period(limits.stale)} after a session's last one ({_moments(one, limits.stale)})"
-    )
+    return f"{few}: they form {_period(limits.stale)} after a session's last one ({_moments(pending, limits.stale)})"
 
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def _moments(one: PendingMessages, idle: timedelta) -> str:
-    first, last = (f"{at + idle:%Y-%m-%d %H:%M} UTC" for at in (one.first, one.last))
+def _moments(pending: PendingMessages, idle: timedelta) -> str:
+    first, last = (f"{at + idle:%Y-%m-%d %H:%M} UTC" for at in (pending.first, pending.last))
     return first if first == last else f"{first} to {last}"
 
 

@@ -1,4 +1,4 @@
-"""What formation-trigger does to one session's state, record by record. Pure.
+"""Apply records to the state of one session. Pure.
 
 A message belongs to one window at most, however often it comes: in `memory_messages` what waits has a place and
 what a window holds bears its formation, and a window and its messages change in one transaction.
@@ -55,14 +55,14 @@ class StoredMessage:
 
     @property
     def said_at(self) -> datetime:
-        """When its text was said: what prompts show, and what decides between newer and older."""
+        """When its text was said: the time that prompts show, and that decides which text is newer."""
         return self.edited_at or min(self.created_at or self.time, self.time)
 
     @classmethod
     def of(
         cls, event: MessageRecorded, time: datetime, known: "StoredMessage | None" = None
     ) -> "StoredMessage":
-        """As it was recorded at `time`; a message that was known keeps the time at which it was first seen."""
+        """Build a message recorded at `time`; a message that was known keeps the time at which it was first seen."""
         return cls(
             event.message_id,
             event.session_id,
@@ -80,7 +80,7 @@ class StoredMessage:
 
 
 @dataclass(slots=True)
-class OutboxEntry:
+class UnpublishedWindow:
     """A closed window that is not known to be published."""
 
     formation_id: str
@@ -103,7 +103,7 @@ class Session:
     """Messages with a place up to here do not wait any more."""
     held: dict[str, StoredMessage] = field(default_factory=dict[str, StoredMessage])
     """The messages that wait, in order."""
-    outbox: list[OutboxEntry] = field(default_factory=list[OutboxEntry])
+    outbox: list[UnpublishedWindow] = field(default_factory=list[UnpublishedWindow])
     waits_for: str | None = None
     controls: list[str] = field(default_factory=list[str])
     """The last control records that were carried out: a redelivery finds itself here."""
@@ -128,9 +128,12 @@ class Session:
 
     def __post_init__(self) -> None:
         held = self.held.values()
-        self.pending = Pending(self.limits, [_waiting(one, one.since or one.time) for one in held])
-        self.characters = sum(len(one.text or "") for one in held)
-        self._see(*(one.user_id for one in self.held.values()))
+        self.pending = Pending(
+            self.limits,
+            [_waiting(message, message.since or message.time) for message in held],
+        )
+        self.characters = sum(len(message.text or "") for message in held)
+        self._see(*(message.user_id for message in self.held.values()))
 
     def hold(self, message: StoredMessage, time: datetime, place: int, *, judge: bool = True) -> None:
         """Let a message wait for its window; one that waits already keeps its place.
@@ -158,7 +161,7 @@ class Session:
         self.see(message.user_id)
 
     def drop(self, message_id: str) -> None:
-        """Let a message wait no more; those who wrote are remembered without it."""
+        """Take a message out of those that wait; its author stays known."""
         gone = self.held.pop(message_id, None)
         if gone is not None:
             self.characters -= len(gone.text or "")
@@ -173,12 +176,12 @@ class Session:
 
     def unsee(self, users: Collection[str]) -> None:
         """Take back authors that only a wrong field mapping named."""
-        left = tuple(one for one in self.users if one not in users)
+        left = tuple(user for user in self.users if user not in users)
         if left != self.users:
             self.users, self.changed = left, True
 
     def passed(self, time: datetime, version: str = "") -> None:
-        """Everything up to `time`, and before `version`, is recorded; what is not due by then is put off."""
+        """Close what is due once everything up to `time`, and before `version`, is recorded."""
         if self.late and self.last_control is not None and self.last_control.time <= time:
             self._close(*(self.pending.late(self.last_control, time) if self.held else ()))
             self.late, self.changed = False, True
@@ -187,60 +190,62 @@ class Session:
             self.changed = True
 
     def due(self) -> datetime | None:
-        """When it is to be looked at, if no message comes before."""
+        """Return when the session is due, if no message comes before."""
         if self.late and self.last_control is not None:
             return self.last_control.time
         return self.pending.due()
 
     def look_at(self) -> datetime | None:
-        """When a Watermark first changes something, as it stands now."""
+        """Return when a Watermark first changes something, as the session stands now."""
         due = self.due()
         return self.due_at if due is None or (self.due_at is not None and self.due_at < due) else due
 
     def control(self, asked: Control) -> None:
-        """Somebody asked for a window; the second time the same record asks, nothing happens."""
+        """Carry out a request for a window; the same record again changes nothing."""
         if asked.control_id not in self.controls:
             self.carried_out(asked)
             self._close(*self.pending.asked(asked))
 
     def judge(self, time: datetime, version: str) -> None:
-        """Close a window if one is due at `time`. Repeating it is harmless, so nothing remembers it."""
+        """Close a window that is due at `time`. Repeating it is harmless, so nothing remembers it."""
         self._close(*self.pending.judged(time, version))
 
     def carried_out(self, asked: Control) -> None:
-        """Remember a control record; what comes after it and was written before is late."""
+        """Remember a control record; messages that come after it and were written before are late."""
         self.controls = [*self.controls[1 - REMEMBERED_CONTROLS :], asked.control_id]
         if self.last_control is None or self.last_control.version < asked.version:
             self.last_control = asked
         self.changed = True
 
     def give_up(self, time: datetime) -> None:
-        """Close over what waits, whatever there is of it: the session is switched off."""
+        """Close a window over everything that waits: the session is switched off."""
         if self.held:
             self._close(*self.pending.asked(Control("asked", "", "", time, None)))
 
     def closes(self, message_id: str) -> bool:
-        """Whether a window that this batch closed has the message."""
-        return any(one.message_id == message_id for closed, _ in self.closed for one in closed.messages)
+        """Tell whether a window that this batch closed has the message."""
+        return any(
+            message.message_id == message_id for closed, _ in self.closed for message in closed.messages
+        )
 
     def needs_writing(self) -> bool:
-        """Whether something changed, or it would be looked at too late if its document stayed as it is."""
+        """Tell whether something changed, or its stored due time would be too late."""
         if not self.changed:
             due = self.due()
             self.changed = due is not None and (self.due_at is None or due < self.due_at)
         return self.changed
 
     def written(self) -> None:
-        """What this batch did is stored."""
+        """Note that the changes of this batch are stored."""
         if self.changed:
             self.stored, self.due_at = True, self.due()
         self.closed, self.changed = [], False
 
     def _close(self, *windows: Closed) -> None:
         for window in windows:
-            members = [self.held.pop(one.message_id) for one in window.messages]
-            self.characters -= sum(len(one.text or "") for one in members)
-            self.formed_to = max((one.place for one in window.messages), default=self.formed_to)
+            members = [self.held.pop(message.message_id) for message in window.messages]
+            self.characters -= sum(len(member.text or "") for member in members)
+            self.formed_to = max((message.place for message in window.messages), default=self.formed_to)
             self.closed.append((replace(window, users=self.users), members))
             self.late, self.changed = False, True
 
@@ -256,14 +261,14 @@ def _waiting(message: StoredMessage, time: datetime) -> Waiting:
 
 
 class Messages:
-    """The messages that a batch touches: as stored, and as the batch leaves them."""
+    """The messages that a batch touches, as stored and as the batch leaves them."""
 
     def __init__(self, stored: Mapping[str, StoredMessage]) -> None:
         self.known = dict(stored)
         self.touched: dict[str, StoredMessage] = {}
 
     def put(self, message: StoredMessage) -> None:
-        """The message's new state, to be written in place of the one that was read."""
+        """Set a message's new state, to be written in place of the one that was read."""
         name = message.message_id
         known = self.known.get(name)
         if name in self.touched:
@@ -274,14 +279,14 @@ class Messages:
 
 
 def miss(known: StoredMessage | None, version: str) -> StoredMessage | None:
-    """A message whose document was not found at `version`; None: that says nothing new."""
+    """Return a message marked as missing at `version`; None if that says nothing new."""
     if known is None or known.deleted or known.missing or known.version > version:
         return None
     return replace(known, missing=True)
 
 
 def record(session: Session, messages: Messages, event: MessageRecorded, time: datetime, place: int) -> None:
-    """A message as it stands since its version; `place` is free to be taken."""
+    """Apply a message as it is since its version; `place` is free to be taken."""
     known = messages.known.get(event.message_id)
     if known is not None and known.forgotten:
         forget(session, messages, event, time)
@@ -307,14 +312,14 @@ def record(session: Session, messages: Messages, event: MessageRecorded, time: d
 
 
 def follows_deletion(known: StoredMessage, version: str) -> bool:
-    """Whether a record is of another message, written under the `_id` of one that the application deleted."""
+    """Tell whether a record is of another message, written under the `_id` of a deleted message."""
     return known.deleted and known.version < version
 
 
 def changed_after(
     formed: StoredMessage, event: MessageRecorded, *, formed_anew: bool = False
 ) -> StoredMessage:
-    """A formed message after a newer record of it; `formed_anew`: its window is formed from that record."""
+    """Return a formed message after a newer record of it; `formed_anew`: its window is formed from that record."""
     corrected = event.origin == "reread" or _corrects(event, formed)
     return replace(
         formed,
@@ -327,7 +332,7 @@ def changed_after(
 
 
 def _corrects(event: MessageRecorded, known: StoredMessage) -> bool:
-    """Whether another mapping read the message otherwise."""
+    """Tell whether another mapping read the message differently."""
     return (
         known.mapping is not None
         and event.mapping not in (None, known.mapping)
@@ -337,7 +342,7 @@ def _corrects(event: MessageRecorded, known: StoredMessage) -> bool:
 
 
 def opt_out(session: Session, messages: Messages, event: MessageRecorded, time: datetime) -> bool:
-    """A message of somebody who is switched off: known, but without its text. False: a newer one is known."""
+    """Record a message of somebody switched off without its text. False: a newer version is known."""
     known = messages.known.get(event.message_id)
     if known is not None and known.version > event.version:
         return False
@@ -379,7 +384,7 @@ def delete(
     *,
     forgotten: bool = False,
 ) -> None:
-    """The application deleted a message: it is left out, or noted if it is formed already.
+    """Apply the deletion of a message: leave it out, or note the deletion if it is formed already.
 
     `forgotten`: someone asked to forget the message, so newer versions of it are left out too.
     """
@@ -408,7 +413,7 @@ def delete(
 
 
 def leave(session: Session | None, messages: Messages, message_id: str, before: str) -> None:
-    """A message is no longer this session's since version `before`; if it came back since, it stays."""
+    """Take a message out of a session that it left before version `before`; if it came back since, it stays."""
     waits = session.held.get(message_id) if session is not None else None
     if session is None or waits is None or waits.version >= before:
         return
@@ -419,8 +424,8 @@ def leave(session: Session | None, messages: Messages, message_id: str, before: 
 
 
 def formation_id(session_id: str, seq: int, members: Sequence[StoredMessage]) -> str:
-    """Names a window by its session, its place there, and what it holds: two workers cannot mean two things."""
+    """Name a window by its session, its place there and its messages, so that two workers mean the same window."""
     digest = blake2b(digest_size=6)
-    for one in members:
-        digest.update(f"{one.message_id}@{one.version}\n".encode())
+    for member in members:
+        digest.update(f"{member.message_id}@{member.version}\n".encode())
     return f"{session_id}/{seq}-{digest.hexdigest()}"

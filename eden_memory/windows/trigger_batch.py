@@ -1,21 +1,20 @@
-"""What a batch of records does to the sessions and messages that it touches. Pure: all it needs was read before.
+"""Apply a batch of records to the sessions and messages that it touches. Pure: everything was read before.
 
 A batch touches no message after a window has closed over it: there the batch is cut. What is stored of a session
 and its messages then is what it was behind a record, so whatever is repeated after a crash closes the same windows.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from eden_memory.directory.own_sessions import whose
-from eden_memory.directory.switched_off import NOBODY, Off
+from eden_memory.directory.participants import NOBODY, Off
 from eden_memory.forgotten import Marks
 from eden_memory.schemas.events import Forgotten, FormationAsked, MessageRecorded, SessionEnded, Watermark
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.stages.stage import Delivery, Emit, Erase
-from eden_memory.windows.due_scan import Looks
+from eden_memory.windows.cached_sessions import DueScan
 from eden_memory.windows.session_state import (
     Messages,
     Session,
@@ -27,25 +26,12 @@ from eden_memory.windows.session_state import (
     opt_out,
     record,
 )
+from eden_memory.windows.trigger_metrics import TriggerCounts
 from eden_memory.windows.window_rule import Control
 
 IN_A_SESSION = (MessageRecorded, SessionEnded, FormationAsked)
 INCLUSIVE = "!"
 """Behind a version: above it, and below every later one (a position in a transaction follows a dot)."""
-
-
-@dataclass(slots=True)
-class Counts:
-    """What is worth a metric; counted when it is written, so a repeat counts nothing twice."""
-
-    windows: Counter[str] = field(default_factory=Counter[str])
-    """Closed, by reason."""
-    empty: int = 0
-    """Messages without text."""
-    missing: int = 0
-    """Messages that a merge found to be gone."""
-    opted_out: int = 0
-    """Messages whose session or author is switched off: nothing is kept of them."""
 
 
 @dataclass(slots=True)
@@ -60,54 +46,54 @@ class Batch:
     """The last place given to a message that waits."""
     off: Off = NOBODY
     marks: Marks = field(default_factory=Marks)
-    """What was asked to be forgotten among these messages, their sessions and authors."""
+    """Requests to forget any of these messages, their sessions or authors."""
     sent: list[Emit | Erase] = field(default_factory=list[Emit | Erase])
-    """What a record leads to at once: deletions to be forgotten, texts that are not to be kept."""
+    """Records to publish at once: deletions to be forgotten, texts that are not to be kept."""
     forgotten: list[str] = field(default_factory=list[str])
     """Forgotten messages that a window holds: their texts are erased there too."""
-    counts: Counts = field(default_factory=Counts)
-    looks: Looks = field(default_factory=Looks)
+    counts: TriggerCounts = field(default_factory=TriggerCounts)
+    due_scan: DueScan = field(default_factory=DueScan)
     asked_again: Set[str] = frozenset()
     """Requests to form added texts that a later one among the delivered records takes along."""
     passed: datetime | None = None
     """The time of the newest Watermark."""
 
     def __post_init__(self) -> None:
-        self.looks.touched.update(self.sessions)
+        self.due_scan.touched.update(self.sessions)
 
     def add(self, sessions: Mapping[str, Session]) -> None:
-        """Sessions that no record so far names: a Watermark may close them."""
+        """Add sessions that no record so far names, so that a Watermark may close them."""
         self.sessions.update(sessions)
-        self.looks.touched.update(sessions)
+        self.due_scan.touched.update(sessions)
 
     def takes(self, delivery: Delivery) -> bool:
-        """Whether the record still belongs to this batch; if not, the batch is cut before it."""
+        """Tell whether the record still belongs to this batch; if not, the batch is cut before it."""
         known = self.messages.known.get(delivery.key)
         session = self.sessions.get(known.session_id) if known and known.session_id else None
         return session is None or not session.closes(delivery.key)
 
     def apply(self, delivery: Delivery) -> None:
-        """Do what a record says; a Watermark finds all sessions that it may close among `sessions`."""
+        """Apply a record; a Watermark finds all sessions that it may close among `sessions`."""
         event, time = delivery.event, delivery.envelope.time
         match event:
             case MessageRecorded():
                 self._recorded(event, delivery)
             case FormationAsked(if_due=True):
-                self.looks.touched.add(event.session_id)
+                self.due_scan.touched.add(event.session_id)
                 self.sessions[event.session_id].judge(time, event.version)
             case SessionEnded() | FormationAsked():
-                self.looks.touched.add(event.session_id)
+                self.due_scan.touched.add(event.session_id)
                 self._asked(self.sessions[event.session_id], control_of(event, time))
             case Watermark():
                 self.passed = event.time
-                for session in self.looks.passed(event.time, self.sessions):
+                for session in self.due_scan.passed(event.time, self.sessions):
                     if session.partition == self.partition:
                         session.passed(event.time, event.version + INCLUSIVE)
             case _:
                 self._ended(delivery)
 
     def own(self) -> list[Session]:
-        """The sessions of this partition; others are another worker's, and only looked at."""
+        """Return the sessions of this partition; others belong to another worker, and are only read."""
         return [session for session in self.sessions.values() if session.partition == self.partition]
 
     def _asked(self, session: Session, control: Control) -> None:
@@ -121,7 +107,7 @@ class Batch:
         if known and known.session_id != event.session_id and known.version <= event.version:
             leave(self._own(known.session_id), self.messages, event.message_id, event.version)
         session = self.sessions[event.session_id]
-        self.looks.touched.add(event.session_id)
+        self.due_scan.touched.add(event.session_id)
         if event.session_id in self.off.sessions:
             session.give_up(time)
         if self._is_forgotten(event, known, time):
@@ -135,7 +121,7 @@ class Batch:
         self.counts.empty += not event.text
 
     def _is_forgotten(self, event: MessageRecorded, known: StoredMessage | None, time: datetime) -> bool:
-        """Whether a message is forgotten. Sessions and users are forgotten as of a time: its first one counts."""
+        """Tell whether a message is forgotten. Sessions and users are forgotten up to a time: its first counts."""
         if known is not None and known.forgotten:
             return True
         return bool(self.marks) and self.marks.source_gone(
@@ -162,7 +148,7 @@ class Batch:
             self.counts.opted_out += 1
 
     def _ended(self, delivery: Delivery) -> None:
-        """A tombstone: deleted, moved away, or missing (counted and noted; forgets nothing by itself)."""
+        """Apply a tombstone: deleted, moved away, or missing (counted and noted; forgets nothing by itself)."""
         envelope = delivery.envelope
         message_id, version = envelope.subject, envelope.entity_version or ""
         known = self.messages.known.get(message_id)
@@ -190,26 +176,26 @@ class Batch:
         session = self.sessions.get(session_id) if session_id is not None else None
         if session is None or session.partition != self.partition:
             return None
-        self.looks.touched.add(session.session_id)
+        self.due_scan.touched.add(session.session_id)
         return session
 
 
 def control_of(event: SessionEnded | FormationAsked, time: datetime) -> Control:
-    """What a record of that time asks of its session."""
+    """Return the control that a record of that time means for its session."""
     because = "ended" if isinstance(event, SessionEnded) else "asked"
     return Control(because, event.inbox_id, event.version, time, event.asked_by)
 
 
 def asked_again(deliveries: Iterable[Delivery]) -> set[str]:
-    """Requests to form added texts behind which there is another of the same session.
+    """Return requests to form added texts that another request of the same session follows.
 
     The later one closes one window over the texts of all of them. It is a record already, so it comes, whatever
     happens to this batch.
     """
     last: dict[str, str] = {}
     earlier: set[str] = set()
-    for one in deliveries:
-        event = one.event
+    for delivery in deliveries:
+        event = delivery.event
         if isinstance(event, FormationAsked | SessionEnded) and whose(event.session_id) is not None:
             if (before := last.get(event.session_id, event.inbox_id)) != event.inbox_id:
                 earlier.add(before)
@@ -218,24 +204,28 @@ def asked_again(deliveries: Iterable[Delivery]) -> set[str]:
 
 
 def messages_named(deliveries: Sequence[Delivery]) -> list[str]:
-    """The messages that records are about."""
-    return [one.key for one in deliveries if one.event is None or isinstance(one.event, MessageRecorded)]
+    """Return the ids of the messages that the records refer to."""
+    return [
+        delivery.key
+        for delivery in deliveries
+        if delivery.event is None or isinstance(delivery.event, MessageRecorded)
+    ]
 
 
 def sessions_named(deliveries: Iterable[Delivery]) -> list[str]:
-    """The sessions that records name."""
+    """Return the ids of the sessions that the records refer to."""
     found = (
-        one.event.session_id if isinstance(one.event, IN_A_SESSION) else one.envelope.scope
-        for one in deliveries
+        delivery.event.session_id if isinstance(delivery.event, IN_A_SESSION) else delivery.envelope.scope
+        for delivery in deliveries
     )
     return [name for name in found if name is not None]
 
 
 def forgettable(deliveries: Iterable[Delivery]) -> set[tuple[str, str]]:
-    """(kind, id) of everything whose forgetting concerns these messages."""
+    """Return (kind, id) of everything whose forgetting concerns these messages."""
     found: set[tuple[str, str]] = set()
-    for one in deliveries:
-        event = one.event
+    for delivery in deliveries:
+        event = delivery.event
         if isinstance(event, MessageRecorded):
             found |= {("message", event.message_id), ("session", event.session_id)}
             if event.user_id is not None:
@@ -244,16 +234,16 @@ def forgettable(deliveries: Iterable[Delivery]) -> set[tuple[str, str]]:
 
 
 def is_reread(delivery: Delivery) -> bool:
-    """Whether a message was read again with a corrected field mapping."""
+    """Tell whether a message was read again with a corrected field mapping."""
     return isinstance(delivery.event, MessageRecorded) and delivery.event.origin == "reread"
 
 
 def misnamed(deliveries: Iterable[Delivery], known: Mapping[str, StoredMessage]) -> dict[str, set[str]]:
-    """By session, authors of messages that a corrected field mapping gives to somebody else, or to nobody."""
+    """Return, by session, authors whose messages a corrected field mapping gives to somebody else, or to nobody."""
     found: dict[str, set[str]] = {}
-    for one in deliveries:
-        event, before = one.event, known.get(one.key)
-        if is_reread(one) and isinstance(event, MessageRecorded) and before is not None:
+    for delivery in deliveries:
+        event, before = delivery.event, known.get(delivery.key)
+        if is_reread(delivery) and isinstance(event, MessageRecorded) and before is not None:
             was = before.user_id
             if was is not None and before.session_id is not None and was != event.user_id:
                 found.setdefault(before.session_id, set()).add(was)
@@ -261,10 +251,10 @@ def misnamed(deliveries: Iterable[Delivery], known: Mapping[str, StoredMessage])
 
 
 def authors(sessions: Iterable[Session], deliveries: Iterable[Delivery]) -> dict[str, set[str]]:
-    """Of each session, who wrote in it so far, these records included."""
-    found = {one.session_id: set(one.users) for one in sessions}
-    for one in deliveries:
-        event = one.event
+    """Return who wrote in each session so far, these records included."""
+    found = {session.session_id: set(session.users) for session in sessions}
+    for delivery in deliveries:
+        event = delivery.event
         if isinstance(event, MessageRecorded) and event.user_id is not None and event.session_id in found:
             found[event.session_id].add(event.user_id)
     return found
@@ -278,7 +268,7 @@ def erased(
     time: datetime | None = None,
     reason: str = "opted_out",
 ) -> Erase:
-    """The tombstone that takes a text out of `chat.messages`: its author is switched off, or it is forgotten."""
+    """Return the tombstone that takes a text out of `chat.messages`: forgotten, or its author switched off."""
     return Erase(
         MessageRecorded,
         key=message_id,

@@ -1,49 +1,49 @@
-"""formation-trigger's state as documents (schemas/documents/formation.py), there and back."""
+"""Convert formation-trigger's state to documents (schemas/documents/formation.py) and back."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from eden_memory.directory.participants import AudienceChange, Audiences
+from eden_memory.directory.participants import AudienceDelta, Audiences
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.provenance import MessageRef
 from eden_memory.schemas.scopes import LISTED_USERS
-from eden_memory.windows.session_state import OutboxEntry, Session, StoredMessage
+from eden_memory.windows.session_state import Session, StoredMessage, UnpublishedWindow
 from eden_memory.windows.window_request import StoredWindow
 from eden_memory.windows.window_rule import Closed, Control, Limits
 
 Row = dict[str, Any]
 
 
-def message_row(one: StoredMessage) -> Row:
-    """A document of `memory_messages`."""
+def message_row(message: StoredMessage) -> Row:
+    """Return the document of `memory_messages`, field by field: this runs for every message."""
     return {
-        "_id": one.message_id,
-        "session_id": one.session_id,
-        "version": one.version,
-        "time": one.time,
-        "role": one.role,
-        "user_id": one.user_id,
-        "text": one.text,
-        "characters": one.characters,
-        "truncated": one.truncated,
-        "formation_id": one.formation_id,
-        "deleted": one.deleted,
-        "changed_after_formation": one.changed_after_formation,
-        "opted_out": one.opted_out,
-        "forgotten": one.forgotten,
-        "place": one.place,
-        "since": one.since,
-        "created_at": one.created_at,
-        "edited_at": one.edited_at,
-        "missing": one.missing,
-        "mapping": one.mapping,
-        "misread": one.misread,
+        "_id": message.message_id,
+        "session_id": message.session_id,
+        "version": message.version,
+        "time": message.time,
+        "role": message.role,
+        "user_id": message.user_id,
+        "text": message.text,
+        "characters": message.characters,
+        "truncated": message.truncated,
+        "formation_id": message.formation_id,
+        "deleted": message.deleted,
+        "changed_after_formation": message.changed_after_formation,
+        "opted_out": message.opted_out,
+        "forgotten": message.forgotten,
+        "place": message.place,
+        "since": message.since,
+        "created_at": message.created_at,
+        "edited_at": message.edited_at,
+        "missing": message.missing,
+        "mapping": message.mapping,
+        "misread": message.misread,
     }
 
 
 def message_of(row: Row) -> StoredMessage:
-    """A message as stored."""
+    """Return a message as stored; documents of earlier versions lack some fields."""
     return StoredMessage(
         message_id=row["_id"],
         session_id=row["session_id"],
@@ -69,42 +69,42 @@ def message_of(row: Row) -> StoredMessage:
     )
 
 
-def session_row(one: Session) -> tuple[Row, list[str]]:
-    """A document of `memory_sessions`, and the fields that it loses."""
+def session_row(session: Session) -> tuple[Row, list[str]]:
+    """Return the document of `memory_sessions`, and the fields that it loses."""
     row: Row = {
-        "_id": one.session_id,
-        "partition": one.partition,
-        "seq": one.seq,
-        "formed_to": one.formed_to,
+        "_id": session.session_id,
+        "partition": session.partition,
+        "seq": session.seq,
+        "formed_to": session.formed_to,
         "outbox": [
             {"formation_id": entry.formation_id, "seq": entry.seq, "requested": entry.requested}
-            for entry in one.outbox
+            for entry in session.outbox
         ],
-        "waits_for": one.waits_for,
-        "controls": one.controls,
-        "audience_changes": [_change_row(change) for change in one.audiences.changes],
-        "users": list(one.users),
+        "waits_for": session.waits_for,
+        "controls": session.controls,
+        "audience_changes": [_change_row(change) for change in session.audiences.changes],
+        "users": list(session.users),
     }
-    due, unpublished = one.due(), bool(one.outbox)
+    due, unpublished = session.due(), bool(session.outbox)
     if due is not None:
         row["due_at"] = due
     if unpublished:
         row["unpublished"] = True
-    if one.late:
+    if session.late:
         row["late"] = True
-    if one.last_control is not None:
-        row["last_control"] = one.last_control._asdict()
+    if session.last_control is not None:
+        row["last_control"] = session.last_control._asdict()
     return row, [name for name in ("due_at", "unpublished", "late", "audiences") if name not in row]
 
 
-def _change_row(change: AudienceChange) -> Row:
+def _change_row(change: AudienceDelta) -> Row:
     if change.large is not None:
         return {"large": change.large.model_dump()}
     return {name: list(users) for name, users in (("joined", change.joined), ("left", change.left)) if users}
 
 
 def session_of(row: Row, limits: Limits, waiting: Iterable[StoredMessage]) -> Session:
-    """A session as stored, with the messages that wait in it, in order."""
+    """Return a session as stored, with the messages that wait in it, in order."""
     due = row.get("due_at")
     return Session(
         session_id=row["_id"],
@@ -113,8 +113,11 @@ def session_of(row: Row, limits: Limits, waiting: Iterable[StoredMessage]) -> Se
         stored=True,
         seq=row["seq"],
         formed_to=row["formed_to"],
-        held={one.message_id: one for one in waiting},
-        outbox=[OutboxEntry(one["formation_id"], one["seq"], one["requested"]) for one in row["outbox"]],
+        held={message.message_id: message for message in waiting},
+        outbox=[
+            UnpublishedWindow(entry["formation_id"], entry["seq"], entry["requested"])
+            for entry in row["outbox"]
+        ],
         waits_for=row["waits_for"],
         controls=row["controls"],
         last_control=_control_of(row.get("last_control")),
@@ -129,15 +132,15 @@ def _control_of(row: Row | None) -> Control | None:
     return None if row is None else Control(**row)._replace(time=_aware(row["time"]))
 
 
-def window_row(one: StoredWindow) -> Row:
-    """A document of `memory_windows`."""
-    closed = one.closed
+def window_row(window: StoredWindow) -> Row:
+    """Return the document of `memory_windows`."""
+    closed = window.closed
     return {
-        "_id": one.formation_id,
-        "session_id": one.session_id,
-        "seq": one.seq,
-        "messages": member_rows(one),
-        "left_out": left_out_rows(one),
+        "_id": window.formation_id,
+        "session_id": window.session_id,
+        "seq": window.seq,
+        "messages": member_rows(window),
+        "left_out": left_out_rows(window),
         "closed": {
             "because": closed.because,
             "at": closed.at,
@@ -145,22 +148,22 @@ def window_row(one: StoredWindow) -> Row:
             "asked_by": closed.asked_by,
             "users": list(closed.users[:LISTED_USERS]),
         },
-        "traceparent": one.traceparent,
-        "names": one.names,
-        "requested": request_text(one),
+        "traceparent": window.traceparent,
+        "names": window.names,
+        "requested": request_text(window),
         "completed_at": None,
         "erase_after": None,
-        "erased_at": erased_at(one),
+        "erased_at": erased_at(window),
     }
 
 
-def erased_at(one: StoredWindow) -> datetime | None:
-    """A window of which nothing is asked for has no texts from the beginning."""
-    return one.closed.at if one.settled and one.requested is None else None
+def erased_at(window: StoredWindow) -> datetime | None:
+    """Return when the texts were erased: at once where nothing is requested, else not yet."""
+    return window.closed.at if window.settled and window.requested is None else None
 
 
-def member_rows(one: StoredWindow) -> list[Row]:
-    """The messages of a window with their texts."""
+def member_rows(window: StoredWindow) -> list[Row]:
+    """Return the messages of a window with their texts."""
     return [
         {
             "message_id": message.message_id,
@@ -174,23 +177,23 @@ def member_rows(one: StoredWindow) -> list[Row]:
             "created_at": message.created_at,
             "edited_at": message.edited_at,
         }
-        for message in one.messages
+        for message in window.messages
     ]
 
 
-def left_out_rows(one: StoredWindow) -> list[Row]:
-    """The messages of a window of which nothing is kept."""
-    return [{"message_id": ref.message_id, "version": ref.version} for ref in one.left_out]
+def left_out_rows(window: StoredWindow) -> list[Row]:
+    """Return the messages of a window of which nothing is kept."""
+    return [{"message_id": ref.message_id, "version": ref.version} for ref in window.left_out]
 
 
 def window_of(row: Row) -> StoredWindow:
-    """A closed window as stored."""
+    """Return a closed window as stored."""
     closed, requested = row["closed"], row["requested"]
     return StoredWindow(
         formation_id=row["_id"],
         session_id=row["session_id"],
         seq=row["seq"],
-        messages=tuple(_member_of(row["session_id"], one) for one in row["messages"]),
+        messages=tuple(_member_of(row["session_id"], member) for member in row["messages"]),
         closed=Closed(
             (),
             closed["because"],
@@ -203,7 +206,7 @@ def window_of(row: Row) -> StoredWindow:
         names=row["names"],
         requested=FormationRequested.model_validate_json(requested, extra="ignore") if requested else None,
         value=requested.encode() if requested else None,
-        left_out=tuple(MessageRef(**one) for one in row["left_out"]),
+        left_out=tuple(MessageRef(**reference) for reference in row["left_out"]),
         settled=requested is not None,
     )
 
@@ -214,9 +217,9 @@ def _member_of(session_id: str, row: Row) -> StoredMessage:
     return StoredMessage(session_id=session_id, **fields)
 
 
-def request_text(one: StoredWindow) -> str | None:
-    """The value of a window's FormationRequested, byte for byte; None while there is none."""
-    return None if one.value is None else one.value.decode()
+def request_text(window: StoredWindow) -> str | None:
+    """Return the value of a window's FormationRequested, byte for byte; None while there is none."""
+    return None if window.value is None else window.value.decode()
 
 
 def _moment(value: datetime | None) -> datetime | None:

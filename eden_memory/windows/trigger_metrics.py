@@ -1,4 +1,7 @@
-"""What formation-trigger counts."""
+"""The metrics of formation-trigger."""
+
+from collections import Counter
+from dataclasses import dataclass, field
 
 from eden_memory.metrics import (
     TRIGGER_EMPTY,
@@ -7,14 +10,27 @@ from eden_memory.metrics import (
     TRIGGER_WAITING,
     TRIGGER_WINDOWS,
 )
-from eden_memory.windows.trigger_batch import Counts
+
+
+@dataclass(slots=True)
+class TriggerCounts:
+    """Counts of one batch; exported when it is written, so a repeat counts nothing twice."""
+
+    windows: Counter[str] = field(default_factory=Counter[str])
+    """Closed, by reason."""
+    empty: int = 0
+    """Messages without text."""
+    missing: int = 0
+    """Messages that a merge found to be gone."""
+    opted_out: int = 0
+    """Messages whose session or author is switched off: nothing is kept of them."""
 
 
 class TriggerMetrics:
-    """What formation-trigger counts (eden_memory.windows.trigger_protocols.TriggerWatch)."""
+    """Export what formation-trigger does."""
 
-    def wrote(self, counts: Counts) -> None:
-        """A batch is stored."""
+    def wrote(self, counts: TriggerCounts) -> None:
+        """Export the counts of a batch that is stored."""
         for because, number in counts.windows.items():
             TRIGGER_WINDOWS.labels(because).inc(number)
         TRIGGER_EMPTY.inc(counts.empty)
@@ -22,5 +38,5 @@ class TriggerMetrics:
         TRIGGER_OPTED_OUT.inc(counts.opted_out)
 
     def waiting(self, partition: int, sessions: int) -> None:
-        """So many sessions of a partition wait for a document."""
+        """Export how many sessions of a partition wait for a document."""
         TRIGGER_WAITING.labels(str(partition)).set(sessions)

@@ -1,115 +1,42 @@
-"""formation-trigger's state in MongoDB: messages, sessions, windows, and how far each partition is."""
+"""Store formation-trigger's state: messages, sessions, windows, and how far each partition is."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import structlog
 from bson.errors import InvalidDocument
 from pymongo import ASCENDING, UpdateMany, UpdateOne
-from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import BulkWriteError, PyMongoError
+from pymongo.errors import PyMongoError
 
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.mongo.transactions import Transactions, unstorable
 from eden_memory.names import Names
 from eden_memory.windows import trigger_documents as documents
-from eden_memory.windows.due_session_store import WatermarkReads
-from eden_memory.windows.pending_store import PENDING
+from eden_memory.windows.pending_store import PENDING, WAITS
 from eden_memory.windows.session_state import Session, StoredMessage
 from eden_memory.windows.trigger_documents import Row
-from eden_memory.windows.window_request import BatchWrite, SessionWrite, StoredWindow
+from eden_memory.windows.trigger_write_store import (
+    SessionsTogether,
+    message_writes,
+    partition_writes,
+    session_writes,
+    transactions_of,
+    window_writes,
+    write_together,
+)
+from eden_memory.windows.window_request import BatchWrite, StoredWindow
 from eden_memory.windows.window_rule import Limits
 from eden_memory.windows.window_text_store import erase_window_texts
 
 log = structlog.get_logger()
-DUPLICATE_KEY = 11_000
-TOGETHER = 500
-"""Sessions that close windows and are stored in one transaction, at most; each could have one of its own."""
-TOGETHER_CHARACTERS = 4_000_000
-"""Of the texts that one transaction moves, roughly."""
 CLAUSES = 200
 """Sessions whose waiting messages one query looks for from a place of their own on."""
-
-NOT_FORGOTTEN: Row = {"$ne": True}
-"""Forgetting may have marked a message since it was read."""
-
-Operation = UpdateOne | UpdateMany
-
-
-class _Changed(Exception):  # noqa: N818 - a direction: read anew
-    """Something is no longer as it was read."""
-
-
-@dataclass(slots=True)
-class SessionsTogether:
-    """One transaction of a batch."""
-
-    messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
-    sessions: list[Session] = field(default_factory=list[Session])
-    new: list[StoredWindow] = field(default_factory=list[StoredWindow])
-    requested: list[StoredWindow] = field(default_factory=list[StoredWindow])
-    characters: int = 0
-
-    def add(self, one: SessionWrite) -> None:
-        """A session that closed windows, or whose windows can be asked for now."""
-        self.messages += one.messages
-        self.sessions.append(one.session)
-        self.new += one.new
-        self.requested += one.requested
-        self.characters += sum(message.characters for window in one.new for message in window.messages)
-
-    def alone(self) -> list["SessionsTogether"]:
-        """Each session on its own, behind the messages of sessions that are not written."""
-        parts = {one.session_id: SessionsTogether(sessions=[one]) for one in self.sessions}
-        rest = SessionsTogether()
-        for message in self.messages:
-            parts.get(message.session_id or "", rest).messages.append(message)
-        for window in self.new:
-            parts[window.session_id].new.append(window)
-        for window in self.requested:
-            parts[window.session_id].requested.append(window)
-        return [*([rest] if rest.messages else []), *parts.values()]
-
-
-@dataclass(slots=True)
-class Writes:
-    """What one collection gets in a transaction: new documents, updates, and how many those are to find."""
-
-    new: list[Row] = field(default_factory=list[Row])
-    updates: list[Operation] = field(default_factory=list[Operation])
-    found: int = 0
-
-    def update(self, operation: Operation, found: int = 1) -> None:
-        """One more update."""
-        self.updates.append(operation)
-        self.found += found
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One collection's part of a transaction."""
-
-    collection: AsyncCollection[Row]
-    writes: Writes
-
-    async def take(self, transaction: AsyncClientSession) -> None:
-        """Write; _Changed if a new document is there already, or an update found less than it should."""
-        new, updates = self.writes.new, self.writes.updates
-        try:
-            if new:
-                await self.collection.insert_many(new, ordered=False, session=transaction)
-            if updates:
-                done = await self.collection.bulk_write(updates, ordered=False, session=transaction)
-                if done.matched_count != self.writes.found:
-                    raise _Changed
-        except BulkWriteError as error:
-            _only_duplicates(error)
-            raise _Changed from error
+DueQuery = tuple[int, Any, int]
+"""A partition, the bound of the query, and how many sessions at most."""
 
 
 class MongoTriggerStore:
@@ -122,12 +49,14 @@ class MongoTriggerStore:
         self._windows: AsyncCollection[Row] = database[names["windows"]]
         self._partitions: AsyncCollection[Row] = database[names["partitions"]]
         self._limits = limits
-        self._reads = WatermarkReads(self._sessions)
         self._window_rows = SharedReads(self._read_windows)
+        # Partitions that ask at the same moment share a query.
+        self._due = SharedReads(self._read_due)
+        self._unpublished = SharedReads(self._read_unpublished)
+        self._waiting_count = SharedReads(self._count_waiting)
 
     async def create_indexes(self) -> None:
-        """What is looked up: sessions by when they go cold, those with something unpublished; what waits; what is
-        forgotten."""
+        """Create the indexes: due and unpublished sessions, waiting messages, messages and windows by session."""
         await self._sessions.create_index(
             [("partition", ASCENDING), ("due_at", ASCENDING)],
             partialFilterExpression={"due_at": {"$exists": True}},
@@ -154,7 +83,7 @@ class MongoTriggerStore:
         await self._partitions.create_index("_id")  # so that it is there before a transaction writes to it
 
     async def sessions(self, ids: Iterable[str], partition: int) -> dict[str, Session]:
-        """The sessions with the messages that wait in them; one that has no document is of `partition`.
+        """Return sessions with the messages that wait in them; one that has no document is of `partition`.
 
         A session whose document cannot be read is left out.
         """
@@ -173,7 +102,7 @@ class MongoTriggerStore:
         return sessions
 
     async def _waiting(self, formed_to: Mapping[str, int]) -> Mapping[str, list[StoredMessage]]:
-        """What waits in sessions, each in order: messages with a place behind the last window's."""
+        """Return the messages that wait in sessions, in order: those with a place behind the last window's."""
         unformed = [name for name, place in formed_to.items() if place == 0]
         formed = [(name, place) for name, place in formed_to.items() if place]
         clauses: list[Row] = [{"session_id": {"$in": unformed}, "place": {"$gt": 0}}] if unformed else []
@@ -190,19 +119,48 @@ class MongoTriggerStore:
         return found
 
     async def due(self, partition: int, time: datetime, most: int) -> list[str]:
-        """Sessions of a partition that have gone cold or stale by `time`, the longest ago first."""
-        return await self._reads.due(partition, time, most)
+        """Return the sessions of a partition that have gone cold or stale by `time`, the longest ago first."""
+        asked = partition, time, most
+        return list((await self._due.get([asked]))[asked])
 
     async def unpublished(self, partition: int, after: str, most: int) -> list[str]:
-        """Sessions of a partition with something in the outbox, by id, from behind the id `after` on."""
-        return await self._reads.unpublished(partition, after, most)
+        """Return the sessions of a partition with something in the outbox, by id, from behind the id `after` on."""
+        asked = partition, after, most
+        return list((await self._unpublished.get([asked]))[asked])
 
     async def waiting(self, partition: int) -> int:
-        """How many sessions of a partition wait for a document."""
-        return await self._reads.waiting(partition)
+        """Count the sessions of a partition that wait for a document."""
+        return (await self._waiting_count.get([partition])).get(partition, 0)
+
+    async def _read_due(self, asked: Sequence[DueQuery]) -> Mapping[DueQuery, Sequence[str]]:
+        return await self._together(asked, lambda time: {"due_at": {"$lte": time}}, "due_at")
+
+    async def _read_unpublished(self, asked: Sequence[DueQuery]) -> Mapping[DueQuery, Sequence[str]]:
+        return await self._together(asked, lambda after: {"unpublished": True, "_id": {"$gt": after}}, "_id")
+
+    async def _together(
+        self, asked: Sequence[DueQuery], query: Callable[[Any], Row], by: str
+    ) -> Mapping[DueQuery, Sequence[str]]:
+        """Answer all with one query if its limit is not reached, so that no partition crowds out another."""
+        most = min(limit for _, _, limit in asked)
+        each = [{"partition": partition, **query(what)} for partition, what, _ in asked]
+        found = self._sessions.find({"$or": each}, {"partition": 1}, sort={by: 1}, limit=most)
+        of: dict[int, list[str]] = {partition: [] for partition, _, _ in asked}
+        rows = await found.to_list()
+        if len(asked) > 1 and (len(rows) == most or len(of) < len(asked)):
+            return {single: (await self._together([single], query, by))[single] for single in asked}
+        for row in rows:
+            of[row["partition"]].append(row["_id"])
+        return {due_query: of[due_query[0]] for due_query in asked}
+
+    async def _count_waiting(self, partitions: list[int]) -> Mapping[int, int]:
+        which = {"partition": {"$in": partitions}, "unpublished": True, "waits_for": WAITS}
+        counted = [{"$match": which}, {"$group": {"_id": "$partition", "sessions": {"$sum": 1}}}]
+        rows = await (await self._sessions.aggregate(counted)).to_list()
+        return {row["_id"]: row["sessions"] for row in rows}
 
     async def messages(self, ids: Iterable[str]) -> dict[str, StoredMessage]:
-        """Those of the messages that are known."""
+        """Return those of the messages that are known."""
         wanted = list(dict.fromkeys(ids))
         rows = await self._messages.find({"_id": {"$in": wanted}}).to_list() if wanted else []
         return {row["_id"]: documents.message_of(row) for row in rows}
@@ -210,7 +168,7 @@ class MongoTriggerStore:
     async def authors_among(
         self, session_id: str, users: Collection[str], besides: Collection[str]
     ) -> set[str]:
-        """Which of the users wrote in a session, messages `besides` left out."""
+        """Return those of the users who wrote in a session, messages `besides` left out."""
         wanted: Row = {
             "session_id": session_id,
             "user_id": {"$in": list(users)},
@@ -219,17 +177,17 @@ class MongoTriggerStore:
         return set(await self._messages.distinct("user_id", wanted))
 
     async def windows(self, formation_ids: Iterable[str]) -> dict[str, StoredWindow]:
-        """Closed windows whose texts are still kept."""
+        """Return closed windows whose texts are still there."""
         rows = await self._window_rows.get(formation_ids)
         return {name: documents.window_of(row) for name, row in rows.items() if _kept(row)}
 
     async def _read_windows(self, formation_ids: list[str]) -> dict[str, Row]:
-        """Stages that read windows at the same moment share a query."""
+        """Read windows; stages that read at the same moment share a query."""
         found = await self._windows.find({"_id": {"$in": formation_ids}}).to_list()
         return {row["_id"]: row for row in found}
 
     async def place(self, partition: int) -> int:
-        """The last place given to a message of a partition."""
+        """Return the last place given to a message of a partition."""
         row = await self._partitions.find_one({"_id": partition})
         return 0 if row is None else int(row["place"])
 
@@ -237,7 +195,7 @@ class MongoTriggerStore:
         """Store a batch in transactions that each move the partition's place on; its last place now, or None."""
         await erase_window_texts(self._windows, write.forgotten)
         seen: int | None = write.seen
-        for part in _parts(write):
+        for part in transactions_of(write):
             if seen is not None:
                 seen = await self._part(write, seen, part)
         return seen
@@ -246,7 +204,13 @@ class MongoTriggerStore:
         """Store a part; if one of its documents cannot be stored, its sessions each on their own."""
         place = max(seen, write.last) + 1
         try:
-            stored = await self._transaction(_fence(write.partition, seen, place), part)
+            writes = (
+                partition_writes(self._partitions, write.partition, seen, place),
+                message_writes(self._messages, part),
+                session_writes(self._sessions, part),
+                window_writes(self._windows, part),
+            )
+            stored = await write_together(self._transactions, writes)
             return place if stored else None
         except (PyMongoError, InvalidDocument) as error:
             if not unstorable(error):
@@ -259,9 +223,9 @@ class MongoTriggerStore:
                 log.error("a session cannot be stored", session=write.failed[-1], error=type(error).__name__)
                 return seen
         reached: int | None = seen
-        for one in alone:
+        for alone_part in alone:
             if reached is not None:
-                reached = await self._part(write, reached, one)
+                reached = await self._part(write, reached, alone_part)
         return reached
 
     async def published(self, entries: Sequence[tuple[str, str]]) -> None:
@@ -277,7 +241,7 @@ class MongoTriggerStore:
         )
         if cleared.modified_count == len(confirmed):
             return
-        pulls: list[Operation] = [
+        pulls: list[UpdateOne | UpdateMany] = [
             UpdateOne({"_id": session}, {"$pull": {"outbox": {"formation_id": {"$in": of}}}})
             for session, of in confirmed.items()
         ]
@@ -285,133 +249,23 @@ class MongoTriggerStore:
         pulls.append(UpdateMany(empty, {"$unset": {"unpublished": ""}}))
         await self._sessions.bulk_write(pulls, ordered=True)
 
-    async def _transaction(self, fence: Writes, part: SessionsTogether) -> bool:
-        """One part of a batch, if the partition is where it was seen."""
-        steps = (
-            Step(self._partitions, fence),
-            Step(self._messages, _messages(part)),
-            Step(self._sessions, _sessions(part)),
-            Step(self._windows, _windows(part)),
-        )
-
-        async def put(transaction: AsyncClientSession) -> None:
-            for step in steps:
-                await step.take(transaction)
-
-        try:
-            await self._transactions.run(put)
-        except _Changed:
-            return False
-        return True
-
     def _session(
         self, name: str, partition: int, row: Row | None, waiting: Sequence[StoredMessage]
     ) -> Session:
         if row is None:
-            return Session(name, partition, self._limits, held={one.message_id: one for one in waiting})
+            return Session(
+                name,
+                partition,
+                self._limits,
+                held={message.message_id: message for message in waiting},
+            )
         return documents.session_of(row, self._limits, waiting)
 
 
-def _parts(write: BatchWrite) -> Iterator[SessionsTogether]:
-    """What is stored in one transaction each: all that closes nothing; then sessions that close windows."""
-    if write.messages or write.sessions:
-        yield SessionsTogether(write.messages, write.sessions)
-    part = SessionsTogether()
-    for one in write.closing:
-        part.add(one)
-        if len(part.sessions) >= TOGETHER or part.characters >= TOGETHER_CHARACTERS:
-            yield part
-            part = SessionsTogether()
-    if part.sessions:
-        yield part
-
-
-def _only_duplicates(error: BulkWriteError) -> None:
-    details: Mapping[str, Any] = error.details or {}
-    failed: list[Mapping[str, Any]] = details.get("writeErrors", [])
-    if details.get("writeConcernErrors") or any(one["code"] != DUPLICATE_KEY for one in failed):
-        raise error
-
-
-def _fence(partition: int, seen: int, last: int) -> Writes:
-    if seen == 0:
-        return Writes([{"_id": partition, "place": last}])
-    return Writes([], [UpdateOne({"_id": partition, "place": seen}, {"$set": {"place": last}})], 1)
-
-
-def _messages(part: SessionsTogether) -> Writes:
-    """What the batch touched, then what windows took; a new message that a window took is written as taken."""
-    writes, rows = Writes(), dict[str, Row]()
-    for one in part.messages:
-        row = documents.message_row(one)
-        if one.replaces is None:
-            rows[one.message_id] = row
-        else:
-            version, formation = one.replaces
-            unchanged: Row = {"_id": row["_id"], "version": version, "formation_id": formation}
-            if not one.forgotten:
-                unchanged["forgotten"] = NOT_FORGOTTEN
-            writes.update(UpdateOne(unchanged, {"$set": row}))
-    for window in part.new:
-        members: list[str] = []
-        for one in (*window.messages, *window.left_out):
-            if (row := rows.get(one.message_id)) is None:
-                members.append(one.message_id)
-            else:
-                row["formation_id"], row["text"] = window.formation_id, None
-        if members:
-            writes.update(_claim(window, members), len(members))
-    writes.new.extend(rows.values())
-    return writes
-
-
-def _sessions(part: SessionsTogether) -> Writes:
-    writes = Writes()
-    for one in part.sessions:
-        row, removed = documents.session_row(one)
-        if not one.stored:
-            writes.new.append(row)
-            continue
-        change: Row = {"$set": row}
-        if removed:
-            change["$unset"] = dict.fromkeys(removed, "")
-        writes.update(UpdateOne({"_id": one.session_id}, change))
-    return writes
-
-
-def _windows(part: SessionsTogether) -> Writes:
-    writes = Writes([documents.window_row(one) for one in part.new])
-    for one in part.requested:
-        writes.update(_put_request(one))
-    return writes
-
-
-def _claim(window: StoredWindow, members: Sequence[str]) -> UpdateMany:
-    free = {
-        "_id": {"$in": members},
-        "session_id": window.session_id,
-        "formation_id": None,
-        "deleted": False,
-        "forgotten": NOT_FORGOTTEN,
-    }
-    return UpdateMany(free, {"$set": {"formation_id": window.formation_id, "text": None}}, hint={"_id": 1})
-
-
-def _put_request(one: StoredWindow) -> UpdateOne:
-    unwritten = {"_id": one.formation_id, "requested": None}
-    change: Row = {"requested": documents.request_text(one), "names": one.names}
-    if one.left_out:
-        change["left_out"] = documents.left_out_rows(one)
-    change["erased_at"] = documents.erased_at(one)
-    left_out = [ref.message_id for ref in one.left_out]
-    remove: Row = {"$pull": {"messages": {"message_id": {"$in": left_out}}}} if left_out else {}
-    return UpdateOne(unwritten, {"$set": change, **remove})
-
-
 def _kept(row: Row) -> bool:
-    """Whether a window still has its texts, or never had any."""
+    """Tell whether a window still has its texts, or never had any."""
     return row["erased_at"] is None or not row["messages"]
 
 
-def _place(one: StoredMessage) -> int:
-    return one.place or 0
+def _place(message: StoredMessage) -> int:
+    return message.place or 0

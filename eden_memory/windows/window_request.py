@@ -1,18 +1,18 @@
-"""A closed window on its way to being asked for: its texts, its place, and the request once it can be written."""
+"""Closed windows and their formation requests, and the store that formation-trigger keeps them in."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Protocol
 
 from eden_memory.directory.own_sessions import given_to_all, whose
-from eden_memory.directory.participants import SessionFacts, scopes_of
-from eden_memory.directory.switched_off import Off
+from eden_memory.directory.participants import Off, SessionFacts, scopes_of
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.provenance import MessageRef
 from eden_memory.schemas.scopes import LISTED_USERS
 from eden_memory.tracing import traceparent
 from eden_memory.usage.budget_rules import AskedWindow, Estimate, users_alone
-from eden_memory.windows.session_state import OutboxEntry, Session, StoredMessage, formation_id
+from eden_memory.windows.session_state import Session, StoredMessage, UnpublishedWindow, formation_id
 from eden_memory.windows.window_rule import Closed, weighted_tokens
 
 
@@ -40,7 +40,7 @@ class StoredWindow:
 
 @dataclass(slots=True)
 class SessionWrite:
-    """What is stored of a session together, or not at all."""
+    """The part of a session that is stored together, or not at all."""
 
     session: Session
     messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
@@ -53,7 +53,7 @@ class SessionWrite:
 
 @dataclass(slots=True)
 class BatchWrite:
-    """What is stored of a batch of one partition: if nobody else has written to the partition since it was read."""
+    """The writes of a batch, stored if nobody else has written to the partition since it was read."""
 
     partition: int
     seen: int
@@ -76,10 +76,10 @@ class BatchWrite:
 
 
 def stored_window(session: Session, closed: Closed, members: Sequence[StoredMessage]) -> StoredWindow:
-    """The next window of a session, in its outbox; its last message is what led to it, or who asked."""
+    """Make the next window of a session and add it to the outbox; its last message, or a request, is its cause."""
     session.seq += 1
     name = formation_id(session.session_id, session.seq, members)
-    session.outbox.append(OutboxEntry(name, session.seq))
+    session.outbox.append(UnpublishedWindow(name, session.seq))
     cause = f"inbox/{closed.control_id}" if closed.control_id else name
     if members:
         cause = f"{members[-1].message_id}@{members[-1].version}"
@@ -90,31 +90,35 @@ def stored_window(session: Session, closed: Closed, members: Sequence[StoredMess
 def leave_out(window: StoredWindow, off: Off) -> None:
     """Take out of a window what is of those who are switched off; if nothing else is in it, nothing is asked for."""
     anybody = off.users or window.session_id in off.sessions
-    gone = {one.message_id for one in window.messages if anybody and off.of(window.session_id, one.user_id)}
+    gone = {
+        message.message_id
+        for message in window.messages
+        if anybody and off.of(window.session_id, message.user_id)
+    }
     if gone:
-        taken = [one for one in window.messages if one.message_id in gone]
+        taken = [message for message in window.messages if message.message_id in gone]
         window.left_out = (*window.left_out, *_refs(taken))
-        window.messages = tuple(one for one in window.messages if one.message_id not in gone)
+        window.messages = tuple(message for message in window.messages if message.message_id not in gone)
     ended = window.closed.because == "ended" and window.session_id not in off.sessions
     window.settled = not (window.messages or ended)
 
 
 def asked_window(window: StoredWindow, facts: SessionFacts) -> AskedWindow:
-    """The window as budgets see it."""
+    """Return the window as budgets see it."""
     _, participants = _taking_part(window, facts)
     return AskedWindow(
         window.formation_id,
         window.session_id,
         facts.agent_id,
         users_alone(participants),
-        sum(one.characters for one in window.messages),
+        sum(message.characters for message in window.messages),
         facts.tier,
     )
 
 
 def _taking_part(window: StoredWindow, facts: SessionFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The session's users, and with the authors of the window's messages the participants."""
-    authors = [one.user_id for one in window.messages if one.user_id is not None]
+    """Return the session's users, and the participants: users and authors of the window's messages."""
+    authors = [message.user_id for message in window.messages if message.user_id is not None]
     users = facts.users if facts.users is not None else _distinct(*window.closed.users, *authors)
     return users, _distinct(*users, *authors)
 
@@ -152,10 +156,10 @@ def request(
         session.audiences = session.audiences.followed_by(users)
         generation = len(session.audiences.changes)
     audience = session.audiences.audience_of(generation)
-    times = [one.time for one in window.messages]
-    heard = whose(window.session_id) is None and any(one.role == "user" for one in window.messages)
+    times = [message.time for message in window.messages]
+    heard = whose(window.session_id) is None and any(message.role == "user" for message in window.messages)
     given = given_to_all(window.session_id)
-    written = _distinct(*(one.user_id for one in window.messages if one.user_id is not None))
+    written = _distinct(*(message.user_id for message in window.messages if message.user_id is not None))
     authors = written if facts.shared_sessions == "authors" and not given else ()
     scopes = scopes_of(
         facts,
@@ -184,8 +188,10 @@ def request(
         sharing=facts.sharing,
         shared_sessions=facts.shared_sessions,
         messages=_refs(window.messages),
-        characters=sum(one.characters for one in window.messages),
-        weighted_tokens=round(sum(weighted_tokens(one.text or "", one.role) for one in window.messages), 3),
+        characters=sum(message.characters for message in window.messages),
+        weighted_tokens=round(
+            sum(weighted_tokens(message.text or "", message.role) for message in window.messages), 3
+        ),
         first_at=min(times, default=None),
         last_at=max(times, default=None),
         closed_because=window.closed.because,
@@ -200,7 +206,7 @@ def request(
 
 
 def publishable(session: Session) -> list[str]:
-    """The windows of a session's outbox that can be published: in order, up to the first that waits."""
+    """Return the windows of a session's outbox that can be published: in order, up to the first that waits."""
     ready: list[str] = []
     for entry in sorted(session.outbox, key=_seq):
         if not entry.requested:
@@ -210,21 +216,21 @@ def publishable(session: Session) -> list[str]:
 
 
 def note_requests(session: Session, windows: Mapping[str, StoredWindow]) -> None:
-    """Say in the outbox which windows can be published."""
+    """Note in the outbox which windows can be published."""
     for entry in session.outbox:
         window = windows.get(entry.formation_id)
         entry.requested = entry.requested or (window is not None and window.settled)
 
 
 def _refs(messages: Sequence[StoredMessage]) -> tuple[MessageRef, ...]:
-    return tuple(MessageRef(message_id=one.message_id, version=one.version) for one in messages)
+    return tuple(MessageRef(message_id=message.message_id, version=message.version) for message in messages)
 
 
 def _distinct(*names: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _seq(entry: OutboxEntry) -> int:
+def _seq(entry: UnpublishedWindow) -> int:
     return entry.seq
 
 
@@ -232,5 +238,53 @@ class Windows(Protocol):
     """The texts of closed windows."""
 
     async def windows(self, formation_ids: Iterable[str]) -> dict[str, StoredWindow]:
-        """Those of the windows whose texts are still kept."""
+        """Return those of the windows whose texts are still there."""
+        ...
+
+
+class TriggerStore(Windows, Protocol):
+    """The store of messages, sessions and closed windows that formation-trigger works with."""
+
+    async def sessions(self, ids: Iterable[str], partition: int) -> dict[str, Session]:
+        """Return sessions with the messages that wait in them; one that has no document is of `partition`."""
+        ...
+
+    async def authors_among(
+        self, session_id: str, users: Collection[str], besides: Collection[str]
+    ) -> set[str]:
+        """Return those of the users who wrote in a session, messages `besides` left out."""
+        ...
+
+    async def due(self, partition: int, time: datetime, most: int) -> list[str]:
+        """Return the sessions of a partition that have gone cold or stale by `time`, the longest ago first."""
+        ...
+
+    async def unpublished(self, partition: int, after: str, most: int) -> list[str]:
+        """Return the sessions of a partition with something in the outbox, by id, from behind the id `after` on."""
+        ...
+
+    async def waiting(self, partition: int) -> int:
+        """Count the sessions of a partition that wait for a document."""
+        ...
+
+    async def messages(self, ids: Iterable[str]) -> dict[str, StoredMessage]:
+        """Return those of the messages that are known."""
+        ...
+
+    async def place(self, partition: int) -> int:
+        """Return the last place given to a message of a partition; every write to the partition moves it on."""
+        ...
+
+    async def put(self, write: BatchWrite) -> int | None:
+        """Store a batch if the partition's last place is still as it was seen; return its last place now.
+
+        None: somebody else was first, or a message is no longer as it was read: read again. What stands together
+        in the write changes together: a session that closes windows with the messages that the batch touched, its
+        windows, and the formations that their members bear from then on (and whose text leaves the message); all
+        other messages and sessions among themselves.
+        """
+        ...
+
+    async def published(self, entries: Sequence[tuple[str, str]]) -> None:
+        """Clear (session id, formation id) from the outboxes: they are confirmed."""
         ...

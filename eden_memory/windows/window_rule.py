@@ -52,7 +52,7 @@ class Waiting(NamedTuple):
 
 
 class Control(NamedTuple):
-    """What was asked of a session: its end, or a window now."""
+    """A request to a session: to end it, or to close a window now."""
 
     because: ClosedBecause
     control_id: str
@@ -61,7 +61,7 @@ class Control(NamedTuple):
     by: str | None
 
     def follows(self, version: str, time: datetime) -> bool:
-        """Whether a message of that version, recorded at `time`, had been written before this was asked."""
+        """Tell whether a message of that version, recorded at `time`, was written before this request."""
         return version <= self.version or time < self.time
 
 
@@ -79,7 +79,7 @@ class Closed:
 
 
 def weighted_tokens(text: str, role: str) -> float:
-    """What a message adds to its window."""
+    """Return the weighted tokens that a message adds to its window."""
     return len(text) * WEIGHTS[role] / CHARACTERS_PER_TOKEN
 
 
@@ -96,53 +96,55 @@ class Pending:
 
     @property
     def waiting(self) -> Sequence[Waiting]:
-        """What waits, in order."""
+        """The messages that wait, in order."""
         return self._waiting
 
     def add(self, message: Waiting) -> list[Closed]:
-        """A message was recorded that does not wait yet."""
+        """Add a message that does not wait yet; return the windows that this closes."""
         before = self.passed(message.time, message.version) if self._waiting else []
         self._append(message)
         full = self._full(message.time, message.version)
         return before + full if before else full
 
     def edit(self, message: Waiting, *, judge: bool = True) -> list[Closed]:
-        """A message that waits takes its new version and keeps its place; `judge`: whether a window may close."""
+        """Give a waiting message its new version; it keeps its place. `judge`: whether a window may close."""
         self._set(
-            message._replace(time=one.time, place=one.place) if one.message_id == message.message_id else one
-            for one in self._waiting
+            message._replace(time=waiting.time, place=waiting.place)
+            if waiting.message_id == message.message_id
+            else waiting
+            for waiting in self._waiting
         )
         return self._full(message.time, message.version) if judge else []
 
     def remove(self, message_id: str) -> None:
-        """A message is not to be formed any more."""
-        self._set(one for one in self._waiting if one.message_id != message_id)
+        """Remove a message that is not to be formed any more."""
+        self._set(waiting for waiting in self._waiting if waiting.message_id != message_id)
 
     def passed(self, time: datetime, version: str = "") -> list[Closed]:
-        """Everything up to `time` is recorded: what has gone cold or stale closes, and what waited for `version`."""
+        """Close what has gone cold or stale once everything up to `time` is recorded, or waited for `version`."""
         because = self._idle(time)
         if because:
             return [self._close(because, time)]
         return self._full(time, version) if self._transaction else []
 
     def asked(self, control: Control) -> list[Closed]:
-        """Somebody asked; the end of a session closes a window even if nothing waits."""
+        """Close a window on request; the end of a session closes one even if nothing waits."""
         before = self.passed(control.time)
         if not self._waiting and control.because != "ended":
             return before
         return [*before, *self.late(control, control.time)]
 
     def judged(self, time: datetime, version: str) -> list[Closed]:
-        """Somebody asked for a window if one is due at `time`: by idleness or by the counts."""
+        """Close a window if one is due at `time`: by idleness or by the counts."""
         return self.passed(time, version) or self._full(time, version)
 
     def late(self, control: Control, time: datetime) -> list[Closed]:
-        """What waits, although it was asked for before: one window."""
+        """Close one window over messages that were written before an earlier request."""
         window = self._close(control.because, time)
         return [replace(window, control_id=control.control_id, asked_by=control.by)]
 
     def due(self) -> datetime | None:
-        """When the session will have gone cold or stale, if no message comes before; if a window is due, now."""
+        """Return when the session goes cold or stale if no message comes before; if a window is due, now."""
         return self._last if self._transaction and self._enough() else self._idle_at()
 
     def _idle_at(self) -> datetime | None:
@@ -158,16 +160,16 @@ class Pending:
         self._last: datetime | None = None
         self._tokens = 0.0
         self._transaction = ""
-        for one in found:
-            self._append(one)
+        for message in found:
+            self._append(message)
 
-    def _append(self, one: Waiting) -> None:
-        self._waiting.append(one)
-        self._tokens += one.tokens
-        if self._last is None or one.time > self._last:
-            self._last = one.time
-        if "." in one.version:
-            self._transaction = max(self._transaction, _cluster_time(one.version))
+    def _append(self, waiting: Waiting) -> None:
+        self._waiting.append(waiting)
+        self._tokens += waiting.tokens
+        if self._last is None or waiting.time > self._last:
+            self._last = waiting.time
+        if "." in waiting.version:
+            self._transaction = max(self._transaction, _cluster_time(waiting.version))
 
     def _idle(self, time: datetime) -> ClosedBecause | None:
         due = self._idle_at()
@@ -184,8 +186,8 @@ class Pending:
         """Close the windows that were due while a transaction went on, however much it brought."""
         waiting, closed = self._waiting, list[Closed]()
         self._set(())
-        for one in waiting:
-            self._append(one)
+        for message in waiting:
+            self._append(message)
             if self._enough():
                 closed.append(self._close(self._because(), time))
         return closed

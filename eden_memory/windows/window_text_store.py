@@ -1,19 +1,40 @@
-"""Which windows still hold texts, and what the ledger says of those who read them."""
+"""Erase the texts of windows a week after facts and reflections have been found in them."""
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.names import Names
-from eden_memory.windows.window_text_rules import Concluded
+from eden_memory.stages.codec import event_id
 
 Row = dict[str, Any]
 HELD: Row = {"erased_at": None}
 """Windows with texts; the index is over these alone."""
+KEPT = timedelta(days=7)
+"""After everything that reads them is done."""
+DEAD_LETTERS_KEPT = timedelta(days=30)
+"""As long as their topics keep them (topics.yaml): until then somebody may try them again."""
+FACTS, REFLECTIONS = "fact-extraction", "reflection-extraction"
+TOGETHER = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """How a stage ended its work on a window."""
+
+    at: datetime
+    dead: bool = False
+    settled: bool = False
+    """A dead letter that was tried again with success, or dropped."""
+
+    def final(self, now: datetime) -> bool:
+        """Tell whether the stage will not read the window again."""
+        return not self.dead or self.settled or now - self.at >= DEAD_LETTERS_KEPT
 
 
 async def erase_window_texts(
@@ -30,21 +51,35 @@ async def erase_window_texts(
     )
 
 
-class MongoWindowTexts:
-    """Over the collections `windows`, `outcomes` and `controls`."""
+class WindowTextRetention:
+    """A round of the janitor over the collections `windows`, `outcomes` and `controls`."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._windows, self._outcomes = database[names["windows"]], database[names["outcomes"]]
         self._controls = database[names["controls"]]
 
-    async def incomplete(self, after: str, most: int) -> Sequence[str]:
-        """Formations that were asked for and are not known to be complete, by id, from behind `after` on."""
+    async def round(self, now: datetime) -> int:
+        """Note which windows are complete, erase those that were for long enough, and return how many."""
+        after = ""
+        while waiting := await self._incomplete(after, TOGETHER):
+            members = {name: readers_of(name) for name in waiting}
+            concluded = await self._concluded([member for pair in members.values() for member in pair])
+            done = [
+                name for name in waiting if complete([concluded.get(member) for member in members[name]], now)
+            ]
+            if done:
+                await self._note_complete(done, now, now + KEPT)
+            after = waiting[-1]
+        return await self._erase(now)
+
+    async def _incomplete(self, after: str, most: int) -> Sequence[str]:
+        """Return requested formations that are not known to be complete, by id, from behind `after` on."""
         wanted: Row = {**HELD, "erase_after": None, "_id": {"$gt": after}, "requested": {"$ne": None}}
         rows = await self._windows.find(wanted, {"_id": 1}, sort={"_id": 1}, limit=most).to_list()
         return [row["_id"] for row in rows]
 
-    async def concluded(self, members: Sequence[str]) -> Mapping[str, Concluded]:
-        """How the ledger's members ended; those that have not are left out."""
+    async def _concluded(self, members: Sequence[str]) -> Mapping[str, Concluded]:
+        """Return how the ledger's members (`<stage>:<event id>`) ended; those that have not are left out."""
         fields = {"members": 1, "at": 1, "dead": 1}
         found: dict[str, Concluded] = {}
         for row in await self._outcomes.find({"members": {"$in": list(members)}}, fields).to_list():
@@ -54,20 +89,35 @@ class MongoWindowTexts:
                 found[member] = Concluded(row["at"], dead=dead, settled=settled)
         return found
 
-    async def note_complete(self, formation_ids: Sequence[str], at: datetime, erase_after: datetime) -> None:
-        """Write down that nothing reads these any more."""
+    async def _note_complete(self, formation_ids: Sequence[str], at: datetime, erase_after: datetime) -> None:
+        """Note that nothing reads these any more."""
         change = {"$set": {"completed_at": at, "erase_after": erase_after}}
         await self._windows.update_many({"_id": {"$in": list(formation_ids)}}, change)
 
-    async def erase(self, now: datetime) -> int:
-        """Erase the texts that were to be erased by now; of how many windows."""
+    async def _erase(self, now: datetime) -> int:
+        """Erase the texts that are due by now; return of how many windows."""
         gone: Row = {"$set": {"messages.$[].text": None, "names": {}, "erased_at": now}}
         done = await self._windows.update_many({**HELD, "erase_after": {"$lte": now}}, gone)
         return done.modified_count
 
     async def _settled(self, member: str) -> bool:
-        """Whether a dead letter was tried again with success, or dropped."""
+        """Tell whether a dead letter was tried again with success, or dropped."""
         again = {"members": {"$regex": f"^{re.escape(member)}#"}, "dead": None}
         if await self._outcomes.find_one(again, {"_id": 1}) is not None:
             return True
         return await self._controls.find_one({"state": "dropped", "member": member}) is not None
+
+
+def complete(stages: Sequence[Concluded | None], now: datetime) -> bool:
+    """Tell whether all stages that read a window are done with it; None: a stage has not ended its work."""
+    return all(stage is not None and stage.final(now) for stage in stages)
+
+
+def readers_of(formation_id: str) -> tuple[str, str]:
+    """Return the members of the ledger which say that a window was read for the last time.
+
+    Fact extraction is known by the FormationRequested, reflection extraction by the FactsExtracted: the first event
+    of what the former decided.
+    """
+    asked = f"formation/{formation_id}"
+    return f"{FACTS}:{asked}", f"{REFLECTIONS}:{event_id(asked, FACTS, 0)}"

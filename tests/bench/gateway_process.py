@@ -5,9 +5,9 @@ import asyncio
 import uvicorn
 import uvloop
 
-from eden_memory.access.callers import ApiKeys
-from eden_memory.api.gateway.router import gateway_app
-from eden_memory.api.memory import Memory
+from eden_memory.access.api_key_store import ApiKeys
+from eden_memory.api.gateway.gateway import gateway_app
+from eden_memory.api.service import Memory
 from eden_memory.settings import Settings
 from tests.model_server.serving import bound_socket
 

@@ -32,10 +32,10 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.pool import AsyncConnection
 from typer.testing import CliRunner
 
-from eden_memory.access.admission import Admission
-from eden_memory.access.callers import ApiKeys
-from eden_memory.api.http.app import create_app
-from eden_memory.api.memory import Memory
+from eden_memory.access.admission import RequestAdmission
+from eden_memory.access.api_key_store import ApiKeys
+from eden_memory.api.http.serving import create_app
+from eden_memory.api.service import Memory
 from eden_memory.cli.main import app as commands
 from eden_memory.settings import KafkaSettings, LocalSettings, MongoSettings, Settings
 from tests.conftest import _drop_databases, _drop_kafka  # pyright: ignore[reportPrivateUsage]
@@ -153,7 +153,7 @@ async def _live(stacks: Stacks, running: System) -> AsyncGenerator[tuple[str, li
     sent: dict[str, Chain] = {}
 
     def command(chain: Chain, call: tuple[Any, ...]) -> None:
-        if _commands(call).get("getMore") and any("tail" in code.co_filename for code in chain):
+        if _commands(call).get("getMore") and any("stream_follower" in code.co_filename for code in chain):
             reads["change"] = chain
 
     def batch(chain: Chain, call: tuple[Any, ...]) -> None:
@@ -201,7 +201,7 @@ async def _search(stacks: Stacks, running: System) -> list[str]:
 async def _http(settings: Settings) -> AsyncGenerator[httpx2.AsyncClient]:
     async with Memory(settings) as memory:
         keys = ApiKeys(memory.database, settings.names)
-        app = create_app(memory, keys, Admission(keys, settings.serve))
+        app = create_app(memory, keys, RequestAdmission(keys, settings.serve))
         server = Quiet(uvicorn.Config(app, log_level="critical", lifespan="on", ws="none"))
         with bound_socket() as bound:
             task = asyncio.create_task(server.serve([bound]))

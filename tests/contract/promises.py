@@ -20,7 +20,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from pydantic import BaseModel
 
 import eden_memory
-from eden_memory.api.mcp.server import mcp_server
+from eden_memory.api.mcp.mcp_server import mcp_server
 from eden_memory.cli.main import COMMANDS
 from eden_memory.formation import prompts
 from eden_memory.formation.prompt_material import (

@@ -11,8 +11,7 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.schemas.documents import Document, Lease, Outcome, Position
 from eden_memory.settings import Settings
-from eden_memory.source.position import Position as Reached
-from eden_memory.source.position_store import MongoPositions
+from eden_memory.source.position_store import MongoPositions, TailerPosition
 from eden_memory.stages.outcome import Outcome as Decided
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.outcome_store import MongoLedger
@@ -59,7 +58,9 @@ async def test_positions_are_stored_as_described(database: Any) -> None:
     positions = MongoPositions(database["memory_positions"], "app.messages", database["memory_leases"])
     await positions.claim(3)
     assert len(await stored(database, Position)) == 1
-    reached = Reached(token="8265", version="69a5555000000001", phase="backfill", page={"x": [1]}, read=12)
+    reached = TailerPosition(
+        token="8265", version="69a5555000000001", phase="backfill", page={"x": [1]}, read=12
+    )
     await positions.save(3, reached)
     (saved,) = await stored(database, Position)
     assert isinstance(saved, Position)

@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient
 
-from eden_memory.directory.participants import Audiences, Missing
-from eden_memory.directory.switched_off import Off
+from eden_memory.directory.participants import Audiences, Missing, Off
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.documents import Document, Message, PartitionState, SessionState, WindowTexts
 from eden_memory.settings import Settings
-from eden_memory.windows.session_state import OutboxEntry, Session, StoredMessage
-from eden_memory.windows.trigger_protocols import TriggerStore
+from eden_memory.windows.session_state import Session, StoredMessage, UnpublishedWindow
 from eden_memory.windows.trigger_store import MongoTriggerStore
-from eden_memory.windows.window_request import BatchWrite, SessionWrite, StoredWindow, leave_out
+from eden_memory.windows.window_request import BatchWrite, SessionWrite, StoredWindow, TriggerStore, leave_out
 from eden_memory.windows.window_rule import Closed, Limits
 from tests.names import NAMES
 from tests.unit.windows.memory_store import MemoryStore
@@ -91,7 +89,7 @@ def window(members: list[StoredMessage], seq: int = 1, name: str = "s.s/1-aa") -
 async def closing(store: TriggerStore, members: list[StoredMessage], **touched: Any) -> SessionWrite:
     """The session as it closes a window over members."""
     state = await session(store)
-    state.seq, state.outbox = 1, [OutboxEntry("s.s/1-aa", 1)]
+    state.seq, state.outbox = 1, [UnpublishedWindow("s.s/1-aa", 1)]
     state.formed_to = max((one.place or 0 for one in members), default=0)
     return SessionWrite(state, new=[window(members)], **touched)
 
@@ -100,7 +98,7 @@ async def test_a_session_comes_back_as_it_was_put(store: TriggerStore) -> None:
     state = await session(store)
     assert (state.stored, state.partition, state.due_at) == (False, 0, None)
     state.seq, state.formed_to, state.waits_for, state.users = 3, 7, "no document", ("i.1",)
-    state.outbox, state.controls = [OutboxEntry("s.s/3-aa", 3, True)], ["o.1"]
+    state.outbox, state.controls = [UnpublishedWindow("s.s/3-aa", 3, True)], ["o.1"]
     state.audiences = Audiences.of_lists([["i.1"], ["i.1", "i.2"], ["i.2"]])
     assert await put(store, sessions=[state])
     found = await session(store)
@@ -278,7 +276,9 @@ async def test_unpublished_sessions_come_by_id_and_leave_when_confirmed(store: T
     for name in ("s.a", "s.b", "s.c", "s.d"):
         state = await session(store, name)
         state.outbox = (
-            [OutboxEntry(f"{name}/1-aa", 1), OutboxEntry(f"{name}/2-bb", 2)] if name != "s.d" else []
+            [UnpublishedWindow(f"{name}/1-aa", 1), UnpublishedWindow(f"{name}/2-bb", 2)]
+            if name != "s.d"
+            else []
         )
         state.waits_for = "no document" if name == "s.b" else None
         assert await put(store, sessions=[state])
@@ -289,7 +289,7 @@ async def test_unpublished_sessions_come_by_id_and_leave_when_confirmed(store: T
     assert await store.waiting(0) == 1
     await store.published([("s.a", "s.a/1-aa"), ("s.c", "s.c/1-aa"), ("s.c", "s.c/2-bb")])
     assert await store.unpublished(0, "", 9) == ["s.a", "s.b"]
-    assert (await session(store, "s.a")).outbox == [OutboxEntry("s.a/2-bb", 2)]
+    assert (await session(store, "s.a")).outbox == [UnpublishedWindow("s.a/2-bb", 2)]
 
 
 async def test_what_the_stage_stores_is_as_described(mongo: MongoTriggerStore, database: Any) -> None:

@@ -28,7 +28,7 @@ from eden_memory.kafka.topic_diff import Difference
 from eden_memory.names import FORMING, MEMORY
 from eden_memory.placement import Placement
 from eden_memory.settings import KafkaSettings, MessagesSettings, MongoSettings, Settings
-from eden_memory.source.misread_store import Misread
+from eden_memory.source.flagged_message_store import Misread
 
 
 def settings(**groups: Any) -> Settings:

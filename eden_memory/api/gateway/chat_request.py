@@ -2,14 +2,17 @@
 
 import json
 import math
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from eden_memory.api.gateway.json_splice import Member, joined, members_of, with_items, without
 from eden_memory.constants import MOST_HITS
 from eden_memory.error_text import describe
 from eden_memory.errors import Invalid
 
+_SPACE = re.compile(r"[ \t\n\r]*")
+_DECODER = json.JSONDecoder(strict=False)
 MEMORY_FIELDS = frozenset(
     {"memory_id", "memory_top_k", "memory_recency_weight", "memory_score_threshold", "memory_hits"}
 )
@@ -19,8 +22,121 @@ INSTRUCTIONS = frozenset({"system", "developer"})
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a request says of memory; None: nothing."""
+class JsonSpan:
+    """A value, and where its text is."""
+
+    value: Any
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class JsonMember:
+    """A member of an object: `start` is that of its name, `items` are those of an array."""
+
+    name: str
+    value: Any
+    start: int
+    end: int
+    items: tuple[JsonSpan, ...] = ()
+
+
+def members_of(text: str, array: str) -> list[JsonMember]:
+    """The members of the object that the text is, in order; the items of the member named `array` one by one.
+
+    A ValueError if the text is no JSON object.
+    """
+    at = _expect(text, _space(text, 0), "{")
+    members: list[JsonMember] = []
+    if text[at : at + 1] == "}":
+        return _ended(text, at + 1, members)
+    while True:
+        name, start, end = _value(text, at)
+        if not isinstance(name, str):
+            raise ValueError("a member has no name")
+        at = _expect(text, _space(text, end), ":")
+        member = _member(text, name, start, at, array)
+        members.append(member)
+        at = _space(text, member.end)
+        if text[at : at + 1] == "}":
+            return _ended(text, at + 1, members)
+        at = _expect(text, at, ",")
+
+
+def without(text: str, members: Iterable[JsonMember], gone: frozenset[str]) -> str:
+    """The object without the members of these names."""
+    return joined(text[member.start : member.end] for member in members if member.name not in gone)
+
+
+def joined(members: Iterable[str]) -> str:
+    """An object of members given as text."""
+    return "{" + ",".join(members) + "}"
+
+
+def with_items(text: str, member: JsonMember, added: Iterable[tuple[int, str]]) -> str:
+    """The text of a member that is an array, further items before the given places."""
+    before: dict[int, list[str]] = {}
+    for place, item in added:
+        before.setdefault(place, []).append(item)
+    items: list[str] = []
+    for place, item in enumerate(member.items):
+        items += [*before.get(place, ()), text[item.start : item.end]]
+    items += before.get(len(member.items), ())
+    return f"{json.dumps(member.name)}:[{','.join(items)}]"
+
+
+def _member(text: str, name: str, start: int, at: int, array: str) -> JsonMember:
+    if name == array and text[at : at + 1] == "[":
+        items, end = _items(text, at)
+        return JsonMember(name, [item.value for item in items], start, end, tuple(items))
+    value, _, end = _value(text, at)
+    return JsonMember(name, value, start, end)
+
+
+def _items(text: str, at: int) -> tuple[list[JsonSpan], int]:
+    at = _expect(text, at, "[")
+    items: list[JsonSpan] = []
+    if text[at : at + 1] == "]":
+        return items, at + 1
+    while True:
+        value, start, end = _value(text, at)
+        items.append(JsonSpan(value, start, end))
+        at = _space(text, end)
+        if text[at : at + 1] == "]":
+            return items, at + 1
+        at = _expect(text, at, ",")
+
+
+def _value(text: str, at: int) -> tuple[Any, int, int]:
+    """(value, its start, its end)."""
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return value, at, end
+
+
+def _expect(text: str, at: int, mark: str) -> int:
+    """The place of what follows the mark and white space."""
+    if text[at : at + 1] != mark:
+        raise ValueError(f"{mark} expected at character {at}")
+    return _space(text, at + 1)
+
+
+def _space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _ended(text: str, at: int, members: list[JsonMember]) -> list[JsonMember]:
+    if _space(text, at) != len(text):
+        raise ValueError(f"more behind the object, at character {at}")
+    return members
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOptions:
+    """The memory fields of a request; None: not given."""
 
     memory_id: str | int | None = None
     user: str | int | None = None
@@ -41,18 +157,18 @@ class ChatRequest:
             raise Invalid(
                 f"the body is no JSON object: {describe(error)}", "Send a chat completion request."
             ) from None
-        self._fields = {one.name: one for one in self._members}
-        self.asked = _asked({name: one.value for name, one in self._fields.items()})
+        self._fields = {member.name: member for member in self._members}
+        self.asked = _asked({name: member.value for name, member in self._fields.items()})
 
     @property
     def messages(self) -> list[Any]:
-        """As they came, [] where there is no list of them."""
+        """The messages as received; [] if there is no list of them."""
         member = self._fields.get(MESSAGES)
-        return [one.value for one in member.items] if member is not None else []
+        return [item.value for item in member.items] if member is not None else []
 
     @property
     def choices(self) -> int:
-        """How many answers are asked for."""
+        """The number of answers that the request asks for."""
         wanted = self._fields.get("n")
         return wanted.value if wanted is not None and isinstance(wanted.value, int) else 1
 
@@ -70,18 +186,20 @@ class ChatRequest:
         messages = self._fields.get(MESSAGES)
         if messages is None or not messages.items:
             added = []
-        if not added and not any(one.name in MEMORY_FIELDS for one in self._members):
+        if not added and not any(member.name in MEMORY_FIELDS for member in self._members):
             return self._body
         if messages is None or not added:
             return without(self._text, self._members, MEMORY_FIELDS).encode()
         return joined(self._kept(messages, added)).encode()
 
-    def _kept(self, messages: Member, added: list[tuple[int, str]]) -> list[str]:
+    def _kept(self, messages: JsonMember, added: list[tuple[int, str]]) -> list[str]:
         """The members that go on; of several lists of messages the last one counts, as JSON readers have it."""
         return [
-            with_items(self._text, one, added) if one is messages else self._text[one.start : one.end]
-            for one in self._members
-            if one.name not in MEMORY_FIELDS and (one.name != MESSAGES or one is messages)
+            with_items(self._text, member, added)
+            if member is messages
+            else self._text[member.start : member.end]
+            for member in self._members
+            if member.name not in MEMORY_FIELDS and (member.name != MESSAGES or member is messages)
         ]
 
     def _behind_instructions(self) -> int:
@@ -108,8 +226,8 @@ def _message(role: str, text: str) -> str:
     return json.dumps({"role": role, "content": text}, ensure_ascii=False)
 
 
-def _asked(fields: dict[str, Any]) -> Asked:
-    return Asked(
+def _asked(fields: dict[str, Any]) -> MemoryOptions:
+    return MemoryOptions(
         memory_id=_id(fields, "memory_id"),
         user=_id(fields, "user"),
         top_k=_top_k(fields.get("memory_top_k")),

@@ -1,17 +1,99 @@
 """One chat from its arrival to its end: the question is stored while the provider is asked, the answer behind it."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime
+from typing import Any
 
+from pymongo.errors import PyMongoError
+
+from eden_memory.api.gateway.chat_access import ChatAccess
 from eden_memory.api.gateway.chat_request import ChatRequest
-from eden_memory.api.gateway.keeping import Keeping
 from eden_memory.api.gateway.remembering import Remembering
+from eden_memory.api.gateway.turn_store import TurnStore
 from eden_memory.api.gateway.turns import Turns, last_user_text
-from eden_memory.api.gateway.who import Who
+from eden_memory.logs import LibraryLogger
+from eden_memory.metrics import GATEWAY_TURNS
 from eden_memory.mongo.application_ids import typed
 from eden_memory.settings import GatewaySettings
 
+log = LibraryLogger()
+PAUSES = (0.2, 1.0, 5.0, 15.0)
+"""Seconds between attempts."""
+MOST_WAITING = 10_000
+"""Writes that wait for MongoDB; what comes beyond that is lost, and counted."""
 NO_HITS = b"[]"
 NO_USER = "no user named: no user's own memory is shown or formed; send `user`"
+
+
+class TurnWriter:
+    """Writes the turns of one gateway's chats in the background; `close` waits for running writes."""
+
+    def __init__(self, store: TurnStore, clock: Callable[[], datetime]) -> None:
+        self._store, self._clock = store, clock
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def asked(self, who: ChatAccess, turns: Turns) -> "asyncio.Task[None] | None":
+        """Store what is new in a request; to be handed to :meth:`answered`, which comes behind it."""
+        at = self._clock()
+
+        async def write() -> int:
+            await self._store.make_session(who.session, who.agent, who.user)
+            found = await self._store.put_lost(who, turns.lost, at) if turns.lost is not None else 0
+            return found + await self._store.put(who, turns.new, at)
+
+        return self._start(self._tried(write, len(turns.new)))
+
+    def answered(self, who: ChatAccess, turns: Turns, text: str, before: "asyncio.Task[None] | None") -> None:
+        """Store what the assistant has said, all or so far, behind what it was said to."""
+        answer, at = turns.answer(text), self._clock()
+        if answer is None:
+            return
+
+        async def in_order() -> None:
+            if before is not None:
+                await asyncio.wait([before])
+            await self._tried(lambda: self._store.put(who, [answer], at), 1)
+
+        self._start(in_order())
+
+    async def close(self, seconds: float) -> None:
+        """Let what is under way end."""
+        if self._under_way:
+            _, left = await asyncio.wait(self._under_way, timeout=seconds)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+    async def idle(self) -> None:
+        """Wait until nothing is under way."""
+        while self._under_way:
+            await asyncio.wait(self._under_way)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None] | None":
+        if len(self._under_way) >= MOST_WAITING:
+            work.close()
+            GATEWAY_TURNS.labels("lost").inc()
+            return None
+        task = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
+
+    async def _tried(self, write: Callable[[], Awaitable[int]], turns: int) -> None:
+        for pause in (*PAUSES, None):
+            try:
+                stored = await write()
+            except PyMongoError as error:
+                if pause is None:
+                    GATEWAY_TURNS.labels("lost").inc(max(turns, 1))
+                    log.error("turns of a chat are lost", turns=turns, reason=type(error).__name__)
+                else:
+                    await asyncio.sleep(pause)
+            else:
+                GATEWAY_TURNS.labels("stored").inc(stored)
+                GATEWAY_TURNS.labels("known").inc(max(turns - stored, 0))
+                return
 
 
 class Exchange:
@@ -20,9 +102,9 @@ class Exchange:
     def __init__(
         self,
         chat: ChatRequest,
-        who: Who | None,
+        who: ChatAccess | None,
         remembering: Remembering,
-        keeping: Keeping,
+        keeping: TurnWriter,
         settings: GatewaySettings,
     ) -> None:
         self._chat, self._who, self._settings = chat, who, settings
@@ -41,7 +123,7 @@ class Exchange:
             if self._turns is not None:
                 self._asked = self._keeping.asked(who, self._turns)
 
-    async def _with_memory(self, who: Who) -> tuple[bytes, bytes]:
+    async def _with_memory(self, who: ChatAccess) -> tuple[bytes, bytes]:
         if not who.shows:
             return self._chat.forwarded(), NO_HITS
         found = await self._remembering.of(who, self._chat.asked, last_user_text(self._chat.messages))
@@ -49,7 +131,7 @@ class Exchange:
 
     @property
     def notice(self) -> str | None:
-        """What the caller should know of the part that memory has in the chat."""
+        """A notice for the caller about memory in this chat, if there is any."""
         return NO_USER if self._who is not None and self._who.user is None else None
 
     def ended(self, said: str) -> None:

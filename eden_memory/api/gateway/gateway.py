@@ -1,46 +1,68 @@
 """The gateway: a caller is let in, its chat is given memory and passed on, and what is said is stored beside it."""
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
+from urllib.parse import unquote_to_bytes
 
+from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from eden_memory.access.admission import Admission, Unknown, secret_of
-from eden_memory.access.callers import SECRET, ApiKeys, Caller
+from eden_memory.access.admission import RequestAdmission, Unknown
+from eden_memory.access.api_key_store import ApiKeys
+from eden_memory.access.callers import SECRET, Caller
+from eden_memory.api.gateway.chat_access import ChatAccessRules
 from eden_memory.api.gateway.chat_request import ChatRequest
-from eden_memory.api.gateway.exchange import Exchange
-from eden_memory.api.gateway.headers import Headers, to_provider
-from eden_memory.api.gateway.keeping import Keeping
-from eden_memory.api.gateway.model_ids import model_path
+from eden_memory.api.gateway.exchange import Exchange, TurnWriter
 from eden_memory.api.gateway.problems import problem, problem_of
 from eden_memory.api.gateway.relay import Call, Passed, Relay
 from eden_memory.api.gateway.remembering import Remembering
 from eden_memory.api.gateway.turn_store import TurnStore
-from eden_memory.api.gateway.upstream import Upstream
-from eden_memory.api.gateway.who import Whose
-from eden_memory.api.memory import Memory
+from eden_memory.api.gateway.upstream import Headers, Upstream, to_provider
 from eden_memory.api.reach import SessionReach
-from eden_memory.errors import EdenError
+from eden_memory.api.service import Memory
+from eden_memory.errors import EdenError, NotAnId
 from eden_memory.settings import Settings
 
+PATH = b"/v1/models/"
+MOST = 512
+_NOT_IN_IDS = re.compile(r"[\x00-\x20\x7f%?#\\]|(^|/)\.{0,2}(/|$)")
+"""Blanks, controls, what begins another part of an address, a second encoding, segments that lead elsewhere."""
 MEGABYTE = 1_000_000
 
 
+def model_path(raw: bytes) -> str:
+    """The provider's path for the path of a request, still encoded; NotAnId for what is no model's id."""
+    _, _, encoded = raw.partition(PATH)
+    try:
+        path, model = f"/models/{encoded.decode('ascii')}", unquote_to_bytes(encoded).decode()
+    except UnicodeDecodeError:
+        path = model = ""
+    if len(encoded) > MOST or _NOT_IN_IDS.search(model):
+        raise NotAnId("this is no id of a model", "Take one that GET /v1/models lists.")
+    return path
+
+
 class Gateway:
-    """One for each process and event loop; nothing is connected before the first chat."""
+    """One for each process and event loop; nothing is connected before the first chat.
+
+    `admission` is that of the other doors, so that a caller has one limit for all of them.
+    """
 
     def __init__(
-        self, memory: Memory, keys: ApiKeys, settings: Settings, admission: Admission | None = None
+        self, memory: Memory, keys: ApiKeys, settings: Settings, admission: RequestAdmission | None = None
     ) -> None:
         self._settings = settings
-        self._admission = admission or Admission(keys, settings.serve)
+        self._admission = admission or RequestAdmission(keys, settings.serve)
         turns = TurnStore(memory.source, memory.database, settings)
         reach = SessionReach(memory)
-        self._whose = Whose(settings.gateway, reach)
+        self._whose = ChatAccessRules(settings.gateway, reach)
         self._remembering = Remembering(memory, settings, memory.clock)
-        self.keeping = Keeping(turns, memory.clock)
+        self.keeping = TurnWriter(turns, memory.clock)
         self._upstream: Upstream | None = None
 
     async def chat(self, request: Request) -> Response:
@@ -93,8 +115,7 @@ class Gateway:
 
     async def _admitted(self, request: Request) -> Caller:
         _demand_no_key(to_provider(request.headers.raw))
-        secret = secret_of(request.headers.raw, bearer=False)
-        return await self._admission.admit(secret, request.headers.get("host"), request.headers.get("origin"))
+        return await self._admission.admit(request.headers.raw, bearer=False)
 
 
 def _demand_no_key(headers: Headers) -> None:
@@ -110,7 +131,7 @@ def _call(upstream: Upstream, method: str, path: str, request: Request) -> Call:
 
 
 async def _body(request: Request, most: float) -> bytes | None:
-    """None if it is larger."""
+    """Return the body; None if it is larger."""
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
@@ -119,3 +140,33 @@ async def _body(request: Request, most: float) -> bytes | None:
             return None
         parts.append(part)
     return b"".join(parts)
+
+
+def gateway_router(gateway: Gateway) -> APIRouter:
+    """`POST /v1/chat/completions` and `GET /v1/models` (`/ID`); their form is OpenAI's: OpenAPI does not list them.
+
+    Running writes finish, and the provider's connections close, with the lifespan of the application that includes
+    the router.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncGenerator[None]:
+        del app
+        gateway.prepare()
+        try:
+            yield
+        finally:
+            await gateway.close()
+
+    router = APIRouter(lifespan=lifespan)
+    router.add_route("/v1/chat/completions", gateway.chat, methods=["POST"], include_in_schema=False)
+    router.add_route("/v1/models", gateway.models, methods=["GET"], include_in_schema=False)
+    router.add_route("/v1/models/{model:path}", gateway.model, methods=["GET"], include_in_schema=False)
+    return router
+
+
+def gateway_app(memory: Memory, keys: ApiKeys, settings: Settings) -> FastAPI:
+    """The gateway alone."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app.include_router(gateway_router(Gateway(memory, keys, settings)))
+    return app

@@ -1,4 +1,4 @@
-"""What the gateway itself has to say when it cannot pass a chat on: problem+json that OpenAI's clients read, too."""
+"""Errors of the gateway itself, as problem+json that OpenAI's clients can read, too."""
 
 import orjson
 from starlette.responses import Response
@@ -34,7 +34,7 @@ def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> 
 
 
 def problem_of(error: EdenError) -> Response:
-    """What people are told of an error; nothing of what is there and may not be seen."""
+    """Return the response for an error; it does not reveal what the caller may not see."""
     detail = f"{error.what}. {error.hint}" if error.hint else error.what
     if isinstance(error, TooMany):
         return problem(429, detail, {"retry-after": str(max(1, round(error.seconds)))})

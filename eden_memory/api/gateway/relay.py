@@ -4,16 +4,16 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import httpx2
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from eden_memory.api.gateway.answers import Announced, StreamedAnswer, answer_of
-from eden_memory.api.gateway.headers import to_caller
+from eden_memory.api.gateway.exchange import Exchange
 from eden_memory.api.gateway.problems import problem
-from eden_memory.api.gateway.upstream import Away
+from eden_memory.api.gateway.response_text import Announced, StreamedAnswer, answer_of
+from eden_memory.api.gateway.upstream import Away, to_caller
 from eden_memory.metrics import GATEWAY_ADDED, GATEWAY_CHATS
 
 NOTICE = b"x-eden-notice"
@@ -21,29 +21,12 @@ Call = Callable[..., AbstractAsyncContextManager[httpx2.Response]]
 """Asks the provider, with a body where there is one; may raise Away."""
 
 
-class Chat(Protocol):
-    """What a chat is sent with, and who is told of its answer (eden_memory.api.gateway.exchange.Exchange)."""
-
-    async def prepare(self) -> tuple[bytes, bytes | None]:
-        """The body for the provider; `memory_hits` as JSON, None where memory has no part in the chat."""
-        ...
-
-    @property
-    def notice(self) -> str | None:
-        """What the caller should know of the part that memory has in the chat."""
-        ...
-
-    def ended(self, said: str) -> None:
-        """What the assistant has said, however the chat ended."""
-        ...
-
-
 class Relay(Response):
     """`started`: time.perf_counter() when the chat arrived."""
 
-    def __init__(self, call: Call, chat: Chat, started: float) -> None:
+    def __init__(self, call: Call, exchange: Exchange, started: float) -> None:
         super().__init__()
-        self._call, self._asked, self._started = call, chat, started
+        self._call, self._exchange, self._started = call, exchange, started
         self._scope: Scope = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,7 +46,7 @@ class Relay(Response):
             raise error
 
     async def _chat(self, receive: Receive, send: Send) -> None:
-        body, hits = await self._asked.prepare()
+        body, hits = await self._exchange.prepare()
         GATEWAY_ADDED.observe(time.perf_counter() - self._started)
         try:
             async with self._call(body) as response:
@@ -100,11 +83,11 @@ class Relay(Response):
             # Without a last part the server breaks the connection off: the caller sees what we have seen.
             GATEWAY_CHATS.labels("broken").inc()
         finally:
-            self._asked.ended(answer.text)
+            self._exchange.ended(answer.text)
 
     def _start(self, response: httpx2.Response, *, changed: bool) -> dict[str, Any]:
         start = _start(response, changed=changed)
-        if (notice := self._asked.notice) is not None:
+        if (notice := self._exchange.notice) is not None:
             start["headers"].append((NOTICE, notice.encode()))
         return start
 
@@ -113,7 +96,7 @@ class Relay(Response):
             body = b"".join([part async for part in response.aiter_raw()])
         except httpx2.HTTPError as error:
             raise Away(502, f"the provider broke off ({type(error).__name__})") from None
-        self._asked.ended(answer_of(body))
+        self._exchange.ended(answer_of(body))
         if hits is not None:
             announced = Announced(hits, streamed=False)
             body = announced.put(body) + announced.end()

@@ -1,4 +1,4 @@
-"""How the application writes its messages, so that turns are written alike: learned from some of them. Pure.
+"""Learns from some messages how the application writes them, so that turns are written alike. Pure.
 
 Where that cannot be learned, or the field mapping would not read a turn back as it was said, turns are not written
 among the application's messages: they go to memory through `memory_inbox`.
@@ -14,7 +14,7 @@ from uuid import UUID
 
 from bson import ObjectId
 
-from eden_memory.api.gateway.turns import PREFIX, Turn
+from eden_memory.api.gateway.turns import PREFIX, ChatTurn
 from eden_memory.errors import EdenError
 from eden_memory.mongo.document_fields import (
     MILLISECONDS_FROM,
@@ -32,10 +32,10 @@ SLOT_BYTES = {12: 8, 16: 10}
 """Of an id of so many bytes: how many name the slot, so that the ids of a slot are a range."""
 
 
-class Written(NamedTuple):
-    """What a turn is written from; ids as the application has them."""
+class TurnToWrite(NamedTuple):
+    """A turn to write, with its session and author; ids as the application has them."""
 
-    turn: Turn
+    turn: ChatTurn
     session: Any
     user: Any
     """Of the chat: the author, if the turn is the user's."""
@@ -68,7 +68,7 @@ class TurnShape:
     roles: Mapping[str, str] = field(default_factory=dict[str, str])
     """Our role → theirs."""
 
-    def id_of(self, turn: Turn) -> Any:
+    def id_of(self, turn: ChatTurn) -> Any:
         """The turn's `_id`: the same however often it is said."""
         return self._named(turn.slot, turn.name)
 
@@ -78,7 +78,7 @@ class TurnShape:
         return self._named(f"{slot}-", name)
 
     def range_of(self, slot: str) -> Row:
-        """All ids that may stand in a turn's place, as a query."""
+        """Return the query for all ids that may stand in a turn's place."""
         if self.ids not in IDS:
             return {"$gte": slot, "$lt": slot + "\x7f"}
         size, made = IDS[self.ids]
@@ -86,30 +86,30 @@ class TurnShape:
         rest = size - len(first)
         return {"$gte": made(first + bytes(rest)), "$lte": made(first + b"\xff" * rest)}
 
-    def row(self, one: Written, fields: MessagesSettings, extra: Mapping[str, Any]) -> Row:
+    def row(self, written: TurnToWrite, fields: MessagesSettings, extra: Mapping[str, Any]) -> Row:
         """The message, as the application would have written it."""
-        turn = one.turn
+        turn = written.turn
         role = self.roles.get(turn.role, turn.role)
         row: Row = {"_id": self.id_of(turn)}
         given = {
             "$id": row["_id"],
-            "$session_id": one.session,
-            "$user_id": one.user,
-            "$agent_id": one.agent,
+            "$session_id": written.session,
+            "$user_id": written.user,
+            "$agent_id": written.agent,
             "$role": role,
-            "$created_at": None if self.times is None else self.times(one.at),
+            "$created_at": None if self.times is None else self.times(written.at),
         }
         for path, value in extra.items():
             found = given[value] if isinstance(value, str) and value in PLACES else value
             if found is not None or value is None:
                 _put(row, path, found)
-        _put(row, fields.session_id, one.session)
+        _put(row, fields.session_id, written.session)
         _put(row, fields.role, role)
         _put(row, fields.content, self.contents.get(turn.role, str)(turn.text))
         if self.times is not None and fields.created_at != "_id":
-            _put(row, fields.created_at, self.times(one.at))
-        if turn.role == "user" and one.user is not None:
-            _put(row, fields.user_id, one.user)
+            _put(row, fields.created_at, self.times(written.at))
+        if turn.role == "user" and written.user is not None:
+            _put(row, fields.user_id, written.user)
         return row
 
     def _named(self, slot: str, name: str) -> Any:
@@ -137,16 +137,16 @@ def learned_shape(documents: Sequence[Document], fields: MessagesSettings) -> Tu
         return UnknownShape(
             "`_id` says when a message was written, and the id of a turn says which turn it is"
         )
-    theirs = [one for one in documents if not _is_ours(one)]
+    theirs = [document for document in documents if not _is_ours(document)]
     if not theirs:
         return plain_shape(fields)
-    ids = {_id_kind(one["_id"]) for one in theirs}
+    ids = {_id_kind(document["_id"]) for document in theirs}
     if len(ids) > 1 or None in ids:
         return UnknownShape(
             "ids of messages are integers or of several kinds: only the application can give one"
         )
     role = getter(fields.role)
-    if not all(isinstance(role(one), str) for one in theirs):
+    if not all(isinstance(role(document), str) for document in theirs):
         return UnknownShape(f"not every message has a text in `{fields.role}`")
     times = _times(theirs, fields)
     if isinstance(times, UnknownShape):
@@ -165,7 +165,7 @@ def checked_fields(extra: Mapping[str, Any], fields: MessagesSettings) -> Mappin
         what = f"EDEN_GATEWAY_MESSAGE_FIELDS: {path!r}"
         if not path or path.startswith("$") or "" in path.split("."):
             raise EdenError(f"{what} is no name of a field", "Name a field, as status or meta.source.")
-        if any(_overlap(path, one) for one in mapped):
+        if any(_overlap(path, field_path) for field_path in mapped):
             raise EdenError(f"{what} is a field that the gateway writes", "Leave it out.")
         if isinstance(value, str) and value.startswith("$") and value not in PLACES:
             raise EdenError(f"{what} has an unknown place", f"There are: {', '.join(sorted(PLACES))}.")
@@ -197,7 +197,7 @@ def _times(
     documents: Sequence[Document], fields: MessagesSettings
 ) -> Callable[[datetime], Any] | UnknownShape | None:
     read = getter(fields.created_at)
-    value = next((found for one in documents if (found := read(one)) is not None), None)
+    value = next((found for document in documents if (found := read(document)) is not None), None)
     if value is None:
         return None
     if isinstance(value, datetime):
@@ -224,10 +224,10 @@ def _like(text: str) -> Callable[[datetime], str]:
 
 
 def _roles(documents: Sequence[Document], fields: MessagesSettings) -> dict[str, str]:
-    """Of several names for a role the one that is used most."""
+    """Return our role → their name for it; of several names the most frequent."""
     read = getter(fields.role)
     found: dict[str, str] = {}
-    for theirs, _ in Counter(read(one) for one in documents).most_common():
+    for theirs, _ in Counter(read(document) for document in documents).most_common():
         ours = fields.roles.get(theirs)
         if ours is not None:
             found.setdefault(ours, theirs)
@@ -238,14 +238,14 @@ def _contents(
     documents: Sequence[Document], fields: MessagesSettings
 ) -> dict[str, Callable[[str], Any]] | UnknownShape:
     role, content = getter(fields.role), getter(fields.content)
-    ours = {**{one: one for one in ("user", "assistant", "tool", "system")}, **fields.roles}
+    ours = {**{name: name for name in ("user", "assistant", "tool", "system")}, **fields.roles}
     found: dict[str, Callable[[str], Any]] = {}
-    for one in documents:
-        form = _form(content(one))
+    for document in documents:
+        form = _form(content(document))
         if isinstance(form, UnknownShape):
             return UnknownShape(f"`{fields.content}` {form.reason}")
         if form is not None:
-            found.setdefault(ours.get(role(one), "other"), form)
+            found.setdefault(ours.get(role(document), "other"), form)
     if not found:
         return UnknownShape(f"no message has a text in `{fields.content}`")
     first = next(iter(found.values()))
@@ -254,7 +254,7 @@ def _contents(
 
 
 def _form(content: Any) -> Callable[[str], Any] | UnknownShape | None:
-    """How a text is written as this content is; None: there is no text to go by."""
+    """Return how to write a text in the form of this content; None: it has no text to learn from."""
     if isinstance(content, str):
         return str
     if content is None or content == []:
@@ -284,8 +284,8 @@ def _digest(text: str, size: int) -> bytes:
     return blake2b(text.encode(), digest_size=size).digest()
 
 
-def _overlap(one: str, other: str) -> bool:
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+def _overlap(path: str, other: str) -> bool:
+    return path == other or path.startswith(f"{other}.") or other.startswith(f"{path}.")
 
 
 def _put(row: Row, path: str, value: Any) -> None:

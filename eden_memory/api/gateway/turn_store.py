@@ -11,17 +11,17 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
+from eden_memory.api.gateway.chat_access import ChatAccess
 from eden_memory.api.gateway.turn_shape import (
     Row,
     TurnShape,
+    TurnToWrite,
     UnknownShape,
-    Written,
     checked_fields,
     learned_shape,
     plain_shape,
 )
-from eden_memory.api.gateway.turns import Lost, Turn
-from eden_memory.api.gateway.who import Who
+from eden_memory.api.gateway.turns import ChatTurn, Lost
 from eden_memory.assembly.tailer import inbox_name, message_mapping
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import encode_id
@@ -56,21 +56,21 @@ class TurnStore:
         self._shape: TurnShape | UnknownShape | None = None
         self._until = 0.0
 
-    async def put(self, who: Who, turns: Sequence[Turn], at: datetime) -> int:
+    async def put(self, who: ChatAccess, turns: Sequence[ChatTurn], at: datetime) -> int:
         """Insert those that are not there yet, in order; how many. The same at every repeat."""
         if not turns:
             return 0
         said = [
-            Written(one, who.session, who.user, who.agent, at + timedelta(milliseconds=n))
-            for n, one in enumerate(turns)
+            TurnToWrite(turn, who.session, who.user, who.agent, at + timedelta(milliseconds=n))
+            for n, turn in enumerate(turns)
         ]
         shape = await self._current()
         if isinstance(shape, UnknownShape):
             return await self._ask(said)
-        rows = [shape.row(one, self._fields, self._extra) for one in said]
+        rows = [shape.row(written, self._fields, self._extra) for written in said]
         return await _insert(self._messages, rows)
 
-    async def put_lost(self, who: Who, lost: Lost, before: datetime) -> int:
+    async def put_lost(self, who: ChatAccess, lost: Lost, before: datetime) -> int:
         """Insert an answer that the history shows and that is not stored (yet), as said before a time; 0 or 1."""
         shape = await self._current()
         if isinstance(shape, UnknownShape):
@@ -105,11 +105,11 @@ class TurnStore:
                 log.info("turns of chats go to memory through the inbox", reason=self._shape.reason)
         return self._shape
 
-    async def _ask(self, said: Sequence[Written]) -> int:
-        """As texts to remember: each is the message of its name, however often it is asked for."""
-        names = [one.turn.name for one in said]
-        known = await self._recorded.distinct("_id", {"_id": {"$in": [encode_id(one) for one in names]}})
-        rows = [_asked(one) for one in said if encode_id(one.turn.name) not in known]
+    async def _ask(self, said: Sequence[TurnToWrite]) -> int:
+        """Write the turns to the inbox as texts to remember; each is one message, however often it is written."""
+        names = [written.turn.name for written in said]
+        known = await self._recorded.distinct("_id", {"_id": {"$in": [encode_id(name) for name in names]}})
+        rows = [_asked(written) for written in said if encode_id(written.turn.name) not in known]
         return await _insert(self._inbox, rows) if rows else 0
 
     async def _known(self, typed: Any, name: Any) -> bool:
@@ -147,8 +147,8 @@ def _reads_back(
 ) -> bool:
     """Whether a turn of each side, written so, becomes the record that it should."""
     for role in ("user", "assistant"):
-        turn = Turn("gw-a-b-c", "gw-a-b-", role, "Said.")
-        row = shape.row(Written(turn, "s", "u", "a", ANY_TIME), settings.messages, extra)
+        turn = ChatTurn("gw-a-b-c", "gw-a-b-", role, "Said.")
+        row = shape.row(TurnToWrite(turn, "s", "u", "a", ANY_TIME), settings.messages, extra)
         try:
             event = orjson.loads(mapping.record(row, ANY_VERSION, b"", "stream").value or b"")
         except Unusable:
@@ -165,7 +165,7 @@ def _reads_back(
 
 
 async def _insert(collection: AsyncCollection[Row], rows: list[Row]) -> int:
-    """How many were not there."""
+    """Insert the rows and return how many were new."""
     try:
         if len(rows) == 1:
             await collection.insert_one(rows[0])
@@ -176,22 +176,22 @@ async def _insert(collection: AsyncCollection[Row], rows: list[Row]) -> int:
             raise
         return 0
     except BulkWriteError as error:
-        if not all(_is_known(one) for one in error.details["writeErrors"]):
+        if not all(_is_known(detail) for detail in error.details["writeErrors"]):
             raise
         return int(error.details["nInserted"])
 
 
-def _asked(one: Written) -> Row:
-    turn = one.turn
-    author = one.user if turn.role == "user" else None
+def _asked(written: TurnToWrite) -> Row:
+    turn = written.turn
+    author = written.user if turn.role == "user" else None
     return {
         "_id": turn.name,
         "kind": "added_text",
-        "session_id": one.session,
+        "session_id": written.session,
         "user_id": author,
         "role": turn.role,
         "text": turn.text,
-        "created_at": one.at,
+        "created_at": written.at,
         "asked_by": "gateway",
     }
 

@@ -1,4 +1,4 @@
-"""Which turns of a request are new, and by what names they are stored: the same ones however often they come. Pure.
+"""Finds the new turns of a request and names them; a repeated turn gets the same name. Pure.
 
 A client sends the whole history with every turn. Stored are the turns behind the last answer; of the history nothing,
 but for the last answer, should it be missing behind a turn that is known (a process ended before it was stored).
@@ -25,7 +25,7 @@ START = "start"
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ChatTurn:
     """One turn under its name; `slot` begins the names of all that may stand in its place."""
 
     name: str
@@ -38,7 +38,7 @@ class Turn:
 class Lost:
     """An answer of the history: to be stored if the turn before it is known and nothing stands in its place."""
 
-    answer: Turn
+    answer: ChatTurn
     behind: str
 
 
@@ -54,50 +54,50 @@ class Turns:
 
     def __init__(self, session_id: str, messages: Sequence[Any], *, instructions: bool = False) -> None:
         self.session = session_prefix(session_id)
-        said = [_said(one) for one in messages if role_of(one) not in {None, *INSTRUCTIONS}]
+        said = [_said(message) for message in messages if role_of(message) not in {None, *INSTRUCTIONS}]
         while said and said[-1].role == "assistant":  # the beginning of the answer that is asked for
             said.pop()
         self._seen: Counter[tuple[str, str]] = Counter()
         self._last = START
-        named = [self._named(one) for one in said]
-        first_new = 1 + max((n for n, one in enumerate(said) if one.role == "assistant"), default=-1)
-        self.new = [one for one in named[first_new:] if one.text]
+        named = [self._named(turn) for turn in said]
+        first_new = 1 + max((n for n, turn in enumerate(said) if turn.role == "assistant"), default=-1)
+        self.new = [turn for turn in named[first_new:] if turn.text]
         if instructions:
             self.new = [*self._instructions(messages), *self.new]
         self.lost = _lost(named[:first_new])
 
-    def answer(self, text: str) -> Turn | None:
+    def answer(self, text: str) -> ChatTurn | None:
         """The turn that answers the request."""
         said = _Said("assistant", _storable(text), _mark("assistant", text.strip()))
         return self._turn(said, self._seen[self._last, said.mark]) if said.text else None
 
-    def _named(self, said: _Said) -> Turn:
+    def _named(self, said: _Said) -> ChatTurn:
         turn = self._turn(said, self._seen[self._last, said.mark])
         self._seen[self._last, said.mark] += 1
         self._last = said.mark
         return turn
 
-    def _turn(self, said: _Said, nth: int) -> Turn:
+    def _turn(self, said: _Said, nth: int) -> ChatTurn:
         slot = f"{self.session}{_digest(self._last)}-"
-        return Turn(slot + _digest(said.mark, str(nth)), slot, said.role, said.text)
+        return ChatTurn(slot + _digest(said.mark, str(nth)), slot, said.role, said.text)
 
-    def _instructions(self, messages: Iterable[Any]) -> list[Turn]:
-        texts = [_text(one) for one in messages if role_of(one) in INSTRUCTIONS]
+    def _instructions(self, messages: Iterable[Any]) -> list[ChatTurn]:
+        texts = [_text(message) for message in messages if role_of(message) in INSTRUCTIONS]
         slot = f"{self.session}{_digest('instructions')}-"
-        return [Turn(slot + _digest(one), slot, "system", _storable(one)) for one in texts if one]
+        return [ChatTurn(slot + _digest(text), slot, "system", _storable(text)) for text in texts if text]
 
 
 def session_prefix(session_id: str) -> str:
-    """What the names of all turns of a session begin with."""
+    """Return the prefix of the names of all turns of a session."""
     return f"{PREFIX}{_digest(session_id)}-"
 
 
 def last_user_text(messages: Sequence[Any]) -> str:
-    """What the user said last, "" for nothing that is text."""
-    return next((_text(one) for one in reversed(messages) if role_of(one) == "user"), "")
+    """Return the user's last text; "" if it has no text."""
+    return next((_text(message) for message in reversed(messages) if role_of(message) == "user"), "")
 
 
-def _lost(history: Sequence[Turn]) -> Lost | None:
+def _lost(history: Sequence[ChatTurn]) -> Lost | None:
     """The history ends with its last answer."""
     if len(history) < 2 or not history[-1].text:
         return None
@@ -118,14 +118,14 @@ def _text(message: dict[str, Any]) -> str:
 
 
 def _beside(role: Role, message: dict[str, Any]) -> list[str]:
-    """What tells turns of the same words apart: pictures, the call that a result belongs to."""
+    """Return what distinguishes turns with the same text: pictures, the call that a result belongs to."""
     if role == "tool":
         return [str(message.get("tool_call_id"))]
     content = message.get("content")
     if role != "user" or not isinstance(content, list):
         return []
     parts = cast("list[Any]", content)
-    return [json.dumps(one, sort_keys=True) for one in parts if not _is_text(one)]
+    return [json.dumps(part, sort_keys=True) for part in parts if not _is_text(part)]
 
 
 def _is_text(part: Any) -> bool:
@@ -135,7 +135,7 @@ def _is_text(part: Any) -> bool:
 
 
 def _storable(text: str) -> str:
-    """As MongoDB takes it: no lone surrogates, not beyond all measure."""
+    """Return the text as MongoDB accepts it: without lone surrogates, cut at MOST_CHARACTERS."""
     return cut(text.encode(errors="replace").decode(), MOST_CHARACTERS)
 
 

@@ -1,17 +1,73 @@
 """The provider behind the gateway: one pool of connections, nothing kept from one caller to the next."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx2
 
-from eden_memory.api.gateway.headers import Headers
 from eden_memory.errors import EdenError
 from eden_memory.settings import GatewaySettings
 
+Headers = list[tuple[bytes, bytes]]
+
+KEY = b"x-eden-key"
+OURS = b"x-eden-"
+HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+NOT_SENT = HOP_BY_HOP | {
+    b"host",
+    b"content-length",
+    b"accept-encoding",
+    b"cookie",
+    b"expect",
+    b"origin",
+    b"referer",
+}
+"""Nor what is of the browser and of our own address; the body is measured anew, and is to come uncompressed."""
 IDLE_SECONDS = 60.0
 PATHS_KEPT = 100
+
+
+def to_provider(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """Return the caller's headers (names in lower case) that are sent to the provider."""
+    given = list(headers)
+    left = NOT_SENT | _of_connection(given)
+    kept = [(name, value) for name, value in given if name not in left and not _ours(name)]
+    return [*kept, (b"accept-encoding", b"identity")]
+
+
+def to_caller(headers: Iterable[tuple[bytes, bytes]], *, changed: bool) -> Headers:
+    """Return the provider's headers that are sent to the caller; `changed`: the body's length will differ."""
+    given = [(name.lower(), value) for name, value in headers]
+    left = HOP_BY_HOP | _of_connection(given) | ({b"content-length"} if changed else frozenset[bytes]())
+    return [(name, value) for name, value in given if name not in left]
+
+
+def _ours(name: bytes) -> bool:
+    return name.replace(b"_", b"-").startswith(OURS)
+
+
+def _of_connection(headers: Headers) -> frozenset[bytes]:
+    """Names that `Connection` lists; what authenticates the caller is not its to take away."""
+    listed = [
+        header.strip().lower()
+        for name, value in headers
+        if name == b"connection"
+        for header in value.split(b",")
+    ]
+    return frozenset(header for header in listed if header != b"authorization")
 
 
 class Away(EdenError):  # noqa: N818 - a state of the provider

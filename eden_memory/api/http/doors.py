@@ -1,4 +1,4 @@
-"""Where every request comes in: who asks, whose memory it is about, and whether the one may reach the other."""
+"""Entry of every HTTP request: identifies the caller and checks that it may reach the memory it names."""
 
 import asyncio
 from collections import Counter
@@ -10,16 +10,14 @@ from typing import Annotated, Any
 from fastapi import Path, Request, Response
 from fastapi.routing import APIRoute
 
-from eden_memory.access.admission import Admission, TooMany, secret_of
+from eden_memory.access.admission import RequestAdmission, TooMany
 from eden_memory.access.callers import Caller, Refused, Right
-from eden_memory.api.http.asks import Where
-from eden_memory.api.memory import Memory
+from eden_memory.api.http.http_requests import Where
 from eden_memory.api.reach import SessionReach
-from eden_memory.api.service import MemoryService
-from eden_memory.api.typed_text import id_of
+from eden_memory.api.service import Memory, MemoryService
 from eden_memory.errors import Invalid
 from eden_memory.metrics import HTTP_STREAMS
-from eden_memory.mongo.application_ids import typed
+from eden_memory.mongo.application_ids import id_of, typed
 
 AGENT_WORDS = "The agent's id: plain text, or typed (`s.TEXT`, `i.5`, `u.UUID`, `o.OBJECTID`)."
 AgentId = Annotated[str, Path(min_length=1, max_length=1_024, description=AGENT_WORDS, examples=["default"])]
@@ -43,9 +41,9 @@ class Inside:
 
 
 class Doors:
-    """What the requests of one app share."""
+    """State that all requests of one app share."""
 
-    def __init__(self, memory: Memory, admission: Admission) -> None:
+    def __init__(self, memory: Memory, admission: RequestAdmission) -> None:
         self.memory, self.admission = memory, admission
         self.settings = memory.settings.serve
         self.reach = SessionReach(memory)
@@ -54,11 +52,8 @@ class Doors:
         self._streams: Counter[str] = Counter()
 
     async def admit(self, request: Request) -> Caller:
-        """Who asks; Turned if not let in."""
-        headers = request.headers
-        return await self.admission.admit(
-            secret_of(request.scope["headers"]), headers.get("host"), headers.get("origin")
-        )
+        """Return the caller; Turned if it is not let in."""
+        return await self.admission.admit(request.scope["headers"])
 
     async def enter(self, request: Request, right: Right, agent: str, where: Where) -> Inside:
         """Refused, unless the caller may do this with this agent, session and user."""
@@ -126,7 +121,7 @@ def doors_of(request: Request) -> Doors:
 
 
 def demand_everywhere(caller: Caller, user: str) -> None:
-    """What reaches over all agents is for administrators of all agents, and of the user."""
+    """Raise Refused unless the caller administers all agents, and this user."""
     if not caller.may("admin") or caller.agents is not None:
         raise Refused(
             "this reaches over all agents", "Use a key with the right `admin` that is bound to no agent."
@@ -136,7 +131,7 @@ def demand_everywhere(caller: Caller, user: str) -> None:
 
 
 def _demand_single(request: Request) -> None:
-    """Of two values of one name the check could read one, and the query the other."""
+    """Raise Invalid for a repeated parameter: the check could read one value and the query the other."""
     names = [name for name, _ in request.query_params.multi_items() if name not in REPEATABLE]
     if len(names) != len(set(names)):
         raise Invalid("a parameter is given twice", "Name each once.")

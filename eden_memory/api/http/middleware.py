@@ -68,7 +68,7 @@ class BodyLimit:
             await response(scope, receive, send)
 
     def _limit(self, path: str) -> int:
-        return self._most[max((one for one in self._most if path.startswith(one)), key=len)]
+        return self._most[max((beginning for beginning in self._most if path.startswith(beginning)), key=len)]
 
 
 class SecureHeaders:

@@ -94,7 +94,7 @@ def problem(
 
 
 def problem_of(error: EdenError) -> JSONResponse:
-    """What a refusal, or whatever cannot be done, is told as."""
+    """Return the problem response for an error."""
     status, code = next(of for kind, of in CODES.items() if isinstance(error, kind))
     headers: dict[str, str] = {}
     if isinstance(error, Unknown):
@@ -123,9 +123,11 @@ async def _not_valid(request: Request, error: Exception) -> JSONResponse:
     del request
     assert isinstance(error, RequestValidationError)
     found = error.errors()
-    if any(one["type"] == "json_invalid" for one in found):
+    if any(fault["type"] == "json_invalid" for fault in found):
         return problem(400, "not-json", "the body is not valid JSON")
-    faults = [Fault(where=".".join(map(str, one["loc"])), what=one["msg"]) for one in found[:MOST_FAULTS]]
+    faults = [
+        Fault(where=".".join(map(str, fault["loc"])), what=fault["msg"]) for fault in found[:MOST_FAULTS]
+    ]
     return problem(422, "invalid", "the request is not valid", errors=faults)
 
 

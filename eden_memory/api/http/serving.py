@@ -1,30 +1,127 @@
 """The doors as one process: what `eden serve` runs until a signal."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 from pymongo.errors import ConnectionFailure
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from eden_memory.access.admission import Admission, is_loopback
-from eden_memory.access.callers import ApiKeys
-from eden_memory.api.http.app import create_app
+from eden_memory.access.admission import RequestAdmission, Turned, is_loopback
+from eden_memory.access.api_key_store import ApiKeys
+from eden_memory.access.callers import Refused
+from eden_memory.api.gateway.gateway import Gateway, gateway_router
+from eden_memory.api.http import openapi, problem
 from eden_memory.api.http.doors import Doors
-from eden_memory.api.memory import Memory
+from eden_memory.api.http.middleware import BodyLimit, Measured, SecureHeaders
+from eden_memory.api.http.routes import ROUTERS
+from eden_memory.api.mcp.mcp_server import McpApp
+from eden_memory.api.service import Memory
 from eden_memory.app.system import namespace_of
 from eden_memory.errors import EdenError
 from eden_memory.logs import LibraryLogger
 from eden_memory.settings import Settings
-from eden_memory.stages.health_server import HealthServer, SignalLessServer
+from eden_memory.stages.health_server import HealthServer, SignalLessServer, health_app
 from eden_memory.stages.process import Part, Process, Signals, State
 
+ASKED_HEADERS = ("Authorization", "X-Eden-Key", "Content-Type", "If-None-Match", "Last-Event-ID")
+SHOWN_HEADERS = ("ETag", "Retry-After")
 log = LibraryLogger("eden.http")
 BACKLOG = 2_048
 ACCOUNT_SECONDS = 2.0
 """MongoDB has so long to say, before requests are taken, that it does not accept the account."""
+
+
+def create_app(
+    memory: Memory,
+    keys: ApiKeys | None = None,
+    admission: RequestAdmission | None = None,
+    parts: Callable[[], Sequence[Part]] = lambda: (),
+) -> FastAPI:
+    """All doors over one memory; `parts` tell /readyz how they stand. Nothing is connected here."""
+    serve = memory.settings.serve
+    keys = keys or ApiKeys(memory.database, memory.settings.names, memory.clock)
+    admission = admission or RequestAdmission(keys, serve)
+    doors = Doors(memory, admission)
+    mcp = McpApp(memory, admission, doors.stopping)
+    app = FastAPI(
+        title=openapi.TITLE, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=_running(mcp)
+    )
+    app.state.doors = doors
+    for router in ROUTERS:
+        app.include_router(router)
+    app.include_router(gateway_router(Gateway(memory, keys, memory.settings, admission)))
+    app.router.routes.append(Route("/mcp", endpoint=mcp))
+    _health(app, admission, memory.settings, parts)
+    problem.register(app)
+    openapi.use(app)
+    app.add_middleware(BodyLimit, most=_body_limits(memory.settings))
+    app.add_middleware(SecureHeaders)
+    if serve.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=serve.cors_origins,
+            allow_methods=("GET", "POST", "PATCH", "DELETE"),
+            allow_headers=ASKED_HEADERS,
+            expose_headers=SHOWN_HEADERS,
+        )
+    app.add_middleware(Measured)
+    return app
+
+
+def _running(mcp: McpApp) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """MCP answers while the server runs; the gateway brings a lifespan of its own."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        del app
+        async with mcp.running():
+            yield
+
+    return lifespan
+
+
+def _body_limits(settings: Settings) -> dict[str, int]:
+    """Return the limits by path prefix; chats may be larger, since they bring pictures."""
+    return {
+        "": settings.serve.max_body_bytes,
+        "/v1/chat/": max(int(settings.gateway.body_megabytes * 1_000_000), settings.serve.max_body_bytes),
+    }
+
+
+def _health(
+    app: FastAPI, admission: RequestAdmission, settings: Settings, parts: Callable[[], Sequence[Part]]
+) -> None:
+    """`/livez` and `/readyz` for whoever asks, `/metrics` for those who may know of all agents."""
+    for route in health_app(parts, namespace_of(settings)).routes:
+        path: str = getattr(route, "path", "")
+        if path == "/metrics":
+            app.router.routes.append(Route(path, LetIn(getattr(route, "app", None), admission)))
+        else:
+            app.router.routes.append(route)
+
+
+class LetIn:
+    """An app for callers that are bound to no agent and no user: what it shows is of all of them."""
+
+    def __init__(self, app: Any, admission: RequestAdmission) -> None:
+        self._app: ASGIApp = app
+        self._admission = admission
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        try:
+            caller = await self._admission.admit(scope["headers"])
+            if caller.is_bound:
+                raise Refused("figures are of all agents and users", "Use a key that is bound to none.")
+        except (Turned, Refused) as error:
+            return await problem.problem_of(error)(scope, receive, send)
+        return await self._app(scope, receive, send)
 
 
 class DoorsServer:
@@ -53,7 +150,7 @@ class DoorsServer:
         )
 
     async def run(self) -> None:
-        """Until `stop`."""
+        """Serve until `stop`."""
         log.info("listens", where=self._where)
         await self.server.serve()
 
@@ -82,7 +179,7 @@ async def serving(settings: Settings, **options: Any) -> AsyncGenerator[list[Par
         await demand_account(keys)
         await demand_key(settings, keys)
         parts: list[Part] = []
-        app = create_app(memory, keys, Admission(keys, settings.serve), lambda: parts)
+        app = create_app(memory, keys, RequestAdmission(keys, settings.serve), lambda: parts)
         parts.append(DoorsServer(app, memory))
         if settings.http.port is not None:
             doors = tuple(parts)

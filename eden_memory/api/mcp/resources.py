@@ -18,7 +18,7 @@ from mcp.shared.uri_template import UriTemplate
 from mcp_types import INVALID_PARAMS, SubscriptionsListenRequestParams
 from pymongo.errors import PyMongoError
 
-from eden_memory.api.mcp.connection import Door, Opened
+from eden_memory.api.mcp.mcp_connection import Door, Opened
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.logs import LibraryLogger
 
@@ -33,11 +33,11 @@ LISTEN = "subscriptions/listen"
 MOST_URIS = 16
 IDS = ResourceSecurity(reject_path_traversal=False, reject_absolute_paths=False)
 """Ids never become paths; what they are is checked by `id_of`."""
-_TEMPLATES = tuple(UriTemplate.parse(one) for one in (OF_USER, OF_SESSION))
+_TEMPLATES = tuple(UriTemplate.parse(uri) for uri in (OF_USER, OF_SESSION))
 _request: ContextVar[ServerRequestContext[Any, Any]] = ContextVar("the request being answered")
 
 
-class Contexts:
+class ContextResources:
     """Contexts as resources; `most`: streams that one caller may hold open, all of which `stopping` ends. Every
     `heartbeat_seconds` it is asked anew whether their callers may still read.
     """
@@ -140,7 +140,7 @@ class Contexts:
     async def _opened(self, ctx: ServerRequestContext[Any, Any], uri: str) -> Opened:
         if uri == ALL:
             return await self._door.open(ctx, "read", None, None)
-        named = next((found for one in _TEMPLATES if (found := one.match(uri)) is not None), None)
+        named = next((found for template in _TEMPLATES if (found := template.match(uri)) is not None), None)
         if named is None:
             raise NotFound(f"there is no resource {uri!r}")
         ids = {name: str(value) for name, value in named.items()}

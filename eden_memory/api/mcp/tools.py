@@ -11,19 +11,21 @@ from mcp_types import ToolAnnotations
 from pydantic import Field, ValidationError
 from pymongo.errors import PyMongoError
 
-from eden_memory.api.mcp.answers import (
-    AddedAnswer,
+from eden_memory.api.mcp.mcp_connection import Door, Opened
+from eden_memory.api.mcp.tool_answers import (
+    AcceptedText,
     ContextAnswer,
     ForgetAnswer,
+    FoundMemories,
     FoundMemory,
     ListAnswer,
     ListedMemory,
-    SearchAnswer,
 )
-from eden_memory.api.mcp.connection import Door, Opened
-from eden_memory.api.typed_text import id_of
+from eden_memory.constants import MOST_QUERIES
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
+from eden_memory.mongo.application_ids import id_of
+from eden_memory.search.ranking import Kind
 
 log = LibraryLogger("eden.mcp")
 P = ParamSpec("P")
@@ -43,14 +45,17 @@ User = Annotated[
 ]
 Queries = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=1_000)]],
-    Field(min_length=1, max_length=3, description="1 to 3 different phrasings or parts of one question"),
+    Field(
+        min_length=1,
+        max_length=MOST_QUERIES,
+        description="1 to 3 different phrasings or parts of one question",
+    ),
 ]
 Text = Annotated[
     str, Field(min_length=1, max_length=MOST_TEXT, description="what to remember, in whole sentences")
 ]
 Limit = Annotated[int, Field(ge=1, le=200)]
 TopK = Annotated[int, Field(ge=1, le=50, description="facts at most")]
-SearchType = Literal["hybrid", "semantic", "text"]
 AsOf = Annotated[datetime | None, Field(description="only what was known at this time (ISO 8601)")]
 
 READS = ToolAnnotations(
@@ -64,14 +69,14 @@ ERASES = ToolAnnotations(
 )
 
 
-class Tools:
+class MemoryTools:
     """The tools of one server; docstrings are what models read."""
 
     def __init__(self, door: Door) -> None:
         self._door = door
 
     def register(self, server: MCPServer[Any]) -> None:
-        """All of them."""
+        """Register all tools."""
         add = server.add_tool
         add(told(self.search_facts), title="Search memory", annotations=READS)
         add(told(self.get_memory_context), title="Memory context", annotations=READS)
@@ -84,12 +89,12 @@ class Tools:
         ctx: Call,
         queries: Queries,
         top_k: TopK = 10,
-        search_type: SearchType = "hybrid",
+        search_type: Kind = "hybrid",
         as_of: AsOf = None,
         include_retired: bool = False,
         session: Session = "",
         user: User = "",
-    ) -> SearchAnswer:
+    ) -> FoundMemories:
         """Search long-term memory for facts: names, numbers, dates, decisions, things people said earlier.
 
         Use it whenever the answer may depend on earlier conversations. Facts come back best first, each with
@@ -107,18 +112,18 @@ class Tools:
         )
         facts = [
             FoundMemory(
-                id=one.fact_id,
-                text=one.content,
-                scope=one.scope.kind,
-                score=one.score,
-                formed_at=one.formed_at,
-                said_at=one.valid_from,
-                version=one.version,
-                retired_at=one.retired_at,
+                id=fact.fact_id,
+                text=fact.content,
+                scope=fact.scope.kind,
+                score=fact.score,
+                formed_at=fact.formed_at,
+                said_at=fact.valid_from,
+                version=fact.version,
+                retired_at=fact.retired_at,
             )
-            for one in report.facts
+            for fact in report.facts
         ]
-        return SearchAnswer(facts=facts, text_only=report.text_only)
+        return FoundMemories(facts=facts, text_only=report.text_only)
 
     async def get_memory_context(
         self,
@@ -180,7 +185,7 @@ class Tools:
         ] = None,
         session: Session = "",
         user: User = "",
-    ) -> AddedAnswer:
+    ) -> AcceptedText:
         """Remember a text that is worth knowing in later conversations: only what the user wants remembered.
 
         Facts and reflections are formed from it in the background, compared with what is known; it is not
@@ -190,7 +195,7 @@ class Tools:
         added = await memory.service.add(
             text, session=memory.session, user=memory.user, scope=scope or None, at=_utc(at)
         )
-        return AddedAnswer(request_ids=list(added.request_ids), session=added.session)
+        return AcceptedText(request_ids=list(added.request_ids), session=added.session)
 
     async def forget(
         self,
@@ -220,15 +225,15 @@ async def _listed(memory: Opened, kind: str, inactive: bool, limit: int, cursor:
         facts = await service.list_facts(
             **about, active=None if inactive else True, limit=limit, cursor=cursor
         )
-        return ListAnswer(memories=[ListedMemory.of_fact(one) for one in facts.items], cursor=facts.cursor)
+        return ListAnswer(memories=[ListedMemory.of_fact(item) for item in facts.items], cursor=facts.cursor)
     if kind == "reflections":
         absorbed = None if inactive else False
         page = await service.list_reflections(**about, absorbed=absorbed, limit=limit, cursor=cursor)
         return ListAnswer(
-            memories=[ListedMemory.of_reflection(one) for one in page.items], cursor=page.cursor
+            memories=[ListedMemory.of_reflection(item) for item in page.items], cursor=page.cursor
         )
     blobs = await service.list_blobs(**about)
-    return ListAnswer(memories=[ListedMemory.of_blob(one) for one in blobs])
+    return ListAnswer(memories=[ListedMemory.of_blob(blob) for blob in blobs])
 
 
 def _demand_owner(memory: Opened) -> None:
@@ -260,7 +265,10 @@ def told(tool: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
 def wrong_arguments(error: ValidationError) -> str:
     """One sentence about arguments that a tool does not take; what was given is not repeated."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found[:MOST_WRONG]]
+    wrong = [
+        f"{'.'.join(map(str, error_details['loc']))}: {error_details['msg']}"
+        for error_details in found[:MOST_WRONG]
+    ]
     return f"The arguments do not fit the tool's schema: {'; '.join(wrong)}."
 
 

@@ -9,18 +9,17 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from eden_memory.access.presence_store import MongoPresence
-from eden_memory.access.visible import Asked
-from eden_memory.api.memory import Memory
-from eden_memory.api.service import MemoryService
-from eden_memory.api.typed_text import TYPED, id_of
+from eden_memory.access.visible import Asker
+from eden_memory.api.service import Memory, MemoryService
 from eden_memory.directory.own_sessions import whose
 from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.errors import EdenError
 from eden_memory.logs import warnings_only
+from eden_memory.mongo.application_ids import TYPED, id_of
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.settings import Settings
-from eden_memory.source.inbox_request_store import session_of, user_of
+from eden_memory.source.inbox_store import session_of, user_of
 
 T = TypeVar("T")
 AS_ID = "as in the application, or typed: s.TEXT, i.5, u.UUID, o.OBJECTID"
@@ -71,7 +70,7 @@ async def who(
             agent_id = await _agent(memory, named) if agent is None else id_of(agent, "agent")
             person = None if user is None else await _named(memory, "user", user)
             if alone and user is None and named is not None:
-                person = await _only_user(memory, Asked(encode_id(agent_id), encode_id(named)))
+                person = await _only_user(memory, Asker(encode_id(agent_id), encode_id(named)))
             yield Who(memory.agent(agent_id, asked_by="eden"), named, person)
         finally:
             await memory.close()
@@ -103,7 +102,7 @@ async def _agent(memory: Memory, session: Any) -> Any:
     return decode_id(DEFAULT_AGENT) if said is None else said
 
 
-async def _only_user(memory: Memory, asked: Asked) -> Any:
+async def _only_user(memory: Memory, asked: Asker) -> Any:
     """None where there are several, or none is known."""
     settings = (await memory.current()).settings
     presence = MongoPresence(memory.source, memory.database, settings)

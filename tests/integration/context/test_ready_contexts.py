@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.access.visible import Asked
+from eden_memory.access.visible import Asker
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.context.context_feed import ContextWatch
 from eden_memory.context.context_refreshing import ContextKeeping
@@ -175,11 +175,11 @@ class Counting:
         self._source = source
         self.asked: list[int] = []
 
-    async def look_up(self, asked: Sequence[Asked]) -> Any:
+    async def look_up(self, asked: Sequence[Asker]) -> Any:
         self.asked.append(len(asked))
         return await self._source.look_up(asked)
 
-    async def users(self, asked: Sequence[Asked]) -> Any:
+    async def users(self, asked: Sequence[Asker]) -> Any:
         return await self._source.users(asked)
 
 
@@ -279,14 +279,14 @@ class Late:
     def __init__(self, source: MongoContextSource, dice: random.Random) -> None:
         self._source, self._dice = source, dice
 
-    async def look_up(self, asked: Sequence[Asked]) -> Any:
+    async def look_up(self, asked: Sequence[Asker]) -> Any:
         views = await self._source.look_up(asked)
         for _ in range(self._dice.randrange(4)):
             await asyncio.sleep(0)
         await asyncio.sleep(self._dice.random() / 100)
         return views
 
-    async def users(self, asked: Sequence[Asked]) -> Any:
+    async def users(self, asked: Sequence[Asker]) -> Any:
         return await self._source.users(asked)
 
 
@@ -311,13 +311,13 @@ async def test_builders_that_overlap_never_leave_an_older_state_behind(stage: St
 
 async def test_of_two_who_build_the_same_one_stores_it_and_the_other_is_told(stage: Stage) -> None:
     await opened(stage, "one")
-    (known,) = (await stage.contexts.known([Asked("s.a", "s.one", "s.ada")])).values()
+    (known,) = (await stage.contexts.known([Asker("s.a", "s.one", "s.ada")])).values()
     built = stage.cache._built  # pyright: ignore[reportPrivateUsage]
     views = await stage.source.look_up([known.asked])
     first, second = (built(known, views[known.asked], now() + HOUR) for _ in range(2))
     assert await stage.contexts.put([first]) == []
     assert await stage.contexts.put([replace(second, revisions={AGENT.key: 9})]) == [known]
-    new = Ready(Asked("s.a", "s.two", "s.ada"), now() + HOUR)
+    new = Ready(Asker("s.a", "s.two", "s.ada"), now() + HOUR)
     anew = replace(second, before=new)
     assert await stage.contexts.put([anew]) == []
     assert await stage.contexts.put([replace(anew, revisions={AGENT.key: 9})]) == [new]

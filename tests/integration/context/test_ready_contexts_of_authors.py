@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.access.visible import Asked
+from eden_memory.access.visible import Asker
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.context.context_xml import Showing
 from eden_memory.processors.context_cache import ContextCache
@@ -89,14 +89,14 @@ class Overtaken:
     def __init__(self, stage: Stage) -> None:
         self._stage, self._written = stage, False
 
-    async def look_up(self, asked: Sequence[Asked]) -> Any:
+    async def look_up(self, asked: Sequence[Asker]) -> Any:
         views = await self._stage.source.look_up(asked)
         if not self._written:
             self._written = True
             await self._stage.says("one", "bob")
         return views
 
-    async def users(self, asked: Sequence[Asked]) -> Any:
+    async def users(self, asked: Sequence[Asker]) -> Any:
         return await self._stage.source.users(asked)
 
 

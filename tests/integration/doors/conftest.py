@@ -12,10 +12,10 @@ import pytest
 import uvicorn
 from pydantic import SecretStr
 
-from eden_memory.access.admission import Admission
-from eden_memory.access.callers import ApiKeys
-from eden_memory.api.http.app import create_app
-from eden_memory.api.memory import Memory
+from eden_memory.access.admission import RequestAdmission
+from eden_memory.access.api_key_store import ApiKeys
+from eden_memory.api.http.serving import create_app
+from eden_memory.api.service import Memory
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import GatewaySettings, MongoSettings, Settings
 from tests.integration.context.harness import Kit, kit_for, mapped
@@ -46,7 +46,7 @@ async def doors_of(kit: Kit) -> AsyncGenerator[Doors]:
     """A server in this event loop."""
     async with Memory(kit.settings, client=kit.client) as memory:
         keys = ApiKeys(memory.database, kit.settings.names)
-        app = create_app(memory, keys, Admission(keys, kit.settings.serve))
+        app = create_app(memory, keys, RequestAdmission(keys, kit.settings.serve))
         server = Quiet(uvicorn.Config(app, log_level="critical", lifespan="on", ws="none"))
         with bound_socket() as bound:
             task = asyncio.create_task(server.serve([bound]))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, NamedTuple
 
-from eden_memory.api.typed_text import id_of
+from eden_memory.mongo.application_ids import id_of
 from eden_memory.mongo.bson_ids import encode_id
 from tests.integration.doors.attacks import Attack
 from tests.integration.doors.http_door import out_of_reach

@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import httpx2
 
-from eden_memory.api.typed_text import id_of
 from eden_memory.errors import EdenError
+from eden_memory.mongo.application_ids import id_of
 from eden_memory.mongo.bson_ids import encode_id
 from tests.integration.doors.attacks import Attack
 from tests.integration.doors.world import asked_marks

@@ -8,10 +8,9 @@ import httpx2
 from fastapi import FastAPI
 from openai import AsyncOpenAI
 
-from eden_memory.access.callers import ApiKeys
-from eden_memory.api.gateway.gateway import Gateway
-from eden_memory.api.gateway.router import routed
-from eden_memory.api.memory import Memory
+from eden_memory.access.api_key_store import ApiKeys
+from eden_memory.api.gateway.gateway import Gateway, gateway_router
+from eden_memory.api.service import Memory
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.scopes import Scope
@@ -120,6 +119,6 @@ async def chats_of(settings: Settings, upstream: ChatUpstream) -> AsyncGenerator
         chats = Chats(settings, upstream, Kit(settings, client))
         chats.memory, chats.gateway = memory, Gateway(memory, chats.keys, settings)
         app = FastAPI(openapi_url=None)
-        app.include_router(routed(chats.gateway))
+        app.include_router(gateway_router(chats.gateway))
         chats.url = await stack.enter_async_context(served(app, lifespan=True))
         yield chats

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from eden_memory.api.http.app import create_app
-from eden_memory.api.memory import Memory
+from eden_memory.api.http.serving import create_app
+from eden_memory.api.service import Memory
 from eden_memory.settings import Settings
 from tests.integration.gateway.gateway_kit import Chats, behind, says, turns
 from tests.integration.system.running_system import until

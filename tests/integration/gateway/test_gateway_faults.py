@@ -115,7 +115,7 @@ async def test_a_chat_goes_on_without_memory_while_mongodb_is_away(
             "run": settings.run.model_copy(update={"drain_seconds": 0.1}),
         }
     )
-    monkeypatch.setattr("eden_memory.api.gateway.keeping.PAUSES", ())
+    monkeypatch.setattr("eden_memory.api.gateway.exchange.PAUSES", ())
     async with chats_of(settings, chats.upstream) as without:
         said = await without.say("Tell", memory_id=session, user=user)
     assert said.choices[0].message.content == "Hello there."

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.checks import not_a_server_error  # pyright: ignore[reportUnknownVariableType]
 from schemathesis.specs.openapi import checks
 
-from eden_memory.api.http.document import document_text
+from eden_memory.api.http.openapi import document_text
 from tests.integration.doors.conftest import Doors
 from tests.integration.http.conftest import bearer
 

@@ -14,9 +14,9 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import SecretStr
 
-from eden_memory.access.callers import ApiKeys
-from eden_memory.api.http.app import create_app
-from eden_memory.api.memory import Memory
+from eden_memory.access.api_key_store import ApiKeys
+from eden_memory.api.http.serving import create_app
+from eden_memory.api.service import Memory
 from eden_memory.settings import MongoSettings, ServeSettings, Settings
 from tests.integration.context.harness import Kit, kit_for, mapped
 from tests.model_server.serving import Quiet, bound_socket, until

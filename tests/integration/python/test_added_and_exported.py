@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from eden_memory.api.memory import Memory
-from eden_memory.api.service import MemoryService
+from eden_memory.api.service import Memory, MemoryService
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.own_sessions import own_session, whose
 from eden_memory.directory.participants import SessionFacts

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.access.visible import Asked
+from eden_memory.access.visible import Asker
 from eden_memory.api.service import MemoryService
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.errors import Invalid
@@ -120,7 +120,7 @@ async def test_a_page_is_merged_out_of_an_index_and_never_sorted(kit: Kit, liste
     await set_up(kit.database, NAMES)
     make = fact if listed is FACTS else reflection
     await store(kit, [make(f"many-{one}", (ADA, AGENT)[one % 2], f"text {one}", one) for one in range(40)])
-    asked = Asked("s.a", None, "s.ada")
+    asked = Asker("s.a", None, "s.ada")
     first = Filters(flag=None, since=AT - timedelta(days=1))
     place = [AT, "f-1"] if listed is FACTS else [AT, 1, "r-1"]
     digest = first.digest(listed.of, asked)
@@ -178,7 +178,7 @@ async def test_a_cursor_is_good_for_its_own_list_only(kit: Kit) -> None:
     ],
 )
 async def test_what_is_no_cursor_is_refused(plain: Kit, bad: str) -> None:
-    digest = Filters().digest(FACTS.of, Asked("s.default", None, None))
+    digest = Filters().digest(FACTS.of, Asker("s.default", None, None))
     forged = _cursor(digest, *json.loads(_decoded(bad))[1:]) if "DIGEST" in _decoded(bad) else bad
     async with plain.service("default") as service:
         with pytest.raises(Invalid):
@@ -186,7 +186,7 @@ async def test_what_is_no_cursor_is_refused(plain: Kit, bad: str) -> None:
 
 
 async def test_a_cursor_holds_nothing_that_mongodb_cannot_compare_with(plain: Kit) -> None:
-    digest = Filters().digest(REFLECTIONS.of, Asked("s.default", None, None))
+    digest = Filters().digest(REFLECTIONS.of, Asker("s.default", None, None))
     async with plain.service("default") as service:
         with pytest.raises(Invalid):
             await service.list_reflections(cursor=_cursor(digest, 1, 2**63, "r"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from eden_memory.api.sync.services import SyncMemory, SyncMemoryService
+from eden_memory.api.sync import SyncMemory, SyncMemoryService
 from eden_memory.cli.main import app
 from eden_memory.errors import Conflict, EdenError, NotFound
 from eden_memory.settings import Settings

@@ -12,7 +12,7 @@ from eden_memory.replay.comparing.differing import TextCounts
 from eden_memory.replay.comparing.memory_report import ReportRequest, compared
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from eden_memory.source.inbox_request_store import ask
+from eden_memory.source.inbox_store import ask
 from tests.integration.replay.reform_kit import LOUDLY, Priced, memory, placed, quiet, reform
 from tests.integration.stages_on_servers import PREFIX
 from tests.integration.system.conftest import shared_settings as shared_settings  # noqa: PLC0414

@@ -14,7 +14,7 @@ from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.switching import switch
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from eden_memory.source.inbox_request_store import ask
+from eden_memory.source.inbox_store import ask
 from tests.integration.replay.reform_kit import placed, reform
 from tests.integration.replay.test_switching import Held, running
 from tests.integration.stages_on_servers import running as running_parts

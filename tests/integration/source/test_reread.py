@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eden_memory.settings import Settings
-from eden_memory.source.inbox_request_store import ask
+from eden_memory.source.inbox_store import ask
 from eden_memory.stages.control_store import MongoControls
 from tests.integration.source.harness import Kit, Topic, message, tailer_process, until
 

@@ -12,7 +12,8 @@ import structlog
 
 from eden_memory.failures import PermanentError, ProviderError
 from eden_memory.kafka.record import Record
-from eden_memory.stages import deciding
+from eden_memory.settings import Settings
+from eden_memory.stages import deciding, stage_health
 from eden_memory.stages.control_store import MongoControls
 from eden_memory.stages.controls import DeadRetry, Pause
 from eden_memory.stages.stage import Dead, Delivery, Outgoing, Result, Retry, RetryPolicy
@@ -25,6 +26,7 @@ from tests.integration.stages.harness import (
     answer,
     answered,
     asked,
+    bench,
     in_order,
     questions,
     running,
@@ -39,6 +41,12 @@ PREFIX = "__connect.errors."
 def dead_topic(kit: Bench) -> str:
     """Where the stage's dead letters go."""
     return kit.topic(Asked) + ".dead"
+
+
+@pytest.fixture
+def no_dead_letter_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without probes only a resume ends such a pause: after a minute a probe would hide one that is missed."""
+    monkeypatch.setattr(stage_health, "DEAD_LETTER_PROBE", 3_600.0)
 
 
 def unanswered(one: Delivery, reason: str) -> list[Outgoing]:
@@ -288,6 +296,7 @@ async def test_each_finished_record_has_a_line_at_debug_and_none_at_info(
     assert all((one["event"], one["how"], one["attempts"]) == ("finished", "decided", 1) for one in told)
 
 
+@pytest.mark.usefixtures("no_dead_letter_probe")
 async def test_a_stage_that_dead_letters_too_much_pauses_itself(kit: Bench) -> None:
     broken = True
 
@@ -308,6 +317,7 @@ async def test_a_stage_that_dead_letters_too_much_pauses_itself(kit: Bench) -> N
     assert len(dead) == 10
 
 
+@pytest.mark.usefixtures("no_dead_letter_probe")
 async def test_a_pause_lifted_before_its_own_stage_has_read_it_is_over(kit: Bench) -> None:
     lifted = asyncio.Event()
 
@@ -325,6 +335,32 @@ async def test_a_pause_lifted_before_its_own_stage_has_read_it_is_over(kit: Benc
     worker = Worker(stage(dies, at_once=1), replace(kit.around(), controls=controls))
     async with running(worker):
         await kit.answers(30)
+
+
+@pytest.mark.usefixtures("no_dead_letter_probe")
+async def test_a_record_that_is_delivered_again_says_nothing_about_the_stage_of_now(
+    settings: Settings,
+) -> None:
+    held, mended = asyncio.Event(), False
+
+    async def dies(deliveries: Sequence[Delivery]) -> Result:
+        (one,) = deliveries
+        assert isinstance(one.event, Asked)
+        if not mended and one.event.session == "s0":
+            await held.wait()  # nothing behind it is committed
+        last = one.event.session == "s10"
+        return [answered(one)] if mended and not last else Dead("no use")
+
+    async with bench(settings, partitions=1) as kit:
+        await kit.put(questions(10, 1))
+        async with running(Worker(stage(dies), kit.around()), deadline=0.0):
+            await kit.read(dead_topic(kit), 9)
+        mended = True
+        await kit.put([asked("s10", 0)])
+        worker = Worker(stage(dies, at_once=1), kit.around())
+        async with running(worker):
+            await until(lambda: _committed(kit, 11), "all committed")
+            assert not worker.standing.pauses, "one dead letter, and nine of before"
 
 
 async def test_a_dead_letter_is_tried_again_inside_its_stage(kit: Bench) -> None:

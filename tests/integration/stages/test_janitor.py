@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from eden_memory.housekeeping.consumption import Consumption
-from eden_memory.housekeeping.consumption_store import MongoMarks
+from eden_memory.housekeeping.consumption_store import ConsumptionMarks
 from eden_memory.housekeeping.janitor import Janitor
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import (
@@ -29,7 +29,9 @@ async def test_what_everyone_has_consumed_goes_and_the_keys_stay(kit: Bench) -> 
     now = NOON
     topic, writer = kit.topic(Asked), kit.settings.kafka.group_prefix + "writer"
     declared = Consumption({topic: [kit.group]}, {"answering": (kit.group, [topic])}, (writer, []), KEEP)
-    janitor = Janitor(kit.client, declared, MongoMarks(kit.database, NAMES), kit.ledger, clock=lambda: now)
+    janitor = Janitor(
+        kit.client, declared, ConsumptionMarks(kit.database, NAMES), kit.ledger, clock=lambda: now
+    )
     await kit.put(questions(5, 4))
     async with running(Worker(stage(), kit.around())):
         await kit.answers(20)

@@ -7,11 +7,26 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import GroupCoordinatorNotAvailableError
 
+from eden_memory.kafka.dead_members import remove_dead_members
+from eden_memory.stages import membership
 from eden_memory.stages.publishing import partition_for
-from tests.integration.stages.harness import PARTITIONS, Bench, asked, in_order, questions, until
+from eden_memory.stages.worker import Worker
+from tests.integration.stages.harness import (
+    PARTITIONS,
+    Bench,
+    asked,
+    in_order,
+    questions,
+    running,
+    stage,
+    until,
+)
 from tests.servers import TestServers
 
 pytestmark = pytest.mark.servers
@@ -60,6 +75,49 @@ async def test_a_worker_killed_mid_handler_loses_and_doubles_nothing(
     assert in_order(answers)
     repeated = [name for name, count in Counter(name for name, _ in _begun(calls)).items() if count > 1]
     assert 10 <= len(repeated) <= 2 * 10, "only what was in flight at a kill: one of each session"
+
+
+async def test_a_killed_member_leaves_its_group_when_its_successor_starts_and_a_living_one_stays(
+    servers: TestServers, kit: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[str] = []
+
+    async def remove(client: dict[str, Any], group: str) -> list[str]:
+        removed.extend(await remove_dead_members(client, group))
+        return removed
+
+    monkeypatch.setattr(membership, "remove_dead_members", remove)
+    processes = [_start(servers, kit, tmp_path / "calls", 0.0) for _ in range(2)]
+    try:
+        await until(lambda: _has_members(kit, 2), "both are members")
+        living = {one for one in await _members(kit) if f".{processes[1].pid}." in one}
+        await _killed(processes[0])
+        worker = Worker(stage(), kit.around())
+        async with running(worker):
+            await until(lambda: worker.membership.homes, "the successor has partitions")
+            assert [client_id.split(".")[2] for client_id in removed] == [str(processes[0].pid)]
+            assert len(living) == 1
+            assert living < set(await _members(kit)), "it was not asked to join as somebody new"
+    finally:
+        for process in processes:
+            await _killed(process)
+
+
+async def _has_members(kit: Bench, count: int) -> bool:
+    return len(await _members(kit)) == count
+
+
+async def _members(kit: Bench) -> list[str]:
+    """The ids of the group's members: their client ids, and what tells them apart."""
+    admin: Any = AIOKafkaAdminClient(**kit.client)
+    await admin.start()
+    try:
+        (described,) = await admin.describe_consumer_groups([kit.group])
+    except GroupCoordinatorNotAvailableError:
+        return []  # it is the broker's first group
+    finally:
+        await admin.close()
+    return [member_id for member_id, *_ in described.groups[0][5]]
 
 
 def _begun(path: Path) -> Begun:

@@ -17,11 +17,10 @@ from eden_memory.stages.control_store import MongoControls
 from eden_memory.stages.outcome import Outcome
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.stage import Delivery
-from eden_memory.windows import window_texts
+from eden_memory.windows import window_text_store
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_rule import Limits
-from eden_memory.windows.window_text_store import MongoWindowTexts
-from eden_memory.windows.window_texts import WindowTexts, readers_of
+from eden_memory.windows.window_text_store import WindowTextRetention, readers_of
 from tests.names import NAMES
 from tests.unit.windows.records import asked, formations, message, run, trigger
 
@@ -38,7 +37,7 @@ class Kept:
         self.store = MongoTriggerStore(database, NAMES, Limits())
         self.ledger = MongoLedger(database, NAMES)
         self.controls = MongoControls(database, NAMES)
-        self.texts = WindowTexts(MongoWindowTexts(database, NAMES))
+        self.texts = WindowTextRetention(database, NAMES)
 
     async def window(self, session: str) -> str:
         """A window that was asked for."""
@@ -73,7 +72,7 @@ async def kept(settings: Settings) -> AsyncGenerator[Kept]:
 async def test_texts_go_a_week_after_both_stages_are_done(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(window_texts, "TOGETHER", 2)
+    monkeypatch.setattr(window_text_store, "TOGETHER", 2)
     names = [await kept.window(f"s.{number}") for number in range(5)]
     for name in names[:4]:
         facts, reflections = readers_of(name)

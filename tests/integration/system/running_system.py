@@ -25,7 +25,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import decode
 from eden_memory.schemas.events.base import Event
 from eden_memory.settings import Settings
-from eden_memory.source.inbox_request_store import ask
+from eden_memory.source.inbox_store import ask
 from eden_memory.stages.process import Part, State
 from tests.model_server.serving import Serving
 

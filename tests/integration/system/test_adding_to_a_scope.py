@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from eden_memory.access.callers import Refused
-from eden_memory.api.memory import Memory
+from eden_memory.api.service import Memory
 from eden_memory.errors import Invalid
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings

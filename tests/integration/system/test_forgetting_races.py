@@ -1,10 +1,11 @@
 """Forgetting and the writer at the same moment, on a real server: whoever comes second finds what the first did."""
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 import pytest
 
 from eden_memory.assembly.mongo_setup import set_up
+from eden_memory.forgetting.forgetting_rules import Blobs, BlobVersion
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.memory.memory_batch import ScopeBatch
@@ -101,6 +102,17 @@ async def test_a_blob_that_absorbed_a_reflection_in_its_one_moment_is_withdrawn(
     assert again.events == [], "another record has taken care of it"
 
 
+async def test_a_later_version_that_absorbed_it_again_is_withdrawn_although_the_first_is_already(
+    database: Database,
+) -> None:
+    writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
+    await writer([delivered(blob(1, ["r", "other"]))])
+    assert erased(await forgetting(database)([forgotten("reflection", "r", "derived")])) == {f"{USER.key}@1"}
+    await writer([delivered(blob(2, ["other"], based_on=0)), delivered(blob(3, ["more"]))])
+    decision = await forgetting(database)([forgotten("reflection", "other", "derived")])
+    assert erased(decision) == {f"{USER.key}@2", f"{USER.key}@3"}
+
+
 @pytest.mark.parametrize("version", ["3", "9" * 18, str(2**63 - 1), "9" * 5_000, "0", "x"])
 async def test_a_version_that_was_never_given_is_not_taken_before_its_time(
     database: Database, version: str
@@ -121,11 +133,12 @@ class WritesMeanwhile(MongoForgettingStore):
         self._writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
         self._wrote = False
 
-    async def marked_by_others(self, names: Iterable[str], event_id: str) -> set[str]:
+    async def versions_from(self, blobs: Blobs) -> Sequence[BlobVersion]:
+        found = await super().versions_from(blobs)
         if not self._wrote:
             self._wrote = True
             await self._writer([delivered(blob(2, ["s"]))])
-        return await super().marked_by_others(names, event_id)
+        return found
 
 
 async def test_a_version_made_from_a_forgotten_one_meanwhile_is_withdrawn_too(database: Database) -> None:

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from eden_memory.api.memory import Memory
+from eden_memory.api.service import Memory
 from eden_memory.schemas.scopes import SharedSessions, Sharing
 from eden_memory.settings import Settings
 from tests.integration.system.every_door import Asker, EveryDoor, every_door

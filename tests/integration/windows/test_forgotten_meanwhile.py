@@ -15,7 +15,7 @@ from eden_memory.forgetting.mark_batch_store import MongoMarks
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.processors import pipeline
 from eden_memory.settings import Settings
-from eden_memory.source.inbox_request_store import ask
+from eden_memory.source.inbox_store import ask
 from eden_memory.stages.stage import Delivery, Handler, Result
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_request import BatchWrite
@@ -23,7 +23,7 @@ from eden_memory.windows.window_rule import Limits
 from tests.integration.stages_on_servers import OnServers, on_servers, running
 from tests.integration.windows.harness import changed
 from tests.names import NAMES
-from tests.unit.windows.records import Sessions, Watching, trigger
+from tests.unit.windows.records import CollectedMetrics, Sessions, trigger
 
 pytestmark = pytest.mark.servers
 SESSION, USER, SECRET = "chat", "ann", "the safe opens with 4711"
@@ -256,7 +256,7 @@ async def test_forgetting_between_the_triggers_read_and_its_write(
     chat: Chat, what: str, moment: str, formed: bool
 ) -> None:
     store = Interrupted(chat, what, moment)
-    stage = trigger(store, Sessions(), Watching(), MongoMarks(chat.database, NAMES))
+    stage = trigger(store, Sessions(), CollectedMetrics(), MongoMarks(chat.database, NAMES))
     async with chat.going(stage) as gate:
         gate.open.clear()
         await chat.write("m2")

@@ -10,7 +10,7 @@ from eden_memory.assembly import tailer as source_tailing
 from eden_memory.mongo.client import connect
 from eden_memory.processors.pipeline import FORMATION_TRIGGER
 from eden_memory.settings import Settings
-from eden_memory.source.inbox_request_store import ask
+from eden_memory.source.inbox_store import ask
 from tests.integration.system.running_system import PARTITIONS, prepare, stages, until
 from tests.integration.windows.harness import changed
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from eden_memory.access.visible import Shown
+from eden_memory.access.visible import VisibleScope
 from eden_memory.schemas.documents import BufferedReflection, RecentFact, Snapshot
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import limits_of
@@ -43,5 +43,5 @@ def stored(scope: Scope, **fields: Any) -> Snapshot:
     )
 
 
-def shown(scope: Scope, **fields: Any) -> Shown:
-    return Shown(scope, limits_of(scope, {}), stored(scope, **fields))
+def shown(scope: Scope, **fields: Any) -> VisibleScope:
+    return VisibleScope(scope, limits_of(scope, {}), stored(scope, **fields))

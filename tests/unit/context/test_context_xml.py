@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.access.visible import Shown
+from eden_memory.access.visible import VisibleScope
 from eden_memory.context.context_xml import (
     _FORBIDDEN,  # pyright: ignore[reportPrivateUsage]
     FactLine,
@@ -166,11 +166,11 @@ CONTENT = st.one_of(
 )
 
 
-def several(scope: Scope, contents: list[str]) -> Shown:
+def several(scope: Scope, contents: list[str]) -> VisibleScope:
     buffer = tuple(reflection(one, before(minutes=60 - n), n) for n, one in enumerate(contents[:4]))
     facts = tuple(fact(one, before(hours=1 + n), n) for n, one in enumerate(contents))
     blob = contents[0] if contents else None
-    return Shown(scope, shown(scope).limits, _bare(scope, blob, buffer, facts))
+    return VisibleScope(scope, shown(scope).limits, _bare(scope, blob, buffer, facts))
 
 
 def _bare(scope: Scope, blob: str | None, buffer: object, facts: object) -> Snapshot:

@@ -4,15 +4,22 @@ import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from prometheus_client import REGISTRY
 
-from eden_memory.api.gateway.chat_request import Asked
-from eden_memory.api.gateway.memory_text import MemoryText, in_one, memory_text, parted
-from eden_memory.api.gateway.remembering import Remembered, Remembering
-from eden_memory.api.gateway.who import Who
+from eden_memory.api.gateway.chat_access import ChatAccess
+from eden_memory.api.gateway.chat_request import MemoryOptions
+from eden_memory.api.gateway.remembering import (
+    MemoryText,
+    Remembered,
+    Remembering,
+    in_one,
+    memory_text,
+    parted,
+)
+from eden_memory.api.service import Memory
 from eden_memory.context.context_xml import FactLine
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import GatewaySettings, Settings
@@ -40,7 +47,7 @@ class Service:
         return await _said(self.context)
 
     async def search_facts(self, queries: list[str], **given: Any) -> Any:
-        self.given = given
+        self.given = {name: value for name, value in given.items() if value is not None}
         return await _said(self.found)
 
 
@@ -55,11 +62,11 @@ def hit(content: str) -> Any:
     return SimpleNamespace(fact_id="f", content=content, scope=USER, score=0.9, version=1, **times)
 
 
-async def remembered(service: Service, asked: Asked | None = None, **gateway: Any) -> Remembered:
+async def remembered(service: Service, asked: MemoryOptions | None = None, **gateway: Any) -> Remembered:
     seconds = 0.5 if None in (service.context, service.found) else 60
     settings = Settings(gateway=GatewaySettings.model_validate({"memory_seconds": seconds, **gateway}))
-    remembering = Remembering(service, settings, lambda: NOW)
-    return await remembering.of(Who("a", "s", "u"), asked or Asked(), "What pets?")
+    remembering = Remembering(cast("Memory", service), settings, lambda: NOW)
+    return await remembering.of(ChatAccess("a", "s", "u"), asked or MemoryOptions(), "What pets?")
 
 
 def degraded(part: str, why: str) -> float:
@@ -76,7 +83,7 @@ async def test_what_was_found_is_said_once_and_reported_in_full() -> None:
 
 async def test_the_requests_wishes_reach_the_search() -> None:
     service = Service()
-    await remembered(service, Asked(top_k=3, recency_weight=0.5, score_threshold=0.2))
+    await remembered(service, MemoryOptions(top_k=3, recency_weight=0.5, score_threshold=0.2))
     assert service.given == {
         "session": "s",
         "user": "u",
@@ -85,7 +92,7 @@ async def test_the_requests_wishes_reach_the_search() -> None:
         "recency_weight": 0.5,
         "score_threshold": 0.2,
     }
-    await remembered(service, Asked(top_k=3))
+    await remembered(service, MemoryOptions(top_k=3))
     assert service.given == {"session": "s", "user": "u", "top_k": 3, "related": 0.3}
 
 

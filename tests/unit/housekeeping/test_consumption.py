@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.housekeeping.consumption import Consumption, Mark, removable
+from eden_memory.housekeeping.consumption import Consumption, ConsumptionMark, removable
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WEEK = timedelta(days=7)
@@ -13,9 +13,9 @@ IN, OUT = ("in", 0), ("out", 0)
 DECLARED = Consumption({"in": ["g.a", "g.b"]}, {"a": ("g.a", ["in"])}, ("g.writer", ["out"]))
 
 
-def _mark(day: int, a: int, b: int, ends: int = 0, written: int = 0) -> Mark:
+def _mark(day: int, a: int, b: int, ends: int = 0, written: int = 0) -> ConsumptionMark:
     committed = {"g.a": {IN: a}, "g.b": {IN: b}, "g.writer": {OUT: written}}
-    return Mark(START + timedelta(days=day), {IN: max(a, b), OUT: ends}, committed)
+    return ConsumptionMark(START + timedelta(days=day), {IN: max(a, b), OUT: ends}, committed)
 
 
 def test_nothing_goes_before_it_was_consumed_for_a_week() -> None:
@@ -46,7 +46,7 @@ def test_outcomes_wait_until_the_writer_has_applied_what_they_published() -> Non
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=20), st.integers(0, 30))
 def test_what_goes_was_behind_every_group_a_week_ago(steps: list[tuple[int, int]], day: int) -> None:
-    marks: list[Mark] = []
+    marks: list[ConsumptionMark] = []
     a = b = 0
     for number, (more_a, more_b) in enumerate(steps):
         a, b = a + more_a, b + more_b

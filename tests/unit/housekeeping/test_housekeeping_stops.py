@@ -1,13 +1,13 @@
-"""The janitor's part ends when it is told to, also where its round loses the cancellation."""
+"""A leased part such as the janitor's ends when it is told to, also where its round loses the cancellation."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from eden_memory.housekeeping.janitor_process import Housekeeping
+from eden_memory.stages.leased import Leased
 
 
 class Held:
@@ -42,7 +42,7 @@ class Failing:
 
 async def test_a_round_that_loses_its_cancellation_is_cancelled_again() -> None:
     deaf = Deaf()
-    part = Housekeeping(Held(), cast(Any, deaf))
+    part = Leased("janitor", Held(), deaf.round, every=3_600, pause=30)
     async with asyncio.timeout(30):
         running = asyncio.create_task(part.run())
         await deaf.begun.wait()
@@ -53,4 +53,4 @@ async def test_a_round_that_loses_its_cancellation_is_cancelled_again() -> None:
 
 async def test_what_a_round_raises_ends_the_part() -> None:
     with pytest.raises(ValueError, match="a defect"):
-        await Housekeeping(Held(), cast(Any, Failing())).run()
+        await Leased("janitor", Held(), Failing().round, every=3_600, pause=30).run()

@@ -12,7 +12,7 @@ from eden_memory.mongo.leases import LeaseLost, MongoLease
 class Silent:
     """A collection that never answers; cancelled, it reports a broken connection as the driver may."""
 
-    async def find_one_and_update(self, *_: Any, **__: Any) -> None:
+    async def find_one(self, *_: Any, **__: Any) -> None:
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
@@ -21,6 +21,9 @@ class Silent:
 
 class GivenAway:
     """A collection that gives the lease at once and then belongs to somebody else."""
+
+    async def find_one(self, *_: Any, **__: Any) -> None:
+        return None
 
     async def find_one_and_update(self, *_: Any, **__: Any) -> dict[str, int]:
         return {"epoch": 1}

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from eden_memory.directory.own_sessions import own_session, whose
 from eden_memory.schemas.ids import encode
-from eden_memory.source.text_parts import parts_of
+from eden_memory.source.inbox_store import parts_of
 
 ids = st.one_of(st.text(max_size=20), st.integers(), st.uuids()).map(encode)
 

@@ -1,20 +1,27 @@
 """The synchronous face: in step with the async calls, and a loop's thread that several threads share."""
 
 import asyncio
+import inspect
 import threading
 from collections.abc import AsyncGenerator
 
 import pytest
 
 from eden_memory.api.service import MemoryService
-from eden_memory.api.sync.generation import WRITTEN, generated
-from eden_memory.api.sync.loop import LoopThread
-from eden_memory.api.sync.services import SyncMemoryService
+from eden_memory.api.sync import LoopThread, SyncMemoryService
 from eden_memory.errors import EdenError
 
+CALLS = sorted(
+    name for name, _ in inspect.getmembers(MemoryService, inspect.isfunction) if not name.startswith("_")
+)
 
-def test_the_generated_calls_are_in_step() -> None:
-    assert WRITTEN.read_text(encoding="utf-8") == generated(), "run `make sync`"
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_synchronous_call_has_the_parameters_and_the_text_of_the_async_one(name: str) -> None:
+    waits, awaited = getattr(SyncMemoryService, name), getattr(MemoryService, name)
+    assert inspect.signature(waits).parameters == inspect.signature(awaited).parameters
+    assert inspect.getdoc(waits) == inspect.getdoc(awaited)
+    assert not inspect.iscoroutinefunction(waits)
 
 
 def test_every_public_call_has_its_synchronous_one() -> None:

@@ -1,5 +1,6 @@
 """Calls of searches in the totals: once each, in few documents, whatever MongoDB does meanwhile."""
 
+import asyncio
 from collections.abc import Sequence
 from decimal import Decimal
 
@@ -56,6 +57,40 @@ async def test_calls_alike_are_written_as_one_and_a_batch_written_again_counts_o
     assert sum(one.requests for one in rows if unpriced(one)) == 100
     assert sum(one.cost_usd or 0 for one in rows) == Decimal("0.201")
     assert not any(one.call_id.startswith(("q", "late")) for one in rows)
+
+
+class HeldStore(Store):
+    """A write stands still until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(failures=0)
+        self.begun, self.let = asyncio.Event(), asyncio.Event()
+
+    async def count(self, calls: Sequence[ModelCalled]) -> Sequence[ModelCalled]:
+        self.begun.set()
+        await self.let.wait()
+        return await super().count(calls)
+
+    async def until(self, requests: int) -> None:
+        """Once so many requests are in the totals."""
+        async with asyncio.timeout(60):
+            while sum(call.requests for call in self.calls.values()) < requests:  # noqa: ASYNC110 - of a fake
+                await asyncio.sleep(0.01)
+
+
+async def test_a_kill_loses_only_the_write_under_way_and_what_came_since_it_began() -> None:
+    store = HeldStore()
+    usage = SearchUsage(store, Watch(), Watch(), seconds=0.01)
+    usage.called(called("first", stage="search"))
+    await store.begun.wait()
+    for number in range(5):
+        usage.called(called(f"meanwhile-{number}", stage="search"))
+    assert store.calls == {}, "what a kill loses now"
+    store.let.set()
+    await store.until(6)  # nobody closes or flushes: this is what stands after a kill
+    usage.called(called("later", stage="search"))
+    await store.until(7)
+    await usage.close()
 
 
 async def test_cached_vectors_are_bounded_by_bytes_and_the_oldest_leave_first() -> None:

@@ -13,8 +13,8 @@ from eden_memory.processors.tailer import Tailer
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import MessageRecorded, decode
 from eden_memory.source.inbox_mapping import InboxMapping
-from eden_memory.source.mapped import Mapped
 from eden_memory.source.message_mapping import FieldPaths, MessageMapping
+from eden_memory.source.source_mapping import Mapped, SourceMapping
 
 SOURCE = "tailer/app.messages"
 PATHS = FieldPaths("session_id", "role", "content", "user_id", "created_at")
@@ -32,8 +32,8 @@ def to_json(document: Document) -> bytes:
     return json_util.dumps(document, json_options=json_util.RELAXED_JSON_OPTIONS).encode()
 
 
-def tailer(messages: MessageMapping | None = None) -> Tailer:
-    return Tailer(messages or mapping(), InboxMapping(SOURCE, encode_id), MESSAGES, INBOX, to_json)
+def source_mapping(messages: MessageMapping | None = None) -> SourceMapping:
+    return SourceMapping(messages or mapping(), InboxMapping(SOURCE, encode_id), MESSAGES, INBOX, to_json)
 
 
 def message(identity: Any = "m1", **fields: Any) -> dict[str, Any]:
@@ -75,4 +75,4 @@ def map_one(document: Document, messages: MessageMapping | None = None) -> Messa
 
 
 def mapped(*changes: Change, messages: MessageMapping | None = None) -> Mapped:
-    return tailer(messages).changes(changes)
+    return Tailer(source_mapping(messages))(changes)

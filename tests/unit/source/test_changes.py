@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.mongo.changes import Change, Page
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.source.mapped import Mapped
+from eden_memory.source.source_mapping import Mapped
 from eden_memory.stages.publishing import partition_for
-from tests.unit.source.mappings import BEGAN, change, mapped, message, recorded, tailer
+from tests.unit.source.mappings import BEGAN, change, mapped, message, recorded, source_mapping
 from tests.unit.source.table import PARTITIONS, Table, places
 
 
@@ -210,7 +210,7 @@ def test_an_unusable_update_that_may_have_moved_ends_the_message_everywhere() ->
 def test_a_page_is_recorded_with_the_version_of_its_read() -> None:
     documents = [message("a", created_at=BEGAN), message("b", content=""), message("c", session_id=None)]
     version = "69a42fc000000009"
-    result = tailer().page(Page(documents, None, version, BEGAN), "backfill")
+    result = source_mapping().page(Page(documents, None, version, BEGAN), "backfill")
     (record,) = result.records
     event = recorded(record)
     assert (event.version, event.origin, event.created_at) == (version, "backfill", BEGAN)

@@ -5,15 +5,14 @@ from typing import Any
 
 from bson import Decimal128, json_util
 
-from eden_memory.processors.tailer import LONGEST_ORIGINAL
-from tests.unit.source.mappings import BEGAN, change, message, tailer
+from eden_memory.source.source_mapping import LONGEST_ORIGINAL
+from tests.unit.source.mappings import BEGAN, change, mapped, message, source_mapping
 
 
 def dead(document: dict[str, Any], original: dict[str, Any] | None = None) -> Any:
-    processor = tailer()
-    result = processor.changes([change(1, "insert", document)])
+    result = mapped(change(1, "insert", document))
     assert not result.records
-    (letter,) = processor.dead(result, [] if original is None else [original], BEGAN)
+    (letter,) = source_mapping().dead(result.unmapped, [] if original is None else [original], BEGAN)
     return letter
 
 
@@ -56,9 +55,8 @@ def test_the_key_of_a_dead_letter_stays_short_whatever_the_id() -> None:
 
 
 def test_an_inbox_document_never_gets_a_messages_original() -> None:
-    processor = tailer()
     asked = {"_id": "same", "kind": "no such kind"}
-    result = processor.changes([change(1, "insert", asked, collection="memory_inbox")])
-    (letter,) = processor.dead(result, [message("same", content="of another")], BEGAN)
+    result = mapped(change(1, "insert", asked, collection="memory_inbox"))
+    (letter,) = source_mapping().dead(result.unmapped, [message("same", content="of another")], BEGAN)
     assert letter.value is not None
     assert json.loads(letter.value) == asked

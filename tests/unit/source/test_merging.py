@@ -8,7 +8,7 @@ from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.changes import Page
 from eden_memory.source.inbox_mapping import InboxMapping
 from eden_memory.source.known_message_topics import Known
-from tests.unit.source.mappings import BEGAN, SOURCE, message, recorded, tailer
+from tests.unit.source.mappings import BEGAN, SOURCE, message, recorded, source_mapping
 
 VERSION = "69a42000" + "00000001"
 
@@ -58,20 +58,20 @@ async def known(*records: Outgoing) -> Known:
 
 
 def test_a_merge_keeps_messages_without_text_apart() -> None:
-    mapped = tailer().page(page(message("full"), message("bare", content="")), "merge")
+    mapped = source_mapping().page(page(message("full"), message("bare", content="")), "merge")
     assert [recorded(one).message_id for one in mapped.records] == ["s.full"]
     (emptied,) = mapped.emptied
     assert (recorded(emptied).message_id, recorded(emptied).text) == ("s.bare", "")
 
 
 def test_a_backfill_leaves_messages_without_text_out() -> None:
-    mapped = tailer().page(page(message("bare", content="")), "backfill")
+    mapped = source_mapping().page(page(message("bare", content="")), "backfill")
     assert not mapped.records
     assert not mapped.emptied
 
 
 def test_an_unusable_message_without_text_is_told_once() -> None:
-    mapped = tailer().page(page(message("bare", content="", session_id=None)), "merge")
+    mapped = source_mapping().page(page(message("bare", content="", session_id=None)), "merge")
     assert not mapped.emptied
     assert len(mapped.unmapped) <= 1
 
@@ -79,7 +79,7 @@ def test_an_unusable_message_without_text_is_told_once() -> None:
 async def test_an_added_text_is_not_missing_for_want_of_a_document() -> None:
     asked = {"_id": "asked", "kind": "added_text", "session_id": "s1", "text": 'said "origin":"added"'}
     added = InboxMapping(SOURCE, encode_id).record(asked, VERSION, BEGAN)
-    (said,) = tailer().page(page(message("said", content='"origin":"added"')), "backfill").records
+    (said,) = source_mapping().page(page(message("said", content='"origin":"added"')), "backfill").records
     topic = await known(added, said)
     try:
         assert [place.key for places in topic.unmet() for place in places] == [b"s.said"]
@@ -90,10 +90,10 @@ async def test_an_added_text_is_not_missing_for_want_of_a_document() -> None:
 
 
 async def test_a_merge_knows_where_a_message_stands_that_can_no_longer_be_recorded() -> None:
-    stands = tailer().page(page(message("m1")), "backfill").records
+    stands = source_mapping().page(page(message("m1")), "backfill").records
     found = await known(*stands)
-    unmapped = tailer().page(page(message("m1", session_id=None)), "merge").unmapped
-    key = tailer().key(unmapped[0].document)
+    unmapped = source_mapping().page(page(message("m1", session_id=None)), "merge").unmapped
+    key = source_mapping().key(unmapped[0].document)
     assert key is not None
     assert key == stands[0].key
     assert found.meet(key) == [0]

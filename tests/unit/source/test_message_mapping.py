@@ -25,7 +25,7 @@ from tests.unit.source.mappings import (
     mapping,
     message,
     recorded,
-    tailer,
+    source_mapping,
 )
 
 VERSION = "69a42fc000000001"
@@ -303,4 +303,4 @@ def test_a_watermark_says_that_everything_up_to_a_time_is_published() -> None:
     event = decode(envelope.name, envelope.version, outgoing.value)
     assert event == Watermark(partition=3, time=BEGAN, version=VERSION)
     assert (outgoing.partition, outgoing.key) == (3, b"watermark:3")
-    assert tailer().watermark(3, VERSION, BEGAN) == outgoing
+    assert source_mapping().watermark(3, VERSION, BEGAN) == outgoing

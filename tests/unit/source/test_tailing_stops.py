@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from eden_memory.source.tailing import Tailing
+from eden_memory.source.leadership import TailerPart
 
 
 class Deaf:
@@ -40,11 +40,11 @@ async def nothing(epoch: int, stopping: asyncio.Event) -> None:
 
 async def test_a_wait_for_the_lease_that_loses_its_cancellation_is_cancelled_again() -> None:
     lease = Deaf()
-    tailing = Tailing(lease, nothing, again_seconds=0.01)
+    part = TailerPart(lease, nothing, again_seconds=0.01)
     async with asyncio.timeout(30):
-        running = asyncio.create_task(tailing.run())
+        running = asyncio.create_task(part.run())
         await lease.waited_for.wait()
-        tailing.stop()
+        part.stop()
         await running
     assert lease.lost == 1
 
@@ -54,4 +54,4 @@ async def test_what_a_leadership_raises_ends_the_tailer() -> None:
         raise ValueError("a defect")
 
     with pytest.raises(ValueError, match="a defect"):
-        await Tailing(Mine(), failing).run()
+        await TailerPart(Mine(), failing).run()

@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from eden_memory.directory.participants import Missing, SessionFacts
-from eden_memory.directory.switched_off import Off
+from eden_memory.directory.participants import Missing, Off, SessionFacts
 from eden_memory.forgotten import Forgetting, Mark, Marks
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.schemas.envelope import Envelope
@@ -22,8 +21,9 @@ from eden_memory.schemas.ids import encode
 from eden_memory.source.message_mapping import FieldPaths, MessageMapping, Reason
 from eden_memory.stages.codec import Encoder
 from eden_memory.stages.stage import Decision, Delivery, Emit
-from eden_memory.windows.trigger_batch import Counts, erased
-from eden_memory.windows.trigger_protocols import TriggerStore
+from eden_memory.windows.trigger_batch import erased
+from eden_memory.windows.trigger_metrics import TriggerCounts, TriggerMetrics
+from eden_memory.windows.window_request import TriggerStore
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
@@ -157,13 +157,13 @@ class KnownMarks:
 
 
 @dataclass
-class Watching:
-    """What was counted."""
+class CollectedMetrics(TriggerMetrics):
+    """Keeps what was counted."""
 
-    counts: list[Counts] = field(default_factory=list[Counts])
+    counts: list[TriggerCounts] = field(default_factory=list[TriggerCounts])
     sessions: int = 0
 
-    def wrote(self, counts: Counts) -> None:
+    def wrote(self, counts: TriggerCounts) -> None:
         self.counts.append(counts)
 
     def waiting(self, partition: int, sessions: int) -> None:
@@ -173,12 +173,12 @@ class Watching:
 def trigger(
     store: TriggerStore,
     sessions: Sessions | None = None,
-    watch: Watching | None = None,
+    metrics: CollectedMetrics | None = None,
     forgotten: Forgetting | None = None,
 ) -> FormationTrigger:
     """A process's stage, newly started."""
     return FormationTrigger(
-        store, sessions or Sessions(), "v1", watch or Watching(), forgotten or KnownMarks()
+        store, sessions or Sessions(), "v1", metrics or CollectedMetrics(), forgotten or KnownMarks()
     )
 
 

@@ -25,7 +25,7 @@ from eden_memory.stages.publishing import partition_for
 from eden_memory.stages.record_reading import Reader, wanted
 from eden_memory.stages.stage import Delivery, Emit
 from eden_memory.windows.window_rule import Limits
-from tests.unit.source.mappings import mapped, tailer
+from tests.unit.source.mappings import mapped, source_mapping
 from tests.unit.source.table import PARTITIONS, Table, places
 from tests.unit.windows.memory_store import MemoryStore
 from tests.unit.windows.records import NOON, asked, formations, names, run, trigger
@@ -198,7 +198,7 @@ async def test_a_deletion_that_comes_again_leaves_what_was_inserted_after_it_in_
 def marked(change: Change, *, complete: bool) -> list[Outgoing]:
     """The tailer's Watermark behind a change: in the midst of its transaction it names the time before."""
     version = version_of(int(change.time.timestamp()), 1 if complete else 0)
-    return [tailer().watermark(0, version, change.time)]
+    return [source_mapping().watermark(0, version, change.time)]
 
 
 @pytest.mark.parametrize("closes", ["watermark", "next message"])

@@ -12,19 +12,18 @@ from hypothesis import strategies as st
 
 from eden_memory.assembly.handlers import window_limits
 from eden_memory.mongo.changes import Page, version_of
-from eden_memory.processors.tailer import Tailer
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FormationRequested, decode
 from eden_memory.settings import Settings, WindowsSettings
-from eden_memory.source.mapped import Mapped
+from eden_memory.source.source_mapping import Mapped
 from eden_memory.stages.stage import Delivery
-from tests.unit.source.mappings import BEGAN, change, message, tailer
+from tests.unit.source.mappings import BEGAN, change, mapped, message, source_mapping
 from tests.unit.windows.memory_store import MemoryStore
 from tests.unit.windows.records import formations, names, run, trigger
 
 DAY = timedelta(days=1)
 BY_DEFAULT = window_limits(Settings())
-SOURCE: Tailer = tailer()
+SOURCE = source_mapping()
 hours = st.lists(st.floats(0, 60, allow_nan=False), min_size=1, max_size=30)
 
 
@@ -34,7 +33,7 @@ def written(*times: datetime) -> list[Delivery]:
         change(number, "insert", message(f"m{number}"))._replace(time=time)
         for number, time in enumerate(times)
     ]
-    return delivered(SOURCE.changes(changes))
+    return delivered(mapped(*changes))
 
 
 def read_in(*times: datetime) -> list[Delivery]:

@@ -1,22 +1,27 @@
 """`/v1/agents/{agent}/events`: changes of memory as they are committed, as server-sent events."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import Annotated
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from eden_memory.access.admission import TooMany
-from eden_memory.api.calls.changes import seen_by
-from eden_memory.api.http.answers import ChangeAnswer
-from eden_memory.api.http.asks import Where
 from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Inside, doors_of
+from eden_memory.api.http.http_answers import ChangeAnswer
+from eden_memory.api.http.http_requests import Where
 from eden_memory.api.http.problem import problem_of
-from eden_memory.api.http.sse import Event, server_sent
+from eden_memory.api.memory_changes import seen_by
+from eden_memory.errors import EdenError
 from eden_memory.memory.results import MemoryChange
 
+T = TypeVar("T")
+HEARTBEAT = b": nothing new\n\n"
+OPENED = b"retry: 2000\n: listening\n\n"
 router = APIRouter(prefix="/v1/agents/{agent}", route_class=AdmittedRoute)
 LastEventId = Annotated[
     str | None,
@@ -26,6 +31,55 @@ LastEventId = Annotated[
         description="The id of the last event seen: it goes on there.",
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSentEvent:
+    """One event; `data` of one line."""
+
+    id: str
+    name: str
+    data: str
+
+    def encoded(self) -> bytes:
+        """Return the event as bytes."""
+        return f"id: {self.id}\nevent: {self.name}\ndata: {self.data}\n\n".encode()
+
+
+async def server_sent(
+    changes: AsyncGenerator[T],
+    event_of: Callable[[T], ServerSentEvent],
+    heartbeat_seconds: float,
+    stopping: asyncio.Event,
+    still: Callable[[], Awaitable[None]],
+) -> AsyncGenerator[bytes]:
+    """Events, and a comment whenever none came for `heartbeat_seconds`.
+
+    Before each of both `still` is asked: a refusal ends the stream, as `stopping` does. What was opened is
+    closed however it ends.
+    """
+    stop = asyncio.create_task(stopping.wait())
+    coming = asyncio.ensure_future(anext(changes))
+    try:
+        yield OPENED
+        while True:
+            await asyncio.wait({coming, stop}, timeout=heartbeat_seconds, return_when=asyncio.FIRST_COMPLETED)
+            if stop.done():
+                return
+            await still()
+            if not coming.done():
+                yield HEARTBEAT
+                continue
+            yield event_of(coming.result()).encoded()
+            coming = asyncio.ensure_future(anext(changes))
+    except (StopAsyncIteration, EdenError):
+        return
+    finally:
+        stop.cancel()
+        coming.cancel()
+        with suppress(Exception, asyncio.CancelledError):
+            await coming
+        await changes.aclose()
 
 
 @router.get("/events", tags=["events"], summary="Changes of memory", response_class=StreamingResponse)
@@ -78,5 +132,5 @@ async def _stream(doors: Doors, request: Request, inside: Inside, after: str | N
             yield chunk
 
 
-def _event(change: MemoryChange) -> Event:
-    return Event(change.id, change.what, ChangeAnswer.model_validate(change).model_dump_json())
+def _event(change: MemoryChange) -> ServerSentEvent:
+    return ServerSentEvent(change.id, change.what, ChangeAnswer.model_validate(change).model_dump_json())

@@ -5,19 +5,27 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from eden_memory.api.http.answers import (
+from eden_memory.api.http.doors import AdmittedRoute, AgentId, doors_of
+from eden_memory.api.http.http_answers import (
     BlobAnswer,
     ConsolidationAnswer,
     FactAnswer,
     HistoryAnswer,
     PageAnswer,
     ReflectionAnswer,
+    SearchAnswer,
     StatsAnswer,
     page_of,
 )
-from eden_memory.api.http.asks import BlobListing, ContextWhere, FactListing, ReflectionListing, Where
-from eden_memory.api.http.doors import AdmittedRoute, AgentId, doors_of
-from eden_memory.api.http.fact_ids import FactId
+from eden_memory.api.http.http_requests import (
+    BlobListing,
+    ContextWhere,
+    FactId,
+    FactListing,
+    ReflectionListing,
+    Search,
+    Where,
+)
 
 router = APIRouter(prefix="/v1/agents/{agent}", route_class=AdmittedRoute)
 ACTIVE = {"true": True, "false": False, "all": None}
@@ -98,7 +106,7 @@ async def list_blobs(
     """From broad to narrow."""
     inside = await doors_of(request).enter(request, "read", agent, where)
     blobs = await inside.service.list_blobs(**inside.where, scopes=where.scope)
-    return [BlobAnswer.model_validate(one) for one in blobs]
+    return [BlobAnswer.model_validate(blob) for blob in blobs]
 
 
 @router.get("/stats", tags=["numbers"], summary="The visible scopes in numbers")
@@ -108,7 +116,7 @@ async def get_stats(
     """By label: `agent`, `user`, `shard:<name>`, …"""
     inside = await doors_of(request).enter(request, "read", agent, where)
     stats = await inside.service.get_memory_stats(**inside.where)
-    return {label: StatsAnswer.model_validate(one) for label, one in stats.items()}
+    return {label: StatsAnswer.model_validate(numbers) for label, numbers in stats.items()}
 
 
 @router.get("/consolidation", tags=["numbers"], summary="Buffers and thresholds of the visible scopes")
@@ -118,12 +126,24 @@ async def get_consolidation(
     """By label."""
     inside = await doors_of(request).enter(request, "read", agent, where)
     status = await inside.service.get_consolidation_status(**inside.where)
-    return {label: ConsolidationAnswer.model_validate(one) for label, one in status.items()}
+    return {label: ConsolidationAnswer.model_validate(scope) for label, scope in status.items()}
 
 
 def tag_is_known(tag: str, asked: str | None) -> bool:
     """Whether If-None-Match names it (RFC 9110, 13.1.2: compared weakly)."""
     if asked is None:
         return False
-    named = [one.strip().removeprefix("W/") for one in asked.split(",")]
+    named = [name.strip().removeprefix("W/") for name in asked.split(",")]
     return tag in named or named == ["*"]
+
+
+@router.post("/search", tags=["facts"], summary="Search facts", response_model_exclude_none=False)
+async def search(
+    request: Request, agent: AgentId, where: Annotated[Where, Query()], body: Search
+) -> SearchAnswer:
+    """The facts nearest to any of up to three queries, best first. Reads only, so the right `read` is enough."""
+    inside = await doors_of(request).enter(request, "read", agent, where)
+    wanted = body.model_dump(exclude={"debug", "queries"})
+    report = await inside.service.explain_search(body.queries, **inside.where, **wanted)
+    found = SearchAnswer.model_validate(report)
+    return found if body.debug else found.model_copy(update={"stages": None})

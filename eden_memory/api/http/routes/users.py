@@ -7,10 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import StreamingResponse
 
-from eden_memory.api.http.answers import AskedAnswer
 from eden_memory.api.http.doors import AdmittedRoute, demand_everywhere, doors_of
-from eden_memory.api.typed_text import id_of
-from eden_memory.mongo.application_ids import typed
+from eden_memory.api.http.http_answers import AskedAnswer
+from eden_memory.mongo.application_ids import id_of, typed
 
 router = APIRouter(prefix="/v1/users/{user}", route_class=AdmittedRoute, tags=["users"])
 UserId = Annotated[
@@ -44,8 +43,8 @@ async def _json(user: str, first: Item | None, rest: AsyncIterator[Item]) -> Asy
     yield b'{"user": ' + json.dumps(user).encode() + b', "items": ['
     if first is not None:
         yield _item(first)
-        async for one in rest:
-            yield b",\n" + _item(one)
+        async for item in rest:
+            yield b",\n" + _item(item)
     yield b"]}\n"
 
 

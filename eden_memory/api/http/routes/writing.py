@@ -5,12 +5,20 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 
 from eden_memory.access.callers import Refused
-from eden_memory.api.http.answers import AddedAnswer, AskedAnswer, StartedAnswer
-from eden_memory.api.http.asks import Addition, Edit, Forgetting, Forming, Retirement, Where, Who
 from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Inside, doors_of
-from eden_memory.api.http.fact_ids import FactId
-from eden_memory.api.typed_text import id_of
+from eden_memory.api.http.http_answers import AddedAnswer, AskedAnswer, StartedAnswer
+from eden_memory.api.http.http_requests import (
+    Addition,
+    Edit,
+    FactId,
+    Forgetting,
+    Forming,
+    Retirement,
+    UserQuery,
+    Where,
+)
 from eden_memory.errors import Invalid
+from eden_memory.mongo.application_ids import id_of
 
 router = APIRouter(prefix="/v1/agents/{agent}", route_class=AdmittedRoute)
 SessionId = Annotated[
@@ -29,7 +37,7 @@ async def add(
     inside = await doors_of(request).enter(request, "write", agent, where)
     given: Any = body.text
     if body.messages is not None:
-        given = [one.model_dump(exclude_none=True) for one in body.messages]
+        given = [message.model_dump(exclude_none=True) for message in body.messages]
     added = await inside.service.add(given, **inside.where, scope=body.scope, at=body.at)
     return AddedAnswer.model_validate(added)
 
@@ -72,7 +80,7 @@ async def forget(
 
 @router.post("/sessions/{session}/start", tags=["sessions"], summary="A session begins")
 async def start(
-    request: Request, agent: AgentId, session: SessionId, where: Annotated[Who, Query()]
+    request: Request, agent: AgentId, session: SessionId, where: Annotated[UserQuery, Query()]
 ) -> StartedAnswer:
     """Has the context at hand before the first turn, and answers it."""
     inside = await doors_of(request).enter(request, "read", agent, Where(session=session, user=where.user))
@@ -81,7 +89,7 @@ async def start(
 
 @router.post("/sessions/{session}/end", tags=["sessions"], summary="A session is over", status_code=202)
 async def end(
-    request: Request, agent: AgentId, session: SessionId, where: Annotated[Who, Query()]
+    request: Request, agent: AgentId, session: SessionId, where: Annotated[UserQuery, Query()]
 ) -> AskedAnswer:
     """Its last window is formed, and its memory consolidated."""
     inside = await doors_of(request).enter(request, "write", agent, Where(session=session, user=where.user))
@@ -99,7 +107,7 @@ async def form(
 
 
 async def _target(doors: Doors, inside: Inside, body: Forgetting) -> Any:
-    """What is to be forgotten, as the service takes it; Refused where it may be another's."""
+    """Return the target as the service takes it; Refused if it may belong to somebody else."""
     if body.what == "user":
         raise Invalid("a user is not of one agent alone", "DELETE /v1/users/{user} forgets one.")
     bound = inside.caller.is_bound

@@ -1,1 +1,0 @@
-"""The calls of `MemoryService`, by what they are for."""

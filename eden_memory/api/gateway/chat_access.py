@@ -1,0 +1,85 @@
+"""The agent, session and user of a chat: named by the request, within what the key allows."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from bson import ObjectId
+from bson.errors import InvalidId
+
+from eden_memory.access.callers import LOCAL, Caller, only_id
+from eden_memory.api.gateway.chat_request import MemoryOptions
+from eden_memory.api.reach import SessionReach
+from eden_memory.errors import NotAnId
+from eden_memory.mongo.application_ids import raw, typed, typed_or_none
+from eden_memory.settings import GatewaySettings, IdForm
+
+
+@dataclass(frozen=True, slots=True)
+class ChatAccess:
+    """Ids as the application has them; None: not named."""
+
+    agent: Any
+    session: Any = None
+    user: Any = None
+    shows: bool = True
+    """Memory may be shown in the chat."""
+    keeps: bool = True
+    """Its turns become messages."""
+
+
+class ChatAccessRules:
+    """`reach` also asks the messages themselves: of a session that began a moment ago nothing else is known."""
+
+    def __init__(self, settings: GatewaySettings, reach: SessionReach) -> None:
+        self._settings, self._reach = settings, reach
+
+    async def of(self, caller: Caller, asked: MemoryOptions) -> ChatAccess | None:
+        """Return the chat's access; None if it names neither session nor user. Raises Refused, NotAnId."""
+        session = _id(asked.memory_id, self._settings.session_ids, "session")
+        user = self._user(caller, asked)
+        if session is None and user is None:
+            return None
+        agent = self._agent(caller)
+        await self._demand(caller, agent, session, user)
+        keeps = self._settings.store and session is not None and caller.may("write")
+        return ChatAccess(agent, session, user, shows=caller.may("read"), keeps=keeps)
+
+    def _agent(self, caller: Caller) -> Any:
+        only = only_id(caller.agents)
+        return self._settings.agent_id if only is None else raw(only, "agent")
+
+    def _user(self, caller: Caller, asked: MemoryOptions) -> Any:
+        named = _id(asked.user, self._settings.user_ids, "user")
+        if named is not None:
+            return named
+        if caller is LOCAL:
+            return _id(self._settings.single_user, self._settings.user_ids, "user")
+        only = only_id(caller.users)
+        return None if only is None or asked.memory_id is None else raw(only, "user")
+
+    async def _demand(self, caller: Caller, agent: Any, session: Any, user: Any) -> None:
+        right = "read" if caller.may("read") else "write"
+        session_id = typed_or_none(session, "session")
+        user_id = typed_or_none(user, "user")
+        await self._reach.demand(caller, right, typed(agent, "agent"), session_id, user_id, new=True)
+
+
+def _id(value: "str | int | None", form: IdForm, name: str) -> Any:
+    """Return the id as the application has it; NotAnId if it cannot be one."""
+    if value is None:
+        return None
+    try:
+        found: Any = _read(value, form)
+    except (ValueError, InvalidId):
+        raise NotAnId(f"the id of the {name} is no {form}", "Give it as the application has it.") from None
+    typed(found, name)
+    return found
+
+
+def _read(value: str | int, form: IdForm) -> Any:
+    if form == "object_id":
+        return ObjectId(str(value))
+    if form == "uuid":
+        return UUID(str(value))
+    return int(value) if form == "integer" else value

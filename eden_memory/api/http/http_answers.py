@@ -1,0 +1,249 @@
+"""Response bodies of the HTTP API: a contract of its own, apart from the values of `MemoryService`."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from eden_memory.schemas.scopes import ScopeKind
+
+T = TypeVar("T")
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(from_attributes=True, use_attribute_docstrings=True)
+
+
+class ScopeAnswer(_Answer):
+    """Whom a memory is for; ids typed."""
+
+    kind: ScopeKind
+    key: str
+    agent_id: str
+    group_id: str | None = None
+    user_id: str | None = None
+    session_id: str | None = None
+    shard: str | None = None
+
+
+class SourceAnswer(_Answer):
+    """A message that a memory rests on."""
+
+    message_id: str
+    session_id: str
+    user_id: str | None = None
+    time: datetime
+
+
+class FactAnswer(_Answer):
+    """A fact in its newest version."""
+
+    fact_id: str
+    scope: ScopeAnswer
+    content: str
+    active: bool
+    version: int
+    decision: str
+    reason: str | None
+    formed_at: datetime
+    """When it was formed: of history read in, long after it was said."""
+    said_at: datetime
+    """When what began it was said."""
+    valid_from: datetime
+    """Since when this version holds."""
+    expires_at: datetime | None
+    retired_at: datetime | None
+    retired_because: str | None
+    replaces: str | None
+    replaced_by: str | None
+    sources: list[SourceAnswer]
+    """As far as they are of the session or user who asks."""
+
+
+class VersionAnswer(_Answer):
+    """One version of a fact."""
+
+    version: int
+    content: str
+    decision: str
+    reason: str | None
+    valid_from: datetime
+    action: str | None
+    """The command that led to it, if one did."""
+    by: str | None
+    asked_by: str | None
+    model: str | None
+    prompt: str | None
+    cost_usd: Decimal | None
+    """This version's share of its call."""
+    undone: bool
+    """A later version holds since before it: this one never held."""
+
+
+class HistoryAnswer(_Answer):
+    """A fact and all its versions that are kept."""
+
+    fact: FactAnswer
+    versions: list[VersionAnswer]
+    """Newest first."""
+    found: int
+    """How often searches found it."""
+    last_found_at: datetime | None
+    cost_usd: Decimal | None
+    """Of the versions whose cost is known; null where models were asked and no price is known."""
+
+
+class ReflectionAnswer(_Answer):
+    """A reflection."""
+
+    reflection_id: str
+    scope: ScopeAnswer
+    content: str
+    formed_at: datetime
+    """The end of the window that it was formed from: lists are in its order."""
+    said_at: datetime
+    """When it was said: the newest of its messages, which decides what is newer."""
+    absorbed: bool
+    absorbed_at: datetime | None
+    absorbed_into: int | None
+    """The version of the blob."""
+    propagated_from: str | None
+    private: bool
+    sources: list[SourceAnswer]
+
+
+class BlobVersionAnswer(_Answer):
+    """An earlier version of a blob."""
+
+    version: int
+    content: str
+    consolidated_at: datetime
+
+
+class BlobAnswer(_Answer):
+    """The consolidated text of a scope."""
+
+    scope: ScopeAnswer
+    content: str
+    version: int
+    words: int
+    word_limit: int
+    consolidated_at: datetime
+    said_at: datetime
+    """When the newest of what it holds was said."""
+    earlier: list[BlobVersionAnswer]
+    """Newest first."""
+
+
+class PageAnswer(_Answer, Generic[T]):
+    """Part of a list."""
+
+    items: list[T]
+    cursor: str | None
+    """Gives the next page, with the same filters; null behind the last one."""
+
+
+class FoundAnswer(_Answer):
+    """A fact that a search found."""
+
+    fact_id: str
+    content: str
+    scope: ScopeAnswer
+    score: float
+    formed_at: datetime
+    """When it was formed: of history read in, long after it was said."""
+    said_at: datetime
+    """When what began it was said."""
+    version: int
+    valid_from: datetime
+    """Since when this version holds."""
+    retired_at: datetime | None
+    scores: dict[str, float]
+    """What each stage gave it."""
+
+
+class StageAnswer(_Answer):
+    """One stage of a search."""
+
+    name: str
+    milliseconds: float
+    candidates: int
+    scores: Any = None
+
+
+class SearchAnswer(_Answer):
+    """What a search found, best first."""
+
+    facts: list[FoundAnswer]
+    text_only: Literal["over_budget", "unavailable"] | None = None
+    """Why facts were found by words alone: no room in a budget, or the embedder is away; null: as asked for."""
+    stages: list[StageAnswer] | None = None
+    """Asked for by `debug`."""
+
+
+class AskedAnswer(_Answer):
+    """Asked for: it is carried out in its place among the chat's messages, by a system that runs."""
+
+    request_id: str
+
+
+class AddedAnswer(_Answer):
+    """Texts that are on their way into memory."""
+
+    request_ids: list[str]
+    """One a text."""
+    session: str
+    """That they are formed in."""
+
+
+class StartedAnswer(_Answer):
+    """A session's context before its first turn."""
+
+    context: str
+    """XML; empty where nothing is remembered."""
+
+
+class StatsAnswer(_Answer):
+    """One scope's memory in numbers."""
+
+    scope_key: str
+    words: int
+    blob_version: int
+    reflections: int
+    buffered: int
+    facts: int
+    consolidated_at: datetime | None
+    changed_at: datetime
+
+
+class ConsolidationAnswer(_Answer):
+    """How near a scope is to its next consolidation."""
+
+    scope_key: str
+    buffered: int
+    threshold: int
+    due: bool
+    consolidated_at: datetime | None
+
+
+class ChangeAnswer(_Answer):
+    """A visible scope's memory is not what it was; the data of an event."""
+
+    what: Literal["changed", "gone"]
+    scope: ScopeAnswer
+    revision: int
+    changed_at: datetime | None
+    facts: int
+    buffered: int
+    blob_version: int
+
+
+def page_of(kind: type[T], page: Any) -> PageAnswer[T]:
+    """A page of values as answers."""
+    return PageAnswer[kind].model_validate({"items": _all(page.items), "cursor": page.cursor})
+
+
+def _all(items: Iterable[Any]) -> list[Any]:
+    return list(items)

@@ -1,0 +1,187 @@
+"""Parameters and bodies of HTTP requests: closed models, so that no unknown field or query operator gets in."""
+
+from typing import Annotated, Literal
+
+from fastapi import Path
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+
+from eden_memory.constants import MOST_QUERIES, MOST_QUERY_CHARACTERS
+from eden_memory.schemas.events.forgetting import Forgettable
+from eden_memory.schemas.scopes import ScopeKind
+from eden_memory.search.ranking import Kind
+
+IdText = Annotated[str, Field(min_length=1, max_length=1_024, examples=["s.ada"])]
+Text = Annotated[str, Field(min_length=1, max_length=100_000)]
+Reason = Annotated[str | None, Field(max_length=1_000)]
+Cursor = Annotated[str | None, Field(max_length=4_096)]
+FactId = Annotated[
+    str,
+    Path(
+        pattern=r"^[A-Za-z0-9_.~%:/-]+$",
+        max_length=4_096,
+        description="As lists and searches give it; percent-encoded in the path.",
+        examples=["0b4e9c1d2f"],
+    ),
+]
+
+
+class _Said(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class Where(_Said):
+    """The session and user whose memory is used: what the user may see in this session, or outside of any."""
+
+    session: IdText | None = None
+    """The session's id: plain text, or typed (`s.TEXT`, `i.5`, `u.UUID`, `o.OBJECTID`)."""
+    user: IdText | None = None
+    """The user's id, plain or typed. A key that is bound to users has to name one of them."""
+
+
+class UserQuery(_Said):
+    """The user who acts in the session that the path names."""
+
+    user: IdText | None = None
+    """As of all other requests."""
+
+
+class Forming(UserQuery):
+    """The user, and whether a window must be due."""
+
+    if_due: bool = False
+    """Only if a window is due: enough messages or tokens, or idle for long enough."""
+
+
+class ContextWhere(Where):
+    """The session and user of a context, and the message to recall for."""
+
+    message: Annotated[str | None, Field(max_length=20_000)] = None
+    """The user's message: what it asks of the past is searched for, and added."""
+
+
+class ListQuery(Where):
+    """A page of a list, what was formed last first."""
+
+    scope: list[ScopeKind] | None = None
+    """Only these kinds of scope; unset: all that are visible."""
+    since: AwareDatetime | None = None
+    """Facts that hold since this time or later (valid_from); reflections said then or later (said_at)."""
+    until: AwareDatetime | None = None
+    """Facts that hold since before this time; reflections said before it."""
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    cursor: Cursor = None
+    """Of the page before."""
+
+
+class FactListing(ListQuery):
+    """A page of facts."""
+
+    active: Literal["true", "false", "all"] = "true"
+    """false: only those that were retired."""
+
+
+class ReflectionListing(ListQuery):
+    """A page of reflections."""
+
+    absorbed: bool | None = None
+    """Whether a blob has taken them in; unset: both."""
+
+
+class BlobListing(Where):
+    """The blobs of some scopes."""
+
+    scope: list[ScopeKind] | None = None
+    """Only these kinds of scope; unset: all that are visible."""
+
+
+class _Body(_Said):
+    model_config = ConfigDict(strict=True)
+
+
+class Search(_Body):
+    """What is searched for."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"queries": ["Where does Ada work?"], "top_k": 5}]}
+    )
+
+    queries: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=MOST_QUERY_CHARACTERS)]],
+        Field(min_length=1, max_length=MOST_QUERIES),
+    ]
+    """Up to three questions or statements."""
+    top_k: Annotated[int, Field(ge=1, le=100)] = 10
+    search_type: Kind = "hybrid"
+    as_of: Annotated[AwareDatetime | None, Field(strict=False)] = None
+    """What was known then."""
+    asked_at: Annotated[AwareDatetime | None, Field(strict=False)] = None
+    """When it is asked, for times in a question ("last week"); unset: now."""
+    include_retired: bool = False
+    recency_weight: Annotated[float | None, Field(ge=0, le=1)] = None
+    score_threshold: Annotated[float | None, Field(ge=0, le=1)] = None
+    debug: bool = False
+    """Time, candidates and scores of every stage, too."""
+
+
+class Turn(_Body):
+    """A message to remember."""
+
+    role: Literal["user", "assistant", "tool", "system", "other"] = "user"
+    content: Text
+    created_at: Annotated[AwareDatetime | None, Field(strict=False)] = None
+
+
+class Addition(_Body):
+    """What is to be remembered: a text, or messages."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"text": "I moved to Lisbon in May."}]})
+
+    text: Text | None = None
+    messages: Annotated[list[Turn] | None, Field(min_length=1, max_length=200)] = None
+    scope: Annotated[
+        str | None,
+        Field(
+            max_length=100,
+            description="whose memory it becomes, outside of sessions: user (unset, with a user) or agent "
+            "(unset, without), which all of its users see",
+        ),
+    ] = None
+    at: Annotated[AwareDatetime | None, Field(strict=False)] = None
+    """When it was said, where a message does not say so itself; not in the future."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "Addition":
+        if (self.text is None) == (self.messages is None):
+            raise ValueError("give either text or messages")
+        return self
+
+
+class Edit(_Body):
+    """Another text for a fact."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"text": "Ada lives in Lisbon.", "expected_version": 1}]}
+    )
+
+    text: Annotated[str, Field(min_length=1, max_length=2_000)]
+    expected_version: Annotated[int | None, Field(ge=1, le=2**31)] = None
+    """Only if the fact still stands at this version."""
+    reason: Reason = None
+
+
+class Retirement(_Body):
+    """Why a fact leaves search and context; its history stays."""
+
+    expected_version: Annotated[int | None, Field(ge=1, le=2**31)] = None
+    reason: Reason = None
+
+
+class Forgetting(_Body):
+    """What is to be forgotten, for ever."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"what": "session", "target": "s.chat-7"}]})
+
+    what: Forgettable
+    """A user is forgotten by `DELETE /v1/users/{user}`."""
+    target: Annotated[str, Field(min_length=1, max_length=4_096)]
+    """A message's or session's id, plain or typed; the id of a fact or reflection; `<scope key>@<version>`."""

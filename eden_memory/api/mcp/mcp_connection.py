@@ -1,0 +1,113 @@
+"""The agent, user and session of an MCP connection, from its key and its host's configuration."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+
+from eden_memory.access.callers import Caller, Right, only_id
+from eden_memory.api.reach import SessionReach
+from eden_memory.api.service import Memory, MemoryService
+from eden_memory.directory.participants import DEFAULT_AGENT
+from eden_memory.errors import Invalid
+from eden_memory.mongo.application_ids import id_of, typed_id_of, typed_or_none
+from eden_memory.mongo.bson_ids import decode_id
+
+HEADERS = {"agent": "x-eden-agent", "user": "x-eden-user", "session": "x-eden-session"}
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """The caller, and the agent, user and session that the host has fixed; ids typed (schemas.ids)."""
+
+    caller: Caller
+    agent: str = DEFAULT_AGENT
+    user: str | None = None
+    session: str | None = None
+
+    @classmethod
+    def of(cls, caller: Caller, fixed: Mapping[str, str]) -> "Connection":
+        """`fixed`: what the host says by name (agent, user, session); what is missing the key decides, where it
+        is bound to one only."""
+        named = {name: typed_id_of(text, name) for name, text in fixed.items()}
+        return cls(
+            caller,
+            named.get("agent") or only_id(caller.agents) or DEFAULT_AGENT,
+            named.get("user") or only_id(caller.users),
+            named.get("session"),
+        )
+
+    def about(self, session: str | None, user: str | None) -> tuple[Any, Any]:
+        """Session and user of one call, as the application has them: the fixed ones, or else those given.
+
+        Invalid where a call names another than the host has fixed: nothing that a model reads moves it.
+        """
+        return _settled("session", self.session, session), _settled("user", self.user, user)
+
+
+ConnectionOf = Callable[[ServerRequestContext[Any, Any]], Awaitable[Connection]]
+"""Whose request this is; an EdenError where nobody is let in."""
+
+
+class Door:
+    """Opens the memory that a connection may reach: its agent's, for the sessions and users of its key."""
+
+    def __init__(self, memory: Memory, who: ConnectionOf) -> None:
+        self._memory, self._who = memory, who
+        self._reach = SessionReach(memory)
+
+    async def open(
+        self,
+        request: ServerRequestContext[Any, Any],
+        right: Right,
+        session: str | None,
+        user: str | None,
+        *,
+        new: bool = False,
+    ) -> "Opened":
+        """The agent's memory for one call ("" names nothing). Refused for what the key does not reach; `new`: as
+        SessionReach."""
+        connection = await self._who(request)
+        about_session, about_user = connection.about(session or None, user or None)
+        opened = Opened(connection, self._memory, about_session, about_user)
+        await self.demand(opened, right, opened.session, new=new)
+        return opened
+
+    async def caller(self, request: ServerRequestContext[Any, Any]) -> Caller:
+        """Return who asks; an EdenError once they are not let in any more."""
+        return (await self._who(request)).caller
+
+    async def demand(self, opened: "Opened", right: Right, session: Any, *, new: bool = False) -> None:
+        """Refused, unless the caller may do this in a session (as the application has its id)."""
+        agent, caller = opened.connection.agent, opened.connection.caller
+        named, user = typed_or_none(session, "session"), typed_or_none(opened.user, "user")
+        await self._reach.demand(caller, right, agent, named, user, new=new)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """One call's memory; `session` and `user` as the application has their ids."""
+
+    connection: Connection
+    memory: Memory
+    session: Any
+    user: Any
+
+    @property
+    def service(self) -> MemoryService:
+        """The agent's."""
+        caller = self.connection.caller
+        return self.memory.agent(
+            decode_id(self.connection.agent),
+            asked_by=f"mcp:{caller.name}"[:256],
+            changes_shared=caller.changes_shared,
+        )
+
+
+def _settled(name: str, fixed: str | None, given: str | None) -> Any:
+    if given is None:
+        return None if fixed is None else decode_id(fixed)
+    if fixed is not None and typed_id_of(given, name) != fixed:
+        raise Invalid(f"the {name} of this connection is fixed", f"Leave {name} out.")
+    return id_of(given, name)

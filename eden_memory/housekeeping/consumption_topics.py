@@ -1,0 +1,56 @@
+"""How far consumer groups and topics are, and the removal of records that everyone has consumed."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+
+from eden_memory.housekeeping.consumption import Offsets, Partition
+from eden_memory.kafka.connection import start
+from eden_memory.kafka.partitions import partitions_of
+
+
+class ConsumedTopics:
+    """Topics and groups of a broker; `admin` is a started AIOKafkaAdminClient."""
+
+    def __init__(self, client: dict[str, Any], admin: Any) -> None:
+        self._client, self._admin = client, admin
+
+    async def committed(self, group: str) -> Offsets:
+        """Return the offsets that a group has committed."""
+        found = await self._admin.list_consumer_group_offsets(group)
+        return {(tp.topic, tp.partition): meta.offset for tp, meta in found.items() if meta.offset >= 0}
+
+    async def ends(self, topics: Sequence[str]) -> Offsets:
+        """Return the end of every partition of the topics that exist."""
+        partitions = await partitions_of(self._admin, topics)
+        consumer: Any = AIOKafkaConsumer(**self._client, enable_auto_commit=False)
+        await start(consumer)
+        try:
+            ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions) if partitions else {}
+        finally:
+            await consumer.stop()
+        return {(tp.topic, tp.partition): end for tp, end in ends.items()}
+
+    async def remove(self, records: Mapping[Partition, int]) -> None:
+        """Remove the records below these offsets."""
+        if records:
+            await self._admin.delete_records(
+                {
+                    TopicPartition(*partition): RecordsToDelete(before_offset=offset)
+                    for partition, offset in records.items()
+                }
+            )
+
+
+@asynccontextmanager
+async def consumed_topics(client: dict[str, Any]) -> AsyncGenerator[ConsumedTopics]:
+    """Connect for the block; KafkaError where no broker answers."""
+    admin: Any = AIOKafkaAdminClient(**client)
+    await start(admin)
+    try:
+        yield ConsumedTopics(client, admin)
+    finally:
+        await admin.close()

@@ -1,0 +1,149 @@
+"""Read messages again with a corrected field mapping, and publish those that it reads differently.
+
+A document of the inbox requests it, and stays until all of it is done. If the leader dies in between, the next one
+compares anew and publishes what still differs.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.mongo.changes import Page, Reread
+from eden_memory.source.backfill import ReadProgress, differing, pages_ahead
+from eden_memory.source.flagged_message_store import MappingVersions
+from eden_memory.source.known_message_topics import Consumers, Known, known_messages
+from eden_memory.source.leader import Leader
+from eden_memory.source.position_store import RereadOutcome
+from eden_memory.source.source_mapping import Mapped, Unmapped
+from eden_memory.stages.control_store import MongoControls
+from eden_memory.stages.dead_letter_reading import Wanted, dead_letters
+
+log = structlog.get_logger("eden.tailer")
+SETTLED = frozenset({"published", "dropped", "dead again"})
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedDocuments:
+    """Dead letters of documents of one collection that an earlier mapping could not use."""
+
+    client: dict[str, Any]
+    topic: str
+    """The whole name of the dead-letter topic."""
+    collection: str
+    controls: MongoControls
+
+    async def waiting(self) -> Mapping[bytes, Collection[str]]:
+        """Return the ids of the letters that nobody has settled, by their key."""
+        states, found = await self.controls.dead_states(), defaultdict[bytes, list[str]](list)
+        async for letter in dead_letters(self.client, [self.topic], Wanted(stage="tailer")):
+            refused = letter.why.get("collection") == self.collection
+            if refused and states.get(letter.id) not in SETTLED:
+                found[letter.record.key or b""].append(letter.id)
+        return found
+
+    async def settle(self, letters: Collection[str]) -> None:
+        """Note that these documents are recorded now."""
+        for letter in letters:
+            await self.controls.drop_dead(letter, state="published")
+
+
+@dataclass(slots=True)
+class _Counts:
+    """How many messages a request has read, changed, refused, and accepted after an earlier refusal."""
+
+    read: int = 0
+    changed: int = 0
+    refused: int = 0
+    accepted: set[str] = field(default_factory=set[str])
+
+
+@dataclass(slots=True)
+class MessageRereader:
+    """Carry out requests to read messages again, one after the other; the stream waits, as it does for a merge."""
+
+    leader: Leader
+    consumers: Consumers
+    refused: RefusedDocuments
+    versions: MappingVersions
+    _waiting: dict[str, Reread] = field(default_factory=dict[str, Reread])
+    _done: set[str] = field(default_factory=set[str])
+
+    def request(self, rereads: Sequence[Reread]) -> None:
+        """Take requests; a request that is known already counts once."""
+        for request in rereads:
+            if request.request_id not in self._done:
+                self._waiting.setdefault(request.request_id, request)
+
+    async def run(self) -> None:
+        """Carry out the requests; when told to stop, leave the rest to the next leader."""
+        leader = self.leader
+        while self._waiting and not leader.stopping.is_set():
+            name, request = next(iter(self._waiting.items()))
+            counts = await self._read(request)
+            if counts is None:
+                return
+            outcome = RereadOutcome(
+                name, counts.read, counts.changed, len(counts.accepted), counts.refused, request.everything
+            )
+            await leader.source.positions.note_reread(leader.epoch, outcome)
+            self._done.add(name)
+            del self._waiting[name]
+            leader.erase_later([request.request])
+            await leader.settle()
+            log.info("messages were read again", **outcome.counts())
+
+    async def _read(self, request: Reread) -> _Counts | None:
+        """Read the messages of a request; None when told to stop."""
+        leader, counts = self.leader, _Counts()
+        await leader.settle()  # so that the topic is read as it will stay
+        async with known_messages(self.consumers) as known:
+            letters = await self.refused.waiting()
+            progress = ReadProgress("reading messages again", await leader.source.messages.count(), 0)
+            passed = 0
+            async for page in pages_ahead(leader, None, request.session):
+                passed += len(page.documents)
+                selected = page
+                if request.since is not None:
+                    selected = leader.mapping.created_since(page, request.since)
+                await self._page(known, letters, selected, counts)
+                progress.report(passed)
+                if leader.stopping.is_set():
+                    return None
+            progress.report(passed, finished=True)
+        await leader.settle()
+        await self.refused.settle(counts.accepted)
+        return counts
+
+    async def _page(
+        self, known: Known, letters: Mapping[bytes, Collection[str]], page: Page, counts: _Counts
+    ) -> None:
+        leader = self.leader
+        mapped = await differing(leader, known, page, "reread")
+        changed = [record for record in mapped.records if record.value is not None]
+        counts.read += len(page.documents)
+        counts.changed += len(changed)
+        counts.refused += len(mapped.unmapped)
+        if letters:
+            refused = {leader.mapping.dead_key(unmapped.document) for unmapped in mapped.unmapped}
+            usable = {leader.mapping.dead_key(document) for document in page.documents} - refused
+            counts.accepted.update(name for key in usable for name in letters.get(key, ()))
+            mapped.unmapped[:] = [unmapped for unmapped in mapped.unmapped if self._new(unmapped, letters)]
+        await leader.publish(mapped, page.time, "reread")
+        await self.versions.note(self._read_alike(page, mapped, changed))
+        await leader.advance(leader.position)
+
+    def _new(self, refused: Unmapped, letters: Mapping[bytes, Any]) -> bool:
+        """Tell whether the document has no dead letter yet."""
+        return self.leader.mapping.dead_key(refused.document) not in letters
+
+    def _read_alike(self, page: Page, mapped: Mapped, changed: Sequence[Outgoing]) -> list[str]:
+        """Return the messages of a page that this mapping reads as they are recorded."""
+        key_of = self.leader.mapping.key
+        others = {record.key for record in changed}
+        others |= {key for refused in mapped.unmapped if (key := key_of(refused.document)) is not None}
+        keys = (key_of(document) for document in page.documents)
+        return [key.decode() for key in keys if key is not None and key not in others]

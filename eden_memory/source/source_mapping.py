@@ -1,0 +1,172 @@
+"""Map documents of the messages collection and of the inbox to records. Pure."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from eden_memory.kafka.outgoing import CUT, DEAD, Outgoing, why_dead
+from eden_memory.mongo.changes import Document, Page, Reread
+from eden_memory.mongo.document_fields import Unusable
+from eden_memory.schemas.envelope import rfc3339
+from eden_memory.source.inbox_mapping import REREAD, InboxMapping
+from eden_memory.source.message_mapping import TOPIC, MessageMapping, Origin, Reason, watermark
+
+LONGEST_ORIGINAL = 3_500_000
+LONGEST_KEY = 1_024
+
+ToJson = Callable[[Document], bytes]
+"""Return a document as (extended) JSON."""
+
+
+class Unmapped(NamedTuple):
+    """A document that cannot become a record, and the reason."""
+
+    collection: str
+    document: Document
+    """The mapped fields, as far as they are known."""
+    reason: str
+    version: str
+
+
+@dataclass(slots=True)
+class Mapped:
+    """The result of mapping a batch of changes or a page of documents."""
+
+    records: list[Outgoing] = field(default_factory=list[Outgoing])
+    unmapped: list[Unmapped] = field(default_factory=list[Unmapped])
+    carried: list[Any] = field(default_factory=list[Any])
+    """Ids of the inbox documents among them, to be erased once this is safely in Kafka."""
+    empty: int = 0
+    """Messages without text, left out until text arrives."""
+    authorless: int = 0
+    """Records of the role user without an author: they form no user-scoped memory."""
+    emptied: list[Outgoing] = field(default_factory=list[Outgoing])
+    """Of a merge: records of messages without text, published only if the topic may hold an earlier text."""
+    rereads: list[Reread] = field(default_factory=list[Reread])
+    """Requests to read messages again; their inbox documents stay until that is done."""
+    gone: str | None = None
+    """Why the messages collection can no longer be followed."""
+
+
+class SourceMapping:
+    """Map documents of the collections `collection` (messages) and `inbox`."""
+
+    def __init__(
+        self,
+        messages: MessageMapping,
+        requests: InboxMapping,
+        collection: str,
+        inbox: str,
+        to_json: ToJson,
+    ) -> None:
+        self.messages, self.collection, self.inbox = messages, collection, inbox
+        self._requests, self._to_json = requests, to_json
+
+    def page(self, page: Page, origin: Origin) -> Mapped:
+        """Map a page of messages that were read from the collection, not from the stream."""
+        mapped = Mapped()
+        for document in page.documents:
+            time = self.messages.written_at(document, page.time)
+            self.record(mapped, document, page.version, time, origin)
+            if origin != "backfill":
+                self._emptied(mapped, document, page.version, time, origin)
+        return mapped
+
+    def created_since(self, page: Page, since: datetime) -> Page:
+        """Return the page with the documents created at `since` or later, and those that give no time."""
+        latest = rfc3339(since)
+        kept = [
+            document
+            for document in page.documents
+            if (self.messages.created_at(document) or latest) >= latest
+        ]
+        return page._replace(documents=kept)
+
+    def record(
+        self,
+        mapped: Mapped,
+        document: Document,
+        version: str,
+        time: bytes,
+        origin: Origin,
+        *,
+        even_empty: bool = False,
+        edited: bool = False,
+    ) -> None:
+        """Add the record of a message; count it if it has no text, or note why it cannot be a record.
+
+        `even_empty`: record a message without text too. `edited`: its text may have changed at `time`.
+        """
+        try:
+            if even_empty or self.messages.has_text(document):
+                mapped.records.append(self.messages.record(document, version, time, origin, edited=edited))
+                mapped.authorless += self.messages.lacks_author(document)
+            else:
+                mapped.empty += 1
+        except Unusable as error:
+            mapped.unmapped.append(Unmapped(self.collection, document, str(error), version))
+
+    def _emptied(self, mapped: Mapped, document: Document, version: str, time: bytes, origin: Origin) -> None:
+        with suppress(Unusable):
+            if not self.messages.has_text(document):
+                mapped.emptied.append(self.messages.record(document, version, time, origin))
+
+    def carry(self, mapped: Mapped, document: Document, version: str, time: datetime) -> None:
+        """Add what an inbox document requests."""
+        try:
+            if document.get("kind") == REREAD:
+                mapped.rereads.append(self._requests.reread(document))
+                return
+            mapped.records.append(self._requests.record(document, version, time))
+        except Unusable as error:
+            mapped.unmapped.append(Unmapped(self.inbox, document, str(error), version))
+        mapped.carried.append(document["_id"])
+
+    def dead(
+        self, unmapped: Sequence[Unmapped], originals: Sequence[Document], time: datetime
+    ) -> list[Outgoing]:
+        """Return the dead letters of unmapped documents; `originals` are the whole messages that still exist."""
+        whole = {(self.collection, repr(document["_id"])): document for document in originals}
+        return [
+            self._dead(
+                refused,
+                whole.get((refused.collection, repr(refused.document["_id"])), refused.document),
+                time,
+            )
+            for refused in unmapped
+        ]
+
+    def _dead(self, refused: Unmapped, document: Document, time: datetime) -> Outgoing:
+        original = self._to_json(document)
+        place = {"collection": refused.collection, "version": refused.version}
+        key = self.dead_key(document)
+        headers = why_dead(TOPIC, "Unusable", refused.reason, time, place)
+        if len(original) > LONGEST_ORIGINAL:
+            headers.append((CUT, str(len(original)).encode()))
+        return Outgoing(TOPIC + DEAD, key, original[:LONGEST_ORIGINAL], headers, key)
+
+    def dead_key(self, document: Document) -> bytes:
+        """Return the Kafka key of a document's dead letter."""
+        return self._to_json({"_id": document["_id"]})[:LONGEST_KEY]
+
+    def key(self, document: Document) -> bytes | None:
+        """Return the Kafka key of a message's document; None if its `_id` cannot be an id."""
+        message_id = self.message_id(document["_id"])
+        return message_id.encode() if message_id is not None else None
+
+    def message_id(self, value: Any) -> str | None:
+        """Return the typed id of a message's `_id`; None if it cannot be an id."""
+        try:
+            return self.messages.message_id(value)
+        except Unusable:
+            return None
+
+    def ended(self, key: bytes, version: str, time: datetime, reason: Reason, partition: int) -> Outgoing:
+        """Return the tombstone of a message, for a partition that holds it."""
+        return self.messages.tombstone(key.decode(), version, time, reason, partition=partition)
+
+    def watermark(self, partition: int, version: str, time: datetime) -> Outgoing:
+        """Return the record which says that a partition holds everything up to a cluster time."""
+        return watermark(partition, version, time, self.messages.source)
