@@ -1,4 +1,4 @@
-"""What the services of all agents in one process share: one client, one change stream, one search."""
+"""Shared by the services of all agents in one process: one client, one change stream, one search."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -13,7 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.app.readers import Following, Readers
+from eden_memory.app.readers import LiveReaders, Readers
 from eden_memory.app.searching import Engine, Searching
 from eden_memory.context.cached_contexts import Contexts
 from eden_memory.local.servers import endpoints
@@ -57,7 +57,7 @@ class SharedMemory:
         """Of the application, with `memory_inbox`."""
         live = MongoLive(self.database, given.mongodb.prefix)
         fixed = given.placement != Placement()
-        self._following = Following(given, self._readers, None if fixed else live.placement)
+        self._following = LiveReaders(given, self._readers, None if fixed else live.placement)
 
     @property
     def settings(self) -> Settings:
@@ -75,7 +75,7 @@ class SharedMemory:
         return self._following.now.searching
 
     async def current(self) -> Readers:
-        """What reads the namespace that is live; looked up with the first call. A call uses one from begin to end."""
+        """Return the readers of the live namespace, looked up with the first call; a call uses one throughout."""
         return await self._following.current()
 
     def watch(self) -> None:

@@ -1,4 +1,4 @@
-"""What reads one namespace, and how a process moves from one to the next without a failed read."""
+"""The readers of one namespace, and moving a process to the next without a failed read."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -44,7 +44,7 @@ class Readers:
         await self.searching.close()
 
 
-class Following:
+class LiveReaders:
     """`live` tells what is live, None: it does not matter. The former readers go on until the new are ready."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Following:
         self.now = readers(settings, self.look_again)
 
     async def current(self) -> Readers:
-        """What reads the live namespace; the first call looks up which that is. Errors are MongoDB's."""
+        """Return the readers of the live namespace; the first call looks up which that is. Errors are MongoDB's."""
         if not self._known:
             async with self._moving:
                 if not self._known:

@@ -20,20 +20,22 @@ async def scope_stats(
     """By label (`agent`, `user`, `shard:<name>`, …)."""
     reflections = database[names[Reflection.COLLECTION]]
     counts = await asyncio.gather(
-        *(reflections.count_documents({"scope_key": one.scope.key}) for one in view.shown)
+        *(reflections.count_documents({"scope_key": shown.scope.key}) for shown in view.shown)
     )
-    return {label_of(one.scope): _stats(one, count) for one, count in zip(view.shown, counts, strict=True)}
+    return {
+        label_of(shown.scope): _stats(shown, count) for shown, count in zip(view.shown, counts, strict=True)
+    }
 
 
 def consolidation_status(view: VisibleMemory) -> dict[str, ConsolidationStatus]:
     """By label."""
-    return {label_of(one.scope): _status(one) for one in view.shown}
+    return {label_of(shown.scope): _status(shown) for shown in view.shown}
 
 
-def _stats(one: VisibleScope, reflections: int) -> ScopeStats:
-    snapshot = one.snapshot
+def _stats(shown: VisibleScope, reflections: int) -> ScopeStats:
+    snapshot = shown.snapshot
     return ScopeStats(
-        scope_key=one.scope.key,
+        scope_key=shown.scope.key,
         words=words_of(snapshot.blob or ""),
         blob_version=snapshot.blob_version,
         reflections=reflections,
@@ -44,12 +46,12 @@ def _stats(one: VisibleScope, reflections: int) -> ScopeStats:
     )
 
 
-def _status(one: VisibleScope) -> ConsolidationStatus:
-    snapshot = one.snapshot
+def _status(shown: VisibleScope) -> ConsolidationStatus:
+    snapshot = shown.snapshot
     return ConsolidationStatus(
-        scope_key=one.scope.key,
+        scope_key=shown.scope.key,
         buffered=len(snapshot.buffer),
-        threshold=one.limits.threshold,
-        due=due(snapshot, one.limits) is not None,
+        threshold=shown.limits.threshold,
+        due=due(snapshot, shown.limits) is not None,
         consolidated_at=snapshot.consolidated_at,
     )

@@ -75,9 +75,9 @@ class SearchBudgets:
     async def admit(self, asking: Asking | None) -> None:
         """Return if a call may be made on this behalf; OverBudget if not."""
         agent_id, user_id = (asking.agent_id, asking.user_id) if asking else (None, None)
-        for one in await self._read():
-            if one.room <= 0 and one.concerns(agent_id, user_id):
-                raise OverBudget(one.id)
+        for spending in await self._read():
+            if spending.room <= 0 and spending.concerns(agent_id, user_id):
+                raise OverBudget(spending.id)
 
     async def _read(self) -> Sequence[Spending]:
         if self._known is None or time.monotonic() - self._read_at > FRESH_SECONDS:

@@ -1,8 +1,7 @@
 """The one place where things are wired together: settings in, running parts out."""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -11,15 +10,13 @@ from typing import Any
 from pymongo import AsyncMongoClient
 
 from eden_memory import metrics
-from eden_memory.assembly.handlers import stage_handlers
 from eden_memory.assembly.mongo_setup import check
-from eden_memory.assembly.supervisor import Placed
+from eden_memory.assembly.stage_parts import stage_parts
+from eden_memory.assembly.supervisor import LiveParts
 from eden_memory.assembly.tailer import tailing
-from eden_memory.context.context_feed import ContextWatch
-from eden_memory.context.context_refreshing import ContextKeeping
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError
-from eden_memory.formation.due_scope_store import DueScopeAnnouncer, scopes_due
+from eden_memory.formation.due_scope_store import scopes_due
 from eden_memory.housekeeping.consumption import Consumption
 from eden_memory.housekeeping.consumption_store import ConsumptionMarks
 from eden_memory.housekeeping.janitor import PAUSE_SECONDS, ROUND_SECONDS, Janitor
@@ -28,16 +25,13 @@ from eden_memory.kafka.lag import LagReader
 from eden_memory.kafka.preflight import topics_exist
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.memory.retirement_store import MongoRetirements, RetirementRounds
 from eden_memory.memory.version_store import count_documents, heed_versions
 from eden_memory.mongo.client import connect, hosts
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.observability.lag_export import Census, LagExport
 from eden_memory.processors import pipeline
-from eden_memory.processors.context_cache import ContextCacheStage
-from eden_memory.replay.installation import surroundings
 from eden_memory.replay.namespaces.live_store import MongoLive
-from eden_memory.replay.namespaces.standby_stages import shadowing
+from eden_memory.replay.namespaces.standby_writers import standby_writers
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import HealthServer
@@ -45,13 +39,6 @@ from eden_memory.stages.leased import Leased
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.patience import until_there
 from eden_memory.stages.process import Process, ProcessPart, Signals
-from eden_memory.stages.publishing import Publisher, new_producer
-from eden_memory.stages.stage import Handler
-from eden_memory.stages.worker import Bounds, Surroundings, Worker
-from eden_memory.usage.budget_metrics import BudgetMetrics
-from eden_memory.usage.budget_store import MongoBudgets
-from eden_memory.usage.formation_cost_store import MongoFormations
-from eden_memory.usage.reservation_release import BudgetKeeping
 from eden_memory.usage.spent_store import spent
 from eden_memory.windows.window_text_store import WindowTextRetention
 
@@ -62,29 +49,28 @@ DRAINED_SECONDS, CLOSED_SECONDS = 3.0, 9.0
 WRITER, UNTIL_CONSUMED = "atlas-writer", "until consumed"
 JANITOR_LEASE_SECONDS = 60.0
 LAG_LEASE_SECONDS = 6.0
-RETIRING, RETIRING_LEASE_SECONDS = "retiring", 15.0
 MONGODB_HINT = "Check EDEN_MONGODB_URI, or start the local servers with `eden up`."
 SERVERS_HINT = "Check EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP, or start the local servers with `eden up`."
 
 TAILER, JANITOR, LAG = "tailer", "janitor", "lag"
 PARTS = (TAILER, *pipeline.NAMES, JANITOR, LAG)
-"""What `eden run` can run."""
+"""The parts that `eden run` can run."""
 
 
 async def run(
     settings: Settings, names: Sequence[str], signals: Signals, *, new_source: bool = False
 ) -> None:
     """Run the parts named (none: all) until a signal."""
-    async with following(settings, names, new_source=new_source) as placed:
-        http = _http(settings, lambda: (placed, *placed.parts))
+    async with following(settings, names, new_source=new_source) as live:
+        http = _http(settings, lambda: (live, *live.parts))
         seconds = settings.run.drain_seconds + DRAINED_SECONDS + CLOSED_SECONDS
-        await Process([placed, *http], signals, seconds).run()
+        await Process([live, *http], signals, seconds).run()
 
 
 @asynccontextmanager
 async def following(
     settings: Settings, names: Sequence[str], *, new_source: bool = False
-) -> AsyncGenerator[Placed]:
+) -> AsyncGenerator[LiveParts]:
     """The parts named (none: all) of the namespace that is live, ready to run, and of what becomes live then."""
     wanted, run = _wanted(names), settings.run
     async with AsyncExitStack() as stack:
@@ -94,8 +80,8 @@ async def following(
             run.start_seconds,
             MONGODB_HINT,
         )
-        placed = Placed(
-            lambda one: _parts(settings.placed(one), wanted, new_source=new_source),
+        placed = LiveParts(
+            lambda placement: _parts(settings.placed(placement), wanted, new_source=new_source),
             live.changes,
             run.drain_seconds + DRAINED_SECONDS,
         )
@@ -126,7 +112,7 @@ def _http(settings: Settings, parts: Callable[[], Sequence[ProcessPart]]) -> lis
 async def _parts(
     settings: Settings, wanted: Collection[str], *, new_source: bool
 ) -> AsyncGenerator[list[ProcessPart]]:
-    """What is to run for a namespace, once the servers are there and hold what it needs."""
+    """Yield the parts of a namespace, once the servers are there and hold what it needs."""
     async with AsyncExitStack() as stack:
         yield await _entered(settings, wanted, stack, new_source=new_source)
 
@@ -146,15 +132,17 @@ async def _entered(
         parts.append(await stack.enter_async_context(lag_export(settings)))
     if set(wanted) & set(pipeline.NAMES):
         await until_there(lambda: _collections_ready(settings), _mongodb(settings), patience, MONGODB_HINT)
-        stages = partial(_stages, settings, wanted, stack)
-        parts.extend(await until_there(stages, _servers(settings), patience, SERVERS_HINT))
+        parts.extend(
+            await until_there(
+                lambda: stack.enter_async_context(stage_parts(settings, wanted)),
+                _servers(settings),
+                patience,
+                SERVERS_HINT,
+            )
+        )
     if WRITER in wanted:
-        parts.append(await stack.enter_async_context(shadowing(settings, stage_parts)))
+        parts.append(await stack.enter_async_context(standby_writers(settings)))
     return parts
-
-
-async def _stages(settings: Settings, names: Collection[str], stack: AsyncExitStack) -> list[ProcessPart]:
-    return await stack.enter_async_context(stage_parts(settings, names))
 
 
 def _mongodb(settings: Settings) -> str:
@@ -170,7 +158,7 @@ async def _collections_ready(settings: Settings) -> None:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         problems = await check(client[settings.mongodb.database], settings.names)
     if problems:
-        listed = "\n".join(f"  {one}" for one in problems)
+        listed = "\n".join(f"  {problem}" for problem in problems)
         raise EdenError(f"MongoDB is not set up for memory:\n{listed}", "Run `eden setup`.")
 
 
@@ -179,72 +167,6 @@ def _wanted(names: Sequence[str]) -> set[str]:
     if unknown:
         raise EdenError(f"there is no {', '.join(unknown)} to run", f"There are: {', '.join(PARTS)}.")
     return set(names or PARTS)
-
-
-@asynccontextmanager
-async def stage_parts(
-    settings: Settings, names: Collection[str], *, group_of: Callable[[str], str] | None = None
-) -> AsyncGenerator[list[ProcessPart]]:
-    """The stages named, ready to run; what they share is closed at the end. `group_of`: other consumer groups."""
-    servers = endpoints(settings)
-    async with connect(settings.mongodb, servers.mongodb) as client:
-        kafka = client_kwargs(settings.kafka, servers.kafka)
-        publisher = Publisher(partial(new_producer, kafka))
-        await publisher.start()
-        try:
-            database = client[settings.mongodb.database]
-            await MongoLedger(database, settings.names).prepare()
-            run = settings.run
-            bounds = Bounds(
-                stop_seconds=run.drain_seconds, dead_share=run.dead_share, retry_cap=run.retry_seconds
-            )
-            around = surroundings(settings, database, kafka, publisher, bounds)
-            around = around if group_of is None else replace(around, group_of=group_of)
-            async with stage_handlers(settings, client, names) as handlers:
-                workers: list[ProcessPart] = [Worker(stage, around) for stage in pipeline.stages(handlers)]
-                yield [*workers, *_beside(settings, client, around, handlers)]
-        finally:
-            await publisher.stop()
-
-
-def _beside(
-    settings: Settings, client: MongoClient, around: Surroundings, handlers: Mapping[str, Handler]
-) -> list[ProcessPart]:
-    """What some stages need besides their records."""
-    parts: list[ProcessPart] = []
-    if isinstance(cache := handlers.get(pipeline.CONTEXT_CACHE), ContextCacheStage):
-        parts.append(
-            ContextKeeping(
-                cache, lambda heard, live: ContextWatch(client, settings, heard, live, authors=True)
-            )
-        )
-    if pipeline.CONSOLIDATION in handlers:
-        database, names = client[settings.mongodb.database], settings.names
-        due = partial(scopes_due, database, names, MongoStreams(database, names), settings.limits.formation())
-        memory = settings.placement.revisions
-        parts.append(
-            DueScopeAnnouncer(due, around.publisher, around.topic_of, pipeline.CONSOLIDATION, memory)
-        )
-    if pipeline.FACT_DEDUP in handlers:
-        parts.append(_retiring(settings, client, around))
-    if pipeline.FORMATION_TRIGGER in handlers:
-        parts.append(budget_keeping(settings, client))
-    return parts
-
-
-def _retiring(settings: Settings, client: MongoClient, around: Surroundings) -> RetirementRounds:
-    """Return the part that asks for the retirement of expired facts, and of the oldest beyond a limit."""
-    database, names = client[settings.mongodb.database], settings.names
-    lease = MongoLease(database[names["leases"]], RETIRING, RETIRING_LEASE_SECONDS)
-    retirements = MongoRetirements(database, names, _now)
-    return RetirementRounds(lease, retirements, around.publisher, around.topic_of, pipeline.FACT_DEDUP)
-
-
-def budget_keeping(settings: Settings, client: MongoClient) -> BudgetKeeping:
-    """Lets go of what was reserved for windows that are formed."""
-    database, names = client[settings.mongodb.database], settings.names
-    budgets, formations = MongoBudgets(database, names), MongoFormations(database, names)
-    return BudgetKeeping(budgets, formations, MongoLedger(database, names), BudgetMetrics())
 
 
 @asynccontextmanager
@@ -295,7 +217,7 @@ def consumption(settings: Settings) -> Consumption:
     topics = load_topics(settings.kafka, settings.placement)
     programs, declared = topics.file.programs, topics.file.topics
     readers = {
-        topics.name(short): [topics.group(one) for one in topic.groups if not programs[one].later]
+        topics.name(short): [topics.group(group) for group in topic.groups if not programs[group].later]
         for short, topic in declared.items()
         if topic.kept == UNTIL_CONSUMED
     }

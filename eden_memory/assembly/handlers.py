@@ -84,7 +84,7 @@ class Account:
 
     namespace: str = "live"
     kept: Callable[[AnswerStore], AnswerStore] = lambda answers: answers
-    """What stands before the store of answers."""
+    """Wraps the store of answers."""
 
     @property
     def budgets(self) -> bool:

@@ -84,26 +84,26 @@ async def set_up(
     await MongoTriggerStore(database, names, Limits()).create_indexes()
     await MongoUsage(database, names).prepare()
     await MongoBudgets(database, names).prepare()
-    made += [f"index {one}" for one in sorted(await _indexes(database, names) - before)]
+    made += [f"index {index}" for index in sorted(await _indexes(database, names) - before)]
     if dimensions is not None:
         made += await _search(database, names, dimensions, wait_seconds)
     return made
 
 
 async def check(database: Database, names: Names) -> list[str]:
-    """What is missing or differs, a line each; empty when everything is there. Search indexes are left out."""
+    """Return a line for whatever is missing or differs, search indexes left out; empty when all is there."""
     there = set(await database.list_collection_names())
     indexed = {names[short]: models for short, models in MEMORY_INDEXES.items()}
     problems = [f"collection {name} is missing" for name in indexed if name not in there]
     for name, models in indexed.items():
         if name in there:
             lacking = _named(models) - await _of(database, name)
-            problems += [f"index {name}.{one} is missing" for one in sorted(lacking)]
+            problems += [f"index {name}.{index} is missing" for index in sorted(lacking)]
     validators = await _current_validators(database)
     problems += [
-        f"validator of {names[one.COLLECTION]} is missing or old"
-        for one in VALIDATED
-        if names[one.COLLECTION] in there and validators.get(names[one.COLLECTION]) != _validation(one)
+        f"validator of {names[kind.COLLECTION]} is missing or old"
+        for kind in VALIDATED
+        if names[kind.COLLECTION] in there and validators.get(names[kind.COLLECTION]) != _validation(kind)
     ]
     return problems
 
@@ -111,7 +111,7 @@ async def check(database: Database, names: Names) -> list[str]:
 async def _collections(database: Database, names: Names) -> list[str]:
     there = set(await database.list_collection_names())
     wanted = dict.fromkeys(
-        names[short] for short in (*MEMORY_INDEXES, *(one.COLLECTION for one in STAGES_OWN))
+        names[short] for short in (*MEMORY_INDEXES, *(kind.COLLECTION for kind in STAGES_OWN))
     )
     made: list[str] = []
     for name in wanted:
@@ -127,8 +127,8 @@ async def _collections(database: Database, names: Names) -> list[str]:
 async def _validators(database: Database, names: Names) -> list[str]:
     there = await _current_validators(database)
     made: list[str] = []
-    for one in VALIDATED:
-        name, wanted = names[one.COLLECTION], _validation(one)
+    for kind in VALIDATED:
+        name, wanted = names[kind.COLLECTION], _validation(kind)
         if there.get(name) != wanted:
             await database.command("collMod", name, **wanted)
             made.append(f"validator of {name}")
@@ -147,8 +147,10 @@ async def _current_validators(database: Database) -> dict[str, Row]:
     found = await (await database.list_collections()).to_list()
     fields = ("validator", "validationLevel", "validationAction")
     return {
-        one["name"]: {name: one["options"][name] for name in fields if name in one["options"]}
-        for one in found
+        collection["name"]: {
+            name: collection["options"][name] for name in fields if name in collection["options"]
+        }
+        for collection in found
     }
 
 
@@ -177,8 +179,8 @@ async def _search(database: Database, names: Names, dimensions: int, wait_second
 
 async def _indexes(database: Database, names: Names) -> set[str]:
     """`<collection>.<index>` of everything that there is."""
-    called = dict.fromkeys(names[one.COLLECTION] for one in DOCUMENTS)
-    return {f"{name}.{one}" for name in called for one in await _of(database, name) if one != "_id_"}
+    called = dict.fromkeys(names[kind.COLLECTION] for kind in DOCUMENTS)
+    return {f"{name}.{index}" for name in called for index in await _of(database, name) if index != "_id_"}
 
 
 async def _of(database: Database, name: str) -> set[str]:

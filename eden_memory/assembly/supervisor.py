@@ -15,7 +15,7 @@ log = structlog.get_logger("eden.live")
 Made = Callable[[Placement], AbstractAsyncContextManager[Sequence[ProcessPart]]]
 
 
-class Placed:
+class LiveParts:
     """A part of a process that has parts itself: those that `made` makes, ready to run, for a placement.
 
     `changes` tells what is live, and each time that something else is. The former parts have ended, and what they

@@ -13,12 +13,12 @@ from pymongo import AsyncMongoClient
 from rich.text import Text
 
 from eden_memory.cli.memory.terminal import show_table
-from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.soon import soon
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
+from eden_memory.replay.installation import live_settings
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_rules import Per, Spending, budget_id
 from eden_memory.usage.budget_store import MongoBudgets

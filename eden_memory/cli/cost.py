@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from eden_memory.cli.memory.terminal import show_table
-from eden_memory.cli.replay.live import live_settings, settings_of
 from eden_memory.errors import EdenError, Invalid, NotFound
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
@@ -21,6 +20,7 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
 from eden_memory.observability.scope_records import Held, scope_records
 from eden_memory.placement import ORIGINAL
+from eden_memory.replay.installation import live_settings, settings_of
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.settings import Settings

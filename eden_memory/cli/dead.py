@@ -12,13 +12,13 @@ import typer
 
 from eden_memory.cli.confirming import confirm
 from eden_memory.cli.memory.terminal import show_table
-from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.times import moment
 from eden_memory.errors import EdenError, Invalid, NotFound
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
+from eden_memory.replay.installation import live_settings
 from eden_memory.settings import Settings
 from eden_memory.stages.controls import DeadRetry, MongoControls
 from eden_memory.stages.dead_letter_reading import DeadLetter, DeadLetterFilter, dead_letter_at, dead_letters

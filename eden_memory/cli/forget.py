@@ -7,12 +7,12 @@ import typer
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.cli.confirming import confirm
-from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.sessions import named_session
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import decode_id
 from eden_memory.mongo.client import connect
+from eden_memory.replay.installation import live_settings
 from eden_memory.replay.namespaces.namespace_names import goes_on
 from eden_memory.replay.namespaces.undeleted_store import neglected
 from eden_memory.schemas.documents import Fact, InboxForget, Message, Namespace, Reflection, StoredBlob

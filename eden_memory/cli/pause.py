@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.soon import soon
 from eden_memory.errors import Invalid
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.processors.pipeline import NAMES
+from eden_memory.replay.installation import live_settings
 from eden_memory.settings import Settings
 from eden_memory.stages.controls import MongoControls, Pause
 

@@ -15,11 +15,11 @@ from pymongo.errors import ExecutionTimeout
 from eden_memory.assembly.handlers import window_limits
 from eden_memory.assembly.tailer import inbox_name
 from eden_memory.cli.memory.terminal import moment, show_table
-from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.soon import ANSWER_SECONDS, soon
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
+from eden_memory.replay.installation import live_settings
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import ask, session_of
 from eden_memory.windows.pending_store import (

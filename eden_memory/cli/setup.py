@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from eden_memory.assembly.mongo_setup import check, dimensions_of, set_up
-from eden_memory.cli.replay.live import live_settings
 from eden_memory.local.servers import endpoints
 from eden_memory.memory.version_store import SHARING_MEANS, settle_sharing, stored_sharing
 from eden_memory.mongo.client import connect
+from eden_memory.replay.installation import live_settings
 from eden_memory.settings import Settings
 from eden_memory.windows.pending_store import look_again
 

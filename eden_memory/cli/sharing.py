@@ -8,10 +8,10 @@ from bson import ObjectId
 
 from eden_memory.cli.confirming import confirm
 from eden_memory.cli.memory import terminal
-from eden_memory.cli.replay.live import live_settings
 from eden_memory.local.servers import endpoints
 from eden_memory.memory.hidden_store import HiddenItem, MongoHidden
 from eden_memory.mongo.client import connect
+from eden_memory.replay.installation import live_settings
 from eden_memory.schemas.documents import InboxFactCommand, InboxForget
 from eden_memory.settings import Settings
 

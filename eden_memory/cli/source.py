@@ -11,7 +11,6 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
 from eden_memory.assembly.tailer import inbox_name, message_mapping, misread_of, source_name
-from eden_memory.cli.replay.live import live_settings
 from eden_memory.cli.sessions import named_session
 from eden_memory.cli.soon import soon
 from eden_memory.cli.times import moment
@@ -19,6 +18,7 @@ from eden_memory.errors import EdenError, Invalid
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
+from eden_memory.replay.installation import live_settings
 from eden_memory.settings import Settings
 from eden_memory.source.flagged_message_store import Misread
 from eden_memory.source.inbox_store import ask

@@ -11,12 +11,12 @@ from pydantic import ValidationError
 from pymongo.asynchronous.collection import AsyncCollection
 
 from eden_memory.cli.memory.terminal import show_table
-from eden_memory.cli.replay.live import live_settings
 from eden_memory.directory.stream_store import FIELDS, label, streams_in
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.mongo.client import connect
+from eden_memory.replay.installation import live_settings
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.settings import Settings

@@ -15,7 +15,6 @@ from rich.text import Text
 from rich.tree import Tree
 
 from eden_memory.cli.memory.terminal import as_written, console, plain
-from eden_memory.cli.replay.live import live_settings
 from eden_memory.errors import NotFound
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
@@ -34,6 +33,7 @@ from eden_memory.observability.causal_chain import (
 )
 from eden_memory.observability.causal_chain_store import MongoChain
 from eden_memory.observability.scope_records import scope_records
+from eden_memory.replay.installation import live_settings
 from eden_memory.schemas.documents import Consolidated, Fact, Message, Reflection, WindowTexts
 from eden_memory.schemas.events import (
     Event,

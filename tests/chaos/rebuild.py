@@ -18,10 +18,11 @@ from typing import Any
 
 from eden_memory.kafka.topics import load_topics
 from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.replay.installation import installation, rebuilding
+from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
-from eden_memory.replay.rebuild.document_comparing_store import MongoComparing
-from eden_memory.replay.rebuild.verifying import Verdict, verify
+from eden_memory.replay.rebuild.document_comparing_store import MemoryComparison
+from eden_memory.replay.rebuild.namespace_fill import filling
+from eden_memory.replay.rebuild.namespace_rebuild import RebuildVerdict, verify
 from eden_memory.schemas.events import FactChanged, FormationRequested, ScopeConsolidated, decode
 from eden_memory.settings import Settings
 from eden_memory.stages.patience import until_done
@@ -182,15 +183,15 @@ async def _is_full(run: Run, name: str) -> bool:
     return found is not None and found["state"] != "filling"
 
 
-async def _finished(run: Run, name: str) -> Verdict:
+async def _finished(run: Run, name: str) -> RebuildVerdict:
     """The same command once more, in this process, until it is equal or is not."""
-    found: list[Verdict] = []
-    async with installation(run.on.settings) as at, rebuilding(at, name, lambda _: None) as (work, worker):
+    found: list[RebuildVerdict] = []
+    async with installation(run.on.settings) as at, filling(at, name, lambda _: None) as work:
 
         async def once_in() -> None:
             found.append(await verify(at, work))
 
-        await work.run(worker, once_in, follow=False)
+        await work.run(once_in, follow=False)
     return found[0]
 
 
@@ -225,7 +226,7 @@ async def _ours_now(run: Run) -> list[str]:
 
 
 async def _compare_restored(run: Run, before: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
-    comparing = MongoComparing(run.database, "copy_memory_", "memory_")
+    comparing = MemoryComparison(run.database, "copy_memory_", "memory_")
     found = await comparing.named(await comparing.whole(), 50)
     run.compared += 1
     run.violations["differs"] += [f"from nothing: {one}" for one in found]

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eden_memory.cli.replay.reform import Given
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
+from eden_memory.replay.reform.namespace_reform import ReformRequest
 from eden_memory.settings import Settings
 from tests.bench.reform import settings_for
 from tests.chaos import reform_process
@@ -76,12 +76,12 @@ class Run:
     started: int = 0
     talked: int = 0
 
-    def given(self, number: int) -> Given:
+    def given(self, number: int) -> ReformRequest:
         """The same options each time; another prompt for every round."""
         file = self.folder / f"streams-{number}.json"
         row = {"_id": "s.helper/user", "agent_id": "s.helper", "scope": "user"}
         file.write_text(json.dumps([{**row, "extraction_guidance": f"Round {number}: say it plainly."}]))
-        return Given(streams=file, at_once=1, yes=True)
+        return ReformRequest(streams=file, at_once=1)
 
     async def got(self, name: str) -> int:
         """How much a reform has written."""
@@ -142,7 +142,7 @@ async def _round(run: Run, number: int, most: int) -> int:
     return max(kills, 1)
 
 
-async def _killed(run: Run, name: str, given: Given) -> bool:
+async def _killed(run: Run, name: str, given: ReformRequest) -> bool:
     """Whether it goes on; a process that has ended by itself has to have formed everything."""
     process, log = _start(run, name, given)
     before = await run.got(name)
@@ -169,7 +169,7 @@ async def _killed(run: Run, name: str, given: Given) -> bool:
     return ended != FORMED
 
 
-async def _to_the_end(run: Run, name: str, given: Given) -> None:
+async def _to_the_end(run: Run, name: str, given: ReformRequest) -> None:
     code, log = SERVER_AWAY, run.folder
     while code == SERVER_AWAY:
         process, log = _start(run, name, given)
@@ -178,7 +178,7 @@ async def _to_the_end(run: Run, name: str, given: Given) -> None:
         run.violations["processes"].append(f"{log.name} ended with {code}: {_tail(log)}")
 
 
-def _start(run: Run, name: str, given: Given) -> tuple[Any, Path]:
+def _start(run: Run, name: str, given: ReformRequest) -> tuple[Any, Path]:
     run.started += 1
     log = run.folder / f"reform-{run.started:04}.log"
     context = multiprocessing.get_context("forkserver")
@@ -238,7 +238,7 @@ async def _judge(run: Run, name: str, before: dict[str, int], kills: int) -> Non
         run.violations["paid twice"].append(f"{name}: {again} calls answered again, {kills} kills")
 
 
-async def _once_more(run: Run, name: str, number: int, given: Given, *, exactly: bool) -> None:
+async def _once_more(run: Run, name: str, number: int, given: ReformRequest, *, exactly: bool) -> None:
     """The same reform, never killed: every answer is there, and the same comes of them."""
     other = f"whole-{number}"
     ended, said = await reform(run.on.settings, other, streams=given.streams, at_once=1)

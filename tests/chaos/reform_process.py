@@ -14,6 +14,7 @@ from eden_memory.models.providers import providers as _loaded  # noqa: F401  # p
 from eden_memory.mongo.leases import LeaseLost
 from eden_memory.own_process import claim_process
 from eden_memory.replay.reform import exclusive_store as alone
+from eden_memory.replay.reform.namespace_reform import ReformRequest
 from eden_memory.settings import Settings
 from eden_memory.stages import membership as consuming
 from tests.chaos.stages_process import SERVER_AWAY
@@ -30,7 +31,7 @@ class Place:
     lease_seconds: float
 
 
-def main(place: Place, name: str, given: reform.Given, log: Path) -> None:
+def main(place: Place, name: str, given: ReformRequest, log: Path) -> None:
     """The command's own function; what it says goes to the log."""
     claim_process()
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -40,7 +41,9 @@ def main(place: Place, name: str, given: reform.Given, log: Path) -> None:
     consuming.SESSION_MS, consuming.HEARTBEAT_MS = place.session_ms, 300
     alone.LEASE_SECONDS = place.lease_seconds
     try:
-        asyncio.run(reform.reformed(Settings(), name, given, Console(width=150, force_terminal=False)))
+        asyncio.run(
+            reform.reformed(Settings(), name, given, Console(width=150, force_terminal=False), yes=True)
+        )
     except LeaseLost as error:  # it got no time of the processor for so long
         sys.stderr.write(f"{error}\n")
         sys.exit(SERVER_AWAY)

@@ -8,33 +8,14 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.cli.soon import soon
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.placement import ORIGINAL, Placement
-from eden_memory.replay.namespaces.live_store import MongoLive
-from eden_memory.replay.namespaces.namespace_names import checked, placement_of, unknown
-from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
+from eden_memory.replay.installation import live_settings
 from eden_memory.settings import Settings
 
 Database = AsyncDatabase[dict[str, Any]]
 
 
-async def live_settings(settings: Settings, database: Database) -> Settings:
-    """The settings of the namespace that is live now."""
-    return settings.placed(await MongoLive(database, settings.mongodb.prefix).placement())
-
-
-async def settings_of(settings: Settings, database: Database, name: str | None) -> Settings:
-    """The settings of the namespace named, an EdenError where there is none; None: of the live one."""
-    if name is None:
-        return await live_settings(settings, database)
-    first = name == ORIGINAL
-    found = await MongoNamespaces(database, settings.mongodb.prefix).get(name if first else checked(name))
-    if (found is None and not first) or (found is not None and found.state == "dropped"):
-        raise unknown(name)
-    return settings.placed(Placement() if found is None else placement_of(found))
-
-
 async def live_now(settings: Settings) -> Settings:
-    """As :func:`live_settings`, with a connection of its own."""
+    """Return the settings of the live namespace, over a connection of its own."""
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         return await live_settings(settings, client[settings.mongodb.database])
 

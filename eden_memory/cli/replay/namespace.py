@@ -9,9 +9,8 @@ import typer
 
 from eden_memory.cli.confirming import confirm
 from eden_memory.cli.memory.terminal import show_table
-from eden_memory.cli.replay.carrying import carry
 from eden_memory.cli.replay.reform_report import report
-from eden_memory.cli.replay.reform_shown import formed, own_changes, selected
+from eden_memory.cli.replay.reform_shown import formed, user_edits
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.logs import warnings_only
@@ -23,6 +22,8 @@ from eden_memory.replay.namespaces.namespace_names import placement_of
 from eden_memory.replay.namespaces.switching import original_of, refuse_behind, switch
 from eden_memory.replay.namespaces.switching import rollback as back
 from eden_memory.replay.reform.reform_store import MongoReforms
+from eden_memory.replay.reform.selection import selected
+from eden_memory.replay.user_edits.reapplying import carry
 from eden_memory.schemas.documents import Namespace
 from eden_memory.settings import Settings
 
@@ -78,19 +79,21 @@ async def _list(settings: Settings) -> None:
     rows: list[Sequence[str]] = []
     async with installation(settings) as at:
         live = await at.live.placement()
-        for one in await _all(at):
-            made = "" if one.kind == ORIGINAL else f"{one.created_at:%Y-%m-%d %H:%M}"
-            marked = "live" if placement_of(one) == live else ""
-            sizes = await _sizes(at, one.prefix)
-            rows.append((one.id, marked, one.kind, one.pipeline, one.state, made, *sizes))
+        for namespace in await _all(at):
+            made = "" if namespace.kind == ORIGINAL else f"{namespace.created_at:%Y-%m-%d %H:%M}"
+            marked = "live" if placement_of(namespace) == live else ""
+            sizes = await _sizes(at, namespace.prefix)
+            rows.append(
+                (namespace.id, marked, namespace.kind, namespace.pipeline, namespace.state, made, *sizes)
+            )
     show_table(COLUMNS, rows, "no namespaces", whole=("namespace",))
 
 
 async def _all(at: Installation) -> list[Namespace]:
     """The original first, also before it has a document."""
     known = await at.namespaces.all()
-    original = next((one for one in known if one.id == ORIGINAL), None) or original_of(at)
-    return [original, *(one for one in known if one.id != ORIGINAL)]
+    original = next((namespace for namespace in known if namespace.id == ORIGINAL), None) or original_of(at)
+    return [original, *(namespace for namespace in known if namespace.id != ORIGINAL)]
 
 
 async def _sizes(at: Installation, prefix: str) -> tuple[str, str]:
@@ -100,30 +103,30 @@ async def _sizes(at: Installation, prefix: str) -> tuple[str, str]:
 
 async def _show(settings: Settings, name: str) -> None:
     async with installation(settings) as at:
-        one = original_of(at) if name == ORIGINAL else await at.named(name)
-        live = placement_of(one) == await at.live.placement()
-        sizes = (await at.namespaces.sizes(one.prefix)).items()
+        namespace = original_of(at) if name == ORIGINAL else await at.named(name)
+        live = placement_of(namespace) == await at.live.placement()
+        sizes = (await at.namespaces.sizes(namespace.prefix)).items()
         reform = await MongoReforms(at.database, settings.mongodb.prefix).get(name)
     lines = [
-        *_said(one),
+        *_said(namespace),
         *([f"{reform.state}: {selected(reform.asked)}", *formed(reform)] if reform else []),
     ]
     for line in [*lines, *(["live"] if live else [])]:
         typer.echo(line)
-    rows = ((one.prefix + short, f"{count:,}", megabytes(size)) for short, (count, size) in sizes)
+    rows = ((namespace.prefix + short, f"{count:,}", megabytes(size)) for short, (count, size) in sizes)
     show_table(("collection", "documents", "size"), rows, "no collections", whole=("collection",))
 
 
-def _said(one: Namespace) -> list[str]:
-    done = sum(min(place.reached, place.end) - place.begin for place in one.places)
-    whole = sum(place.end - place.begin for place in one.places)
+def _said(namespace: Namespace) -> list[str]:
+    done = sum(min(place.reached, place.end) - place.begin for place in namespace.places)
+    whole = sum(place.end - place.begin for place in namespace.places)
     lines = [
-        f"{one.id}: {one.kind} of {one.source}*, {one.state}",
-        f"made {one.created_at:%Y-%m-%d %H:%M:%S}, {done:,} of {whole:,} offsets read, group {one.group}",
+        f"{namespace.id}: {namespace.kind} of {namespace.source}*, {namespace.state}",
+        f"made {namespace.created_at:%Y-%m-%d %H:%M:%S}, {done:,} of {whole:,} offsets read, group {namespace.group}",
     ]
-    lines += [f"caught up {one.caught_up_at:%Y-%m-%d %H:%M:%S}"] if one.caught_up_at else []
-    lines += [f"verified {one.verified_at:%Y-%m-%d %H:%M:%S}"] if one.verified_at else []
-    return [*lines, f"{one.unreadable:,} records could not be read"] if one.unreadable else lines
+    lines += [f"caught up {namespace.caught_up_at:%Y-%m-%d %H:%M:%S}"] if namespace.caught_up_at else []
+    lines += [f"verified {namespace.verified_at:%Y-%m-%d %H:%M:%S}"] if namespace.verified_at else []
+    return [*lines, f"{namespace.unreadable:,} records could not be read"] if namespace.unreadable else lines
 
 
 async def _drop(settings: Settings, name: str, *, yes: bool) -> None:
@@ -179,7 +182,7 @@ async def carried(settings: Settings, name: str) -> None:
 async def _carry(at: Installation, of: Placement, to: Placement, since: datetime) -> None:
     with warnings_only():
         found = await carry(at, of, to, since)
-    for line in own_changes(found) or [f"people changed nothing in {of.memory} meanwhile"]:
+    for line in user_edits(found) or [f"people changed nothing in {of.memory} meanwhile"]:
         typer.echo(line)
 
 

@@ -1,4 +1,4 @@
-"""How far a command is: a bar on a terminal, else a line every few seconds; and what a rebuild shows there."""
+"""The progress of a command: a bar on a terminal, else a line every few seconds."""
 
 import time
 from contextlib import AbstractContextManager
@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from eden_memory.replay.rebuild.rebuilding import Progress
+from eden_memory.replay.rebuild.namespace_fill import FillProgress
 
 LINE_SECONDS = 5.0
 
@@ -26,14 +26,18 @@ class BarOrLines(AbstractContextManager[Any]):
         self._first: int | None = None
 
     def __enter__(self) -> Self:
-        """Show."""
-        self._bar.start()
-        self._task = self._bar.add_task("", total=None, **self._fields)
+        """Return itself; the bar appears with the first figures."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Show no more."""
-        self._bar.stop()
+        """Stop showing."""
+        self.close()
+
+    def close(self) -> None:
+        """Stop a bar that is shown; measure time from now on."""
+        self._begun = time.monotonic()
+        if self._task is not None:
+            self._bar.stop()
 
     def since(self, done: int) -> tuple[int, float]:
         """How much was done when it was first told, and the seconds since it was made."""
@@ -42,6 +46,9 @@ class BarOrLines(AbstractContextManager[Any]):
 
     def show(self, done: int, whole: int, **fields: Any) -> None:
         """Move the bar."""
+        if self._task is None:
+            self._bar.start()
+            self._task = self._bar.add_task("", total=None, **self._fields)
         self._bar.update(self._task, total=whole, completed=done, **fields)
 
     def say(self, text: str) -> None:
@@ -52,29 +59,32 @@ class BarOrLines(AbstractContextManager[Any]):
             self._console.print(text, markup=False)
 
 
-class Shown(BarOrLines):
-    """Told of progress; `rate` counts the records of this process."""
+class RebuildProgress(BarOrLines):
+    """Shows the progress of a rebuild; the rate counts the records of this process."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(
             console, "rebuilding", TextColumn("{task.fields[rate]}/s"), TimeRemainingColumn(), rate="0"
         )
 
-    def __call__(self, one: Progress) -> None:
-        """The newest figures."""
-        first, seconds = self.since(one.done)
-        rate = one.records / seconds if seconds else 0.0
-        self.show(one.done, one.whole, rate=f"{rate:,.0f}")
-        self.say(line(one, rate, _eta(one, first, seconds)))
+    def __call__(self, progress: FillProgress) -> None:
+        """Show the newest figures."""
+        first, seconds = self.since(progress.done)
+        rate = progress.records / seconds if seconds else 0.0
+        self.show(progress.done, progress.whole, rate=f"{rate:,.0f}")
+        self.say(line(progress, rate, _eta(progress, first, seconds)))
 
 
-def _eta(one: Progress, first: int, seconds: float) -> float | None:
-    done = one.done - first
-    return None if done <= 0 else (one.whole - one.done) * seconds / done
+def _eta(progress: FillProgress, first: int, seconds: float) -> float | None:
+    done = progress.done - first
+    return None if done <= 0 else (progress.whole - progress.done) * seconds / done
 
 
-def line(one: Progress, rate: float, eta: float | None) -> str:
-    """One line without colours."""
+def line(progress: FillProgress, rate: float, eta: float | None) -> str:
+    """Return one line without colours."""
     left = "" if eta is None else f", {eta:,.0f} s left"
-    bad = f", {one.unreadable:,} unreadable" if one.unreadable else ""
-    return f"{one.done:,} of {one.whole:,} offsets, {rate:,.0f} records/s{left}{bad}, lag {one.behind:,}"
+    bad = f", {progress.unreadable:,} unreadable" if progress.unreadable else ""
+    return (
+        f"{progress.done:,} of {progress.whole:,} offsets, {rate:,.0f} records/s{left}{bad}, "
+        f"lag {progress.behind:,}"
+    )

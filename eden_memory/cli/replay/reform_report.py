@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from eden_memory.cli.memory.terminal import console
-from eden_memory.cli.replay.compared import Wanted, compared
 from eden_memory.cli.replay.report_view import show
 from eden_memory.local.servers import endpoints
 from eden_memory.logs import warnings_only
 from eden_memory.mongo.client import connect
-from eden_memory.replay.comparing.report import Report
+from eden_memory.replay.comparing.memory_report import ReportRequest, compared
+from eden_memory.replay.comparing.report import MemoryReport
 from eden_memory.settings import Settings
 
 MOST = 10
@@ -47,7 +47,7 @@ def report(
     exit_code: ExitCode = False,
 ) -> None:
     """Show what a namespace remembers that live memory does not, and the other way round: the largest first."""
-    wanted = Wanted(against, tuple(scope or ()), most or None, similar)
+    wanted = ReportRequest(against, tuple(scope or ()), most or None, similar)
     with warnings_only():
         found = asyncio.run(_report(Settings(), name, wanted))
     if as_json:
@@ -58,6 +58,6 @@ def report(
         sys.exit(1)
 
 
-async def _report(settings: Settings, name: str, wanted: Wanted) -> Report:
+async def _report(settings: Settings, name: str, wanted: ReportRequest) -> MemoryReport:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         return await compared(settings, client[settings.mongodb.database], name, wanted)

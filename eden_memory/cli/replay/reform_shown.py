@@ -10,28 +10,23 @@ from rich.table import Table
 from eden_memory.cli.memory.terminal import line, plain
 from eden_memory.cli.replay.progress import BarOrLines
 from eden_memory.replay.reform.expected_cost import total
-from eden_memory.replay.reform.reform_plan import Plan
-from eden_memory.replay.user_edits.applied_edits import Applied, Settled
+from eden_memory.replay.reform.reform_plan import ReformPlan
+from eden_memory.replay.reform.reform_run import ReformProgress
+from eden_memory.replay.reform.selection import selected
+from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit
 from eden_memory.schemas.documents import Reform, ReformAsked, ReformCalls
 
 MOST_LISTED = 20
 
 
-def selected(asked: ReformAsked) -> str:
-    """Whose windows."""
-    named = {"agent": asked.agent_id, "user": asked.user_id, "session": asked.session_id}
-    said = ", ".join(f"{what} {name}" for what, name in named.items() if name is not None)
-    return said or "everything"
-
-
-def estimated(name: str, asked: ReformAsked, plan: Plan, cap: Decimal | None) -> list[str | Table]:
-    """What there is to be done."""
+def estimated(name: str, asked: ReformAsked, plan: ReformPlan, cap: Decimal | None) -> list[str | Table]:
+    """Return the estimate of a reform, for people."""
     expecting = plan.expecting
     about = "about " if asked.rewindow else ""
     head = (
         f"{name}: {selected(asked)}: {expecting.messages:,} messages in {about}{expecting.windows:,} windows"
     )
-    own = ", ".join(f"{one.name}={one.value}" for one in asked.overrides)
+    own = ", ".join(f"{override.name}={override.value}" for override in asked.overrides)
     lines: list[str | Table] = [head, *([f"with {own}"] if own else [])]
     lines += ["with streams of its own"] if asked.streams else []
     return [*lines, _table(plan.rows), _sum(plan.rows, cap)]
@@ -41,21 +36,21 @@ def _table(rows: Sequence[ReformCalls]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("stage", "calls", "tokens in", "tokens out", "USD", "answers kept"):
         table.add_column(name, justify="left" if name == "stage" else "right", overflow="fold")
-    for one in rows:
-        kept = "some" if one.reused is None else f"{one.reused:,}"
-        tokens = f"{one.input_tokens:,}", f"{one.output_tokens:,}"
-        table.add_row(one.stage, f"{one.calls:,}", *tokens, money(one.usd), kept)
+    for row in rows:
+        kept = "some" if row.reused is None else f"{row.reused:,}"
+        tokens = f"{row.input_tokens:,}", f"{row.output_tokens:,}"
+        table.add_row(row.stage, f"{row.calls:,}", *tokens, money(row.usd), kept)
     return table
 
 
 def _sum(rows: Sequence[ReformCalls], cap: Decimal | None) -> str:
-    usd, calls = total(rows), sum(one.calls for one in rows)
-    kept = sum(one.reused or 0 for one in rows)
-    most = "at most " if any(one.reused is None for one in rows) else ""
+    usd, calls = total(rows), sum(row.calls for row in rows)
+    kept = sum(row.reused or 0 for row in rows)
+    most = "at most " if any(row.reused is None for row in rows) else ""
     share = f", {kept / calls:.0%} of the calls have their answers already" if calls else ""
     limit = f"; it pauses at {money(cap)} USD" if cap is not None else ""
     if usd is None:
-        unknown = ", ".join(one.stage for one in rows if one.usd is None)
+        unknown = ", ".join(row.stage for row in rows if row.usd is None)
         return f"expected: no price is known of what {unknown} asks{share}"
     return f"expected: {most}{money(usd)} USD{share}{limit}"
 
@@ -67,33 +62,33 @@ def money(usd: Decimal | None) -> str:
     return f"{usd:.2f}" if usd >= 100 else f"{usd:.4f}"
 
 
-class Shown(BarOrLines):
-    """Told of progress in windows."""
+class ReformBar(BarOrLines):
+    """Shows the progress of a reform, in windows."""
 
     def __init__(self, console: Console, name: str) -> None:
         super().__init__(console, name, TextColumn("windows, {task.fields[said]}", markup=False), said="")
 
     def reading(self, read: int, whole: int) -> None:
-        """While formation-trigger's state is made."""
+        """Show how many records are read while formation-trigger's state is restored."""
         self.show(read, whole, said="reading chat and windows")
 
-    def __call__(
-        self, formed: int, whole: int, spent: Decimal, paid: int, reused: int, held: str = ""
-    ) -> None:
-        """The newest figures; `held`: what keeps it from going on."""
+    def progress(self, progress: ReformProgress) -> None:
+        """Show the newest figures."""
+        formed, whole = progress.formed, progress.whole
         first, seconds = self.since(formed)
         rate = (formed - first) / seconds if seconds else 0.0
         left = f", {(whole - formed) / rate:,.0f} s left" if rate and whole > formed else ""
         said = (
-            f"{rate * 60:,.1f}/min{left}, {money(spent)} USD, {paid:,} calls paid, {reused:,} answers reused"
+            f"{rate * 60:,.1f}/min{left}, {money(progress.spent)} USD, {progress.paid:,} calls paid, "
+            f"{progress.reused:,} answers reused"
         )
-        said += f" [{held}]" if held else ""
+        said += f" [{progress.waits_for}]" if progress.waits_for else ""
         self.show(formed, whole, said=said)
         self.say(f"{formed:,} of {whole:,} windows, {said}")
 
 
 def formed(reform: Reform, missing: int = 0, dead: int = 0) -> list[str]:
-    """What has been done."""
+    """Return the result of a reform, for people."""
     expected = total(reform.estimate)
     calls = reform.paid + reform.reused
     share = f", {reform.reused / calls:.0%} of {calls:,} answers were kept already" if calls else ""
@@ -105,8 +100,8 @@ def formed(reform: Reform, missing: int = 0, dead: int = 0) -> list[str]:
     return [*lines, *([f"{dead:,} steps were given up: dead letters of its topics"] if dead else [])]
 
 
-def own_changes(found: Applied) -> list[str]:
-    """What became of people's own changes."""
+def user_edits(found: AppliedEdits) -> list[str]:
+    """Return what became of people's edits, for people."""
     if not (found.applied or found.already or found.unmatched or found.outdated):
         return []
     head = (
@@ -115,10 +110,10 @@ def own_changes(found: Applied) -> list[str]:
     )
     rest = [*found.unmatched, *found.outdated]
     more = [f"and {len(rest) - MOST_LISTED:,} more"] if len(rest) > MOST_LISTED else []
-    return [head, *(_settled(one) for one in rest[:MOST_LISTED]), *more]
+    return [head, *(_settled(settled) for settled in rest[:MOST_LISTED]), *more]
 
 
-def _settled(one: Settled) -> str:
-    change = one.change
+def _settled(settled: SettledEdit) -> str:
+    change = settled.change
     text = change.after or next(iter(change.before), "")
-    return f"  {one.outcome}: {change.kind} in {plain(change.scope.key)}: {line(text).plain}"
+    return f"  {settled.outcome}: {change.kind} in {plain(change.scope.key)}: {line(text).plain}"

@@ -8,16 +8,15 @@ from rich.table import Table
 from rich.text import Text
 
 from eden_memory.cli.memory.terminal import line, moment, plain
-from eden_memory.replay.comparing.differing import Changed, Counts, Differing, Told
-from eden_memory.replay.comparing.report import KINDS, Report, ScopeDiffers, Spent, total_of
-from eden_memory.replay.comparing.word_diff import Run
-from eden_memory.replay.user_edits.applied_edits import Applied, Settled
+from eden_memory.replay.comparing.differing import ChangedText, Differing, MemoryText, Run, TextCounts
+from eden_memory.replay.comparing.report import KINDS, MemoryReport, ScopeDiffers, StageSpending, total_of
+from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit
 
 NAMES = {"facts": "fact", "reflections": "reflection", "blobs": "blob"}
 STYLES = {"same": "", "gone": "red strike", "new": "green", "left_out": "dim"}
 
 
-def show(console: Console, report: Report) -> None:
+def show(console: Console, report: MemoryReport) -> None:
     """All of it."""
     console.print(_answer(report))
     if not report.complete:
@@ -37,7 +36,7 @@ def show(console: Console, report: Report) -> None:
         console.print(Text(f"\nand {more:,} {scopes} more that differ less (--most, --scope)", style="dim"))
 
 
-def _answer(report: Report) -> Text:
+def _answer(report: MemoryReport) -> Text:
     """One sentence."""
     if report.equal:
         return Text(f"{report.shadow} says what {report.live} says, in all {report.compared:,} scopes")
@@ -46,24 +45,24 @@ def _answer(report: Report) -> Text:
     return Text(f"{report.shadow} differs from {report.live} {where}: {'; '.join(parts)}", style="bold")
 
 
-def _differ(kind: str, counts: Counts) -> str:
+def _differ(kind: str, counts: TextCounts) -> str:
     numbers = {"in other words": counts.changed, "added": counts.added, "lost": counts.lost}
     told = ", ".join(f"{number:,} {how}" for how, number in numbers.items() if number)
     return f"{kind} {told}" if told else ""
 
 
-def _counts(report: Report) -> Table:
+def _counts(report: MemoryReport) -> Table:
     table = _table("", "same", "in other words", "added", "lost")
     for kind in KINDS:
         of = report.counts[kind]
-        table.add_row(kind, *(f"{one:,}" for one in (of.same, of.changed, of.added, of.lost)))
+        table.add_row(kind, *(f"{count:,}" for count in (of.same, of.changed, of.added, of.lost)))
     if report.matched_by:
         table.caption = f"matched by {', '.join(sorted(report.matched_by))}"
         table.caption_justify = "left"
     return table
 
 
-def _cost(report: Report) -> Group:
+def _cost(report: MemoryReport) -> Group:
     table = _table("", "memory", "calls", "tokens", "USD")
     memories = report.live, report.shadow
     for stage, spent in sorted(report.spent.items()):
@@ -75,7 +74,7 @@ def _cost(report: Report) -> Group:
     return Group(table, reused) if report.reused else Group(table)
 
 
-def _money(spent: Spent) -> tuple[str, str, str]:
+def _money(spent: StageSpending) -> tuple[str, str, str]:
     usd = "unknown" if spent.known_usd is None else f"{spent.known_usd:.4f}"
     more = " + unknown" if spent.known_usd is not None and spent.unpriced_calls else ""
     return (
@@ -85,7 +84,7 @@ def _money(spent: Spent) -> tuple[str, str, str]:
     )
 
 
-def _own(own: Applied, most: int | None) -> Iterator[RenderableType]:
+def _own(own: AppliedEdits, most: int | None) -> Iterator[RenderableType]:
     counts = (
         f"{len(own.applied):,} to be applied before a switch",
         f"{len(own.already):,} there already",
@@ -99,30 +98,30 @@ def _own(own: Applied, most: int | None) -> Iterator[RenderableType]:
     yield from _settled("overtaken", own.outdated, most)
 
 
-def _settled(what: str, settled: Sequence[Settled], most: int | None) -> Iterator[RenderableType]:
-    for one in settled[:most]:
-        yield Padding(settled_line(what, one), (0, 0, 0, 2), expand=False)
+def _settled(what: str, settled: Sequence[SettledEdit], most: int | None) -> Iterator[RenderableType]:
+    for found in settled[:most]:
+        yield Padding(settled_line(what, found), (0, 0, 0, 2), expand=False)
     if most is not None and len(settled) > most:
         yield Text(f"  and {len(settled) - most:,} more", style="dim")
 
 
-def settled_line(what: str, one: Settled) -> Text:
+def settled_line(what: str, settled: SettledEdit) -> Text:
     """One of people's changes, for people."""
-    change = one.change
+    change = settled.change
     said = Text(f"{what}: ", style="yellow")
     said.append_text(Text(f"{change.kind} ", style="bold"))
     texts = [*change.before[:1], *([change.after] if change.after is not None else [])]
     said.append_text(Text(" → ").join(line(text) for text in texts))
-    told = f"  ({change.command.by}, {moment(change.at)}, {plain(change.scope.key)}{_why(one)})"
+    told = f"  ({change.command.by}, {moment(change.at)}, {plain(change.scope.key)}{_why(settled)})"
     return said.append_text(Text(told, style="dim"))
 
 
-def _why(one: Settled) -> str:
-    if one.why is not None:
-        return f"; {one.why}"
-    if one.text is None:
+def _why(settled: SettledEdit) -> str:
+    if settled.why is not None:
+        return f"; {settled.why}"
+    if settled.text is None:
         return ""
-    return f"; nearest {one.similarity:.2f}: {line(one.text).plain}"
+    return f"; nearest {settled.similarity:.2f}: {line(settled.text).plain}"
 
 
 def _scope(scope: ScopeDiffers) -> Group:
@@ -134,8 +133,8 @@ def _scope(scope: ScopeDiffers) -> Group:
 
 def _kind(scope: ScopeDiffers, kind: str) -> Iterator[Text]:
     of, name = scope.of(kind), NAMES[kind]
-    for one in of.changed:
-        yield _changed(name, one)
+    for changed in of.changed:
+        yield _changed(name, changed)
     yield from _told("+", "green", name, of.added)
     yield from _told("-", "red", name, of.lost)
     if (more := of.counts.differing - _listed(of)) > 0:
@@ -146,15 +145,15 @@ def _listed(of: Differing) -> int:
     return len(of.changed) + len(of.added) + len(of.lost)
 
 
-def _told(sign: str, style: str, name: str, told: Iterable[Told]) -> Iterator[Text]:
-    for one in told:
-        yield Text(f"{sign} {name}  ", style=style).append_text(Text(line(one.text).plain, style=""))
+def _told(sign: str, style: str, name: str, told: Iterable[MemoryText]) -> Iterator[Text]:
+    for text in told:
+        yield Text(f"{sign} {name}  ", style=style).append_text(Text(line(text.text).plain, style=""))
 
 
-def _changed(name: str, one: Changed) -> Text:
-    near = "" if one.similarity is None else f"{one.similarity:.2f} "
+def _changed(name: str, changed: ChangedText) -> Text:
+    near = "" if changed.similarity is None else f"{changed.similarity:.2f} "
     said = Text(f"~ {name}  ", style="yellow").append_text(Text(near, style="dim"))
-    return said.append_text(Text(" ").join(_run(run) for run in one.runs))
+    return said.append_text(Text(" ").join(_run(run) for run in changed.runs))
 
 
 def _run(run: Run) -> Text:
@@ -167,6 +166,6 @@ def _run(run: Run) -> Text:
 def _table(first: str, *columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column(first, overflow="fold")
-    for one in columns:
-        table.add_column(one, justify="left" if one == "memory" else "right", overflow="fold")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "memory" else "right", overflow="fold")
     return table

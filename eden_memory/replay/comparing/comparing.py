@@ -1,31 +1,67 @@
 """Two memories compared by meaning, scope by scope: what a report of a reform says of them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from itertools import islice
+from typing import Protocol
 
-from eden_memory.replay.comparing.compared_texts import ScopeSeen, Telling, Texts
-from eden_memory.replay.comparing.differing import Differing, Told, blobs_differing, differing, set_aside
+from eden_memory.replay.comparing.differing import (
+    Differing,
+    MemoryText,
+    ScopeSeen,
+    ScopeTexts,
+    blobs_differing,
+    differing,
+    set_aside,
+)
 from eden_memory.replay.comparing.likeness import DIMENSIONS, WORDS, related, word_vectors
-from eden_memory.replay.comparing.matching import BLOCK, Pair, best_first
-from eden_memory.replay.comparing.report import Report, ScopeDiffers
-from eden_memory.replay.comparing.vector_file import VectorFile
+from eden_memory.replay.comparing.matching import BLOCK, Pair, VectorFile, best_first
+from eden_memory.replay.comparing.report import MemoryReport, ScopeDiffers
 from eden_memory.schemas.scopes import Scope
 
 FACTS_OF_A_PAGE, SCOPES_OF_A_PAGE = 20_000, 200
+
+
+class ComparedMemory(Protocol):
+    """A memory as it is stored at this moment."""
+
+    def scopes(self, beginnings: Sequence[str]) -> AsyncGenerator[ScopeSeen]:
+        """In the order of their keys; only those whose key begins with one of these, if any are given."""
+        ...
+
+    async def facts(self, scope_keys: Sequence[str]) -> Mapping[str, ScopeTexts]:
+        """Active ones, by scope key."""
+        ...
+
+    async def reflections(self, scope_keys: Sequence[str]) -> Mapping[str, ScopeTexts]:
+        """All of them, absorbed or not, by scope key."""
+        ...
+
+    async def blobs(self, scope_keys: Sequence[str]) -> Mapping[str, str]:
+        """By scope key."""
+        ...
+
+    def vectors(self, fact_ids: Sequence[str]) -> AsyncGenerator[tuple[str, bytes]]:
+        """Packed float32 vectors of those that (still) have one, in any order."""
+        ...
 
 
 class Comparing:
     """`least`: (1 + cosine) / 2 from which facts are the same in other words; None: by the embedding model."""
 
     def __init__(
-        self, live: Telling, shadow: Telling, *, most: int | None = 20, least: float | None = None
+        self,
+        live: ComparedMemory,
+        shadow: ComparedMemory,
+        *,
+        most: int | None = 20,
+        least: float | None = None,
     ) -> None:
         self._live, self._shadow, self._most, self._least = live, shadow, most, least
 
     async def into(
         self,
-        report: Report,
+        report: MemoryReport,
         beginnings: Sequence[str] = (),
         wanted: Callable[[Scope], bool] = lambda _: True,
     ) -> None:
@@ -40,29 +76,29 @@ class Comparing:
             if shadow is None and not wanted(seen.scope):
                 continue
             page.append(seen.key)
-            facts += sum(one.facts for one in (live, shadow) if one is not None)
+            facts += sum(side.facts for side in (live, shadow) if side is not None)
             if facts >= FACTS_OF_A_PAGE or len(page) == SCOPES_OF_A_PAGE:
                 await self._page(report, page)
                 page, facts = [], 0
         await self._page(report, page)
 
-    async def _page(self, report: Report, keys: Sequence[str]) -> None:
+    async def _page(self, report: MemoryReport, keys: Sequence[str]) -> None:
         if not keys:
             return
         both = self._live, self._shadow
-        facts = await asyncio.gather(*(one.facts(keys) for one in both))
-        reflections = await asyncio.gather(*(one.reflections(keys) for one in both))
-        blobs = await asyncio.gather(*(one.blobs(keys) for one in both))
+        facts = await asyncio.gather(*(telling.facts(keys) for telling in both))
+        reflections = await asyncio.gather(*(telling.reflections(keys) for telling in both))
+        blobs = await asyncio.gather(*(telling.blobs(keys) for telling in both))
         for key in keys:
             scope = ScopeDiffers(
                 key,
-                facts=await self._facts(*(of.get(key, Texts()) for of in facts)),
-                reflections=await self._reflections(*(of.get(key, Texts()) for of in reflections)),
+                facts=await self._facts(*(of.get(key, ScopeTexts()) for of in facts)),
+                reflections=await self._reflections(*(of.get(key, ScopeTexts()) for of in reflections)),
                 blobs=blobs_differing(key, *(of.get(key) for of in blobs)),
             )
             report.take(scope)
 
-    async def _facts(self, live: Texts, shadow: Texts) -> Differing:
+    async def _facts(self, live: ScopeTexts, shadow: ScopeTexts) -> Differing:
         """By their vectors, if one model made them all; else by their words."""
         models = live.models | shadow.models
         (model,) = models if len(models) == 1 else (None,)
@@ -72,14 +108,14 @@ class Comparing:
         pairs = await self._by_meaning(ours, theirs, related(model) if self._least is None else self._least)
         return _differing(same, ours, theirs, pairs, model, self._most)
 
-    async def _reflections(self, live: Texts, shadow: Texts) -> Differing:
+    async def _reflections(self, live: ScopeTexts, shadow: ScopeTexts) -> Differing:
         """Nobody has vectors of reflections: by their words."""
         same, ours, theirs = set_aside(live.by_key, shadow.by_key)
         pairs = await asyncio.to_thread(_by_words, ours, theirs)
         return _differing(same, ours, theirs, pairs, WORDS, self._most)
 
     async def _by_meaning(
-        self, ours: Sequence[tuple[str, Told]], theirs: Sequence[tuple[str, Told]], least: float
+        self, ours: Sequence[tuple[str, MemoryText]], theirs: Sequence[tuple[str, MemoryText]], least: float
     ) -> list[Pair]:
         if not ours or not theirs:
             return []
@@ -89,20 +125,20 @@ class Comparing:
             await _put(right, self._shadow, theirs)
             return await asyncio.to_thread(best_first, left, right, _keys(ours, theirs), least)
 
-    async def _dimensions(self, told: Sequence[tuple[str, Told]]) -> int:
+    async def _dimensions(self, told: Sequence[tuple[str, MemoryText]]) -> int:
         """Of the first vector there is; 1 where they are all gone meanwhile."""
-        async for _, packed in self._live.vectors([one.id for _, one in islice(told, 100)]):
+        async for _, packed in self._live.vectors([text.id for _, text in islice(told, 100)]):
             return len(packed) // 4
         return 1
 
 
-async def _put(rows: VectorFile, telling: Telling, told: Sequence[tuple[str, Told]]) -> None:
-    places = {one.id: place for place, (_, one) in enumerate(told)}
+async def _put(rows: VectorFile, telling: ComparedMemory, told: Sequence[tuple[str, MemoryText]]) -> None:
+    places = {text.id: place for place, (_, text) in enumerate(told)}
     async for fact_id, packed in telling.vectors(list(places)):
         rows.put(places[fact_id], packed)
 
 
-def _by_words(ours: Sequence[tuple[str, Told]], theirs: Sequence[tuple[str, Told]]) -> list[Pair]:
+def _by_words(ours: Sequence[tuple[str, MemoryText]], theirs: Sequence[tuple[str, MemoryText]]) -> list[Pair]:
     if not ours or not theirs:
         return []
     with VectorFile(len(ours), DIMENSIONS) as left, VectorFile(len(theirs), DIMENSIONS) as right:
@@ -111,43 +147,43 @@ def _by_words(ours: Sequence[tuple[str, Told]], theirs: Sequence[tuple[str, Told
         return best_first(left, right, _keys(ours, theirs), related(WORDS))
 
 
-def _word(rows: VectorFile, told: Sequence[tuple[str, Told]]) -> None:
+def _word(rows: VectorFile, told: Sequence[tuple[str, MemoryText]]) -> None:
     for start in range(0, len(told), BLOCK):
-        vectors = word_vectors([one.text for _, one in told[start : start + BLOCK]])
+        vectors = word_vectors([text.text for _, text in told[start : start + BLOCK]])
         for place, vector in enumerate(vectors, start):
             rows.put(place, vector.tobytes())
 
 
 def _keys(
-    ours: Sequence[tuple[str, Told]], theirs: Sequence[tuple[str, Told]]
+    ours: Sequence[tuple[str, MemoryText]], theirs: Sequence[tuple[str, MemoryText]]
 ) -> tuple[Sequence[str], Sequence[str]]:
     return [key for key, _ in ours], [key for key, _ in theirs]
 
 
 def _differing(
     same: int,
-    ours: Sequence[tuple[str, Told]],
-    theirs: Sequence[tuple[str, Told]],
+    ours: Sequence[tuple[str, MemoryText]],
+    theirs: Sequence[tuple[str, MemoryText]],
     pairs: Sequence[Pair],
     by: str,
     most: int | None,
 ) -> Differing:
     met = by if ours and theirs else None
-    return differing(same, [one for _, one in ours], [one for _, one in theirs], pairs, met, most)
+    return differing(same, [told for _, told in ours], [told for _, told in theirs], pairs, met, most)
 
 
 async def _side_by_side(
     live: AsyncGenerator[ScopeSeen], shadow: AsyncGenerator[ScopeSeen]
 ) -> AsyncGenerator[tuple[ScopeSeen | None, ScopeSeen | None]]:
     """Each scope once, in the order of their keys."""
-    one, other = await anext(live, None), await anext(shadow, None)
-    while one is not None or other is not None:
-        if one is not None and other is not None and one.key == other.key:
-            yield one, other
-            one, other = await anext(live, None), await anext(shadow, None)
-        elif other is None or (one is not None and one.key < other.key):
-            yield one, None
-            one = await anext(live, None)
+    ours, theirs = await anext(live, None), await anext(shadow, None)
+    while ours is not None or theirs is not None:
+        if ours is not None and theirs is not None and ours.key == theirs.key:
+            yield ours, theirs
+            ours, theirs = await anext(live, None), await anext(shadow, None)
+        elif theirs is None or (ours is not None and ours.key < theirs.key):
+            yield ours, None
+            ours = await anext(live, None)
         else:
-            yield None, other
-            other = await anext(shadow, None)
+            yield None, theirs
+            theirs = await anext(shadow, None)

@@ -37,9 +37,9 @@ def _between(model: str, share: float) -> float:
     return round(least + share * (1 - least), 4)
 
 
-def same_figures(one: str, other: str) -> bool:
+def same_figures(text: str, other: str) -> bool:
     """Whether two texts hold the same numbers: vectors hardly tell 2019 from 2021."""
-    return Counter(findall(r"\d+", one)) == Counter(findall(r"\d+", other))
+    return Counter(findall(r"\d+", text)) == Counter(findall(r"\d+", other))
 
 
 def word_vectors(texts: Sequence[str]) -> Floats:

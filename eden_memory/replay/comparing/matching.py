@@ -1,12 +1,14 @@
-"""Which texts of two memories mean the same: pairs, best first, each text in one at most. Pure; numpy only.
+"""Which texts of two memories mean the same: pairs, best first, each text in one at most. No store; numpy only.
 
 The most similar pair of all is matched first, then the most similar of the rest, down to a least similarity. That is
 what a comparison of everything with everything gives, but done in blocks: little is held however much there is.
 """
 
+import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,30 +22,65 @@ DIGITS = 4
 """Similarities are rounded: what is beyond is noise of the order in which products are added up."""
 
 
-class Rows(Protocol):
-    """Vectors of length 1 (or 0) by place, wherever they are kept."""
+MOST_HELD = 32_000_000
+"""Bytes up to which they are kept in memory."""
+
+
+class VectorFile:
+    """Vectors of length 1 by place, in memory or in a nameless temporary file; a vector that was not put is 0."""
+
+    def __init__(self, count: int, dimensions: int) -> None:
+        self._count, self._dimensions = count, dimensions
+        small = 4 * count * dimensions <= MOST_HELD
+        self._held: Floats | None = np.zeros((count, dimensions), np.float32) if small else None
+        self._file = None if small else tempfile.TemporaryFile(prefix="eden-vectors-")  # noqa: SIM115 - closed with this
+        if self._file is not None:
+            self._file.truncate(4 * count * dimensions)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the file."""
+        if self._file is not None:
+            self._file.close()
 
     def __len__(self) -> int:
-        """How many."""
-        ...
+        return self._count
+
+    def put(self, place: int, packed: bytes) -> bool:
+        """Take in a packed vector, made 1 long; False, and it is not in, if it has another number of dimensions."""
+        if len(packed) != 4 * self._dimensions:
+            return False
+        vector = np.frombuffer(packed, "<f4")
+        length = float(np.linalg.norm(vector))
+        unit = (vector / length if length else vector).astype(np.float32)
+        if self._held is not None:
+            self._held[place] = unit
+        else:
+            os.pwrite(self._descriptor, unit.tobytes(), place * 4 * self._dimensions)
+        return True
 
     def take(self, places: Places) -> Floats:
-        """Those at these ascending places, one a line."""
-        ...
+        """Those at these ascending places."""
+        if self._held is not None:
+            return self._held[places]
+        rows = np.empty((len(places), self._dimensions), np.float32)
+        if len(places) and places[-1] - places[0] + 1 == len(places):
+            self._read(rows, int(places[0]))
+            return rows
+        for row, place in zip(rows, places.tolist(), strict=True):
+            self._read(row, place)
+        return rows
 
+    def _read(self, into: Floats, place: int) -> None:
+        os.preadv(self._descriptor, [into.data.cast("B")], place * 4 * self._dimensions)
 
-class Held:
-    """Rows in memory."""
-
-    def __init__(self, rows: Floats) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def take(self, places: Places) -> Floats:
-        """Those at these places."""
-        return self._rows[places]
+    @property
+    def _descriptor(self) -> int:
+        assert self._file is not None
+        return self._file.fileno()
 
 
 class Pair(NamedTuple):
@@ -68,7 +105,12 @@ class _Candidate(NamedTuple):
 
 
 def best_first(
-    left: Rows, right: Rows, keys: tuple[Sequence[str], Sequence[str]], least: float, *, near: int = MOST_NEAR
+    left: VectorFile,
+    right: VectorFile,
+    keys: tuple[Sequence[str], Sequence[str]],
+    least: float,
+    *,
+    near: int = MOST_NEAR,
 ) -> list[Pair]:
     """Pairs with a similarity of at least `least`, the best first.
 
@@ -80,7 +122,12 @@ def best_first(
 
 class _Matching:
     def __init__(
-        self, left: Rows, right: Rows, keys: tuple[Sequence[str], Sequence[str]], least: float, near: int
+        self,
+        left: VectorFile,
+        right: VectorFile,
+        keys: tuple[Sequence[str], Sequence[str]],
+        least: float,
+        near: int,
     ) -> None:
         self._left, self._right = left, right
         rank = {key: place for place, key in enumerate(sorted({*keys[0], *keys[1]}))}
@@ -97,15 +144,15 @@ class _Matching:
         again: list[_Candidate] = []
         first = self._look(np.arange(len(self._left)), self._near, 0)
         pairs: list[Pair] = []
-        for one in _in_order(first, again):
-            if one.left not in self._held or one.look != self._looks.get(one.left, 0):
+        for candidate in _in_order(first, again):
+            if candidate.left not in self._held or candidate.look != self._looks.get(candidate.left, 0):
                 continue
-            self._held[one.left] -= 1
-            if not self._taken[one.right]:
-                del self._held[one.left]
-                self._taken[one.right] = True
-                pairs.append(Pair(one.left, one.right, round(-one.distance, DIGITS)))
-            elif not self._held[one.left] and one.left in self._more:
+            self._held[candidate.left] -= 1
+            if not self._taken[candidate.right]:
+                del self._held[candidate.left]
+                self._taken[candidate.right] = True
+                pairs.append(Pair(candidate.left, candidate.right, round(-candidate.distance, DIGITS)))
+            elif not self._held[candidate.left] and candidate.left in self._more:
                 for found in self._look_again():
                     heappush(again, found)
         return pairs
@@ -131,8 +178,14 @@ class _Matching:
             self._held[left] = 0
         for left, count in zip(*np.unique(ours, return_counts=True), strict=True):
             self._held[int(left)] = int(count)
-        one, other = self._ranks[0][ours], self._ranks[1][theirs]
-        columns = (-similar, np.minimum(one, other), np.maximum(one, other), ours, theirs)
+        left_ranks, right_ranks = self._ranks[0][ours], self._ranks[1][theirs]
+        columns = (
+            -similar,
+            np.minimum(left_ranks, right_ranks),
+            np.maximum(left_ranks, right_ranks),
+            ours,
+            theirs,
+        )
         order = np.lexsort(columns[::-1])
         return _candidates([column[order] for column in columns], look)
 

@@ -1,4 +1,4 @@
-"""What a memory formed anew says that live memory does not, and the other way round: the largest first. Pure."""
+"""The differences between a memory and live memory: the largest first. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,8 +7,8 @@ from heapq import heappush, heappushpop
 from typing import Any
 
 from eden_memory.call_costs import known_cost
-from eden_memory.replay.comparing.differing import Changed, Counts, Differing, Told
-from eden_memory.replay.user_edits.applied_edits import Applied, Settled
+from eden_memory.replay.comparing.differing import ChangedText, Differing, MemoryText, TextCounts
+from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit
 
 KINDS = ("facts", "reflections", "blobs")
 
@@ -38,7 +38,7 @@ class ScopeDiffers:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class StageSpending:
     """Calls of models in one namespace, by one stage."""
 
     calls: int = 0
@@ -56,8 +56,8 @@ class Spent:
         tokens = self.input_tokens + self.output_tokens
         return known_cost(self.cost_usd, self.calls, self.unpriced_calls, tokens)
 
-    def __add__(self, other: "Spent") -> "Spent":
-        return Spent(
+    def __add__(self, other: "StageSpending") -> "StageSpending":
+        return StageSpending(
             self.calls + other.calls,
             self.failed_calls + other.failed_calls,
             self.input_tokens + other.input_tokens,
@@ -68,8 +68,11 @@ class Spent:
         )
 
 
+BothSpent = tuple[StageSpending, StageSpending]
+
+
 @dataclass(slots=True)
-class Report:
+class MemoryReport:
     """Two memories compared; `scopes` holds the `most` that differ most (None: all that differ)."""
 
     live: str
@@ -81,13 +84,13 @@ class Report:
     """Scopes."""
     different: int = 0
     """Scopes."""
-    counts: dict[str, Counts] = field(default_factory=lambda: {kind: Counts() for kind in KINDS})
+    counts: dict[str, TextCounts] = field(default_factory=lambda: {kind: TextCounts() for kind in KINDS})
     matched_by: set[str] = field(default_factory=set[str])
-    spent: dict[str, tuple[Spent, Spent]] = field(default_factory=dict[str, tuple[Spent, Spent]])
+    spent: dict[str, BothSpent] = field(default_factory=dict[str, BothSpent])
     """By stage: live, shadow."""
     reused: int = 0
     """Answers that the shadow's formation found paid for already."""
-    own: Applied | None = None
+    own: AppliedEdits | None = None
     """People's own changes; None: they were not looked at."""
     _scopes: list[tuple[int, int, ScopeDiffers]] = field(default_factory=list[tuple[int, int, ScopeDiffers]])
 
@@ -109,7 +112,7 @@ class Report:
     @property
     def scopes(self) -> list[ScopeDiffers]:
         """The largest differences first."""
-        return [scope for _, _, scope in sorted(self._scopes, key=lambda one: one[:2], reverse=True)]
+        return [scope for _, _, scope in sorted(self._scopes, key=lambda ranked: ranked[:2], reverse=True)]
 
     @property
     def equal(self) -> bool:
@@ -129,7 +132,7 @@ class Report:
             **{kind: _counts(self.counts[kind]) for kind in KINDS},
             "spent": self._spent(),
             "own_changes": None if self.own is None else _own(self.own, self.most),
-            "scopes": [_scope(one) for one in self.scopes],
+            "scopes": [_scope(scope) for scope in self.scopes],
         }
 
     def _spent(self) -> dict[str, Any]:
@@ -145,15 +148,15 @@ class Report:
         }
 
 
-def total_of(spent: Mapping[str, tuple[Spent, Spent]]) -> tuple[Spent, Spent]:
+def total_of(spent: Mapping[str, BothSpent]) -> BothSpent:
     """Of all stages: live, shadow."""
-    live, shadow = Spent(), Spent()
-    for one, other in spent.values():
-        live, shadow = live + one, shadow + other
+    live, shadow = StageSpending(), StageSpending()
+    for of_live, of_shadow in spent.values():
+        live, shadow = live + of_live, shadow + of_shadow
     return live, shadow
 
 
-def _counts(counts: Counts) -> dict[str, int]:
+def _counts(counts: TextCounts) -> dict[str, int]:
     return {
         "same": counts.same,
         "changed": counts.changed,
@@ -162,7 +165,7 @@ def _counts(counts: Counts) -> dict[str, int]:
     }
 
 
-def _money(spent: Spent) -> dict[str, Any]:
+def _money(spent: StageSpending) -> dict[str, Any]:
     return {
         "calls": spent.calls,
         "failed_calls": spent.failed_calls,
@@ -187,39 +190,39 @@ def _differing(of: Differing) -> dict[str, Any]:
         "counts": _counts(of.counts),
         "words_different": of.words,
         "matched_by": of.by,
-        "changed": [_changed(one) for one in of.changed],
-        "added": [_told(one) for one in of.added],
-        "lost": [_told(one) for one in of.lost],
+        "changed": [_changed(changed) for changed in of.changed],
+        "added": [_told(told) for told in of.added],
+        "lost": [_told(told) for told in of.lost],
     }
 
 
-def _changed(one: Changed) -> dict[str, Any]:
+def _changed(changed: ChangedText) -> dict[str, Any]:
     return {
-        "live": _told(one.live),
-        "shadow": _told(one.shadow),
-        "similarity": one.similarity,
-        "words": [[run.said, run.text] for run in one.runs],
+        "live": _told(changed.live),
+        "shadow": _told(changed.shadow),
+        "similarity": changed.similarity,
+        "words": [[run.said, run.text] for run in changed.runs],
     }
 
 
-def _told(one: Told) -> dict[str, str]:
-    return {"id": one.id, "text": one.text}
+def _told(told: MemoryText) -> dict[str, str]:
+    return {"id": told.id, "text": told.text}
 
 
-def _own(own: Applied, most: int | None) -> dict[str, Any]:
+def _own(own: AppliedEdits, most: int | None) -> dict[str, Any]:
     return {
         "to_apply": len(own.applied),
         "already": len(own.already),
-        "unmatched": [_settled(one) for one in _first(own.unmatched, most)],
+        "unmatched": [_settled(settled) for settled in _first(own.unmatched, most)],
         "unmatched_count": len(own.unmatched),
-        "outdated": [_settled(one) for one in _first(own.outdated, most)],
+        "outdated": [_settled(settled) for settled in _first(own.outdated, most)],
         "outdated_count": len(own.outdated),
     }
 
 
-def _settled(one: Settled) -> dict[str, Any]:
-    change = one.change
-    nearest = None if one.text is None else {"text": one.text, "similarity": one.similarity}
+def _settled(settled: SettledEdit) -> dict[str, Any]:
+    change = settled.change
+    nearest = None if settled.text is None else {"text": settled.text, "similarity": settled.similarity}
     return {
         "fact_id": change.fact_id,
         "scope_key": change.scope.key,
@@ -230,9 +233,9 @@ def _settled(one: Settled) -> dict[str, Any]:
         "asked_by": change.command.asked_by,
         "at": change.at.isoformat(),
         "nearest": nearest,
-        "why": one.why,
+        "why": settled.why,
     }
 
 
-def _first(settled: Sequence[Settled], most: int | None) -> Sequence[Settled]:
+def _first(settled: Sequence[SettledEdit], most: int | None) -> Sequence[SettledEdit]:
     return settled if most is None else settled[:most]

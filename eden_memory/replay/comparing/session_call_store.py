@@ -1,4 +1,4 @@
-"""What models were asked for one session: the totals of usage know no sessions, the calls that are kept do."""
+"""The calls of models for one session: the totals of usage know no sessions, the calls that are kept do."""
 
 from typing import Any
 

@@ -10,12 +10,12 @@ from eden_memory.errors import EdenError
 from eden_memory.kafka.topics import Topics
 from eden_memory.names import FORMING, MEMORY
 from eden_memory.placement import ORIGINAL, SHARED_PROGRAMS, WRITING, Placement
-from eden_memory.replay.installation import Installation, forget_group
+from eden_memory.replay.group_progress import remove_group
+from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import WRITER, checked, placement_of, sweeping_of, unknown
 from eden_memory.replay.namespaces.switching import keep_original
-from eden_memory.replay.rebuild.memory_topics import remove_group
 from eden_memory.replay.reform.exclusive_store import alone
-from eden_memory.replay.reform.own_streams import STREAMS, OwnStreams
+from eden_memory.replay.reform.own_parts import STREAMS, OwnStreams, own_topics
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.restore.restored_store import MongoRestored
 from eden_memory.schemas.documents import Namespace
@@ -50,9 +50,9 @@ async def _drop(at: Installation, placement: Placement, found: Namespace | None)
         await asyncio.sleep(NOTICE_SECONDS)
     last = placement.pipeline not in await _pipelines(at, placement)
     for group in _groups(at.topics(placement), last=last):
-        await _left(at, placement, group)
+        await _left(at, group)
     if last:
-        await asyncio.to_thread(_remove_topics, at.admin, _own(at.topics(placement)))
+        await asyncio.to_thread(_remove_topics, at.admin, _own(at, placement))
     names = placement.names(at.settings.mongodb.prefix)
     for short in sorted({*MEMORY, *(FORMING if last else ())}):
         await at.database.drop_collection(names[short])
@@ -70,16 +70,16 @@ async def clear(at: Installation, placement: Placement) -> None:
     EdenError while somebody reads in one of its groups.
     """
     topics = at.topics(placement)
-    if names := await asyncio.to_thread(_there, at.admin, _own(topics)):
+    if names := await asyncio.to_thread(_there, at.admin, _own(at, placement)):
         for group in _groups(topics, last=True):
-            await forget_group(at, placement, group)
+            await at.forget_group(group)
         await asyncio.to_thread(_remove_topics, at.admin, names)
     for short in sorted({*MEMORY, *FORMING}):
         await at.database.drop_collection(placement.names(at.settings.mongodb.prefix)[short])
 
 
 async def _forget_reform(at: Installation, placement: Placement) -> None:
-    """What only reforms have: streams of their own, what was asked, the note that the trigger's state is made."""
+    """Remove what only reforms have: own streams, options, the note that the state of the trigger is made."""
     prefix = at.settings.mongodb.prefix
     reforms = MongoReforms(at.database, prefix)
     if await reforms.get(placement.memory) is not None:
@@ -102,26 +102,28 @@ async def placement_named(at: Installation, name: str) -> Placement:
 async def _pipelines(at: Installation, without: Placement) -> set[str]:
     """Of all other namespaces that are there, live among them."""
     known = await at.namespaces.all()
-    there = {placement_of(one) for one in known if one.state != "dropped"} | {await at.live.placement()}
-    if all(one.id != ORIGINAL for one in known):
+    there = {placement_of(namespace) for namespace in known if namespace.state != "dropped"} | {
+        await at.live.placement()
+    }
+    if all(namespace.id != ORIGINAL for namespace in known):
         there.add(Placement())
-    return {one.pipeline for one in there if one != without}
+    return {placement.pipeline for placement in there if placement != without}
 
 
 def _groups(topics: Topics, *, last: bool) -> list[str]:
     """Its own: its writer's and its reader's; with the pipeline, all of that."""
-    programs = [one for one, program in topics.file.programs.items() if not program.later]
-    own = [one for one in programs if one in WRITING or (last and one not in SHARED_PROGRAMS)]
-    return [sweeping_of(topics.group(WRITER)), *(topics.group(one) for one in own)]
+    programs = [name for name, program in topics.file.programs.items() if not program.later]
+    own = [name for name in programs if name in WRITING or (last and name not in SHARED_PROGRAMS)]
+    return [sweeping_of(topics.group(WRITER)), *(topics.group(name) for name in own)]
 
 
-async def _left(at: Installation, of: Placement, group: str) -> None:
+async def _left(at: Installation, group: str) -> None:
     """Remove a group, once all have left it."""
     clock = asyncio.get_running_loop().time
     until = clock() + LEAVE_SECONDS
     while True:
         try:
-            await forget_group(at, of, group)
+            await at.forget_group(group)
         except EdenError:
             if clock() > until:
                 raise
@@ -130,10 +132,8 @@ async def _left(at: Installation, of: Placement, group: str) -> None:
             return
 
 
-def _own(topics: Topics) -> list[str]:
-    """The topics that no other pipeline has, with their dead letters."""
-    shared = {topics.name(short) for short, one in topics.file.topics.items() if one.shared}
-    return [one.name for one in topics if one.name not in shared and one.dead_of not in shared]
+def _own(at: Installation, placement: Placement) -> list[str]:
+    return [topic.name for topic in own_topics(at.settings.kafka, placement)]
 
 
 def _there(config: dict[str, Any], names: list[str]) -> list[str]:

@@ -48,7 +48,7 @@ class MongoLive:
         return None if row is None else Live.model_validate(row, strict=False, extra="ignore")
 
     async def placement(self) -> Placement:
-        """What is live."""
+        """Return the placement that is live."""
         return placed(await self.read())
 
     async def switch(self, to: Placement, expected: Placement, handover: str | None = None) -> None:
@@ -58,7 +58,7 @@ class MongoLive:
         that has caught up.
         """
         async with self._client.start_session() as session:
-            await session.with_transaction(lambda one: self._switch(to, expected, handover, one))
+            await session.with_transaction(lambda inner: self._switch(to, expected, handover, inner))
 
     async def handed_over(self, handover: str) -> None:
         """All is announced that came with the switch."""
@@ -67,7 +67,7 @@ class MongoLive:
     async def give_up(self, placement: Placement) -> None:
         """Note that a namespace is dropped from now on; an EdenError where it is live, or becomes so just now."""
         async with self._client.start_session() as session:
-            await session.with_transaction(lambda one: self._give_up(placement, one))
+            await session.with_transaction(lambda inner: self._give_up(placement, inner))
 
     async def _give_up(self, placement: Placement, session: AsyncClientSession) -> None:
         """Its document is written by a switch, too: the two exclude each other."""
@@ -118,7 +118,7 @@ class MongoLive:
         return await self._namespaces.find_one({"_id": ORIGINAL}, session=session) is not None
 
     async def changes(self) -> AsyncGenerator[Placement]:
-        """What is live, and then what else each time; never the same twice in a row. Until it is closed."""
+        """Yield the live placement, and each that becomes live; never the same twice in a row."""
         last: Placement | None = None
         while True:
             try:
@@ -144,5 +144,5 @@ class MongoLive:
 
 
 def placed(live: Live | None) -> Placement:
-    """What the document says."""
+    """Return the placement in the document."""
     return Placement() if live is None else Placement(live.memory, live.pipeline)

@@ -17,7 +17,7 @@ from eden_memory.schemas.documents import (
 )
 
 KINDS: tuple[type[Document], ...] = (Fact, Reflection, Consolidated, StoredBlob, Snapshot)
-"""What the writer writes, and all that is compared."""
+"""The documents that the writer writes, and that are compared."""
 WRITER = "atlas-writer"
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 RESERVED = ("live", ORIGINAL)
@@ -57,7 +57,7 @@ def sweeping_of(writer: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What is kept true while another namespace is live."""
+    """The namespaces that are kept up to date while another is live."""
 
     silent: tuple[Placement, ...]
     """A writer writes it; what it would announce, another says."""
@@ -73,18 +73,23 @@ def beside(live: Placement, namespaces: Iterable[Namespace]) -> Beside:
     A reform's memory holds all that its topics do, whether or not it is formed to its end.
     """
     known = list(namespaces)
-    there = [placement_of(one) for one in known if one.state in READY or half_formed(one)]
-    if all(one.id != ORIGINAL for one in known):
+    there = [
+        placement_of(namespace) for namespace in known if namespace.state in READY or half_formed(namespace)
+    ]
+    if all(namespace.id != ORIGINAL for namespace in known):
         there.append(Placement())
     others = sorted(
-        (one for one in there if one != live), key=lambda one: (one.memory != one.pipeline, one.memory)
+        (placement for placement in there if placement != live),
+        key=lambda placement: (placement.memory != placement.pipeline, placement.memory),
     )
-    first = {one.pipeline: one for one in reversed(others) if one.pipeline != live.pipeline}
+    first = {other.pipeline: other for other in reversed(others) if other.pipeline != live.pipeline}
     return Beside(
-        silent=tuple(one for one in others if one not in first.values()),
-        forgetting=tuple(one for one in others if one in first.values()),
+        silent=tuple(other for other in others if other not in first.values()),
+        forgetting=tuple(other for other in others if other in first.values()),
         sweeping=tuple(
-            placement_of(one) for one in known if one.kind == "rebuild" and one.state == "filling"
+            placement_of(namespace)
+            for namespace in known
+            if namespace.kind == "rebuild" and namespace.state == "filling"
         ),
     )
 
@@ -102,11 +107,11 @@ def neglected(
     Rebuilds of a pipeline that nobody forgets in: of a memory that is not whole it is not known what rests on what.
     """
     known = list(namespaces)
-    tended = {live.pipeline, *(one.pipeline for one in beside(live, known).forgetting)}
+    tended = {live.pipeline, *(placement.pipeline for placement in beside(live, known).forgetting)}
     return [
-        one
-        for one in known
-        if one.state == "filling" and (one.id in unrestored or one.pipeline not in tended)
+        namespace
+        for namespace in known
+        if namespace.state == "filling" and (namespace.id in unrestored or namespace.pipeline not in tended)
     ]
 
 
@@ -116,5 +121,5 @@ def placement_of(namespace: Namespace) -> Placement:
 
 
 def goes_on(namespace: Namespace) -> str:
-    """What people run so that a namespace that is not filled to its end goes on, or goes."""
+    """Return, for people, the commands that complete or remove a namespace that is not complete."""
     return f"`eden {namespace.kind} {namespace.id}` goes on, `eden namespace drop {namespace.id}` removes it"

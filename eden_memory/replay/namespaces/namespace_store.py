@@ -50,7 +50,7 @@ class MongoNamespaces:
 
     async def reached(self, name: str, places: Sequence[Place], unreadable: int) -> None:
         """Note how far it is filled; `unreadable` records more."""
-        written = {"places": [one.model_dump() for one in places]}
+        written = {"places": [place.model_dump() for place in places]}
         await self._namespaces.update_one(
             {"_id": name}, {"$set": written, "$inc": {"unreadable": unreadable}}
         )

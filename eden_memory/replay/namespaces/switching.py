@@ -15,9 +15,9 @@ from eden_memory.models.embeddings import local_embedder
 from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors.pipeline import FORGETTING
+from eden_memory.replay.group_progress import GroupProgress, beginnings, behind, remove_group
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import READY, WRITER, placement_of, unknown
-from eden_memory.replay.rebuild.memory_topics import Places, behind, remove_group
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.reform.selection import whole
 from eden_memory.schemas.documents import Fact, Namespace, Place
@@ -151,8 +151,8 @@ async def _handover(at: Installation, live: Placement, to: Placement) -> str | N
     topics = at.topics(live)
     group = f"{topics.group(WRITER)}.until-{uuid4().hex[:8]}"
     reached = await _announced(at, topics.group(WRITER))
-    async with Places(at.client, topics.read_by(WRITER), group) as places:
-        begun = {TopicPartition(one.topic, one.partition): one.begin for one in await places.all()}
+    async with GroupProgress(at.client, {group: topics.read_by(WRITER)}) as progress:
+        begun = beginnings(await progress.places())
     await offsets.commit(at.admin, group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
     return group
 
@@ -170,11 +170,11 @@ async def _level(at: Installation, to: Placement, stage: str) -> None:
     """Until a stage of it has everything that is in its topics; an EdenError where it does not get there."""
     topics = at.topics(to)
     clock = asyncio.get_running_loop().time
-    async with Places(at.client, topics.read_by(stage), topics.group(stage)) as places:
-        begun, begun_at = await places.all(), clock()
+    async with GroupProgress(at.client, {topics.group(stage): topics.read_by(stage)}) as progress:
+        begun, begun_at = await progress.places(), clock()
         while True:
             allowed = LEVEL_SECONDS if clock() < begun_at + BUSY_SECONDS else BUSY_LEVEL_SECONDS
-            left = await _left(places, begun, clock() + allowed)
+            left = await _left(progress, begun, clock() + allowed)
             if not left:
                 return
             if clock() > begun_at + PATIENCE_SECONDS:
@@ -185,11 +185,11 @@ async def _level(at: Installation, to: Placement, stage: str) -> None:
     )
 
 
-async def _left(places: Places, begun: Sequence[Place], until: float) -> int:
+async def _left(progress: GroupProgress, begun: Sequence[Place], until: float) -> int:
     """How much is still to be written, at `until` by the loop's clock, of what is there now."""
-    ends = await places.ends()
+    ends = await progress.ends()
     while True:
-        left = behind(await places.reached(), ends, begun)
+        left = behind(await progress.reached(), ends, begun)
         if not left or asyncio.get_running_loop().time() > until:
             return left
         await asyncio.sleep(LOOK_SECONDS)

@@ -14,6 +14,6 @@ from eden_memory.schemas.documents import Namespace
 async def neglected(database: AsyncDatabase[dict[str, Any]], prefix: str) -> list[Namespace]:
     """By age; none as a rule. `prefix` is the installation's."""
     known = await MongoNamespaces(database, prefix).all()
-    reforms = [one.id for one in known if judging.half_formed(one)]
+    reforms = [namespace.id for namespace in known if judging.half_formed(namespace)]
     unrestored = await MongoReforms(database, prefix).unrestored(reforms)
     return judging.neglected(await MongoLive(database, prefix).placement(), known, unrestored)

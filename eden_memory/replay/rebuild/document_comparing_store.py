@@ -11,8 +11,8 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.mongo.documents import document_of, row_of
 from eden_memory.replay.namespaces.namespace_names import KINDS
 from eden_memory.replay.rebuild.document_content import (
-    Difference,
-    Sum,
+    DigestSum,
+    DocumentDifference,
     difference,
     digest,
     filled,
@@ -35,8 +35,8 @@ MOST_DIFFERENT = 10_000
 class Sums:
     """Documents of one collection, or of one scope in it, in both."""
 
-    live: Sum = field(default_factory=Sum)
-    rebuilt: Sum = field(default_factory=Sum)
+    live: DigestSum = field(default_factory=DigestSum)
+    rebuilt: DigestSum = field(default_factory=DigestSum)
 
     @property
     def equal(self) -> bool:
@@ -45,8 +45,8 @@ class Sums:
 
 
 @dataclass(slots=True)
-class Compared:
-    """What a pass over both found. Scopes that are equal leave nothing behind: there may be any number of them."""
+class ComparedMemories:
+    """The result of one pass over both memories. Equal scopes leave nothing behind: there may be any number."""
 
     sums: dict[str, Sums] = field(default_factory=dict[str, Sums])
     """By collection."""
@@ -88,15 +88,15 @@ class Compared:
             self.differing[collection, name] = scope, pair
 
 
-class MongoComparing:
+class MemoryComparison:
     """Compares the collections under two prefixes of one database."""
 
     def __init__(self, database: AsyncDatabase[Row], live: str, rebuilt: str) -> None:
         self._database, self._prefixes = database, (live, rebuilt)
 
-    async def whole(self) -> Compared:
+    async def whole(self) -> ComparedMemories:
         """One pass over everything."""
-        compared = Compared()
+        compared = ComparedMemories()
         for kind in KINDS:
             async for name, live, rebuilt in self._pairs(kind.COLLECTION):
                 row = live if live is not None else rebuilt
@@ -106,14 +106,14 @@ class MongoComparing:
             compared.scopes[kind.COLLECTION] = await self._scopes(kind.COLLECTION, compared)
         return compared
 
-    async def _scopes(self, collection: str, compared: Compared) -> int:
+    async def _scopes(self, collection: str, compared: ComparedMemories) -> int:
         if collection in ONE_A_SCOPE:
             return compared.of(collection).live.count
         steps: list[Row] = [{"$group": {"_id": "$scope_key"}}, {"$count": "scopes"}]
         found = await self._of(self._prefixes[0] + collection).aggregate(steps, allowDiskUse=True)
         return sum([row["scopes"] async for row in found])
 
-    async def again(self, compared: Compared) -> bool:
+    async def again(self, compared: ComparedMemories) -> bool:
         """Read once more what differs; whether anything of it has changed since."""
         before = dict(compared.differing)
         for collection, names in _by_collection(before).items():
@@ -125,17 +125,17 @@ class MongoComparing:
                     compared.again(collection, name, pair)
         return compared.differing != before
 
-    async def named(self, compared: Compared, most: int) -> list[Difference]:
+    async def named(self, compared: ComparedMemories, most: int) -> list[DocumentDifference]:
         """The first `most` differences, field by field."""
-        found: list[Difference] = []
+        found: list[DocumentDifference] = []
         for collection, name in sorted(compared.differing)[:most]:
             live, rebuilt = [await self._named(prefix + collection, [name]) for prefix in self._prefixes]
             ours, theirs = (_as_read(collection, rows.get(name)) for rows in (live, rebuilt))
-            one = difference(collection, name, ours, theirs)
-            found += [one] if one is not None else []
+            differs = difference(collection, name, ours, theirs)
+            found += [differs] if differs is not None else []
         return found
 
-    async def scopes(self, compared: Compared, most: int) -> list[tuple[str, str, Sums]]:
+    async def scopes(self, compared: ComparedMemories, most: int) -> list[tuple[str, str, Sums]]:
         """Collection, scope key and sums of the first `most` scopes in which something differs."""
         keys = sorted({(collection, scope) for (collection, _), (scope, _) in compared.differing.items()})
         return [
@@ -162,7 +162,7 @@ class MongoComparing:
         left, right = (self._rows(prefix + collection) for prefix in self._prefixes)
         live, rebuilt = await anext(left, None), await anext(right, None)
         while live is not None or rebuilt is not None:
-            name = min(one["_id"] for one in (live, rebuilt) if one is not None)
+            name = min(row["_id"] for row in (live, rebuilt) if row is not None)
             ours = live if live is not None and live["_id"] == name else None
             theirs = rebuilt if rebuilt is not None and rebuilt["_id"] == name else None
             yield name, ours, theirs

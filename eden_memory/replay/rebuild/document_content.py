@@ -1,4 +1,4 @@
-"""What of a stored document is content, its hash, and how two documents differ. Pure.
+"""The content of a stored document, its hash, and the differences between two documents. Pure.
 
 Left out is what tells how a document came about and not what it says (docs/replay.md has the reasons).
 """
@@ -51,10 +51,10 @@ def filled(row: Any, read: Any) -> Any:
     """A stored value with the fields that it lacks, as they are read: an earlier version stored fewer."""
     if isinstance(row, Mapping) and isinstance(read, Mapping):
         stored, known = cast(Row, row), cast(Row, read)
-        return {**known, **{name: filled(one, known.get(name)) for name, one in stored.items()}}
+        return {**known, **{name: filled(value, known.get(name)) for name, value in stored.items()}}
     if isinstance(row, list) and isinstance(read, list | tuple):
         several, others = cast("list[Any]", row), cast("Sequence[Any]", read)
-        return [filled(one, other) for one, other in zip(several, others, strict=True)]
+        return [filled(value, other) for value, other in zip(several, others, strict=True)]
     return cast(Any, row)
 
 
@@ -71,10 +71,10 @@ def _said(value: Any) -> str:
 
 def _ordered(value: Any) -> Any:
     if isinstance(value, Mapping):
-        said = ((name, one) for name, one in value.items() if one is not None)  # pyright: ignore
-        return [(name, _ordered(one)) for name, one in sorted(said)]  # pyright: ignore
+        said = ((name, part) for name, part in value.items() if part is not None)  # pyright: ignore
+        return [(name, _ordered(part)) for name, part in sorted(said)]  # pyright: ignore
     if isinstance(value, list | tuple):
-        return [_ordered(one) for one in value]  # pyright: ignore
+        return [_ordered(part) for part in value]  # pyright: ignore
     return value
 
 
@@ -88,7 +88,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class DocumentDifference:
     """One document that is missing in the rebuilt memory, extra there, or other."""
 
     collection: str
@@ -99,18 +99,22 @@ class Difference:
 
     def __str__(self) -> str:
         """As a terminal shows it."""
-        named = "; ".join(f"{one.name}: live {one.live}, rebuilt {one.rebuilt}" for one in self.fields)
+        named = "; ".join(
+            f"{field.name}: live {field.live}, rebuilt {field.rebuilt}" for field in self.fields
+        )
         return f"{self.what} {self.collection} {self.id}" + (f": {named}" if named else "")
 
 
-def difference(collection: str, name: str, live: Row | None, rebuilt: Row | None) -> Difference | None:
+def difference(
+    collection: str, name: str, live: Row | None, rebuilt: Row | None
+) -> DocumentDifference | None:
     """None where both say the same."""
     if live is None or rebuilt is None:
         if live is None and rebuilt is None:
             return None
-        return Difference(collection, name, "extra" if live is None else "missing")
+        return DocumentDifference(collection, name, "extra" if live is None else "missing")
     fields = tuple(_fields(content_of(live), content_of(rebuilt)))
-    return Difference(collection, name, "other", fields) if fields else None
+    return DocumentDifference(collection, name, "other", fields) if fields else None
 
 
 def _fields(live: Row, rebuilt: Row) -> Iterable[Field]:
@@ -126,23 +130,23 @@ def _short(value: object) -> str:
 
 
 @dataclass(slots=True)
-class Sum:
+class DigestSum:
     """Count and hash of several documents, in any order: sums modulo 2^128."""
 
     count: int = 0
     hash: int = 0
 
-    def add(self, one: int | None) -> None:
+    def add(self, digest: int | None) -> None:
         """One document more; None: none."""
-        if one is not None:
+        if digest is not None:
             self.count += 1
-            self.hash = (self.hash + one) % (1 << 8 * DIGEST_BYTES)
+            self.hash = (self.hash + digest) % (1 << 8 * DIGEST_BYTES)
 
-    def take(self, one: int | None) -> None:
+    def take(self, digest: int | None) -> None:
         """One document less."""
-        if one is not None:
+        if digest is not None:
             self.count -= 1
-            self.hash = (self.hash - one) % (1 << 8 * DIGEST_BYTES)
+            self.hash = (self.hash - digest) % (1 << 8 * DIGEST_BYTES)
 
     def __str__(self) -> str:
         """The hash as it is shown."""

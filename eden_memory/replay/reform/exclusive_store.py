@@ -34,7 +34,7 @@ async def at_work(
     database: AsyncDatabase[dict[str, Any]], names: Names, reforms: Collection[str]
 ) -> set[str]:
     """Those of the reforms that a command is forming, or dropping."""
-    leases = {_lease(one): one for one in reforms}
+    leases = {_lease(reform): reform for reform in reforms}
     held = {"_id": {"$in": list(leases)}, "$expr": {"$gte": ["$until", "$$NOW"]}}
     return {leases[row["_id"]] async for row in database[names["leases"]].find(held, {"_id": 1})}
 

@@ -1,16 +1,16 @@
-"""What a reform is expected to ask and to cost: from what was recorded, else from start values. Pure; US dollars.
+"""The expected calls and cost of a reform: from what was recorded, else from start values. Pure; US dollars.
 
 The calls of a window that are recorded count as they were. A window without any takes the average of its agent's,
 with more or less input as it is longer or shorter; where nothing was recorded of the agent, the start values of
 budgets stand in. Calls that name no window (decisions over several, consolidations) are shared among the agent's.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from eden_memory.models.question import Role
-from eden_memory.replay.reform.recorded_cost import ByStage, Calls, OfAgent, Recorded
+from eden_memory.replay.reform.recorded_cost import ByStage, OfAgent, RecordedCalls, StageCalls
 from eden_memory.replay.reform.selection import PlannedWindow
 from eden_memory.schemas.documents import ReformCalls
 from eden_memory.usage.estimates import CONSOLIDATING, FORMING, Expected, tokens_of
@@ -26,11 +26,18 @@ STAGES: Mapping[str, Role | None] = {
 """Stage, as it is shown, and what its calls are for; vectors are fact-dedup's other calls."""
 MERGES = "consolidation"
 SHOW_THE_WINDOW = ("fact-extraction", "reflection-extraction")
+FACTS, DEDUP, REFLECTIONS, CONSOLIDATION = (
+    "fact-extraction",
+    "fact-dedup",
+    "reflection-extraction",
+    "consolidation",
+)
+ALL = frozenset({FACTS, DEDUP, VECTORS, REFLECTIONS, CONSOLIDATION})
 CHARACTERS_PER_TOKEN = 4
 PLACES = Decimal("0.000000000001")
 START: Mapping[Role, Expected] = {**FORMING, "consolidation": CONSOLIDATING}  # pyright: ignore[reportAssignmentType]
 
-Price = Callable[[str, int, Calls], Decimal | None]
+Price = Callable[[str, int, StageCalls], Decimal | None]
 """(stage, tier, calls) → US dollars by the tables; None where the price is unknown."""
 
 
@@ -42,8 +49,8 @@ class Pricing:
     changed: frozenset[str] = frozenset()
     """Stages whose model is another one."""
 
-    def usd(self, stage: str, tier: int, calls: Calls) -> Decimal | None:
-        """What these calls cost."""
+    def usd(self, stage: str, tier: int, calls: StageCalls) -> Decimal | None:
+        """Return the cost of these calls."""
         if stage in self.changed or not calls.usd:
             return self.of(stage, tier, calls)
         return calls.usd
@@ -70,15 +77,15 @@ def nothing_kept(window: PlannedWindow) -> Reuse:
 class Expecting:
     """Adds windows up."""
 
-    recorded: Recorded
+    recorded: RecordedCalls
     pricing: Pricing
     reuse: Callable[[PlannedWindow], Reuse] = nothing_kept
     windows: int = 0
     messages: int = 0
     tier: int = 0
     """The highest of the windows added."""
-    _paid: dict[tuple[str, int], Calls] = field(default_factory=dict[tuple[str, int], Calls])
-    _kept: dict[str, Calls] = field(default_factory=dict[str, Calls])
+    _paid: dict[tuple[str, int], StageCalls] = field(default_factory=dict[tuple[str, int], StageCalls])
+    _kept: dict[str, StageCalls] = field(default_factory=dict[str, StageCalls])
     _some: set[str] = field(default_factory=set[str])
     """Stages of which some more answers may be kept."""
 
@@ -90,12 +97,12 @@ class Expecting:
         self._some |= reuse.some
         for stage, calls in self.of(window).items():
             if stage in reuse.whole:
-                self._kept.setdefault(stage, Calls()).add(calls)
+                self._kept.setdefault(stage, StageCalls()).add(calls)
             else:
-                self._paid.setdefault((stage, window.tier), Calls()).add(calls)
+                self._paid.setdefault((stage, window.tier), StageCalls()).add(calls)
 
     def of(self, window: PlannedWindow) -> ByStage:
-        """What one window is expected to ask, by stage."""
+        """Return the expected calls of one window, by stage."""
         agent, own = (
             self.recorded.of_agent.get(window.agent_id),
             self.recorded.of_window.get(window.formation_id),
@@ -106,40 +113,40 @@ class Expecting:
         shared: ByStage = {}
         for part, times in ((found, 1.0), (agent.shared, 1 / agent.windows)):
             for stage, calls in part.items():
-                shared.setdefault(stage, Calls()).add(calls, times)
+                shared.setdefault(stage, StageCalls()).add(calls, times)
         return shared
 
     def usd(self, window: PlannedWindow) -> Decimal:
-        """What one window is expected to cost, as far as prices are known."""
+        """Return the expected cost of one window, as far as prices are known."""
         whole = self.reuse(window).whole
         parts = (
             self.pricing.usd(stage, window.tier, calls)
             for stage, calls in self.of(window).items()
             if stage not in whole
         )
-        return sum((one for one in parts if one is not None), Decimal(0)).quantize(PLACES)
+        return sum((part for part in parts if part is not None), Decimal(0)).quantize(PLACES)
 
     def merge_usd(self) -> Decimal:
-        """What one consolidation is expected to cost at the highest tier, as far as its price is known."""
-        together = Calls()
+        """Return the expected cost of one consolidation at the highest tier, as far as its price is known."""
+        together = StageCalls()
         for agent in self.recorded.of_agent.values():
             for part in (agent.each, agent.shared):
-                together.add(part.get(MERGES, Calls()))
+                together.add(part.get(MERGES, StageCalls()))
         if not together.calls:
             input_tokens, output_tokens = tokens_of(START["consolidation"], 0)
-            together = Calls(1, input_tokens, 0, output_tokens)
+            together = StageCalls(1, input_tokens, 0, output_tokens)
         usd = self.pricing.usd(MERGES, self.tier, together)
         return Decimal(0) if usd is None else (usd / Decimal(together.calls)).quantize(PLACES)
 
     def rows(self) -> tuple[ReformCalls, ...]:
         """The table, in flow order."""
         found = (self._row(stage) for stage in STAGES)
-        return tuple(one for one in found if one.calls)
+        return tuple(row for row in found if row.calls)
 
     def _row(self, stage: str) -> ReformCalls:
-        kept = self._kept.get(stage, Calls())
+        kept = self._kept.get(stage, StageCalls())
         paid = [(tier, calls) for (name, tier), calls in self._paid.items() if name == stage and calls.calls]
-        together = Calls()
+        together = StageCalls()
         for calls in (kept, *(calls for _, calls in paid)):
             together.add(calls)
         return ReformCalls(
@@ -147,7 +154,7 @@ class Expecting:
             calls=round(together.calls),
             input_tokens=round(together.input),
             output_tokens=round(together.output),
-            usd=summed(self.pricing.usd(stage, *one) for one in paid),
+            usd=summed(self.pricing.usd(stage, tier, calls) for tier, calls in paid),
             reused=None if paid and stage in self._some else round(kept.calls),
         )
 
@@ -155,13 +162,13 @@ class Expecting:
 def summed(amounts: Iterable[Decimal | None]) -> Decimal | None:
     """Together; None where one is unknown."""
     found = list(amounts)
-    known = [one for one in found if one is not None]
+    known = [amount for amount in found if amount is not None]
     return None if len(known) < len(found) else sum(known, Decimal(0)).quantize(PLACES)
 
 
 def total(rows: Sequence[ReformCalls]) -> Decimal | None:
     """US dollars of all rows; None where a price is unknown."""
-    return summed(one.usd for one in rows)
+    return summed(row.usd for row in rows)
 
 
 def _average(agent: OfAgent, window: PlannedWindow) -> ByStage:
@@ -169,7 +176,7 @@ def _average(agent: OfAgent, window: PlannedWindow) -> ByStage:
     more = (window.characters - agent.characters / agent.windows) / CHARACTERS_PER_TOKEN
     found: ByStage = {}
     for stage, calls in agent.each.items():
-        average = found.setdefault(stage, Calls())
+        average = found.setdefault(stage, StageCalls())
         average.add(calls, 1 / agent.windows)
         average.usd = Decimal(0)
         if stage in SHOW_THE_WINDOW:
@@ -183,5 +190,26 @@ def _start(window: PlannedWindow) -> ByStage:
     for stage, role in STAGES.items():
         if role is not None:
             input_tokens, output_tokens = tokens_of(START[role], window.characters)
-            found[stage] = Calls(1, input_tokens, 0, output_tokens)
+            found[stage] = StageCalls(1, input_tokens, 0, output_tokens)
     return found
+
+
+def reuse(changed: Set[str], *, one_at_a_time: bool, same_windows: bool) -> Reuse:
+    """Return of which stages a reform finds every answer, or some; `changed`: stages that ask differently.
+
+    An answer is used again where model, parameters and prompt are the same. A stage's prompt holds what others made:
+    decisions and reflections the facts extracted, reflections the blobs, blobs the reflections.
+
+    Only one window at a time meets the same memory as before; several at once may find other candidates, blobs and
+    buffers.
+    """
+    if not same_windows:
+        return Reuse()
+    if FACTS in changed:  # where no other facts are found, the rest is the same
+        return Reuse(some=frozenset(ALL - changed))
+    same = set(ALL - changed)
+    if changed & {REFLECTIONS, CONSOLIDATION}:
+        same -= {REFLECTIONS, CONSOLIDATION}
+    if one_at_a_time:
+        return Reuse(frozenset(same))
+    return Reuse(frozenset(same & {FACTS}), frozenset(same - {FACTS}))

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from eden_memory.replay.reform.reform_budget import Money
+from eden_memory.replay.reform.reform_budget import ReformBudget
 from eden_memory.replay.reform.selection import PlannedWindow, in_order, planned, takes
 from eden_memory.schemas.documents import ReformAsked
 from eden_memory.schemas.events import FormationRequested
@@ -45,13 +45,13 @@ class Feeding:
     ledger: Ledger
     publisher: Publishing
     topic_of: TopicOf
-    money: Money
+    money: ReformBudget
     at_once: int
     """Windows on their way at most; with 1 nothing of another is under way either."""
     settled: Callable[[], Awaitable[None]]
     """Waited for between two windows where only one is on its way at a time."""
     written: Callable[[FormationRequested], FormationRequested] = lambda asked: asked
-    """What becomes of a request before it is published."""
+    """Changes a request before it is published."""
     room: Callable[[], int] | None = None
     """How many may be on their way now, at least 1; None: always `at_once`."""
     heard: Collection[str] = ()
@@ -70,17 +70,17 @@ class Feeding:
 
     async def know(self, windows: AsyncIterable[FormationRequested], times: Mapping[str, datetime]) -> None:
         """All there are; those that are formed already are looked up. `times`: when live asked for them."""
-        async for one in windows:
-            self.offer(one, times.get(one.formation_id))
+        async for window in windows:
+            self.offer(window, times.get(window.formation_id))
         found, self._new = in_order(self._new), []
         for start in range(0, len(found), TOGETHER):
             some = found[start : start + TOGETHER]
-            done = await self._complete([one.formation_id for one in some])
-            for one in some:
-                if one.formation_id in done:
-                    self._formed(one)
+            done = await self._complete([window.formation_id for window in some])
+            for window in some:
+                if window.formation_id in done:
+                    self._formed(window)
                 else:
-                    self._waiting.append(one)
+                    self._waiting.append(window)
 
     def offer(self, window: FormationRequested, at: datetime | None = None) -> None:
         """A window that has closed: to be formed if it is selected, once."""
@@ -128,9 +128,9 @@ class Feeding:
         while self._waiting and len(self._fed) < room:
             if not self.money.allows(self._fed.values(), self._waiting[0]):
                 break
-            one = self._waiting.popleft()
-            self._fed[one.formation_id] = one
-            some.append(one)
+            window = self._waiting.popleft()
+            self._fed[window.formation_id] = window
+            some.append(window)
         if some:
             self.money.on_their_way(self._fed.values())
         await self._publish(some)
@@ -139,14 +139,14 @@ class Feeding:
     async def _publish(self, windows: Sequence[PlannedWindow]) -> None:
         if not windows:
             return
-        found = await until_done(lambda: self.stored.windows([one.formation_id for one in windows]))
-        for one in windows:
-            if one.formation_id not in found:
+        found = await until_done(lambda: self.stored.windows([window.formation_id for window in windows]))
+        for window in windows:
+            if window.formation_id not in found:
                 self.missing += 1
-                del self._fed[one.formation_id]
-                log.warning("a window is left out: its texts are gone", formation_id=one.formation_id)
-        there = [found[one.formation_id] for one in windows if one.formation_id in found]
-        records = [self._record(one) for one in there]
+                del self._fed[window.formation_id]
+                log.warning("a window is left out: its texts are gone", formation_id=window.formation_id)
+        there = [found[window.formation_id] for window in windows if window.formation_id in found]
+        records = [self._record(window) for window in there]
         await until_done(lambda: self.publisher.publish(records))
 
     async def _look(self) -> bool:
@@ -164,9 +164,9 @@ class Feeding:
     async def _complete(self, formation_ids: Sequence[str]) -> set[str]:
         return await until_done(lambda: complete(self.ledger, formation_ids))
 
-    def _formed(self, one: PlannedWindow) -> None:
+    def _formed(self, window: PlannedWindow) -> None:
         self.money.formed += 1
-        self.money.characters += one.characters
+        self.money.characters += window.characters
 
     def _record(self, window: StoredWindow) -> StoredRecord:
         """As formation-trigger publishes it."""

@@ -1,4 +1,4 @@
-"""What a reform's stages publish, on its way: calls are counted at once, closed windows wait until they are fed."""
+"""Intercepts what a reform's stages publish: calls are counted at once, closed windows wait until they are fed."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ class Counting(Protocol):
         ...
 
 
-class KeepingBack:
+class InterceptingPublisher:
     """In the place of the publisher.
 
     `offer` is told of each window that formation-trigger would ask for, `counted` of each call that stands in the
@@ -48,18 +48,20 @@ class KeepingBack:
 
     async def publish(self, records: Sequence[StoredRecord]) -> None:
         """Publish, count or keep back."""
-        calls = [_event(one) for one in records if one.topic == self._calls and one.value is not None]
-        await self._count([one for one in calls if isinstance(one, ModelCalled)])
-        await self._publisher.publish([one for one in records if one.topic != self._windows])
-        for one in records:
-            if one.topic == self._windows and isinstance(window := _event(one), FormationRequested):
+        calls = [
+            _event(record) for record in records if record.topic == self._calls and record.value is not None
+        ]
+        await self._count([call for call in calls if isinstance(call, ModelCalled)])
+        await self._publisher.publish([record for record in records if record.topic != self._windows])
+        for record in records:
+            if record.topic == self._windows and isinstance(window := _event(record), FormationRequested):
                 self.offer(window)
 
     async def _count(self, calls: Sequence[ModelCalled]) -> None:
         """Calls that wait while others are counted are counted together: all change the same few totals."""
         if not calls:
             return
-        self._uncounted |= {one.call_id: one for one in calls}
+        self._uncounted |= {call.call_id: call for call in calls}
         async with self._counting:
             waiting, self._uncounted = self._uncounted, {}
             try:
@@ -67,11 +69,11 @@ class KeepingBack:
             except BaseException:
                 self._uncounted = waiting | self._uncounted
                 raise
-        for one in counted:
-            self.spent += one.cost_usd or 0
+        for call in counted:
+            self.spent += call.cost_usd or 0
             self.paid += 1
-        for one in waiting.values():
-            self.counted(one)
+        for call in waiting.values():
+            self.counted(call)
 
 
 def _not_kept_back(call: ModelCalled) -> None:

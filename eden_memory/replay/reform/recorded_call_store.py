@@ -1,4 +1,4 @@
-"""What was asked of models so far, added up by window, or by agent where no window is named."""
+"""The recorded calls of models, added up by window, or by agent where no window is named."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -9,7 +9,7 @@ from eden_memory.call_costs import CHARGED
 from eden_memory.mongo.money import plain
 from eden_memory.names import Names
 from eden_memory.replay.reform.expected_cost import VECTORS
-from eden_memory.replay.reform.recorded_cost import Calls, RecordedRow
+from eden_memory.replay.reform.recorded_cost import RecordedRow, StageCalls
 from eden_memory.schemas.documents import CountedCall
 from eden_memory.usage.usage_store import LIVE
 
@@ -62,4 +62,6 @@ def _row(row: Row, formation: str | None) -> RecordedRow:
     stage = VECTORS if by["operation"] == "embeddings" else by["stage"]
     usd = None if row["unpriced"] else plain(row["cost_usd"])
     given, cached, out = (float(row[name]) for name in SUMMED[:3])
-    return RecordedRow(by["agent_id"], formation, stage, Calls(float(row["calls"]), given, cached, out, usd))
+    return RecordedRow(
+        by["agent_id"], formation, stage, StageCalls(float(row["calls"]), given, cached, out, usd)
+    )

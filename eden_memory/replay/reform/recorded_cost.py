@@ -1,4 +1,4 @@
-"""What forming has asked and cost so far, window by window and on the average of an agent. Pure; US dollars."""
+"""The recorded calls and costs of formation, by window and on an agent's average. Pure; US dollars."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from eden_memory.replay.reform.selection import PlannedWindow
 
 
 @dataclass(slots=True)
-class Calls:
+class StageCalls:
     """Calls of one stage, added up; fractions where they are shared."""
 
     calls: float = 0.0
@@ -19,7 +19,7 @@ class Calls:
     usd: Decimal | None = Decimal(0)
     """None: unknown, at least of one."""
 
-    def add(self, other: "Calls", times: float = 1.0) -> None:
+    def add(self, other: "StageCalls", times: float = 1.0) -> None:
         """Some more."""
         self.calls += other.calls * times
         self.input += other.input * times
@@ -29,7 +29,7 @@ class Calls:
         self.usd = self.usd + other.usd * Decimal(times) if known else None  # pyright: ignore[reportOperatorIssue, reportOptionalOperand]
 
 
-ByStage = dict[str, Calls]
+ByStage = dict[str, StageCalls]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class RecordedRow:
     agent_id: str
     formation_id: str | None
     stage: str
-    calls: Calls
+    calls: StageCalls
 
 
 @dataclass(slots=True)
@@ -48,30 +48,32 @@ class OfAgent:
 
     windows: int = 0
     characters: int = 0
-    each: ByStage = field(default_factory=dict[str, Calls])
+    each: ByStage = field(default_factory=dict[str, StageCalls])
     """Of all of them together: the calls that name their window."""
-    shared: ByStage = field(default_factory=dict[str, Calls])
+    shared: ByStage = field(default_factory=dict[str, StageCalls])
     """The calls that name none."""
 
 
 @dataclass(slots=True)
-class Recorded:
+class RecordedCalls:
     """All that is recorded."""
 
     of_window: dict[str, ByStage] = field(default_factory=dict[str, ByStage])
     of_agent: dict[str, OfAgent] = field(default_factory=dict[str, OfAgent])
 
 
-def recorded(rows: Iterable[RecordedRow], windows: Mapping[str, PlannedWindow]) -> Recorded:
+def recorded(rows: Iterable[RecordedRow], windows: Mapping[str, PlannedWindow]) -> RecordedCalls:
     """`windows`: all that were ever asked for, by id; calls for others are left out."""
-    found = Recorded()
+    found = RecordedCalls()
     for row in rows:
         agent = found.of_agent.setdefault(row.agent_id, OfAgent())
         if row.formation_id is None:
-            agent.shared.setdefault(row.stage, Calls()).add(row.calls)
+            agent.shared.setdefault(row.stage, StageCalls()).add(row.calls)
         elif (window := windows.get(row.formation_id)) is not None:
             if row.formation_id not in found.of_window:
                 agent.windows, agent.characters = agent.windows + 1, agent.characters + window.characters
-            found.of_window.setdefault(row.formation_id, {}).setdefault(row.stage, Calls()).add(row.calls)
-            agent.each.setdefault(row.stage, Calls()).add(row.calls)
+            found.of_window.setdefault(row.formation_id, {}).setdefault(row.stage, StageCalls()).add(
+                row.calls
+            )
+            agent.each.setdefault(row.stage, StageCalls()).add(row.calls)
     return found

@@ -1,4 +1,4 @@
-"""What a reform may spend: kept back for windows before they are fed, for consolidations before they are asked."""
+"""The budget of a reform: kept back for windows before they are fed, for consolidations before they are asked."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -13,8 +13,8 @@ ENOUGH = 5
 
 
 @dataclass(slots=True)
-class Money:
-    """What may be spent, and what is expected to be taken of it; US dollars."""
+class ReformBudget:
+    """The cap, and the amounts reserved of it; US dollars."""
 
     expecting: Expecting
     spent: Callable[[], Decimal]
@@ -30,7 +30,7 @@ class Money:
     _fed: Decimal = Decimal(0)
     """Kept back for the windows on their way, as they were when one was last looked at."""
     _merges: list[Decimal] = field(default_factory=list[Decimal])
-    """What those that were counted have cost."""
+    """The costs of the counted consolidations."""
 
     def of(self, window: PlannedWindow) -> Decimal:
         """By what this reform has paid for its windows so far, else as expected before."""
@@ -39,11 +39,11 @@ class Money:
         each = self.spent() / self.formed
         return max(each, self.spent() * window.characters / self.characters)
 
-    def allows(self, fed: Iterable[PlannedWindow], one: PlannedWindow) -> bool:
+    def allows(self, fed: Iterable[PlannedWindow], window: PlannedWindow) -> bool:
         """Whether there is room for a window beside all that is on its way."""
         if self.cap is None:
             return True
-        return self._taken(fed) + self.of(one) <= self.cap
+        return self._taken(fed) + self.of(window) <= self.cap
 
     def on_their_way(self, fed: Iterable[PlannedWindow]) -> None:
         """These windows have room kept back for them."""

@@ -1,4 +1,4 @@
-"""What a reform would form, ask and cost: the windows that were asked for, and what their formation took."""
+"""The plan of a reform: the windows that were asked for, and what their formation took."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -26,10 +26,18 @@ from eden_memory.models.providers.catalogue import (
     embedding_model,
     provider_name,
 )
-from eden_memory.replay.reform.expected_cost import STAGES, VECTORS, Expecting, Pricing, Reuse, total
+from eden_memory.replay.reform.expected_cost import (
+    ALL,
+    STAGES,
+    VECTORS,
+    Expecting,
+    Pricing,
+    Reuse,
+    reuse,
+    total,
+)
 from eden_memory.replay.reform.recorded_call_store import MongoRecordedCalls
-from eden_memory.replay.reform.recorded_cost import Calls, Recorded, recorded
-from eden_memory.replay.reform.reuse import ALL, reuse
+from eden_memory.replay.reform.recorded_cost import RecordedCalls, StageCalls, recorded
 from eden_memory.replay.reform.selection import PlannedWindow, planned, takes
 from eden_memory.schemas.documents import ReformAsked, ReformCalls, Stream
 from eden_memory.schemas.envelope import Envelope, EnvelopeError
@@ -41,7 +49,7 @@ BY_COUNT = ("messages", "tokens")
 
 
 @dataclass(slots=True)
-class Asked:
+class AskedWindows:
     """The windows that live formation asked for."""
 
     events: list[FormationRequested] = field(default_factory=list[FormationRequested])
@@ -52,8 +60,8 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What there is to be done."""
+class ReformPlan:
+    """The windows to form, with their expected calls and cost."""
 
     expecting: Expecting
     times: dict[str, datetime]
@@ -72,27 +80,27 @@ async def plan(
     asked: ReformAsked,
     at_once: int,
     streams: Sequence[Row] | None = None,
-) -> Plan:
+) -> ReformPlan:
     """`live` are the settings of the namespace whose windows are taken, `own` the reform's; `streams` its own."""
     heard = await MongoAudiences(database, live.names).heard_by(asked.user_id)
     found = await _asked(live, asked, heard)
     calls = MongoRecordedCalls(database, live.names, live.placement.pipeline)
-    known = recorded([one async for one in calls.rows()], found.all)
+    known = recorded([row async for row in calls.rows()], found.all)
     changed = changed_stages(live, own, await calls.prompts())
     untouched = None if streams is None else await _untouched(database, live, streams, found.events)
     expecting = _expecting(known, live, own)
     expecting.reuse = kept_answers(changed, asked, untouched, one_at_a_time=at_once == 1)
-    selected = [planned(one) for one in found.events]
+    selected = [planned(event) for event in found.events]
     for window in cut_anew(selected, found.events, live.windows, own.windows) if asked.rewindow else selected:
         expecting.add(window)
-    return Plan(expecting, found.times, expecting.rows())
+    return ReformPlan(expecting, found.times, expecting.rows())
 
 
-async def _asked(live: Settings, asked: ReformAsked, heard: Collection[str]) -> Asked:
+async def _asked(live: Settings, asked: ReformAsked, heard: Collection[str]) -> AskedWindows:
     """`memory.formations` as far as it goes now."""
     topics = load_topics(live.kafka, live.placement)
     client = client_kwargs(live.kafka, endpoints(live).kafka)
-    found = Asked()
+    found = AskedWindows()
     async with reading(client, [topics.topic_of(FormationRequested)]) as log:
         async for batch in log.batches():
             for record in batch:
@@ -183,17 +191,17 @@ def other_models(live: Settings, own: Settings) -> set[str]:
     return found
 
 
-def _expecting(known: Recorded, live: Settings, own: Settings) -> Expecting:
+def _expecting(known: RecordedCalls, live: Settings, own: Settings) -> Expecting:
     cost = handlers.Prices().cost
 
-    def price(stage: str, tier: int, calls: Calls) -> Decimal | None:
+    def price(stage: str, tier: int, calls: StageCalls) -> Decimal | None:
         if not calls.calls:
             return Decimal(0)
         provider, model = _asks(stage, tier, own)
         if provider is None:
             return Decimal(0)
-        each = [round(one / calls.calls) for one in (calls.input, calls.cached, calls.output)]
-        usd = cost(provider, model, Tokens(input=each[0], cached=each[1], output=each[2]))
+        tokens = [round(total / calls.calls) for total in (calls.input, calls.cached, calls.output)]
+        usd = cost(provider, model, Tokens(input=tokens[0], cached=tokens[1], output=tokens[2]))
         return None if usd is None else usd * Decimal(calls.calls)
 
     return Expecting(known, Pricing(price, frozenset(other_models(live, own))))
@@ -220,14 +228,14 @@ def cut_anew(
         return list(windows)
     found: list[PlannedWindow] = []
     by_session: dict[str, list[tuple[PlannedWindow, FormationRequested]]] = {}
-    for one, event in zip(windows, events, strict=True):
-        by_session.setdefault(one.session_id, []).append((one, event))
+    for window, event in zip(windows, events, strict=True):
+        by_session.setdefault(window.session_id, []).append((window, event))
     for rows in by_session.values():
-        messages = sum(one.messages for one, _ in rows)
+        messages = sum(window.messages for window, _ in rows)
         tokens = sum(event.weighted_tokens for _, event in rows)
         others = sum(event.closed_because not in BY_COUNT for _, event in rows)
         count = max(1, others, ceil(messages / after.messages), ceil(tokens / after.tokens))
-        characters = sum(one.characters for one, _ in rows)
+        characters = sum(window.characters for window, _ in rows)
         found += [
             replace(
                 rows[0][0],
@@ -240,9 +248,9 @@ def cut_anew(
     return found
 
 
-def refuse_unpriced(plan: Plan, cap: Decimal | None) -> None:
+def refuse_unpriced(plan: ReformPlan, cap: Decimal | None) -> None:
     """A cap holds only where prices are known."""
-    unknown = ", ".join(one.stage for one in plan.rows if one.usd is None)
+    unknown = ", ".join(row.stage for row in plan.rows if row.usd is None)
     if cap is not None and unknown:
         raise EdenError(
             f"no price is known of what {unknown} would ask: a cap could not be kept",

@@ -1,6 +1,6 @@
 """`<prefix>reforms`: what was asked, what it was expected to cost, how far it is; money as Decimal128."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, cast
@@ -11,9 +11,11 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.errors import EdenError
+from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.replay.restore.restored_store import NOTES, note_of
-from eden_memory.schemas.documents import Namespace, Reform
+from eden_memory.schemas.documents import Namespace, Reform, WindowTexts
+from eden_memory.schemas.events import FormationRequested
 
 Row = dict[str, Any]
 
@@ -69,23 +71,30 @@ class MongoReforms:
             row["_id"]: row["asked"]["rewindow"]
             async for row in self._reforms.find({"_id": {"$in": list(names)}, "state": {"$ne": "restoring"}})
         }
-        notes = {note_of(Placement(one, one).names(self._prefix)): one for one in made}
+        notes = {note_of(Placement(name, name).names(self._prefix)): name for name in made}
         done = {"_id": {"$in": list(notes)}, "done": True}
         restored = {notes[row["_id"]] async for row in self._notes.find(done, {"_id": 1})}
-        return {one for one in names if one not in made or not (made[one] or one in restored)}
+        return {name for name in names if name not in made or not (made[name] or name in restored)}
 
     async def caught_up(self, name: str, at: datetime) -> None:
         """All there is is formed; the namespace says so by itself."""
         await self.note(name, state="caught_up", caught_up_at=at)
 
 
+async def requested_windows(database: AsyncDatabase[Row], names: Names) -> AsyncGenerator[FormationRequested]:
+    """Yield the windows of a reform whose request is written, in no order."""
+    windows = database[names[WindowTexts.COLLECTION]]
+    async for row in windows.find({"requested": {"$ne": None}}, {"requested": 1}):
+        yield FormationRequested.model_validate_json(row["requested"], extra="ignore")
+
+
 def _written(value: Any) -> Any:
     if isinstance(value, Decimal):
         return Decimal128(value)
     if isinstance(value, dict):
-        return {name: _written(one) for name, one in cast("Row", value).items()}
+        return {name: _written(part) for name, part in cast("Row", value).items()}
     if isinstance(value, list | tuple):
-        return [_written(one) for one in cast("Sequence[Any]", value)]
+        return [_written(part) for part in cast("Sequence[Any]", value)]
     return value
 
 
@@ -94,7 +103,7 @@ def _read(value: Any) -> Any:
         amount = value.to_decimal()
         return amount if amount else Decimal(0)
     if isinstance(value, dict):
-        return {name: _read(one) for name, one in cast("Row", value).items()}
+        return {name: _read(part) for name, part in cast("Row", value).items()}
     if isinstance(value, list):
-        return [_read(one) for one in cast("Sequence[Any]", value)]
+        return [_read(part) for part in cast("Sequence[Any]", value)]
     return value

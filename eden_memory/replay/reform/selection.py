@@ -46,7 +46,7 @@ class PlannedWindow:
 
 
 def planned(event: FormationRequested, at: datetime | None = None) -> PlannedWindow:
-    """What is kept of a request while its window waits."""
+    """Return the parts of a request that are kept while its window waits."""
     return PlannedWindow(
         event.formation_id,
         event.session_id,
@@ -81,8 +81,15 @@ def in_order(windows: Iterable[PlannedWindow]) -> list[PlannedWindow]:
     """By when they were asked for; those of a session never before an earlier one of it."""
     latest: dict[str, datetime] = {}
     placed: list[tuple[datetime, str, int, PlannedWindow]] = []
-    for one in sorted(windows, key=lambda one: (one.session_id, one.seq)):
-        at = max(one.at, latest.get(one.session_id, one.at))
-        latest[one.session_id] = at
-        placed.append((at, one.session_id, one.seq, one))
-    return [one for *_, one in sorted(placed, key=lambda row: row[:3])]
+    for window in sorted(windows, key=lambda window: (window.session_id, window.seq)):
+        at = max(window.at, latest.get(window.session_id, window.at))
+        latest[window.session_id] = at
+        placed.append((at, window.session_id, window.seq, window))
+    return [window for *_, window in sorted(placed, key=lambda row: row[:3])]
+
+
+def selected(asked: ReformAsked) -> str:
+    """Return, for people, whose windows a reform forms."""
+    named = {"agent": asked.agent_id, "user": asked.user_id, "session": asked.session_id}
+    said = ", ".join(f"{what} {name}" for what, name in named.items() if name is not None)
+    return said or "everything"

@@ -23,7 +23,7 @@ HANDLERS = 2
 
 
 @dataclass(slots=True)
-class GivingWay:
+class Throttling:
     """`live`: how many offsets live's groups have not passed yet, and how many they have.
 
     `whole` and `beside`: windows of the reform on their way, alone and beside live.

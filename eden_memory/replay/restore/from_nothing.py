@@ -5,9 +5,7 @@ forgotten (as far as forgetting had carried it out: the rest comes again), the l
 formation-trigger's state, memory, usage.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +14,7 @@ from aiokafka import TopicPartition
 
 from eden_memory.assembly.handlers import window_limits
 from eden_memory.assembly.mongo_setup import set_up
+from eden_memory.assembly.tailer import inbox_name, source_name
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.errors import EdenError
 from eden_memory.forgetting.forgetting_rules import mark_of
@@ -25,15 +24,21 @@ from eden_memory.kafka.offsets import committed, members_of
 from eden_memory.kafka.topic_reading import all_partitions, reading
 from eden_memory.kafka.topics import Topics
 from eden_memory.names import Names
-from eden_memory.replay.installation import Installation, silent_surroundings, writer_row
+from eden_memory.replay.group_progress import GroupProgress
+from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import WRITER
-from eden_memory.replay.rebuild.memory_topics import Places, remove_group
-from eden_memory.replay.rebuild.rebuilding import Progress, Rebuilding
+from eden_memory.replay.rebuild.namespace_fill import (
+    Counted,
+    NamespaceFill,
+    OnProgress,
+    memory_writer,
+    silent_writer,
+)
 from eden_memory.replay.restore.ledger_topics import Decisions, InFlight
-from eden_memory.replay.restore.lost_store import MongoLost
-from eden_memory.replay.restore.restored import Restored
+from eden_memory.replay.restore.lost_store import MongoLost, follow_from_now
+from eden_memory.replay.restore.restore_writer import Restored
 from eden_memory.replay.restore.restored_store import MongoRestored
-from eden_memory.replay.restore.restoring import Restoring
+from eden_memory.replay.restore.trigger_restore import TriggerRestore
 from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, Forgotten, ModelCalled, ScopeChanged, ScopeConsolidated
@@ -45,25 +50,30 @@ from eden_memory.usage.usage_store import MongoUsage
 Row = dict[str, Any]
 Say = Callable[[str], None]
 Offsets = Mapping[TopicPartition, int]
+LOST = (
+    "Not in the topics, and so lost: API keys, streams (`eden stream`), budgets, pauses, how often facts were found, "
+    "what was asked in the inbox and not carried yet, answers of models (what was in flight is asked again)."
+)
 STAGE = f"{WRITER}.from_nothing"
 """No namespace can have this name."""
 
 
 @dataclass(slots=True)
 class FromNothing:
-    """One restoration; `say` hears of each step, `shown` of the records of memory."""
+    """One restoration; `say` hears of each step, `on_progress` of the records of memory."""
 
     at: Installation
     say: Say
-    shown: Callable[[Progress], None]
+    on_progress: OnProgress
     told: dict[str, Any] = field(default_factory=dict[str, Any])
     _committed: dict[str, Offsets] = field(default_factory=dict[str, Offsets])
 
-    async def run(self) -> bool:
-        """Restore; False: that was done before."""
+    async def run(self) -> None:
+        """Restore what was not restored before."""
         lost = MongoLost(self.at.database, self._names)
         if not await self._begin(lost):
-            return False
+            self.say("everything was restored before: go on with `eden run`")
+            return
         for program in self.topics.file.programs:
             self._committed[program] = await committed(self.at.admin, self.topics.group(program))
         await self._marks()
@@ -72,7 +82,14 @@ class FromNothing:
         await self._memory(lost)
         await self._usage()
         await lost.done(self.told)
-        return True
+        settings = self.at.settings
+        if await follow_from_now(self.at.database, settings, source_name(settings), inbox_name(settings)):
+            self.say(
+                "the application's messages are not there: the tailer follows what is written from now on, and "
+                "takes nothing that is missing for deleted"
+            )
+        self.say(LOST)
+        self.say("restored: go on with `eden run`")
 
     @property
     def topics(self) -> Topics:
@@ -88,7 +105,7 @@ class FromNothing:
         if state == "done" and there:
             return False
         await self._nobody_runs()
-        await all_partitions(self.at.client, [self.topics.name(one) for one in self.topics.file.topics])
+        await all_partitions(self.at.client, [self.topics.name(topic) for topic in self.topics.file.topics])
         if state == "going on":
             return True
         if there:
@@ -97,8 +114,7 @@ class FromNothing:
                 f"not everything is lost: {found}",
                 "`eden rebuild NAME` rebuilds memory beside it; to begin from nothing, drop these collections.",
             )
-        await asyncio.to_thread(remove_group, self.at.admin, self._group)
-        await MongoGroupNotes(self.at.database, self._names).forget(self._group)
+        await self.at.forget_group(self._group)
         await set_up(self.at.database, self._names)
         await lost.begin()
         return True
@@ -112,7 +128,7 @@ class FromNothing:
             )
 
     async def _marks(self) -> None:
-        """What is forgotten, up to where forgetting had come: the rest comes again, and finds what it erases."""
+        """Restore the marks up to where forgetting had come: the rest comes again, and finds what it erases."""
         done, pipeline = self._committed["forgetting"], self.at.settings.placement.pipeline
         store = MongoForgettingStore(self.at.database, self._names)
         count = 0
@@ -143,7 +159,7 @@ class FromNothing:
         directory = MongoDirectory(
             database.client[settings.source_database], database[self._names["streams"]], settings
         )
-        restoring = Restoring(
+        restoring = TriggerRestore(
             client=self.at.client,
             topics=self.topics,
             store=MongoRestored(database, self._names),
@@ -168,37 +184,33 @@ class FromNothing:
 
     async def _memory(self, lost: MongoLost) -> None:
         """Facts, reflections, blobs, snapshots: by the writer's own code, in a group of its own."""
-        async with self._rebuilding() as (work, names):
-            row = writer_row(self.at.settings, self.at.database, self.at.settings.placement)
-            around = silent_surroundings(
-                self.at.settings, self.at.database, self.at.settings.placement, self.at.client, work.counted
-            )
-            await work.run(work.worker(row, STAGE, around), follow=False)
-            async for some in lost.forgotten_blobs():
-                await row.handler([_ended(name) for name in some])
-        async for batch in self._events(ScopeChanged):
-            told = [event for event, *_ in batch if isinstance(event, ScopeChanged)]
-            await lost.beyond({one.scope.key: one.revision for one in sorted(told, key=_revision)})
-        for name, count in names.items():
-            self._say(name, count, name)
-        await MongoGroupNotes(self.at.database, self._names).forget(self._group)
-
-    @asynccontextmanager
-    async def _rebuilding(self) -> AsyncGenerator[tuple[Rebuilding, Mapping[str, int]]]:
-        counts: dict[str, int] = {}
-        async with Places(self.at.client, self.topics.read_by(WRITER), self._group) as places:
+        at, placement, counted = self.at, self.at.settings.placement, Counted()
+        topics = self.topics.read_by(WRITER)
+        async with GroupProgress(at.client, {self._group: topics}) as progress:
             namespace = Namespace(
-                id=self.at.settings.placement.memory,
+                id=placement.memory,
                 kind="original",
-                prefix=self.at.prefix,
+                prefix=at.prefix,
                 group=self._group,
-                source=self.at.prefix,
-                pipeline=self.at.settings.placement.pipeline,
-                places=await places.all(),
+                source=at.prefix,
+                pipeline=placement.pipeline,
+                places=await progress.places(),
                 state="filling",
                 created_at=datetime.now(UTC),
             )
-            yield Rebuilding(namespace, places, _Counts(self.at, counts), self.shown), counts
+            worker = silent_writer(at, placement, STAGE, self._group, counted)
+            fill = NamespaceFill(namespace, worker, progress, counted, self.on_progress)
+            await fill.run(follow=False)
+        counts = await at.namespaces.counts(at.prefix)
+        writer = memory_writer(at, placement)
+        async for names in lost.forgotten_blobs():
+            await writer([_ended(name) for name in names])
+        async for batch in self._events(ScopeChanged):
+            told = [event for event, *_ in batch if isinstance(event, ScopeChanged)]
+            await lost.beyond({event.scope.key: event.revision for event in sorted(told, key=_revision)})
+        for name, count in counts.items():
+            self._say(name, count, name)
+        await MongoGroupNotes(at.database, self._names).forget(self._group)
 
     @property
     def _group(self) -> str:
@@ -219,36 +231,23 @@ class FromNothing:
         async with reading(self.at.client, [self.topics.topic_of(kind)]) as source:
             async for batch in source.batches():
                 found: list[tuple[Any, Envelope, TopicPartition, int]] = []
-                for one in batch:
+                for record in batch:
                     try:
-                        envelope = Envelope.of_headers(one.headers)
-                        event = one.value and REGISTRY.decode(envelope.name, envelope.version, one.value)
+                        envelope = Envelope.of_headers(record.headers)
+                        event = record.value and REGISTRY.decode(
+                            envelope.name, envelope.version, record.value
+                        )
                     except ValueError:
                         continue
                     if event:
-                        found.append((event, envelope, TopicPartition(one.topic, one.partition), one.offset))
+                        found.append(
+                            (event, envelope, TopicPartition(record.topic, record.partition), record.offset)
+                        )
                 yield found
 
     def _say(self, name: str, count: int, what: str) -> None:
         self.told[name] = count
         self.say(f"{count:,} {what}")
-
-
-@dataclass(slots=True)
-class _Counts:
-    """How far memory is, which nobody needs to know later: the group's offsets say it."""
-
-    at: Installation
-    counts: dict[str, int]
-
-    async def reached(self, name: str, places: Any, unreadable: int) -> None:
-        """Nothing is kept."""
-
-    async def caught_up(self, name: str, at: datetime) -> Mapping[str, int]:
-        """Documents by collection."""
-        del name, at
-        self.counts.update(await self.at.namespaces.counts(self.at.prefix))
-        return self.counts
 
 
 def _ended(name: str) -> Delivery:
@@ -269,5 +268,5 @@ def _ended(name: str) -> Delivery:
     return Delivery(envelope, None, "", name)
 
 
-def _revision(one: ScopeChanged) -> int:
-    return one.revision
+def _revision(event: ScopeChanged) -> int:
+    return event.revision

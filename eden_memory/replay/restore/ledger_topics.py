@@ -59,9 +59,8 @@ class InFlight:
     extracted: dict[str, Undecided] = field(default_factory=dict[str, Undecided])
     """FactsExtracted."""
 
-    def wants_texts(self, asked: FormationRequested, partition: int, offset: int) -> bool:
-        """Whether a window is still to be read."""
-        del partition, offset
+    def wants_texts(self, asked: FormationRequested) -> bool:
+        """Tell whether a window is still to be read."""
         return asked.formation_id in self.asked or asked.formation_id in self.extracted
 
 
@@ -118,7 +117,7 @@ class Decisions:
 
     async def _reflections(self, extracted: Mapping[str, Undecided]) -> None:
         """A window of which any reflection is known was decided; its last word, if that is missing, is said."""
-        by_id = {one.id: name for name, one in extracted.items()}
+        by_id = {undecided.id: name for name, undecided in extracted.items()}
         formed, closed = Counter[str](), set[str]()
         async for record, envelope in self._records(ReflectionFormed):
             name = by_id.get(_cause(record))
@@ -134,16 +133,20 @@ class Decisions:
             kinds = (ReflectionFormed.NAME, SessionClosed.NAME)
             await self._note(REFLECTIONS, extracted[name], last, kinds)
 
-    def _last_word(self, one: Undecided, of_session: int) -> tuple[StoredRecord, ...]:
-        if one.ended is None:
+    def _last_word(self, undecided: Undecided, of_session: int) -> tuple[StoredRecord, ...]:
+        if undecided.ended is None:
             return ()
-        delivery = Delivery(one.envelope, one.ended, one.topic, one.ended.key(), one.partition)
-        events = session_closed(delivery, one.ended, of_session)
+        delivery = Delivery(
+            undecided.envelope, undecided.ended, undecided.topic, undecided.ended.key(), undecided.partition
+        )
+        events = session_closed(delivery, undecided.ended, of_session)
         return Encoder(REFLECTIONS, self.topics.topic_of).records(events, [delivery])
 
     async def _facts(self) -> None:
         """A proposal or command of which any fact is known was decided."""
-        behind = {one.id: one for one in (await self._behind(DEDUP, FactsProposed)).values()}
+        behind = {
+            undecided.id: undecided for undecided in (await self._behind(DEDUP, FactsProposed)).values()
+        }
         found: dict[str, list[str]] = {}
         if behind:
             async for record, _ in self._records(FactChanged):
@@ -169,15 +172,15 @@ class Decisions:
     async def _note(
         self,
         stage: str,
-        one: Undecided,
+        undecided: Undecided,
         records: tuple[StoredRecord, ...],
         kinds: tuple[str, ...],
         writes: tuple[str, ...] = (),
     ) -> None:
-        key = f"{stage}:{one.id}"
-        place = one.topic, one.partition, one.offset
+        key = f"{stage}:{undecided.id}"
+        place = undecided.topic, undecided.partition, undecided.offset
         await self.ledger.store(
-            StageOutcome(key, stage, (one.id,), writes, records, *place, self.now(), kinds)
+            StageOutcome(key, stage, (undecided.id,), writes, records, *place, self.now(), kinds)
         )
         self.stored[stage] += 1
 

@@ -9,6 +9,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.write_concern import WriteConcern
 
+from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.names import Names
 from eden_memory.replay.namespaces.namespace_names import KINDS
 from eden_memory.schemas.documents import (
@@ -23,6 +24,7 @@ from eden_memory.schemas.documents import (
     UsageTotal,
     WindowTexts,
 )
+from eden_memory.settings import Settings
 
 Row = dict[str, Any]
 State = Literal["begun", "going on", "done"]
@@ -37,9 +39,11 @@ RESTORED: tuple[type[Document], ...] = (
     UsageTotal,
     CountedCall,
 )
-"""What has to be empty; everything else may be there (keys, streams, budgets, answers, the inbox)."""
+"""The collections that have to be empty; others may be there (keys, streams, budgets, answers, the inbox)."""
 KEY = "from_nothing"
 TOGETHER = 1_000
+FIRST_EPOCH = 0
+"""Below that of any lease."""
 
 
 class MongoLost:
@@ -99,3 +103,23 @@ class MongoLost:
     def _of(self, collection: str) -> AsyncCollection[Row]:
         concern = WriteConcern("majority", j=True)
         return self._database.get_collection(self._names[collection], write_concern=concern)
+
+
+async def follow_from_now(
+    database: AsyncDatabase[dict[str, Any]], settings: Settings, source: str, inbox: str
+) -> bool:
+    """Save a position of this moment if the messages' collection is empty; False: it is not, or one is saved.
+
+    Without it the tailer would merge `chat.messages` against an empty collection, and end every message there.
+    """
+    client, messages = database.client, settings.messages.collection
+    if await client[settings.source_database][messages].find_one({}, {"_id": 1}) is not None:
+        return False
+    positions = database[settings.names["positions"]]
+    if await positions.find_one({"_id": source, "token": {"$exists": True}}) is not None:
+        return False
+    stream = ChangeStream(client, settings.source_database, {messages: ["_id"], inbox: ["_id"]})
+    now = await stream.now()
+    position = {"token": now.position, "version": now.version, "phase": "stream", "page": None, "read": 0}
+    await positions.update_one({"_id": source}, {"$set": {**position, "epoch": FIRST_EPOCH}}, upsert=True)
+    return True

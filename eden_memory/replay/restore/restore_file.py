@@ -1,4 +1,4 @@
-"""What the topics say of sessions and messages, gathered in a file beside memory: a million of them would not fit.
+"""Sessions and messages as the topics have them, gathered in a file: a million of them would not fit in memory.
 
 The file is SQLite's own for a database without a name: it has none in its folder either, so that nothing that people
 said stays there when the process is killed. Whoever is killed gathers anew.
@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from eden_memory.replay.restore.restore_rules import Member, PlacedControl, Recorded, unseen
+from eden_memory.replay.restore.restore_rules import PlacedControl, RecordedSession, WindowMember, unseen
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.windows.session_state import StoredMessage
 from eden_memory.windows.window_rule import Control
@@ -54,7 +54,7 @@ Encoded = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class GatheredWindow:
+class RecordedWindow:
     """A recorded window with its messages; `texts`: whether they are wanted with it."""
 
     asked: FormationRequested
@@ -69,10 +69,10 @@ class GatheredWindow:
     @property
     def corrected(self) -> bool:
         """Whether some were read again since, with a corrected field mapping."""
-        return any(one.misread for one in self.members)
+        return any(member.misread for member in self.members)
 
 
-class Gathered:
+class RestoreFile:
     """Takes in records of both topics, then gives them back session by session."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Gathered:
         self._database.close()
 
     def begin(self) -> None:
-        """What follows up to `end` is written together."""
+        """Begin a transaction, up to `end`."""
         self._database.execute("BEGIN")
 
     def end(self) -> None:
@@ -103,12 +103,12 @@ class Gathered:
         self._database.executemany(
             MEMBER,
             [
-                (one.message_id, asked.formation_id, asked.session_id, one.version, closed)
-                for one in asked.messages
+                (message.message_id, asked.formation_id, asked.session_id, message.version, closed)
+                for message in asked.messages
             ],
         )
 
-    def member(self, message_id: str) -> Member | None:
+    def member(self, message_id: str) -> WindowMember | None:
         """The window that a message is in."""
         row = self._database.execute(
             "SELECT formation, members.session, version, members.closed, texts FROM members "
@@ -118,15 +118,10 @@ class Gathered:
         if row is None:
             return None
         formation, session, version, closed, texts = row
-        return Member(formation, session, version, datetime.fromisoformat(closed), bool(texts))
-
-    def recorded(self, session_id: str) -> bool:
-        """Whether the session has a recorded window."""
-        row = self._database.execute("SELECT 1 FROM windows WHERE session = ? LIMIT 1", (session_id,))
-        return row.fetchone() is not None
+        return WindowMember(formation, session, version, datetime.fromisoformat(closed), bool(texts))
 
     def told(self, message_id: str) -> StoredMessage | None:
-        """What `text` was last given of a message."""
+        """Return the message that `text` got last."""
         row = self._database.execute("SELECT body FROM members WHERE id = ?", (message_id,)).fetchone()
         return None if row is None or row[0] is None else _message(row[0])
 
@@ -140,10 +135,17 @@ class Gathered:
         row = self._database.execute("SELECT body FROM messages WHERE id = ?", (message_id,)).fetchone()
         return None if row is None else _message(row[0])
 
-    def put(self, one: StoredMessage, place: int, *, waits: bool) -> None:
+    def put(self, message: StoredMessage, place: int, *, waits: bool) -> None:
         """The message after a record at `place`; it stays where it stood first."""
-        author = None if one.opted_out else one.user_id
-        row = (one.message_id, one.session_id, one.place or place, author, waits, _body(one))
+        author = None if message.opted_out else message.user_id
+        row = (
+            message.message_id,
+            message.session_id,
+            message.place or place,
+            author,
+            waits,
+            _body(message),
+        )
         self._database.execute(
             "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET session = excluded.session, "
             "place = CASE excluded.waits WHEN 1 THEN excluded.place ELSE place END, "
@@ -155,10 +157,10 @@ class Gathered:
         """Who wrote in a session, though no message there says so any more."""
         self._database.execute("INSERT INTO past VALUES (?, ?, ?)", (session_id, user_id, place))
 
-    def control(self, session_id: str, one: PlacedControl) -> None:
+    def control(self, session_id: str, control: PlacedControl) -> None:
         """A control record; the same one again stays where it was."""
-        body = orjson.dumps(one.asked._asdict())
-        row = (one.asked.control_id, session_id, one.place, body)
+        body = orjson.dumps(control.asked._asdict())
+        row = (control.asked.control_id, session_id, control.place, body)
         self._database.execute("INSERT OR IGNORE INTO controls VALUES (?, ?, ?, ?)", row)
 
     def sessions(self) -> Iterator[str]:
@@ -166,22 +168,22 @@ class Gathered:
         for (name,) in self._database.execute(f"SELECT session FROM ({SESSIONS}) ORDER BY session"):  # noqa: S608 - a constant
             yield name
 
-    def session(self, name: str, partition: int) -> Recorded:
-        """What the topics say of a session."""
+    def session(self, name: str, partition: int) -> RecordedSession:
+        """Return a session as the topics have it."""
         values = self._all("SELECT value FROM windows WHERE session = ? ORDER BY seq", name)
         controls = self._database.execute(
             "SELECT place, body FROM controls WHERE session = ? ORDER BY place", (name,)
         ).fetchall()
-        return Recorded(
+        return RecordedSession(
             name,
             partition,
-            windows=[FormationRequested.model_validate_json(one, extra="ignore") for one in values],
+            windows=[FormationRequested.model_validate_json(value, extra="ignore") for value in values],
             authors=self._all(AUTHORS, name),
             waiting=self._messages(name, waits=True),
             controls=[PlacedControl(place, _control(body)) for place, body in controls],
         )
 
-    def windows(self, name: str) -> Iterator[GatheredWindow]:
+    def windows(self, name: str) -> Iterator[RecordedWindow]:
         """The recorded windows of a session, with their messages."""
         rows = self._database.execute(
             "SELECT value, trace, texts FROM windows WHERE session = ? ORDER BY seq", (name,)
@@ -189,7 +191,7 @@ class Gathered:
         for value, trace, texts in rows:
             asked = FormationRequested.model_validate_json(value, extra="ignore")
             members, exact = self._members(asked)
-            yield GatheredWindow(asked, value, trace, bool(texts), members, exact)
+            yield RecordedWindow(asked, value, trace, bool(texts), members, exact)
 
     def settled(self, name: str) -> Iterator[StoredMessage]:
         """The messages of a session that wait for nothing."""
@@ -204,7 +206,9 @@ class Gathered:
             (name,),
         )
         for message_id, formation, session, version, closed in rows:
-            yield unseen(message_id, Member(formation, session, version, datetime.fromisoformat(closed)))
+            yield unseen(
+                message_id, WindowMember(formation, session, version, datetime.fromisoformat(closed))
+            )
 
     def nowhere(self) -> Iterator[StoredMessage]:
         """Messages of no known session: only their deletion is there."""
@@ -223,20 +227,20 @@ class Gathered:
         told: list[StoredMessage] = []
         exact: set[str] = set()
         for ref in asked.messages:
-            member = Member(asked.formation_id, asked.session_id, ref.version, asked.closed_at)
-            one = found.get(ref.message_id) or unseen(ref.message_id, member)
-            if ref.message_id in found and one.version == ref.version:
+            member = WindowMember(asked.formation_id, asked.session_id, ref.version, asked.closed_at)
+            message = found.get(ref.message_id) or unseen(ref.message_id, member)
+            if ref.message_id in found and message.version == ref.version:
                 exact.add(ref.message_id)
-            one.version = ref.version
-            told.append(one)
+            message.version = ref.version
+            told.append(message)
         return told, frozenset(exact)
 
     def _all(self, query: str, name: str) -> list[Any]:
         return [row[0] for row in self._database.execute(query, (name,))]
 
 
-def _body(one: StoredMessage) -> bytes:
-    return orjson.dumps(one)
+def _body(message: StoredMessage) -> bytes:
+    return orjson.dumps(message)
 
 
 def _message(body: bytes) -> StoredMessage:

@@ -35,7 +35,7 @@ RESTORED = "its windows were cut again when formation's state was restored"
 """Why a session waits: the trigger asks for its windows when it looks at it next."""
 
 
-class Member(NamedTuple):
+class WindowMember(NamedTuple):
     """A message as a recorded window holds it."""
 
     formation_id: str
@@ -47,40 +47,18 @@ class Member(NamedTuple):
 
 
 class PlacedControl(NamedTuple):
-    """What was asked of a session, at its place among the messages."""
+    """A control record of a session, at its place among the messages."""
 
     place: int
     asked: Control
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which sessions are restored: those with a recorded window that has all that is named; ids typed."""
-
-    agent_id: str | None = None
-    user_id: str | None = None
-    session_id: str | None = None
-
-    @property
-    def everything(self) -> bool:
-        """Whether nothing is left out."""
-        return self == Selection()
-
-    def takes(self, asked: FormationRequested) -> bool:
-        """Whether a window is of what is selected."""
-        return (
-            self.agent_id in (None, asked.agent_id)
-            and self.session_id in (None, asked.session_id)
-            and (self.user_id is None or self.user_id in asked.participants or self._joins(asked))
-        )
-
-    def _joins(self, asked: FormationRequested) -> bool:
-        """Whether the user joins a session with the window, whose users are too many to be listed."""
-        return asked.audience_change is not None and self.user_id in asked.audience_change.joined
-
-
 def after_record(
-    known: StoredMessage | None, member: Member | None, event: MessageRecorded, time: datetime, place: int
+    known: StoredMessage | None,
+    member: WindowMember | None,
+    event: MessageRecorded,
+    time: datetime,
+    place: int,
 ) -> StoredMessage | None:
     """A message after one of its records; None: nothing changed. `place`: that of the record."""
     if member is not None and not _again(known, member, event.version):
@@ -94,7 +72,7 @@ def after_record(
 
 
 def after_tombstone(
-    known: StoredMessage | None, member: Member | None, message_id: str, envelope: Envelope
+    known: StoredMessage | None, member: WindowMember | None, message_id: str, envelope: Envelope
 ) -> StoredMessage | None:
     """A message after its deletion or opting out, or once it has left its session; None: nothing changed."""
     known = known if known is not None or member is None else unseen(message_id, member)
@@ -115,12 +93,12 @@ def after_tombstone(
     return messages.touched.get(message_id)
 
 
-def waits(one: StoredMessage) -> bool:
+def waits(message: StoredMessage) -> bool:
     """Whether a message waits for its window."""
-    return one.place is not None and one.formation_id is None and not one.deleted
+    return message.place is not None and message.formation_id is None and not message.deleted
 
 
-def _again(known: StoredMessage | None, member: Member, version: str) -> bool:
+def _again(known: StoredMessage | None, member: WindowMember, version: str) -> bool:
     """Whether a record is of a message that was written after the one in the window had been deleted."""
     if known is None or version <= member.version:
         return False
@@ -128,7 +106,7 @@ def _again(known: StoredMessage | None, member: Member, version: str) -> bool:
 
 
 def _formed(
-    known: StoredMessage | None, member: Member, event: MessageRecorded, time: datetime
+    known: StoredMessage | None, member: WindowMember, event: MessageRecorded, time: datetime
 ) -> StoredMessage | None:
     """A record of a message that a window holds: the window's version tells what it is."""
     before = known if known is not None else unseen(event.message_id, member)
@@ -149,7 +127,7 @@ def _formed(
     )
 
 
-def unseen(message_id: str, member: Member) -> StoredMessage:
+def unseen(message_id: str, member: WindowMember) -> StoredMessage:
     """A message of a window, where the topic has no record of it any more."""
     return StoredMessage(
         message_id=message_id,
@@ -191,8 +169,8 @@ def _holding(known: StoredMessage | None, event: MessageRecorded | None = None) 
 
 
 @dataclass(slots=True)
-class Recorded:
-    """What the topics say of one session; `waiting` and `controls` in the order of their places."""
+class RecordedSession:
+    """One session as the topics have it; `waiting` and `controls` in the order of their places."""
 
     session_id: str
     partition: int
@@ -204,11 +182,11 @@ class Recorded:
     controls: Sequence[PlacedControl] = ()
 
 
-def session_before(recorded: Recorded, limits: Limits, *, described: bool) -> Session:
+def session_before(recorded: RecordedSession, limits: Limits, *, described: bool) -> Session:
     """The session behind its recorded windows, before what waits. `described`: by documents of the application."""
     windows = recorded.windows
     session = Session(recorded.session_id, recorded.partition, limits)
-    session.seq = max((one.seq for one in windows), default=0)
+    session.seq = max((window.seq for window in windows), default=0)
     session.audiences = Audiences.of_windows(windows)
     known = () if described or not windows else windows[-1].users  # where nothing else says so: the authors
     others = session.audiences.newest if len(known) == LISTED_USERS else ()
@@ -217,12 +195,12 @@ def session_before(recorded: Recorded, limits: Limits, *, described: bool) -> Se
     return session
 
 
-def cut(session: Session, recorded: Recorded, passed: datetime | None) -> Iterator[StoredWindow]:
+def cut(session: Session, recorded: RecordedSession, passed: datetime | None) -> Iterator[StoredWindow]:
     """The windows that what waits had closed, as the trigger cuts them; the rest waits in `session` then.
 
     Everything up to `passed` is recorded.
     """
-    done = {one.control_id for one in recorded.windows}
+    done = {window.control_id for window in recorded.windows}
     controls = list(recorded.controls)
     for message in recorded.waiting:
         place = message.place or 0
@@ -231,19 +209,19 @@ def cut(session: Session, recorded: Recorded, passed: datetime | None) -> Iterat
             yield from _closed(session)
         session.hold(message, message.since or message.time, place)
         yield from _closed(session)
-    for one in controls:
-        _control(session, one.asked, done)
+    for control in controls:
+        _control(session, control.asked, done)
         yield from _closed(session)
     if passed is not None:
         session.passed(passed)
         yield from _closed(session)
 
 
-def _control(session: Session, one: Control, done: set[str | None]) -> None:
-    if one.control_id in done:
-        session.carried_out(one)
+def _control(session: Session, control: Control, done: set[str | None]) -> None:
+    if control.control_id in done:
+        session.carried_out(control)
     else:
-        session.control(one)
+        session.control(control)
 
 
 def _closed(session: Session) -> Iterator[StoredWindow]:

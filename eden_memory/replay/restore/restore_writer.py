@@ -1,51 +1,117 @@
-"""What was gathered, given as documents of formation-trigger, session by session."""
+"""A restored session → documents of formation-trigger; one session after the other."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
+from typing import Any
 
 from eden_memory.directory.participants import Missing, SessionFacts
-from eden_memory.replay.restore.restore_file import Gathered, GatheredWindow
+from eden_memory.replay.restore.restore_file import RecordedWindow, RestoreFile
 from eden_memory.replay.restore.restore_rules import ask_anew, cut, recorded_window, session_before
-from eden_memory.replay.restore.restored import Part, Restored
 from eden_memory.windows.session_state import Session, StoredMessage
 from eden_memory.windows.window_request import StoredWindow, names_of
 from eden_memory.windows.window_rule import Limits
 
-Said = SessionFacts | Missing | None
-"""What the application says of a session; None: it was not asked."""
+TOGETHER = 1_000
+"""Documents that are written together, or fewer of CHARACTERS."""
+CHARACTERS = 4_000_000
+ENDS = ("chat_ends", "formation_ends")
 
 
 @dataclass(slots=True)
-class Giving:
+class Restored:
+    """The figures of a restoration."""
+
+    messages: int = 0
+    waiting: int = 0
+    """Messages that wait for their window."""
+    sessions: int = 0
+    windows: int = 0
+    """As recorded."""
+    cut: int = 0
+    """Windows that had closed, or would have, and were not published: the trigger asks for them next."""
+    exact: int = 0
+    """Texts of the very version that a window names."""
+    other: int = 0
+    """Texts of another version: that one is no longer in the topic."""
+    gone: int = 0
+    """Messages of windows, wanted with text, of which there is none."""
+    unreadable: int = 0
+    chat_ends: dict[int, int] = field(default_factory=dict[int, int])
+    """By partition, up to where `chat.messages` was taken: the offset behind the last record."""
+    formation_ends: dict[int, int] = field(default_factory=dict[int, int])
+    """The same of `memory.formations`."""
+
+    def stored(self) -> dict[str, Any]:
+        """As a document."""
+        return asdict(self) | {name: [list(item) for item in getattr(self, name).items()] for name in ENDS}
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "Restored":
+        """Back from a document."""
+        told = cls()
+        for figure in fields(cls):
+            value = row.get(figure.name, 0)
+            setattr(told, figure.name, dict(value) if figure.name in ENDS else value)
+        return told
+
+
+@dataclass(slots=True)
+class DocumentBatch:
+    """Documents that are written together."""
+
+    messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
+    sessions: list[Session] = field(default_factory=list[Session])
+    windows: list[StoredWindow] = field(default_factory=list[StoredWindow])
+    erased: list[StoredWindow] = field(default_factory=list[StoredWindow])
+    """Windows without texts, long complete."""
+    characters: int = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to write it."""
+        return self.characters >= CHARACTERS or len(self.messages) + len(self.windows) >= TOGETHER
+
+    def clear(self) -> None:
+        """It is written."""
+        self.messages, self.sessions, self.windows, self.erased = [], [], [], []
+        self.characters = 0
+
+
+Said = SessionFacts | Missing | None
+"""The application's description of a session; None: it was not asked."""
+
+
+@dataclass(slots=True)
+class RestoreWriter:
     """`passed`: by partition, up to when everything is recorded; `described`: sessions have documents.
 
     `anew`: windows with messages that were read wrong when they were asked for are asked for anew.
     """
 
-    gathered: Gathered
+    file: RestoreFile
     limits: Limits
     described: bool
     passed: Mapping[int, datetime]
     restored: Restored
     anew: bool = False
-    part: Part = field(default_factory=Part)
+    part: DocumentBatch = field(default_factory=DocumentBatch)
 
-    def session(self, name: str, partition: int, said: Said) -> Iterator[Part]:
+    def session(self, name: str, partition: int, said: Said) -> Iterator[DocumentBatch]:
         """A session's documents, added to `part`; yields it whenever it is full: clear it then."""
-        recorded = self.gathered.session(name, partition)
+        recorded = self.file.session(name, partition)
         session = session_before(recorded, self.limits, described=self.described)
         authors, corrected = dict[str, None](), False
-        for window in self.gathered.windows(name):
+        for window in self.file.windows(name):
             corrected |= window.corrected
             authors |= dict.fromkeys(_authors(window))
             self._recorded(window, session, said, tuple(authors))
             yield from self._full()
         if corrected and not self.described:
             session.users = tuple(dict.fromkeys((*authors, *recorded.authors)))
-        for messages in (self.gathered.settled(name), self.gathered.unseen(name)):
-            for one in messages:
-                self._message(replace(one, text=None) if one.formation_id else one)
+        for messages in (self.file.settled(name), self.file.unseen(name)):
+            for message in messages:
+                self._message(replace(message, text=None) if message.formation_id else message)
                 yield from self._full()
         for window in cut(session, recorded, self.passed.get(partition)):
             self._cut(window)
@@ -53,17 +119,17 @@ class Giving:
         self._waiting(session)
         yield from self._full()
 
-    def nowhere(self) -> Iterator[Part]:
+    def nowhere(self) -> Iterator[DocumentBatch]:
         """Messages of no known session."""
-        for one in self.gathered.nowhere():
-            self._message(one)
+        for message in self.file.nowhere():
+            self._message(message)
             yield from self._full()
 
-    def _full(self) -> Iterator[Part]:
+    def _full(self) -> Iterator[DocumentBatch]:
         if self.part.full:
             yield self.part
 
-    def _recorded(self, window: GatheredWindow, session: Session, said: Said, authors: Sequence[str]) -> None:
+    def _recorded(self, window: RecordedWindow, session: Session, said: Said, authors: Sequence[str]) -> None:
         made = recorded_window(window.asked, window.value, window.members, window.traceparent)
         told = self.restored
         told.windows += 1
@@ -75,35 +141,35 @@ class Giving:
             if self.anew and window.corrected:
                 ask_anew(made, session, said, authors)
         self.part.windows.append(made)
-        texts = [one for one in window.members if one.text is not None]
-        exact = sum(one.message_id in window.exact for one in texts)
+        texts = [member for member in window.members if member.text is not None]
+        exact = sum(text.message_id in window.exact for text in texts)
         told.exact, told.other = told.exact + exact, told.other + len(texts) - exact
         told.gone += len(window.members) - len(texts)
-        self.part.characters += sum(len(one.text or "") for one in texts)
+        self.part.characters += sum(len(text.text or "") for text in texts)
 
     def _cut(self, window: StoredWindow) -> None:
         self.restored.cut += 1
         self.part.windows.append(window)
-        self.part.characters += sum(len(one.text or "") for one in window.messages)
-        for one in window.messages:
-            self._message(replace(one, text=None, formation_id=window.formation_id))
+        self.part.characters += sum(len(message.text or "") for message in window.messages)
+        for message in window.messages:
+            self._message(replace(message, text=None, formation_id=window.formation_id))
 
     def _waiting(self, session: Session) -> None:
-        for one in session.held.values():
+        for message in session.held.values():
             self.restored.waiting += 1
-            self._message(one)
+            self._message(message)
         if session.needs_writing():
             self.part.sessions.append(session)
             self.restored.sessions += 1
 
-    def _message(self, one: StoredMessage) -> None:
+    def _message(self, message: StoredMessage) -> None:
         self.restored.messages += 1
-        self.part.messages.append(one)
-        self.part.characters += len(one.text or "")
+        self.part.messages.append(message)
+        self.part.characters += len(message.text or "")
 
 
-def _authors(window: GatheredWindow) -> Sequence[str]:
+def _authors(window: RecordedWindow) -> Sequence[str]:
     """Who took part; of a window that was read wrong, who wrote it as it is read now."""
     if not window.corrected:
         return window.asked.participants
-    return [one.user_id for one in window.members if one.user_id is not None]
+    return [member.user_id for member in window.members if member.user_id is not None]

@@ -10,7 +10,7 @@ from pymongo.write_concern import WriteConcern
 
 from eden_memory.errors import EdenError
 from eden_memory.names import Names
-from eden_memory.replay.restore.restored import Part
+from eden_memory.replay.restore.restore_writer import DocumentBatch
 from eden_memory.schemas.documents import Message, PartitionState, SessionState, WindowTexts
 from eden_memory.windows import trigger_documents as documents
 from eden_memory.windows.trigger_store import MongoTriggerStore
@@ -54,14 +54,14 @@ class MongoRestored:
         await MongoTriggerStore(self._database, self._names, Limits()).create_indexes()
         return None
 
-    async def write(self, part: Part) -> None:
+    async def write(self, part: DocumentBatch) -> None:
         """Add documents that are not there."""
-        windows = [documents.window_row(one) for one in part.windows]
-        windows += [_erased(one) for one in part.erased]
+        windows = [documents.window_row(window) for window in part.windows]
+        windows += [_erased(window) for window in part.erased]
         rows = {
-            Message: [documents.message_row(one) for one in part.messages],
+            Message: [documents.message_row(message) for message in part.messages],
             WindowTexts: windows,
-            SessionState: [documents.session_row(one)[0] for one in part.sessions],
+            SessionState: [documents.session_row(session)[0] for session in part.sessions],
         }
         for kind, some in rows.items():
             if some:
@@ -70,7 +70,7 @@ class MongoRestored:
     async def finish(self, places: Mapping[int, int], told: Mapping[str, Any]) -> None:
         """Each partition's last place; then note that all is there."""
         if places:
-            rows: list[Row] = [{"_id": one, "place": place} for one, place in places.items()]
+            rows: list[Row] = [{"_id": partition, "place": place} for partition, place in places.items()]
             await self._of(PartitionState.COLLECTION).insert_many(rows)
         done = {"$set": {"done": True, "told": dict(told), "done_at": datetime.now(UTC)}}
         await self._notes.update_one({"_id": self._id}, done)
@@ -88,6 +88,6 @@ def _erased(window: StoredWindow) -> Row:
     """A window whose memory was formed long ago: without its texts, as they are seven days later."""
     at = window.closed.at
     row = documents.window_row(window)
-    for one in row["messages"]:
-        one["text"] = None
+    for message in row["messages"]:
+        message["text"] = None
     return {**row, "completed_at": at, "erase_after": at, "erased_at": at}

@@ -1,6 +1,7 @@
 """The facts that people had a hand in, from what `facts` keeps of their history (the last 20 versions)."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -9,7 +10,7 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.mongo.documents import document_of
 from eden_memory.names import Names
-from eden_memory.replay.user_edits.user_edits import PEOPLE, OwnChange, Side, own_change
+from eden_memory.replay.user_edits.user_edits import PEOPLE, UserEdit, user_edit
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.scopes import Scope
 
@@ -21,8 +22,8 @@ THEIRS: Row = {
 COMMANDS = {"command.command_id": 1, "history.command.command_id": 1}
 
 
-class MongoOwnFacts:
-    """eden_memory.replay.user_edits.user_edits.OwnFacts over the facts of one namespace."""
+class MongoEditedFacts:
+    """The facts of one namespace that people had a hand in."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._facts = database.get_collection(names[Fact.COLLECTION], read_concern=ReadConcern("majority"))
@@ -38,12 +39,12 @@ class MongoOwnFacts:
             Scope.of_key(row["_id"], row["agent_id"]) async for row in await self._facts.aggregate(grouped)
         ]
 
-    async def of(self, scope: Scope) -> AsyncGenerator[OwnChange]:
-        """What people changed in one scope, by fact id."""
+    async def of(self, scope: Scope) -> AsyncGenerator[UserEdit]:
+        """Yield people's edits in one scope, by fact id."""
         rows = self._facts.find({"scope_key": scope.key, **THEIRS}, batch_size=AT_ONCE).sort("_id")
         async for row in rows:
             fact = document_of(Fact, row)
-            change = own_change(fact, scope, await self._merged_into(fact))
+            change = user_edit(fact, scope, await self._merged_into(fact))
             if change is not None:
                 yield change
 
@@ -51,7 +52,10 @@ class MongoOwnFacts:
         """The facts that people's commands changed, by command id."""
         named: dict[str, str] = {}
         async for row in self._facts.find({"scope_key": scope_key, **THEIRS}, COMMANDS, batch_size=AT_ONCE):
-            for command in (row.get("command"), *(one.get("command") for one in row.get("history", ()))):
+            for command in (
+                row.get("command"),
+                *(version.get("command") for version in row.get("history", ())),
+            ):
                 if command:
                     named[command["command_id"]] = row["_id"]
         return named
@@ -63,6 +67,14 @@ class MongoOwnFacts:
         return None if row is None else document_of(Fact, row)
 
 
-def side(database: AsyncDatabase[Row], names: Names, model: str) -> Side:
+@dataclass(frozen=True, slots=True)
+class EditedMemory:
+    """One of two memories: what people did there, and its facts by text and meaning."""
+
+    own: MongoEditedFacts
+    facts: MongoFactSearch
+
+
+def edited_memory(database: AsyncDatabase[Row], names: Names, model: str) -> EditedMemory:
     """One memory, as people's changes are looked for in it; `model` is the shadow's embedder's."""
-    return Side(MongoOwnFacts(database, names), MongoFactSearch(database, names, model))
+    return EditedMemory(MongoEditedFacts(database, names), MongoFactSearch(database, names, model))

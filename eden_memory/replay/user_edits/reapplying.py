@@ -2,12 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
 
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.assembly.handlers import LIVE, Account, models_of
 from eden_memory.formation.known_facts import KnownFact, Near
+from eden_memory.kafka.topics import load_topics
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.models.model_protocols import Embedder
+from eden_memory.names import Names
+from eden_memory.placement import Placement
 from eden_memory.replay.comparing.likeness import related, same, same_figures
-from eden_memory.replay.user_edits.applied_edits import Applied, Settled
+from eden_memory.replay.installation import Installation
+from eden_memory.replay.user_edits.edited_fact_store import EditedMemory, edited_memory
 from eden_memory.replay.user_edits.reapplying_rules import (
     Likely,
     Settling,
@@ -17,32 +27,79 @@ from eden_memory.replay.user_edits.reapplying_rules import (
     texts_of,
     wanted_texts,
 )
-from eden_memory.replay.user_edits.user_edits import OwnChange, Side
+from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit, UserEdit
 from eden_memory.schemas.events import FactCommanded
 from eden_memory.schemas.scopes import Scope
+from eden_memory.settings import Settings
 from eden_memory.stages.codec import TopicOf, record_of
 from eden_memory.stages.handler_run import HandlerRun
 from eden_memory.stages.outcome import Publishing, StoredRecord
+from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.usage_log import UsageLog
 from eden_memory.tracing import traceparent
 
 SOURCE = "reform"
+BEFORE = timedelta(minutes=5)
+"""A command that was given just before a switch may have been carried out after it."""
 TOGETHER = 500
 """Changes of one scope that are settled at a time."""
 MOST_NEAR, MOST_TEXTS = 5, 4
 
 
-async def apply_own_changes(
-    source: Side,
-    shadow: Side,
+async def carry(at: Installation, of: Placement, to: Placement, since: datetime) -> AppliedEdits:
+    """Give the namespace `to` the commands that people gave to `of` since then; repeating it does no harm.
+
+    `eden run` carries them out. EdenError if no texts can be embedded.
+    """
+
+    def given_there(change: UserEdit) -> bool:
+        """Tell whether people gave it there, and it was not reapplied from elsewhere."""
+        return change.at >= since - BEFORE and change_of(change.command.command_id) is None
+
+    publisher = Publisher(partial(new_producer, at.client))
+    try:
+        await publisher.start()
+        settings = at.settings.placed(to)
+        return await reapply(
+            at.database, of.names(settings.mongodb.prefix), settings, publisher, theirs=given_there
+        )
+    finally:
+        await publisher.stop()
+
+
+async def reapply(
+    database: AsyncDatabase[dict[str, Any]],
+    source: Names,
+    settings: Settings,
+    publisher: Publishing | None,
+    *,
+    account: Account = LIVE,
+    wanted: Callable[[Scope], bool] = lambda _: True,
+    theirs: Callable[[UserEdit], bool] = lambda _: True,
+) -> AppliedEdits:
+    """Reapply people's edits of the memory `source` in that of `settings`, as :func:`apply_own_changes` says."""
+    models = await models_of(settings, database.client, account)
+    try:
+        embedder, topics = models.embedder, load_topics(settings.kafka, settings.placement)
+        sides = [edited_memory(database, names, embedder.model) for names in (source, settings.names)]
+        return await apply_user_edits(
+            sides[0], sides[1], embedder, publisher, topics.topic_of, wanted=wanted, theirs=theirs
+        )
+    finally:
+        await models.close()
+
+
+async def apply_user_edits(
+    source: EditedMemory,
+    shadow: EditedMemory,
     embedder: Embedder,
     publisher: Publishing | None,
     topic_of: TopicOf,
     *,
     wanted: Callable[[Scope], bool] = lambda _: True,
-    theirs: Callable[[OwnChange], bool] = lambda _: True,
+    theirs: Callable[[UserEdit], bool] = lambda _: True,
     least: float | None = None,
-) -> Applied:
+) -> AppliedEdits:
     """Give the shadow's fact-dedup the commands that people gave in the source, each to what it matches.
 
     `publisher` None: only say what would be done. `topic_of` is the shadow's. `embedder` is that of the shadow (texts
@@ -57,20 +114,20 @@ async def apply_own_changes(
     work = _Work(
         source, shadow, embedder, publisher, topic_of, same(embedder.model) if least is None else least
     )
-    found: dict[str, list[Settled]] = defaultdict(list)
+    found: dict[str, list[SettledEdit]] = defaultdict(list)
     for scope in await source.own.scopes():
         if not wanted(scope):
             continue
         async for settled in work.settled(scope, theirs):
             found[settled.outcome].append(settled)
-    return Applied(**{outcome: tuple(of) for outcome, of in found.items()})
+    return AppliedEdits(**{outcome: tuple(of) for outcome, of in found.items()})
 
 
 class _Work:
     def __init__(
         self,
-        source: Side,
-        shadow: Side,
+        source: EditedMemory,
+        shadow: EditedMemory,
         embedder: Embedder,
         publisher: Publishing | None,
         topic_of: TopicOf,
@@ -80,74 +137,81 @@ class _Work:
         self._publisher, self._topic_of, self._least = publisher, topic_of, least
         self._usage = None if publisher is None else UsageLog(publisher, topic_of, SOURCE)
 
-    async def settled(self, scope: Scope, theirs: Callable[[OwnChange], bool]) -> AsyncGenerator[Settled]:
+    async def settled(self, scope: Scope, theirs: Callable[[UserEdit], bool]) -> AsyncGenerator[SettledEdit]:
         """All changes of a scope, their commands given."""
         done, taken = await self._done(scope.key), set[str]()
-        waiting: list[OwnChange] = []
+        waiting: list[UserEdit] = []
         async for change in self._source.own.of(scope):
             if theirs(change):
                 waiting.append(change)
             if len(waiting) == TOGETHER:
-                for one in await self._settle(scope.key, waiting, done, taken):
-                    yield one
+                for settled in await self._settle(scope.key, waiting, done, taken):
+                    yield settled
                 waiting = []
-        for one in await self._settle(scope.key, waiting, done, taken):
-            yield one
+        for settled in await self._settle(scope.key, waiting, done, taken):
+            yield settled
 
     async def _settle(
-        self, key: str, changes: Sequence[OwnChange], done: Mapping[str, KnownFact], taken: set[str]
-    ) -> list[Settled]:
+        self, key: str, changes: Sequence[UserEdit], done: Mapping[str, KnownFact], taken: set[str]
+    ) -> list[SettledEdit]:
         if not changes:
             return []
-        changes = sorted(changes, key=lambda one: (one.at, one.fact_id))
+        changes = sorted(changes, key=lambda change: (change.at, change.fact_id))
         hashes = [fact_hash(text) for text in texts_of(changes)]
-        said = {one.hash: one for one in await self._shadow.facts.with_hash(key, hashes)}
+        said = {fact.hash: fact for fact in await self._shadow.facts.with_hash(key, hashes)}
         settling = Settling(said, await self._still(key, hashes), done, taken)
-        by_text = {one.fact_id: settling.by_text(one) for one in changes}
-        settled = [one for one in by_text.values() if one is not None]
+        by_text = {change.fact_id: settling.by_text(change) for change in changes}
+        settled = [found for found in by_text.values() if found is not None]
         settled += await self._by_meaning(
-            key, settling, [one for one in changes if by_text[one.fact_id] is None]
+            key, settling, [change for change in changes if by_text[change.fact_id] is None]
         )
         settled = in_order(settled)
-        await self._command([command_of(one) for one in settled if one.outcome == "applied"])
+        await self._command([command_of(found) for found in settled if found.outcome == "applied"])
         return settled
 
-    async def _by_meaning(self, key: str, settling: Settling, changes: Sequence[OwnChange]) -> list[Settled]:
+    async def _by_meaning(
+        self, key: str, settling: Settling, changes: Sequence[UserEdit]
+    ) -> list[SettledEdit]:
         near = await self._near(key, changes)
-        nearest = {one.change.fact_id: one for one in sorted(near, key=lambda one: one.similarity)}
+        nearest = {match.change.fact_id: match for match in sorted(near, key=lambda match: match.similarity)}
         likely = [
-            one for one in near if one.similarity >= self._least and same_figures(one.text, one.fact.text)
+            match
+            for match in near
+            if match.similarity >= self._least and same_figures(match.text, match.fact.text)
         ]
-        settling.still = {**settling.still, **await self._still(key, {one.fact.hash for one in likely})}
-        likely = await self._not_another(key, [one for one in likely if settling.free(one.fact)])
+        settling.still = {**settling.still, **await self._still(key, {match.fact.hash for match in likely})}
+        likely = await self._not_another(key, [match for match in likely if settling.free(match.fact)])
         settled = settling.best_first(likely)
-        met = {one.change.fact_id for one in settled}
-        left = [one for one in changes if one.fact_id not in met]
-        return [*settled, *(settling.left(one, nearest.get(one.fact_id)) for one in left)]
+        met = {found.change.fact_id for found in settled}
+        left = [change for change in changes if change.fact_id not in met]
+        return [
+            *settled,
+            *(settling.left(change, nearest.get(change.fact_id)) for change in left),
+        ]
 
-    async def _near(self, key: str, changes: Sequence[OwnChange]) -> list[Likely]:
-        """What comes near any text of a change: each fact of the shadow once, by the text it is nearest to."""
-        asked = [(one, text) for one in changes for text in wanted_texts(one, MOST_TEXTS)]
+    async def _near(self, key: str, changes: Sequence[UserEdit]) -> list[Likely]:
+        """Return the facts near any text of a change: each fact of the shadow once, by the text it is nearest to."""
+        asked = [(change, text) for change in changes for text in wanted_texts(change, MOST_TEXTS)]
         vectors = await self._vectors(asked)
         floor = min(related(self._embedder.model), self._least)
         hits = await self._shadow.facts.nearest(key, vectors, MOST_NEAR, floor) if vectors else ()
         best: dict[tuple[str, str], Likely] = {}
         for (change, text), found in zip(asked, hits, strict=True):
-            for one in found:
-                likely = Likely(change, one.fact, one.similarity, text)
-                place = change.fact_id, one.fact.fact_id
+            for near in found:
+                likely = Likely(change, near.fact, near.similarity, text)
+                place = change.fact_id, near.fact.fact_id
                 if place not in best or best[place].similarity < likely.similarity:
                     best[place] = likely
         return list(best.values())
 
-    async def _vectors(self, asked: Sequence[tuple[OwnChange, str]]) -> list[bytes]:
+    async def _vectors(self, asked: Sequence[tuple[UserEdit, str]]) -> list[bytes]:
         """Of each text: the stored one where it is of the same model, else the embedder's."""
         known = {
-            one.after: one.vector
-            for one, _ in asked
-            if one.after is not None
-            and one.vector is not None
-            and one.embedding_model == self._embedder.model
+            change.after: change.vector
+            for change, _ in asked
+            if change.after is not None
+            and change.vector is not None
+            and change.embedding_model == self._embedder.model
         }
         missing = list(dict.fromkeys(text for _, text in asked if text not in known))
         vectors = {**known, **await self._embedded(missing)}
@@ -162,37 +226,39 @@ class _Work:
             if self._usage is not None and run.calls:
                 self._usage.add(run.calls)
                 await self._usage.flush()
-        return {text: one.vector for text, one in zip(texts, made, strict=True)}
+        return {text: embedding.vector for text, embedding in zip(texts, made, strict=True)}
 
     async def _not_another(self, key: str, likely: Sequence[Likely]) -> list[Likely]:
         """Without the facts that say rather what another active fact of the source says."""
-        vectors = {one.fact.fact_id: one.fact.vector for one in likely if one.fact.vector is not None}
+        vectors = {match.fact.fact_id: match.fact.vector for match in likely if match.fact.vector is not None}
         hits = await self._source.facts.nearest(key, list(vectors.values()), 2, self._least)
         others: dict[str, Sequence[Near]] = dict(zip(vectors, hits, strict=True))
         return [
-            one
-            for one in likely
+            match
+            for match in likely
             if not any(
-                other.fact.fact_id != one.change.fact_id and other.similarity > one.similarity
-                for other in others.get(one.fact.fact_id, ())
+                other.fact.fact_id != match.change.fact_id and other.similarity > match.similarity
+                for other in others.get(match.fact.fact_id, ())
             )
         ]
 
     async def _still(self, key: str, hashes: Iterable[str]) -> dict[str, set[str]]:
         still: dict[str, set[str]] = defaultdict(set)
-        for one in await self._source.facts.with_hash(key, hashes):
-            still[one.hash].add(one.fact_id)
+        for fact in await self._source.facts.with_hash(key, hashes):
+            still[fact.hash].add(fact.fact_id)
         return dict(still)
 
     async def _done(self, key: str) -> dict[str, KnownFact]:
-        """What the shadow has had: by change where it was applied again, by id where it is the very command."""
+        """Return what the shadow has had: by change where it was reapplied, by id where it is the very command."""
         named = await self._shadow.own.commanded(key)
         facts = await self._shadow.facts.facts(named.values())
-        return {change_of(one) or one: facts[fact_id] for one, fact_id in named.items() if fact_id in facts}
+        return {
+            change_of(name) or name: facts[fact_id] for name, fact_id in named.items() if fact_id in facts
+        }
 
     async def _command(self, commands: Sequence[FactCommanded]) -> None:
         if self._publisher is not None and commands:
-            await self._publisher.publish([_record(one, self._topic_of) for one in commands])
+            await self._publisher.publish([_record(command, self._topic_of) for command in commands])
 
 
 def _record(command: FactCommanded, topic_of: TopicOf) -> StoredRecord:

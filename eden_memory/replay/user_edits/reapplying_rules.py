@@ -1,4 +1,4 @@
-"""What each of people's own changes means for another memory: by text first, then by meaning, best first. Pure.
+"""Matches people's edits with the facts of another memory: by text first, then by meaning, best first. Pure.
 
 A fact of the other memory is changed for the sake of one change at most, and never if the memory that people changed
 still says the same by another fact.
@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from eden_memory.formation.known_facts import KnownFact
 from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.replay.user_edits.applied_edits import Outcome, Settled
-from eden_memory.replay.user_edits.user_edits import OwnChange
+from eden_memory.replay.user_edits.user_edits import EditOutcome, SettledEdit, UserEdit
 from eden_memory.schemas.events import FactCommanded
 
 COMMAND = "own/"
@@ -22,7 +21,7 @@ SAID_AGAIN = "said again since"
 class Likely:
     """A fact of the other memory that may be what a change is about."""
 
-    change: OwnChange
+    change: UserEdit
     fact: KnownFact
     similarity: float
     text: str
@@ -42,15 +41,15 @@ class Settling:
     taken: set[str] = field(default_factory=set[str])
     """Facts of the other memory that a change was settled by; grows."""
 
-    def by_text(self, change: OwnChange) -> Settled | None:
-        """What can be said without knowing what texts mean; None: nothing yet."""
+    def by_text(self, change: UserEdit) -> SettledEdit | None:
+        """Settle an edit by its text alone; None: nothing yet."""
         if change.outdated is not None:
-            return Settled(change, "outdated", why=change.outdated)
+            return SettledEdit(change, "outdated", why=change.outdated)
         known = self.done.get(change.id) or self.done.get(change.command.command_id)
         if known is not None:
             return self._settled(change, "already", known)
         if change.kind == "retire" and self.said_elsewhere(change, change.before[0]):
-            return Settled(change, "outdated", why=SAID_AGAIN)
+            return SettledEdit(change, "outdated", why=SAID_AGAIN)
         before = self._before(change)
         after = None if change.after is None else self.said.get(fact_hash(change.after))
         if before is not None and not (change.kind == "add" and after is not None):
@@ -60,26 +59,28 @@ class Settling:
         expires = change.kind == "edit" and change.expires_at not in (None, after.expires_at)
         return self._settled(change, "applied" if expires else "already", after)
 
-    def best_first(self, likely: Iterable[Likely]) -> list[Settled]:
+    def best_first(self, likely: Iterable[Likely]) -> list[SettledEdit]:
         """Settle by meaning: each change by one fact, each fact for one change, the most similar first."""
-        settled: dict[str, Settled] = {}
-        for one in sorted(likely, key=_order):
-            if one.change.fact_id not in settled and one.fact.fact_id not in self.taken:
-                outcome = "already" if one.change.kind == "add" else "applied"
-                settled[one.change.fact_id] = self._settled(one.change, outcome, one.fact, one.similarity)
+        settled: dict[str, SettledEdit] = {}
+        for match in sorted(likely, key=_order):
+            if match.change.fact_id not in settled and match.fact.fact_id not in self.taken:
+                outcome = "already" if match.change.kind == "add" else "applied"
+                settled[match.change.fact_id] = self._settled(
+                    match.change, outcome, match.fact, match.similarity
+                )
         return list(settled.values())
 
-    def left(self, change: OwnChange, nearest: Likely | None) -> Settled:
+    def left(self, change: UserEdit, nearest: Likely | None) -> SettledEdit:
         """A change that meets nothing."""
         if change.kind == "add":
-            return Settled(change, "applied")
+            return SettledEdit(change, "applied")
         if change.kind == "retire" and change.theirs:
-            return Settled(change, "already")
+            return SettledEdit(change, "already")
         if nearest is None:
-            return Settled(change, "unmatched")
-        return Settled(change, "unmatched", nearest.fact.fact_id, nearest.fact.text, nearest.similarity)
+            return SettledEdit(change, "unmatched")
+        return SettledEdit(change, "unmatched", nearest.fact.fact_id, nearest.fact.text, nearest.similarity)
 
-    def said_elsewhere(self, change: OwnChange, text: str) -> bool:
+    def said_elsewhere(self, change: UserEdit, text: str) -> bool:
         """Whether another active fact where people changed it says this."""
         return bool(self.still.get(fact_hash(text), frozenset[str]()) - {change.fact_id})
 
@@ -87,7 +88,7 @@ class Settling:
         """Whether a fact may still be taken: nobody has, and no active fact that people left alone says it."""
         return fact.fact_id not in self.taken and not self.still.get(fact.hash)
 
-    def _before(self, change: OwnChange) -> KnownFact | None:
+    def _before(self, change: UserEdit) -> KnownFact | None:
         for text in change.before:
             found = self.said.get(fact_hash(text))
             if found and found.fact_id not in self.taken and not self.said_elsewhere(change, text):
@@ -95,30 +96,30 @@ class Settling:
         return None
 
     def _settled(
-        self, change: OwnChange, outcome: Outcome, fact: KnownFact, similarity: float | None = None
-    ) -> Settled:
+        self, change: UserEdit, outcome: EditOutcome, fact: KnownFact, similarity: float | None = None
+    ) -> SettledEdit:
         self.taken.add(fact.fact_id)
-        return Settled(change, outcome, fact.fact_id, fact.text, similarity)
+        return SettledEdit(change, outcome, fact.fact_id, fact.text, similarity)
 
 
-def _order(one: Likely) -> tuple[float, object, str, str]:
-    return -one.similarity, one.change.at, one.change.fact_id, one.fact.fact_id
+def _order(likely: Likely) -> tuple[float, object, str, str]:
+    return -likely.similarity, likely.change.at, likely.change.fact_id, likely.fact.fact_id
 
 
-def texts_of(changes: Iterable[OwnChange]) -> list[str]:
+def texts_of(changes: Iterable[UserEdit]) -> list[str]:
     """All that the facts said, before and after, each once."""
-    said = (text for one in changes for text in (*one.before, one.after) if text is not None)
+    said = (text for change in changes for text in (*change.before, change.after) if text is not None)
     return list(dict.fromkeys(said))
 
 
-def wanted_texts(change: OwnChange, most: int) -> list[str]:
-    """What the fact of the other memory may say in other words, the likeliest first."""
+def wanted_texts(change: UserEdit, most: int) -> list[str]:
+    """Return the texts that the other memory's fact may paraphrase, the likeliest first."""
     after = [] if change.after is None else [change.after]
     texts = [*after, *change.before] if change.kind == "add" else [*change.before, *after]
     return texts[:most]
 
 
-def command_of(settled: Settled) -> FactCommanded:
+def command_of(settled: SettledEdit) -> FactCommanded:
     """The command that applies a change: the same for the same change and fact, however often it is made."""
     change, fact_id = settled.change, settled.fact_id
     asked = change.command
@@ -146,6 +147,6 @@ def change_of(command_id: str) -> str | None:
     return command_id.removeprefix(COMMAND).partition("/")[0]
 
 
-def in_order(settled: Sequence[Settled]) -> list[Settled]:
+def in_order(settled: Sequence[SettledEdit]) -> list[SettledEdit]:
     """By time, then by fact: as commands are given."""
-    return sorted(settled, key=lambda one: (one.change.at, one.change.fact_id))
+    return sorted(settled, key=lambda found: (found.change.at, found.change.fact_id))

@@ -1,16 +1,15 @@
-"""What people themselves changed of facts: the change that is still in force of each fact. Pure.
+"""People's own edits of facts: the change that is still in force of each fact. Pure.
 
 A reform forms facts from conversations alone, so what people, applications, mirrors and imports added, edited or
 retired (`by` of the commands that facts name) has to be applied to it again.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
-from typing import Literal, Protocol
+from typing import Literal
 
-from eden_memory.formation.known_facts import FactSearch
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.schemas.documents import Fact, FactVersion
 from eden_memory.schemas.events import CommandRef
@@ -22,12 +21,13 @@ PEOPLE: frozenset[By] = frozenset({"person", "application", "mirror", "import"})
 """Who wants a change that no formation makes again."""
 
 Kind = Literal["add", "edit", "retire"]
+EditOutcome = Literal["applied", "already", "unmatched", "outdated"]
 REWORDED, ENDED = "reworded by a formation since", "no longer held since"
 
 
 @dataclass(frozen=True, slots=True)
-class OwnChange:
-    """What one fact owes to people, all their commands on it together."""
+class UserEdit:
+    """People's edit of one fact: all their commands on it together."""
 
     fact_id: str
     """In the memory that they changed."""
@@ -60,37 +60,15 @@ class OwnChange:
         return blake2b(f"{self.command.command_id}\x00{self.fact_id}".encode(), digest_size=16).hexdigest()
 
 
-class OwnFacts(Protocol):
-    """The facts that people had a hand in."""
-
-    async def scopes(self) -> Sequence[Scope]:
-        """Where there are any, by key."""
-        ...
-
-    def of(self, scope: Scope) -> AsyncGenerator[OwnChange]:
-        """What people changed in one scope, by fact id."""
-        ...
-
-    async def commanded(self, scope_key: str) -> Mapping[str, str]:
-        """The facts that people's commands changed, by command id."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One of two memories: what people did there, and its facts by text and meaning."""
-
-    own: OwnFacts
-    facts: FactSearch
-
-
-def own_change(fact: Fact, scope: Scope, merged_into: Fact | None = None) -> OwnChange | None:
-    """What of a stored fact is people's doing; None: nothing of what is kept of its history.
+def user_edit(fact: Fact, scope: Scope, merged_into: Fact | None = None) -> UserEdit | None:
+    """Return people's edit of a stored fact; None: nothing of what is kept of its history.
 
     `merged_into`: the fact that replaced it, where it was retired as a duplicate.
     """
     versions = [*reversed(fact.history), _newest(fact)]
-    theirs = [index for index, one in enumerate(versions) if one.command and one.command.by in PEOPLE]
+    theirs = [
+        index for index, version in enumerate(versions) if version.command and version.command.by in PEOPLE
+    ]
     if not theirs:
         return None
     last = versions[theirs[-1]]
@@ -99,7 +77,7 @@ def own_change(fact: Fact, scope: Scope, merged_into: Fact | None = None) -> Own
     merged = merged_into if last.decision == "EDIT" and theirs[-1] == len(versions) - 1 else None
     after = None if kind == "retire" else (merged.content if merged is not None else last.content)
     earlier = [versions[index] for index in theirs] if kind == "add" else versions[: theirs[-1] + 1]
-    return OwnChange(
+    return UserEdit(
         fact_id=fact.id,
         scope=scope,
         kind=kind,
@@ -139,18 +117,18 @@ def _kind(versions: Sequence[FactVersion], theirs: Sequence[int]) -> Kind:
     return "add" if any(_adds(versions[index]) for index in theirs) else "edit"
 
 
-def _adds(one: FactVersion) -> bool:
-    return one.command is not None and one.command.action == "add"
+def _adds(version: FactVersion) -> bool:
+    return version.command is not None and version.command.action == "add"
 
 
 def _texts(versions: Sequence[FactVersion], after: str | None) -> tuple[str, ...]:
     """Newest first, each once, without what the fact says now."""
     seen = set[str]() if after is None else {fact_hash(after)}
     texts: list[str] = []
-    for one in reversed(versions):
-        if (text_hash := fact_hash(one.content)) not in seen:
+    for version in reversed(versions):
+        if (text_hash := fact_hash(version.content)) not in seen:
             seen.add(text_hash)
-            texts.append(one.content)
+            texts.append(version.content)
     return tuple(texts)
 
 
@@ -158,8 +136,38 @@ def _outdated(fact: Fact, merged: Fact | None, since: Sequence[FactVersion], kin
     """Formation goes on: what it has made of the fact since then stands above the change."""
     if kind == "retire":
         return None
-    if any(one.decision in ("UPDATE", "DELETE") for one in since[1:]):
+    if any(version.decision in ("UPDATE", "DELETE") for version in since[1:]):
         return REWORDED if fact.active else ENDED
     if fact.active or fact.retired_because == "duplicate":
         return ENDED if merged is not None and not merged.active else None
     return ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class SettledEdit:
+    """One change, and what it met."""
+
+    change: UserEdit
+    outcome: EditOutcome
+    fact_id: str | None = None
+    """The fact that it is about in the other memory; None for an addition, and where nothing matches."""
+    text: str | None = None
+    """The fact's text; of an unmatched edit the nearest text, if there is any."""
+    similarity: float | None = None
+    """(1 + cosine) / 2; None: the very text."""
+    why: str | None = None
+    """Why it is outdated."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedEdits:
+    """All changes, each once, by scope key, then by time."""
+
+    applied: tuple[SettledEdit, ...] = ()
+    """A command was given (or would be, where nothing is published)."""
+    already: tuple[SettledEdit, ...] = ()
+    """Nothing to do."""
+    unmatched: tuple[SettledEdit, ...] = ()
+    """Edits and retirements of what the other memory does not say: for people to look at."""
+    outdated: tuple[SettledEdit, ...] = ()
+    """Formation has since reworded or ended what people had changed: also for people to look at."""

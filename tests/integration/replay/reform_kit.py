@@ -10,12 +10,13 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 from rich.console import Console
 
-from eden_memory.cli.replay.reform import Ended, Given, reformed
+from eden_memory.cli.replay.reform import Ended, reformed
 from eden_memory.kafka.topics import load_topics
 from eden_memory.models.calls import Tokens
 from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
-from eden_memory.replay.reform.quiet import Quiet
+from eden_memory.replay.group_progress import GroupProgress
+from eden_memory.replay.reform.namespace_reform import ReformRequest
 from eden_memory.settings import Settings
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import System
@@ -48,7 +49,9 @@ async def quiet(system: System) -> None:
     """Until live formation has nothing left to do but chat."""
     topics = load_topics(system.settings.kafka)
     names = [one for one in pipeline.NAMES if one != pipeline.FORMATION_TRIGGER]
-    async with Quiet(system.client, {topics.group(one): topics.read_by(one) for one in names}) as look:
+    async with GroupProgress(
+        system.client, {topics.group(one): topics.read_by(one) for one in names}
+    ) as look:
         await look.until_quiet()
 
 
@@ -71,7 +74,7 @@ async def reform(settings: Settings, name: str, **given: Any) -> tuple[Ended, st
     """What `eden reform` does and says."""
     said = io.StringIO()
     console = Console(file=said, width=200, highlight=False)
-    ended = await reformed(settings, name, Given(yes=True, **given), console)
+    ended = await reformed(settings, name, ReformRequest(**given), console, yes=True)
     return ended, said.getvalue()
 
 

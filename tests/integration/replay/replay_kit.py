@@ -5,19 +5,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 
 from aiokafka import TopicPartition
 
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgotten import Mark
-from eden_memory.replay.installation import Installation, installation, rebuilding
-from eden_memory.replay.rebuild.memory_topics import Places, behind
-from eden_memory.replay.rebuild.rebuilding import Rebuilding
-from eden_memory.replay.rebuild.verifying import Verdict, verify
+from eden_memory.replay.group_progress import GroupProgress, behind
+from eden_memory.replay.installation import Installation, installation
+from eden_memory.replay.rebuild.namespace_fill import NamespaceFill, filling
+from eden_memory.replay.rebuild.namespace_rebuild import RebuildVerdict, verify
 from eden_memory.schemas.documents import Namespace, Place
 from eden_memory.schemas.events import Event, FactChanged, SessionClosed
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.patience import until_done
 from eden_memory.stages.stage import Delivery
 from tests.integration.memory.stage_kit import StageKit
 from tests.integration.stages.harness import until
@@ -49,23 +51,23 @@ class ReplayKit(StageKit):
         """The live writer takes in everything that is there."""
         topics = self.topics.read_by(WRITER)
         group = self.topics.group(WRITER)
-        async with Places(self.client, topics, group) as places, self.running(self.worker()):
-            ends, begun = await places.ends(), await places.all()
-            await until(lambda: _all_read(places, ends, begun), "everything read")
+        async with GroupProgress(self.client, {group: topics}) as places, self.running(self.worker()):
+            ends, begun = await places.ends(), await places.places()
+            await until(lambda: until_done(partial(_all_read, places, ends, begun)), "everything read")
 
     async def ends(self) -> Mapping[TopicPartition, int]:
         """Of every topic there is."""
         names = [one.name for one in self.topics]
-        async with Places(self.client, names, "nobody") as places:
+        async with GroupProgress(self.client, {"nobody": names}) as places:
             return dict(await places.ends())
 
     async def rebuilt(
         self, meanwhile: Callable[[], Awaitable[None]] | None = None
-    ) -> tuple[Verdict, Namespace]:
+    ) -> tuple[RebuildVerdict, Namespace]:
         """What `eden rebuild NAME --verify` does; `meanwhile` runs while both are compared."""
-        found: list[Verdict] = []
-        async with installation(self.settings) as at, rebuilding(at, NAME, ignored) as (work, worker):
-            await work.run(worker, lambda: _verdict(found, at, work, meanwhile), follow=False)
+        found: list[RebuildVerdict] = []
+        async with installation(self.settings) as at, filling(at, NAME, ignored) as work:
+            await work.run(lambda: _verdict(found, at, work, meanwhile), follow=False)
             return found[0], work.namespace
 
     def eden(self, *words: str) -> subprocess.Popen[bytes]:
@@ -92,12 +94,17 @@ class ReplayKit(StageKit):
         return process.returncode, shown.decode()
 
 
-async def _all_read(places: Places, ends: Mapping[TopicPartition, int], begun: Sequence[Place]) -> bool:
+async def _all_read(
+    places: GroupProgress, ends: Mapping[TopicPartition, int], begun: Sequence[Place]
+) -> bool:
     return not behind(await places.reached(), ends, begun)
 
 
 async def _verdict(
-    found: list[Verdict], at: Installation, work: Rebuilding, meanwhile: Callable[[], Awaitable[None]] | None
+    found: list[RebuildVerdict],
+    at: Installation,
+    work: NamespaceFill,
+    meanwhile: Callable[[], Awaitable[None]] | None,
 ) -> None:
     others = None if meanwhile is None else asyncio.ensure_future(meanwhile())
     found.append(await verify(at, work))

@@ -13,10 +13,11 @@ from aiokafka import TopicPartition
 
 from eden_memory.assembly import handlers
 from eden_memory.kafka import offsets
-from eden_memory.replay.installation import installation, rebuilding
+from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.namespaces.undeleted_store import neglected
-from eden_memory.replay.rebuild.verifying import verify
+from eden_memory.replay.rebuild.namespace_fill import filling
+from eden_memory.replay.rebuild.namespace_rebuild import verify
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.settings import Settings
 from tests.integration.replay.reform_kit import Priced, expected, memory, placed, quiet, reform
@@ -113,8 +114,8 @@ async def _stopped_rebuild(found: System, name: str, *, facts: int, blobs: int) 
     """`eden rebuild`, and Ctrl-C when so much is in."""
     async with (
         installation(found.settings) as at,
-        rebuilding(at, name, ignored) as (_, worker),
-        running(worker),
+        filling(at, name, ignored) as work,
+        running(work.worker),
     ):
         for kind, least in (("facts", facts), ("blobs", blobs)):
             rows = found.database[f"memory_ns_{name}_{kind}"]
@@ -165,13 +166,13 @@ async def _marked(found: System, user: str) -> bool:
 @pytest.mark.parametrize("name", [UNCOMMITTED, STOPPED])
 async def test_the_rebuild_goes_on_to_what_live_is_and_what_swept_it_goes(left: Left, name: str) -> None:
     async with installation(left.found.settings) as at:
-        async with rebuilding(at, name, ignored) as (work, worker):
+        async with filling(at, name, ignored) as work:
 
             async def equal() -> None:
                 verdict = await verify(at, work)
                 assert verdict.equal, "\n".join(map(str, verdict.differences))
 
-            await work.run(worker, equal, follow=False)
+            await work.run(equal, follow=False)
             group = f"{work.namespace.group}.forgetting"
         await until(lambda: _no_offsets(at.admin, group), f"{group} is gone")
     assert await left.where("markbob") == []

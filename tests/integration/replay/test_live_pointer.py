@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import pytest
 
-from eden_memory.cli.replay.compared import Wanted, compared
 from eden_memory.errors import EdenError
 from eden_memory.mongo.client import connect
 from eden_memory.placement import Placement
+from eden_memory.replay.comparing.memory_report import ReportRequest, compared
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.namespaces.live_store import MongoLive
@@ -102,6 +102,6 @@ async def test_what_is_live_is_not_compared_with_what_was_dropped(settings: Sett
         await at.live.switch(MAY, ORIGINAL)
         await at.live.give_up(ORIGINAL)
         with pytest.raises(EdenError, match="what was live before is dropped"):
-            await compared(settings, at.database, "may", Wanted())
+            await compared(settings, at.database, "may", ReportRequest())
         with pytest.raises(EdenError, match="no namespace original"):
-            await compared(settings, at.database, "may", Wanted(against="original"))
+            await compared(settings, at.database, "may", ReportRequest(against="original"))

@@ -8,13 +8,15 @@ import pytest
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 from rich.console import Console
 
-from eden_memory.cli.replay.from_nothing import from_nothing
-from eden_memory.cli.replay.reform import Given, reformed
+from eden_memory.cli.replay.rebuild import from_nothing
+from eden_memory.cli.replay.reform import reformed
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
-from eden_memory.replay.installation import Installation, installation, rebuilding
+from eden_memory.replay.installation import Installation, installation
+from eden_memory.replay.rebuild.namespace_fill import filling
+from eden_memory.replay.reform.namespace_reform import ReformRequest
 from eden_memory.replay.restore.lost_store import MongoLost
 from eden_memory.settings import Settings
 from tests.servers import wait_until
@@ -31,9 +33,9 @@ async def at(settings: Settings) -> AsyncGenerator[Installation]:
 
 async def test_no_topic_at_all_is_said_by_every_command(at: Installation) -> None:
     with pytest.raises(EdenError, match=r"Kafka has no topic \S+memory\.formations"):
-        await reformed(at.settings, "trial", Given(yes=True), QUIET)
+        await reformed(at.settings, "trial", ReformRequest(), QUIET, yes=True)
     with pytest.raises(EdenError, match=r"Kafka has no topic \S+memory\.consolidations"):
-        async with rebuilding(at, "may", lambda _: None):
+        async with filling(at, "may", lambda _: None):
             pytest.fail("nothing can be rebuilt")
     with pytest.raises(EdenError, match=r"Kafka has no topic \S+chat\.messages"):
         await from_nothing(at.settings, QUIET)

@@ -3,11 +3,11 @@
 import pytest
 
 from eden_memory.memory.fact_hash import fact_id
-from eden_memory.replay.comparing.compared_text_store import MongoTelling
+from eden_memory.replay.comparing.compared_text_store import MongoComparedMemory
 from eden_memory.replay.comparing.comparing import Comparing
-from eden_memory.replay.comparing.report import Report
-from eden_memory.replay.user_edits.applied_edits import Applied, Settled
-from eden_memory.replay.user_edits.reapplying import apply_own_changes
+from eden_memory.replay.comparing.report import MemoryReport
+from eden_memory.replay.user_edits.reapplying import apply_user_edits
+from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit
 from eden_memory.settings import Settings
 from tests.integration.replay.two_memories import LIVE, TRIAL, TwoMemories
 from tests.integration.stages_on_servers import on_servers
@@ -36,13 +36,13 @@ def named(number: int) -> str:
     return fact_id("s.told:1", ANA.key, number)
 
 
-async def applied(at: TwoMemories, *, publish: bool = True) -> Applied:
+async def applied(at: TwoMemories, *, publish: bool = True) -> AppliedEdits:
     topics = at.topics_of(TRIAL)
     publisher = at.publisher if publish else None
-    return await apply_own_changes(at.side(LIVE), at.side(TRIAL), WordEmbedder(), publisher, topics.topic_of)
+    return await apply_user_edits(at.side(LIVE), at.side(TRIAL), WordEmbedder(), publisher, topics.topic_of)
 
 
-def texts(settled: tuple[Settled, ...]) -> set[tuple[str, str | None]]:
+def texts(settled: tuple[SettledEdit, ...]) -> set[tuple[str, str | None]]:
     return {(one.change.kind, one.change.after or one.change.before[0]) for one in settled}
 
 
@@ -99,8 +99,8 @@ async def test_what_people_changed_is_applied_to_what_says_the_same_and_the_rest
             await at.until_active(TRIAL, *IN_OTHER_WORDS[2:], "ana lives in riga", NUTS)
         assert len(model.asked) == asked, "no model was asked"
 
-        report = Report("original", "trial", None)
-        tellings = [MongoTelling(at.database, at.names(one)) for one in (LIVE, TRIAL)]
+        report = MemoryReport("original", "trial", None)
+        tellings = [MongoComparedMemory(at.database, at.names(one)) for one in (LIVE, TRIAL)]
         await Comparing(tellings[0], tellings[1], most=None).into(report)
         (scope,) = report.scopes
         assert (report.counts["facts"].same, report.counts["facts"].changed) == (2, 2)

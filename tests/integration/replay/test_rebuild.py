@@ -10,11 +10,12 @@ import pytest
 
 from eden_memory.errors import EdenError
 from eden_memory.names import Names
-from eden_memory.replay.installation import installation, rebuilding
+from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.namespaces.namespace_names import KINDS, stage_of
 from eden_memory.replay.namespaces.switching import original_of
-from eden_memory.replay.rebuild.document_comparing_store import MongoComparing
+from eden_memory.replay.rebuild.document_comparing_store import MemoryComparison
+from eden_memory.replay.rebuild.namespace_fill import filling
 from eden_memory.schemas.events.base import Event
 from eden_memory.stages.controls import MongoControls, Pause
 from eden_memory.stages.stage import Delivery
@@ -117,7 +118,7 @@ async def test_a_rebuild_equals_live_that_an_earlier_version_has_stored(kit: Rep
 
     planted = await kit.database[ANEW + "reflections"].find_one_and_update({}, {"$set": {"content": "other"}})
     assert planted is not None
-    comparing = MongoComparing(kit.database, PREFIX, ANEW)
+    comparing = MemoryComparison(kit.database, PREFIX, ANEW)
     (found,) = await comparing.named(await comparing.whole(), 10)
     assert (found.id, [one.name for one in found.fields]) == (planted["_id"], ["content"])
 
@@ -201,8 +202,8 @@ async def test_no_progress_is_shown_after_the_verdict(kit: ReplayKit) -> None:
     def progress(_: object) -> None:
         shown.append("progress")
 
-    async with installation(kit.settings) as at, rebuilding(at, NAME, progress) as (work, worker):
-        await work.run(worker, verdict, follow=False)
+    async with installation(kit.settings) as at, filling(at, NAME, progress) as work:
+        await work.run(verdict, follow=False)
     assert shown[0] == "progress"
     assert shown[-1] == "verdict"
 
@@ -214,7 +215,7 @@ async def test_a_reform_is_never_taken_for_a_rebuild(kit: ReplayKit) -> None:
             reform.model_copy(update={"prefix": f"{PREFIX}ns_trial_", "state": "filling"})
         )
         with pytest.raises(EdenError, match="trial is a reform"):
-            async with rebuilding(at, "trial", ignored):
+            async with filling(at, "trial", ignored):
                 pass
         found = await at.namespaces.get("trial")
     assert found is not None

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from eden_memory.app import system as app
 from eden_memory.assembly import handlers
+from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.errors import EdenError
 from eden_memory.kafka.topics import load_topics
-from eden_memory.replay.reform.quiet import Quiet
+from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.reform.reform_assembly import LIVE, STAGES
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.settings import Settings
@@ -160,7 +160,7 @@ async def test_killed_and_continued_it_pays_only_what_was_in_flight_again(
 
 async def test_windows_that_live_formation_has_under_way_are_seen(lived: System) -> None:
     topics = load_topics(lived.settings.kafka)
-    async with Quiet(lived.client, {topics.group(one): topics.read_by(one) for one in LIVE}) as look:
+    async with GroupProgress(lived.client, {topics.group(one): topics.read_by(one) for one in LIVE}) as look:
         behind, before = await look.standing()
         assert (behind, before > 0) == (0, True)
         session = await lived.session("ana")
@@ -211,7 +211,7 @@ async def test_after_the_switch_chat_is_formed_on_exactly_once(lived: System) ->
     assert ended == "switched", said
     await lived.form(waiting)
     settings = placed(lived.settings, "next")
-    async with app.stage_parts(settings, STAGES) as parts, running(parts):
+    async with stage_parts(settings, STAGES) as parts, running(parts):
         later = await lived.session("cleo")
         await lived.write(later, "cleo", "fact user: cleo came later.")
         await lived.form(later)
@@ -224,7 +224,7 @@ async def test_after_the_switch_chat_is_formed_on_exactly_once(lived: System) ->
     assert len(members) == len(set(members)) == await lived.source["messages"].count_documents({})
 
 
-async def works(look: Quiet) -> bool:
+async def works(look: GroupProgress) -> bool:
     """Whether live formation has anything to do."""
     return (await look.standing())[0] > 0
 

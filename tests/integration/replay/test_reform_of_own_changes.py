@@ -8,8 +8,8 @@ import pytest
 
 from eden_memory.assembly import handlers
 from eden_memory.assembly import tailer as source_tailing
-from eden_memory.cli.replay.compared import Wanted, compared
-from eden_memory.replay.comparing.differing import Counts
+from eden_memory.replay.comparing.differing import TextCounts
+from eden_memory.replay.comparing.memory_report import ReportRequest, compared
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import ask
@@ -96,9 +96,9 @@ async def test_people_find_again_what_they_changed(lived: System, tmp_path: Path
     settings = placed(lived.settings, "anew")
     assert await active(lived, settings) == {OAK, NUTS, f"surely {WALL}"}
 
-    report = await compared(lived.settings, lived.database, "anew", Wanted())
+    report = await compared(lived.settings, lived.database, "anew", ReportRequest())
     assert (report.live, report.shadow) == ("original", "anew")
-    assert report.counts["facts"] == Counts(same=2, changed=1)
+    assert report.counts["facts"] == TextCounts(same=2, changed=1)
     (scope,) = [one for one in report.scopes if one.scope_key == ANA.key]
     assert [(one.live.text, one.shadow.text) for one in scope.facts.changed] == [(WALL, f"surely {WALL}")]
     assert report.own is not None
@@ -113,6 +113,6 @@ async def test_people_find_again_what_they_changed(lived: System, tmp_path: Path
     assert ended == "switched", said
     assert "1 applied again, 3 there already" in said
     assert await active(lived, settings) == {OAK, NUTS, "ana builds a hedge"}
-    report = await compared(lived.settings, lived.database, "anew", Wanted(own=False))
-    assert (report.live, report.counts["facts"]) == ("original", Counts(same=3)), "what was live before"
+    report = await compared(lived.settings, lived.database, "anew", ReportRequest(own=False))
+    assert (report.live, report.counts["facts"]) == ("original", TextCounts(same=3)), "what was live before"
     assert await lived.database[f"{PREFIX}facts"].count_documents({"active": True}) == 3

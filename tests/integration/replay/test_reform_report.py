@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from eden_memory.cli.replay.compared import Wanted, compared
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.mongo.documents import vector_of
-from eden_memory.replay.comparing.differing import Counts
-from eden_memory.replay.comparing.report import Report
+from eden_memory.replay.comparing.differing import TextCounts
+from eden_memory.replay.comparing.memory_report import ReportRequest, compared
+from eden_memory.replay.comparing.report import MemoryReport
 from tests.integration.replay.replay_kit import NAME, ReplayKit
 from tests.integration.stages_on_servers import PREFIX
 from tests.unit.formation.dedup.dedup_kit import embedded
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.servers
 ANEW = f"{PREFIX}ns_{NAME}_"
 
 
-async def report(kit: ReplayKit, **wanted: Any) -> Report:
-    return await compared(kit.settings, kit.database, NAME, Wanted(**wanted))
+async def report(kit: ReplayKit, **wanted: Any) -> MemoryReport:
+    return await compared(kit.settings, kit.database, NAME, ReportRequest(**wanted))
 
 
 async def tell(kit: ReplayKit, prefix: str, row: Mapping[str, Any], text: str) -> None:
@@ -65,7 +65,7 @@ async def test_a_rebuild_differs_in_nothing_and_each_difference_is_found(kit: Re
     await kit.database[ANEW + "consolidated"].update_one({"_id": blob["_id"]}, change)
 
     found = await report(kit, most=None)
-    assert found.counts["facts"] == Counts(found.counts["facts"].same, changed=1, added=1, lost=1)
+    assert found.counts["facts"] == TextCounts(found.counts["facts"].same, changed=1, added=1, lost=1)
     assert (found.counts["reflections"].lost, found.counts["blobs"].changed) == (1, 1)
     (scope,) = [one for one in found.scopes if one.scope_key == keys[0]]
     (changed,) = scope.facts.changed

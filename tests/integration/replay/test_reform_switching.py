@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.app import system as app
+from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.cli.replay.namespace import carried, rolled_back, switched_to
 from eden_memory.errors import EdenError
 from eden_memory.placement import ORIGINAL, Placement
@@ -96,7 +96,7 @@ async def _switched_while_forgetting(found: System, here: Held, there: Held) -> 
         assert not done
         assert await is_live(found, ORIGINAL)
         own = placed(found.settings, NAME)
-        async with app.stage_parts(own, (FORGETTING, ATLAS_WRITER)) as parts, running_parts(parts):
+        async with stage_parts(own, (FORGETTING, ATLAS_WRITER)) as parts, running_parts(parts):
             await switching
             assert await there.texts() == [GATE], "gone when it is live, not later"
 

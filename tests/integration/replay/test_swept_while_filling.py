@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from eden_memory.app import system as app
 from eden_memory.kafka import offsets
-from eden_memory.replay.installation import installation, rebuilding
-from eden_memory.replay.namespaces.standby_stages import shadowing
+from eden_memory.replay.installation import installation
+from eden_memory.replay.namespaces.standby_writers import standby_writers
+from eden_memory.replay.rebuild.namespace_fill import filling
 from eden_memory.stages.stage import Delivery
 from tests.integration.replay.replay_kit import NAME, ReplayKit, ignored, told
 from tests.integration.stages.harness import running, until
@@ -21,7 +21,7 @@ FACTS = f"{PREFIX}ns_{NAME}_facts"
 
 async def test_stopped_and_swept_side_by_side_it_ends_equal_to_live(kit: ReplayKit) -> None:
     rows, gone = told(60, seed=7)
-    async with shadowing(kit.settings, app.stage_parts) as shadows:
+    async with standby_writers(kit.settings) as shadows:
         sweeping = asyncio.create_task(shadows.run())
         try:
             for number in range(STOPS):
@@ -47,9 +47,9 @@ def _some(of: Sequence[Delivery], rows: Sequence[Delivery], number: int) -> list
 async def _begun_and_stopped(kit: ReplayKit) -> str:
     """The command, until some more is in than before; its group."""
     facts = kit.database[FACTS]
-    async with installation(kit.settings) as at, rebuilding(at, NAME, ignored) as (work, worker):
+    async with installation(kit.settings) as at, filling(at, NAME, ignored) as work:
         before = await facts.count_documents({})
-        async with running(worker):
+        async with running(work.worker):
             await until(lambda: _more_than(kit, before), "some more facts", 60)
         return work.namespace.group
 

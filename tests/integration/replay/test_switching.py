@@ -18,14 +18,15 @@ from eden_memory.api.http.serving import DoorsServer
 from eden_memory.api.http.serving import serving as serving_doors
 from eden_memory.api.service import MemoryService
 from eden_memory.app import system as app
-from eden_memory.assembly.supervisor import Placed
+from eden_memory.assembly.supervisor import LiveParts
 from eden_memory.errors import EdenError
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors import pipeline
-from eden_memory.replay.installation import Installation, installation, rebuilding
+from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.namespaces.switching import rollback, switch
-from eden_memory.replay.rebuild.verifying import verify
+from eden_memory.replay.rebuild.namespace_fill import filling
+from eden_memory.replay.rebuild.namespace_rebuild import verify
 from eden_memory.settings import Settings
 from tests.integration.replay.replay_kit import ignored
 from tests.integration.system.obedient_model import obey
@@ -42,7 +43,7 @@ NOTICES = 20
 
 
 @asynccontextmanager
-async def running(settings: Settings) -> AsyncGenerator[Placed]:
+async def running(settings: Settings) -> AsyncGenerator[LiveParts]:
     """What `eden run` runs."""
     async with app.following(settings, ()) as placed:
         task = asyncio.create_task(placed.run())
@@ -55,7 +56,7 @@ async def running(settings: Settings) -> AsyncGenerator[Placed]:
 
 
 @asynccontextmanager
-async def everything(settings: Settings) -> AsyncGenerator[tuple[System, Placed]]:
+async def everything(settings: Settings) -> AsyncGenerator[tuple[System, LiveParts]]:
     async with (
         serving(obey) as models,
         system(fast(settings, models), models, run=False) as found,
@@ -66,13 +67,13 @@ async def everything(settings: Settings) -> AsyncGenerator[tuple[System, Placed]
 
 async def rebuilt(settings: Settings, name: str = MAY) -> None:
     """`eden rebuild NAME --verify`."""
-    async with installation(settings) as at, rebuilding(at, name, ignored) as (work, worker):
+    async with installation(settings) as at, filling(at, name, ignored) as work:
 
         async def equal() -> None:
             verdict = await verify(at, work)
             assert verdict.equal, "\n".join(map(str, verdict.differences))
 
-        await work.run(worker, equal, follow=False)
+        await work.run(equal, follow=False)
 
 
 class Held:

@@ -20,8 +20,7 @@ from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.fact_dedup import FactDedup, Stores
-from eden_memory.replay.user_edits.edited_fact_store import side
-from eden_memory.replay.user_edits.user_edits import Side
+from eden_memory.replay.user_edits.edited_fact_store import EditedMemory, edited_memory
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
@@ -52,8 +51,8 @@ class TwoMemories(OnServers):
     def names(self, placement: Placement) -> Names:
         return placement.names(PREFIX)
 
-    def side(self, placement: Placement) -> Side:
-        return side(self.database, self.names(placement), WordEmbedder().model)
+    def side(self, placement: Placement) -> EditedMemory:
+        return edited_memory(self.database, self.names(placement), WordEmbedder().model)
 
     @asynccontextmanager
     async def forming(self, placement: Placement, model: ScriptedModel) -> AsyncGenerator[None]:

@@ -12,9 +12,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from pymongo import AsyncMongoClient
 
 from eden_memory.api.service import MemoryService
-from eden_memory.app import system as app
 from eden_memory.assembly import tailer as source_tailing
 from eden_memory.assembly.mongo_setup import set_up
+from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
@@ -241,7 +241,7 @@ async def stages(
     settings: Settings, names: Collection[str] = pipeline.NAMES
 ) -> AsyncGenerator[Sequence[ProcessPart]]:
     """Tailer and stages in this process for the block; what they raise is raised."""
-    async with source_tailing.tailing(settings) as tailer, app.stage_parts(settings, names) as workers:
+    async with source_tailing.tailing(settings) as tailer, stage_parts(settings, names) as workers:
         parts = [tailer, *workers]
         tasks = [asyncio.create_task(one.run()) for one in parts]
         try:

@@ -9,10 +9,10 @@ from bson import encode
 from rich.console import Console
 
 from eden_memory.api.service import MemoryService
-from eden_memory.cli.replay.from_nothing import from_nothing
+from eden_memory.cli.replay.rebuild import from_nothing
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.replay.rebuild.document_comparing_store import MongoComparing
+from eden_memory.replay.rebuild.document_comparing_store import MemoryComparison
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import LISTED_USERS
 from eden_memory.settings import Settings
@@ -88,7 +88,7 @@ async def test_thousands_who_join_leave_small_records_and_see_what_they_heard(cr
     states = await crowded.memory("sessions").find(sort=[("_id", 1)]).to_list()
     await lose_everything(crowded)
     await from_nothing(crowded.settings, Console(quiet=True))
-    comparing = MongoComparing(crowded.database, "copy_memory_", "memory_")
+    comparing = MemoryComparison(crowded.database, "copy_memory_", "memory_")
     assert not await comparing.named(await comparing.whole(), 10)
     names = ("_id", "seq", "audience_changes", "users")
     restored = await crowded.memory("sessions").find(sort=[("_id", 1)]).to_list()

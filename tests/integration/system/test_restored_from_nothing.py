@@ -6,15 +6,15 @@ from collections.abc import AsyncGenerator
 import pytest
 from rich.console import Console
 
-from eden_memory.cli.replay.from_nothing import from_nothing
+from eden_memory.cli.replay.rebuild import from_nothing
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.offsets import commit
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.processors import pipeline
-from eden_memory.replay.rebuild.document_comparing_store import MongoComparing
-from eden_memory.replay.rebuild.memory_topics import Places
+from eden_memory.replay.group_progress import GroupProgress
+from eden_memory.replay.rebuild.document_comparing_store import MemoryComparison
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.settings import Settings
 from tests.integration.system.obedient_model import obey
@@ -82,7 +82,9 @@ async def settled(one: System) -> None:
     topics = load_topics(one.settings.kafka)
 
     async def so() -> bool:
-        async with Places(one.client, topics.read_by("atlas-writer"), topics.group("atlas-writer")) as places:
+        async with GroupProgress(
+            one.client, {topics.group("atlas-writer"): topics.read_by("atlas-writer")}
+        ) as places:
             ends, reached = await places.ends(), await places.reached()
         return all(reached.get(tp, 0) >= end for tp, end in ends.items())
 
@@ -103,7 +105,7 @@ async def _rewind(one: System) -> None:
     topics = load_topics(one.settings.kafka)
     config = admin_config(one.settings.kafka, one.settings.kafka.bootstrap)
     for stage in ("formation-trigger", "fact-extraction", "fact-dedup", "reflection-extraction"):
-        async with Places(one.client, topics.read_by(stage), topics.group(stage)) as places:
+        async with GroupProgress(one.client, {topics.group(stage): topics.read_by(stage)}) as places:
             begins = dict.fromkeys(await places.ends(), 0)
         await commit(config, topics.group(stage), begins, anew=True)
 
@@ -125,7 +127,7 @@ async def test_what_the_topics_hold_is_restored_and_formation_goes_on(
         await _rewind(lived)
     await lose_everything(lived)
     await from_nothing(lived.settings, QUIET)
-    comparing = MongoComparing(lived.database, "copy_memory_", "memory_")
+    comparing = MemoryComparison(lived.database, "copy_memory_", "memory_")
     assert not await comparing.named(await comparing.whole(), 10)
     restored = await lived.memory("sessions").find(sort=[("_id", 1)]).to_list()
     names = ("_id", "seq", "controls", "audience_changes", "users", "outbox", "partition")
@@ -153,7 +155,7 @@ async def test_what_the_topics_hold_is_restored_and_formation_goes_on(
 
 
 async def test_what_was_forgotten_before_the_trigger_had_read_it_does_not_come_back(lived: System) -> None:
-    """Restoring takes the message as waiting and cuts its window; its record comes again, and finds the mark."""
+    """TriggerRestore takes the message as waiting and cuts its window; its record comes again, and finds the mark."""
     behind = set(pipeline.NAMES) - {"formation-trigger"}
     async with stages(lived.settings, behind):
         (hidden,) = await lived.write("first", "ann", "fact user: Ann hides her gold.")
@@ -195,7 +197,9 @@ async def test_what_was_forgotten_stays_so_when_it_is_edited_after_everything_wa
 async def _is_forgotten(one: System, session: str) -> bool:
     """Forgetting has carried out all that was asked."""
     topics = load_topics(one.settings.kafka)
-    async with Places(one.client, topics.read_by("forgetting"), topics.group("forgetting")) as places:
+    async with GroupProgress(
+        one.client, {topics.group("forgetting"): topics.read_by("forgetting")}
+    ) as places:
         ends, reached = await places.ends(), await places.reached()
     marked = await one.memory("forgotten").find_one({"kind": "session", "target": encode_id(session)})
     return marked is not None and all(reached.get(tp, 0) >= end for tp, end in ends.items())

@@ -7,7 +7,7 @@ import pytest
 from bson import ObjectId
 from prometheus_client import REGISTRY
 
-from eden_memory.app.system import RETIRING
+from eden_memory.assembly.stage_parts import RETIRING
 from eden_memory.assembly.tailer import inbox_name
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.leases import MongoLease

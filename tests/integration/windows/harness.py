@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from eden_memory.app import system as app
+from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.processors.pipeline import FORMATION_TRIGGER
 from eden_memory.schemas.events import Watermark
 from eden_memory.settings import Settings
@@ -27,7 +27,7 @@ class Kit(OnServers):
     @asynccontextmanager
     async def running(self, settings: Settings | None = None) -> AsyncGenerator[None]:
         """The stage, in this process, for the block; what it raises is raised."""
-        async with app.stage_parts(settings or self.settings, {FORMATION_TRIGGER}) as parts:
+        async with stage_parts(settings or self.settings, {FORMATION_TRIGGER}) as parts:
             tasks = [asyncio.create_task(part.run()) for part in parts]
             try:
                 yield

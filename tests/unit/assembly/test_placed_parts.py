@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from eden_memory.assembly.supervisor import Placed
+from eden_memory.assembly.supervisor import LiveParts
 from eden_memory.placement import Placement
-from eden_memory.replay.namespaces import standby_writers as shadows
-from eden_memory.replay.namespaces.standby_writers import Made, Shadows
+from eden_memory.replay.namespaces import standby_writers
+from eden_memory.replay.namespaces.standby_writers import Made, StandbyWriters
 from eden_memory.stages.process import State, Together
 
 ORIGINAL, MAY = Placement(), Placement("may")
@@ -65,7 +65,7 @@ class World:
 
 async def test_the_former_parts_end_and_close_before_the_next_are_made() -> None:
     world = World()
-    placed = Placed(world.made, world.changes, 5)
+    placed = LiveParts(world.made, world.changes, 5)
     await placed.begin(ORIGINAL)
     running = asyncio.create_task(placed.run())
     await world.until("original runs")
@@ -84,7 +84,7 @@ async def test_the_former_parts_end_and_close_before_the_next_are_made() -> None
 async def test_what_goes_wrong_with_the_next_ends_the_process(what: str) -> None:
     world = World()
     world.fails.add(what)
-    placed = Placed(world.made, world.changes, 5)
+    placed = LiveParts(world.made, world.changes, 5)
     await placed.begin(ORIGINAL)
     await world.moves.put(MAY)
     with pytest.raises(ValueError, match="may"):
@@ -94,7 +94,7 @@ async def test_what_goes_wrong_with_the_next_ends_the_process(what: str) -> None
 
 async def test_several_moves_at_once_end_at_the_last() -> None:
     world = World()
-    placed = Placed(world.made, world.changes, 5)
+    placed = LiveParts(world.made, world.changes, 5)
     await placed.begin(ORIGINAL)
     for to in (MAY, ORIGINAL, Placement("june", "june")):
         world.moves.put_nowait(to)
@@ -115,16 +115,18 @@ async def test_parts_that_do_not_end_in_time_are_cancelled() -> None:
     assert diary == ["deaf runs"]
 
 
-async def test_shadows_come_and_go_and_one_that_fails_is_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shadows, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(shadows, "AGAIN_SECONDS", 0.0)
+async def test_standby_writers_come_and_go_and_one_that_fails_is_begun_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(standby_writers, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(standby_writers, "AGAIN_SECONDS", 0.0)
     world = World()
     wanted: dict[str, Made] = {"may": lambda: world.made(MAY)}
 
     async def asked() -> Mapping[str, Made]:
         return dict(wanted)
 
-    part = Shadows(asked, 5)
+    part = StandbyWriters(asked, 5)
     running = asyncio.create_task(part.run())
     await world.until("may runs")
     world.fails.add("june")

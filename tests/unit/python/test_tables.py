@@ -16,10 +16,10 @@ from eden_memory.cli.memory.terminal import console, show_table, width
 from eden_memory.cli.replay.reform_shown import estimated
 from eden_memory.cli.replay.report_view import show
 from eden_memory.kafka.topics import Topics, load_topics
-from eden_memory.replay.comparing.report import Report, Spent
+from eden_memory.replay.comparing.report import MemoryReport, StageSpending
 from eden_memory.replay.reform.expected_cost import Expecting, Pricing
-from eden_memory.replay.reform.recorded_cost import Recorded
-from eden_memory.replay.reform.reform_plan import Plan
+from eden_memory.replay.reform.recorded_cost import RecordedCalls
+from eden_memory.replay.reform.reform_plan import ReformPlan
 from eden_memory.schemas.documents import ApiKey, ReformAsked, ReformCalls
 from eden_memory.settings import Settings
 
@@ -105,12 +105,12 @@ def test_dates_are_broken_between_words_alone(monkeypatch: pytest.MonkeyPatch) -
     assert [line.split()[-1] for line in lines[-2:]] == ["2026-11-23", "03:39"]
 
 
-def differing() -> Report:
-    report = Report("original", "trial-with-another-prompt", None)
-    spent = Spent(
+def differing() -> MemoryReport:
+    report = MemoryReport("original", "trial-with-another-prompt", None)
+    spent = StageSpending(
         calls=12_345, input_tokens=123_456_789, output_tokens=9_876_543, cost_usd=Decimal("1234.5678")
     )
-    report.spent = {"reflection-extraction": (spent, spent), "fact-dedup": (spent, Spent())}
+    report.spent = {"reflection-extraction": (spent, spent), "fact-dedup": (spent, StageSpending())}
     return report
 
 
@@ -126,9 +126,9 @@ def no_price(*_: object) -> None:
     """Nobody knows one."""
 
 
-def planned(calls: ReformCalls) -> Plan:
-    nothing = Expecting(Recorded(), Pricing(no_price, frozenset()))
-    return Plan(nothing, {}, (calls,))
+def planned(calls: ReformCalls) -> ReformPlan:
+    nothing = Expecting(RecordedCalls(), Pricing(no_price, frozenset()))
+    return ReformPlan(nothing, {}, (calls,))
 
 
 def test_an_estimate_is_not_cut_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,10 @@
 """Two memories compared hold no more for many scopes that are equal than for one."""
 
-from eden_memory.replay.rebuild.document_comparing_store import Compared
+from eden_memory.replay.rebuild.document_comparing_store import ComparedMemories
 
 
 def test_scopes_that_are_equal_leave_nothing_behind() -> None:
-    compared = Compared()
+    compared = ComparedMemories()
     for number in range(1_000):
         compared.take("facts", f"f-{number}", f"user:s.a:i.{number}", (number, number))
     assert (len(compared.sums), compared.differing) == (1, {})
@@ -13,7 +13,7 @@ def test_scopes_that_are_equal_leave_nothing_behind() -> None:
 
 
 def test_what_differs_is_taken_back_once_it_is_equal() -> None:
-    compared = Compared()
+    compared = ComparedMemories()
     compared.take("facts", "f-1", "user:s.a:i.1", (1, None))
     compared.take("facts", "f-2", "user:s.a:i.1", (2, 2))
     assert not compared.of("facts").equal

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.replay.comparing import comparing as module
-from eden_memory.replay.comparing.compared_texts import ScopeSeen, Texts
 from eden_memory.replay.comparing.comparing import Comparing
-from eden_memory.replay.comparing.differing import Counts, Told
+from eden_memory.replay.comparing.differing import MemoryText, ScopeSeen, ScopeTexts, TextCounts
 from eden_memory.replay.comparing.likeness import WORDS
-from eden_memory.replay.comparing.report import KINDS, Report
+from eden_memory.replay.comparing.report import KINDS, MemoryReport
 from tests.unit.formation.dedup.dedup_kit import embedded
 
 WORD = st.sampled_from(
@@ -37,10 +36,10 @@ class Memory:
             if not beginnings or any(key.startswith(one) for one in beginnings):
                 yield ScopeSeen(key, "s.agent", (), len(self.said[key]))
 
-    async def facts(self, scope_keys: Sequence[str]) -> Mapping[str, Texts]:
+    async def facts(self, scope_keys: Sequence[str]) -> Mapping[str, ScopeTexts]:
         return {key: self._texts(key) for key in scope_keys if key in self.said}
 
-    async def reflections(self, scope_keys: Sequence[str]) -> Mapping[str, Texts]:
+    async def reflections(self, scope_keys: Sequence[str]) -> Mapping[str, ScopeTexts]:
         return await self.facts(scope_keys)
 
     async def blobs(self, scope_keys: Sequence[str]) -> Mapping[str, str]:
@@ -50,14 +49,14 @@ class Memory:
         for fact_id in fact_ids:
             yield fact_id, embedded(fact_id.partition("/")[2]).vector
 
-    def _texts(self, key: str) -> Texts:
+    def _texts(self, key: str) -> ScopeTexts:
         texts = sorted(self.said[key], reverse=self.turned)
-        by_key = {fact_hash(text): Told(f"{key}/{text}", text) for text in texts}
-        return Texts(by_key, {self.model} if by_key else set())
+        by_key = {fact_hash(text): MemoryText(f"{key}/{text}", text) for text in texts}
+        return ScopeTexts(by_key, {self.model} if by_key else set())
 
 
-def compared(live: Memory, shadow: Memory, beginnings: Sequence[str] = ()) -> Report:
-    report = Report("live", "shadow", None)
+def compared(live: Memory, shadow: Memory, beginnings: Sequence[str] = ()) -> MemoryReport:
+    report = MemoryReport("live", "shadow", None)
     asyncio.run(Comparing(live, shadow, most=None).into(report, beginnings))
     return report
 
@@ -101,7 +100,7 @@ def test_neither_the_order_of_reading_nor_pages_make_a_difference(
 def test_a_memory_does_not_differ_from_itself(said: dict[str, set[str]]) -> None:
     report = compared(Memory(said), Memory(said))
     assert (report.equal, report.compared, report.scopes) == (True, len(said), [])
-    assert report.counts["facts"] == Counts(same=sum(map(len, said.values())))
+    assert report.counts["facts"] == TextCounts(same=sum(map(len, said.values())))
 
 
 def test_other_models_vectors_are_not_compared_but_words_are() -> None:
@@ -113,4 +112,4 @@ def test_other_models_vectors_are_not_compared_but_words_are() -> None:
 
 def test_only_the_scopes_asked_for_are_compared() -> None:
     said = {key: {"a"} for key in KEYS}
-    assert compared(Memory(said), Memory({}), (KEYS[1],)).counts["facts"] == Counts(lost=1)
+    assert compared(Memory(said), Memory({}), (KEYS[1],)).counts["facts"] == TextCounts(lost=1)

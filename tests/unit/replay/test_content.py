@@ -11,7 +11,7 @@ from eden_memory.names import MEMORY
 from eden_memory.replay.namespaces.namespace_names import prefix_of
 from eden_memory.replay.rebuild.document_content import (
     NOT_CONTENT,
-    Sum,
+    DigestSum,
     difference,
     digest,
     filled,
@@ -52,7 +52,7 @@ def test_fields_that_were_not_stored_are_taken_as_they_are_read_and_no_others() 
 
 @given(st.lists(st.integers(0, 2**128 - 1), max_size=6), st.randoms())
 def test_sums_are_the_same_in_any_order_and_can_be_taken_back(hashes: list[int], chance: Any) -> None:
-    one, other = Sum(), Sum()
+    one, other = DigestSum(), DigestSum()
     mixed = list(hashes)
     chance.shuffle(mixed)
     for hash_ in hashes:
@@ -62,7 +62,7 @@ def test_sums_are_the_same_in_any_order_and_can_be_taken_back(hashes: list[int],
     assert one == other
     for hash_ in mixed:
         other.take(hash_)
-    assert other == Sum()
+    assert other == DigestSum()
 
 
 @given(st.from_regex(r"[a-z][a-z0-9-]{0,31}", fullmatch=True).filter(lambda name: name != "live"))

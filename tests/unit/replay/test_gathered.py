@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eden_memory.replay.restore.restore_file import Gathered
+from eden_memory.replay.restore.restore_file import RestoreFile
 from eden_memory.windows.session_state import StoredMessage
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -28,7 +28,7 @@ def open_files() -> dict[str, str]:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_nothing_of_chat_has_a_name_on_the_disk() -> None:
     before = open_files()
-    gathered = Gathered()
+    gathered = RestoreFile()
     gathered.begin()
     for number in range(12_000):
         name = f"s.{number}"

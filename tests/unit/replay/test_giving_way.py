@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from eden_memory.replay.reform.throttling import HANDLERS, STILL_SECONDS, GivingWay
+from eden_memory.replay.reform.throttling import HANDLERS, STILL_SECONDS, Throttling
 from eden_memory.stages.slots import Slots
 from tests.unit.replay.test_reform_planning import Servers, feeding, requests, window
 
@@ -23,8 +23,8 @@ class Live:
     async def standing(self) -> tuple[int, int]:
         return self.behind, self.passed
 
-    def giving_way(self) -> GivingWay:
-        return GivingWay(self.standing, self.slots, WHOLE, BESIDE, lambda: self.now)
+    def giving_way(self) -> Throttling:
+        return Throttling(self.standing, self.slots, WHOLE, BESIDE, lambda: self.now)
 
 
 async def test_it_holds_back_while_live_works_and_goes_on_when_it_is_done() -> None:
@@ -57,7 +57,7 @@ async def test_live_formation_that_does_not_get_on_is_not_waited_for() -> None:
 
 async def test_a_reform_of_few_windows_is_given_no_more_than_it_asked_for() -> None:
     live = Live(behind=1)
-    way = GivingWay(live.standing, live.slots, 1, 4, lambda: 0.0)
+    way = Throttling(live.standing, live.slots, 1, 4, lambda: 0.0)
     await way.look()
     assert way.windows == 1
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from eden_memory.replay.reform.intercepting_publisher import KeepingBack
+from eden_memory.replay.reform.intercepting_publisher import InterceptingPublisher
 from eden_memory.schemas.events import FormationRequested, ModelCalled
 from eden_memory.schemas.events.base import Event
 from eden_memory.stages.codec import record_of
@@ -52,7 +52,7 @@ def record(call_id: str) -> StoredRecord:
 
 async def test_calls_that_wait_share_a_count() -> None:
     usage, published = Counting(), Published()
-    keeping = KeepingBack(published, usage, TOPICS.__getitem__)
+    keeping = InterceptingPublisher(published, usage, TOPICS.__getitem__)
     told: list[str] = []
     keeping.counted = lambda call: told.append(call.call_id)
     jobs = [asyncio.create_task(keeping.publish([record(name)])) for name in "abc"]
@@ -67,7 +67,7 @@ async def test_calls_that_wait_share_a_count() -> None:
 
 async def test_what_could_not_be_counted_is_counted_by_the_next() -> None:
     usage, published = Counting(fails=1), Published()
-    keeping = KeepingBack(published, usage, TOPICS.__getitem__)
+    keeping = InterceptingPublisher(published, usage, TOPICS.__getitem__)
     first = asyncio.create_task(keeping.publish([record("a")]))
     await asyncio.sleep(0)
     second = asyncio.create_task(keeping.publish([record("b")]))

@@ -8,9 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.replay.comparing import matching
-from eden_memory.replay.comparing.matching import Floats, Held, Pair, best_first
+from eden_memory.replay.comparing.matching import Floats, Pair, VectorFile, best_first
 
 LEAST = 0.8
+
+
+def held(rows: Floats) -> VectorFile:
+    """The rows as comparing keeps them."""
+    found = VectorFile(len(rows), 12)
+    for place, row in enumerate(rows):
+        found.put(place, row.tobytes())
+    return found
 
 
 def rows(count: int, seed: int, kinds: int = 4) -> Floats:
@@ -45,7 +53,7 @@ def by_looking_at_all(left: Floats, right: Floats, keys: tuple[list[str], list[s
 def test_it_gives_what_looking_at_all_pairs_gives(one: int, other: int, seed: int, near: int) -> None:
     left, right = rows(one, seed), rows(other, seed)[::-1]
     keys = names("l", one), names("r", other)
-    assert best_first(Held(left), Held(right), keys, LEAST, near=near) == by_looking_at_all(left, right, keys)
+    assert best_first(held(left), held(right), keys, LEAST, near=near) == by_looking_at_all(left, right, keys)
 
 
 @settings(max_examples=40, deadline=None)
@@ -54,12 +62,12 @@ def test_neither_side_nor_order_matters(one: int, other: int, chance: Random) ->
     left, right = rows(one, one * 100 + other), rows(other, 7)
     left[: min(one, other, 5)] = right[: min(one, other, 5)]
     keys = names("l", one), names("r", other)
-    found = named(best_first(Held(left), Held(right), keys, LEAST), keys)
-    turned = best_first(Held(right), Held(left), (keys[1], keys[0]), LEAST)
+    found = named(best_first(held(left), held(right), keys, LEAST), keys)
+    turned = best_first(held(right), held(left), (keys[1], keys[0]), LEAST)
     assert {(pair[1], pair[0]) for pair in named(turned, (keys[1], keys[0]))} == found
     mixed = chance.sample(range(one), one), chance.sample(range(other), other)
     moved = [keys[0][place] for place in mixed[0]], [keys[1][place] for place in mixed[1]]
-    again = best_first(Held(left[mixed[0]]), Held(right[mixed[1]]), moved, LEAST)
+    again = best_first(held(left[mixed[0]]), held(right[mixed[1]]), moved, LEAST)
     assert named(again, moved) == found
 
 
@@ -73,7 +81,7 @@ def test_many_that_are_all_alike_find_a_partner_each() -> None:
     right[:] = left[0] + 0.2 * (right - left[0])
     right /= np.linalg.norm(right, axis=1, keepdims=True)
     keys = names("l", count), names("r", count)
-    pairs = best_first(Held(left), Held(right), keys, 0.5)
+    pairs = best_first(held(left), held(right), keys, 0.5)
     assert len({one.left for one in pairs}) == len({one.right for one in pairs}) == len(pairs) == count
     assert [one.similarity for one in pairs] == sorted((one.similarity for one in pairs), reverse=True)
 
@@ -81,7 +89,7 @@ def test_many_that_are_all_alike_find_a_partner_each() -> None:
 def test_blocks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     left, right = rows(150, 3), rows(130, 4)
     keys = names("l", 150), names("r", 130)
-    whole = best_first(Held(left), Held(right), keys, LEAST)
+    whole = best_first(held(left), held(right), keys, LEAST)
     monkeypatch.setattr(matching, "BLOCK", 7)
-    assert best_first(Held(left), Held(right), keys, LEAST) == whole
+    assert best_first(held(left), held(right), keys, LEAST) == whole
     assert whole

@@ -19,7 +19,7 @@ from eden_memory.replay.user_edits.reapplying_rules import (
     command_of,
     in_order,
 )
-from eden_memory.replay.user_edits.user_edits import ENDED, REWORDED, OwnChange, own_change
+from eden_memory.replay.user_edits.user_edits import ENDED, REWORDED, UserEdit, user_edit
 from eden_memory.schemas.documents import Fact, FactVersion
 from eden_memory.schemas.events import CommandRef
 from tests.unit.formation.dedup.dedup_kit import ANA, at, source
@@ -61,8 +61,8 @@ def fact(*steps: Step, **fields: Any) -> Fact:
     return Fact.model_validate(given)
 
 
-def of(*steps: Step, merged: Fact | None = None, **fields: Any) -> OwnChange:
-    change = own_change(fact(*steps, **fields), ANA, merged)
+def of(*steps: Step, merged: Fact | None = None, **fields: Any) -> UserEdit:
+    change = user_edit(fact(*steps, **fields), ANA, merged)
     assert change is not None
     return change
 
@@ -71,8 +71,8 @@ FORMED: Step = ("ADD", "ana lives in rome", None)
 
 
 def test_what_formations_did_alone_is_nobodys_own() -> None:
-    assert own_change(fact(FORMED, ("UPDATE", "ana lives in oslo", None)), ANA) is None
-    assert own_change(fact(FORMED, ("RETIRE", "ana lives in rome", "limit")), ANA) is None
+    assert user_edit(fact(FORMED, ("UPDATE", "ana lives in oslo", None)), ANA) is None
+    assert user_edit(fact(FORMED, ("RETIRE", "ana lives in rome", "limit")), ANA) is None
 
 
 def test_an_edit_says_what_stood_there_and_what_stands_there_now() -> None:
@@ -152,7 +152,7 @@ ROME, BERGEN, TEA = known("Ana lives in Rome."), known("ana lives in bergen"), k
     ],
 )
 def test_the_very_text_settles_a_change(
-    change: OwnChange, shadow: list[KnownFact], outcome: str, meets: KnownFact
+    change: UserEdit, shadow: list[KnownFact], outcome: str, meets: KnownFact
 ) -> None:
     settled = settling(shadow).by_text(change)
     assert settled is not None

@@ -1,8 +1,7 @@
 """What a switch says is to be set: what the installation does not have, as it is set, and nothing else."""
 
-from eden_memory.cli.replay.reform_kept import to_be_set
-from eden_memory.cli.replay.reform_settings import overridden, overrides_of
 from eden_memory.replay.reform.reform_assembly import own_settings
+from eden_memory.replay.reform.reform_settings import overridden, overrides_of, to_be_set
 from eden_memory.schemas.documents import ReformAsked
 from eden_memory.settings import MemorySettings, Settings
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from eden_memory.failures import ProviderError
 from eden_memory.models.asking.capped import Capped
 from eden_memory.replay.reform.expected_cost import Expecting, Pricing
-from eden_memory.replay.reform.recorded_cost import Calls, recorded
-from eden_memory.replay.reform.reform_budget import Money
+from eden_memory.replay.reform.recorded_cost import StageCalls, recorded
+from eden_memory.replay.reform.reform_budget import ReformBudget
 from eden_memory.replay.reform.selection import PlannedWindow
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.events import ModelCalled
@@ -29,7 +29,7 @@ def unit(scope: str, attempt: int = 1) -> str:
     return f"agent:s.{scope}@1:{attempt}"
 
 
-def each_costs(stage: str, tier: int, calls: Calls) -> Decimal:
+def each_costs(stage: str, tier: int, calls: StageCalls) -> Decimal:
     """One dollar a call."""
     del stage, tier
     return Decimal(calls.calls)
@@ -47,7 +47,7 @@ class Wallet:
     def __init__(self, cap: int | None) -> None:
         self.spent = Decimal(0)
         expecting = Expecting(recorded([], {}), Pricing(each_costs))
-        self.money = Money(expecting, lambda: self.spent, None if cap is None else Decimal(cap))
+        self.money = ReformBudget(expecting, lambda: self.spent, None if cap is None else Decimal(cap))
 
     def pays(self, scope: str, usd: str) -> None:
         self.spent += Decimal(usd)

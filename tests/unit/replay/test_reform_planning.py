@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.cli.replay.reform_settings import overridden, overrides_of, streams_of
 from eden_memory.errors import EdenError
-from eden_memory.replay.reform.expected_cost import Expecting, Pricing, Reuse, total
+from eden_memory.replay.reform.expected_cost import ALL, Expecting, Pricing, Reuse, reuse, total
 from eden_memory.replay.reform.feeding import Feeding
-from eden_memory.replay.reform.recorded_cost import Calls, RecordedRow, recorded
-from eden_memory.replay.reform.reform_budget import Money
+from eden_memory.replay.reform.recorded_cost import RecordedRow, StageCalls, recorded
+from eden_memory.replay.reform.reform_budget import ReformBudget
 from eden_memory.replay.reform.reform_plan import _asks, cut_anew  # pyright: ignore[reportPrivateUsage]
-from eden_memory.replay.reform.reuse import ALL, reuse
+from eden_memory.replay.reform.reform_settings import overridden, overrides_of, streams_of
 from eden_memory.replay.reform.selection import PlannedWindow, formed_by, in_order, planned, takes
 from eden_memory.schemas.documents import ReformAsked
 from eden_memory.schemas.events import FormationRequested
@@ -88,7 +87,7 @@ def test_windows_come_by_time_and_never_before_an_earlier_one_of_their_session(
         assert [one.at for one in found] == sorted(one.at for one in windows)
 
 
-def flat(_: str, tier: int, calls: Calls) -> Decimal:
+def flat(_: str, tier: int, calls: StageCalls) -> Decimal:
     """A cent a call."""
     del tier
     return USD * Decimal(calls.calls)
@@ -101,13 +100,15 @@ def test_what_is_recorded_counts_as_it_was_and_the_rest_by_its_average(
     """Two calls a window are recorded, each at two cents; some consolidations name no window."""
     windows = [window(number, 1) for number in range(known + more)]
     rows = [
-        RecordedRow(AGENT, one.formation_id, stage, Calls(1, 10, 0, 5, 2 * USD))
+        RecordedRow(AGENT, one.formation_id, stage, StageCalls(1, 10, 0, 5, 2 * USD))
         for one in windows[:known]
         for stage in ("fact-extraction", "reflection-extraction")
     ]
     if consolidations:
         rows.append(
-            RecordedRow(AGENT, None, "consolidation", Calls(consolidations, 10, 0, 5, USD * consolidations))
+            RecordedRow(
+                AGENT, None, "consolidation", StageCalls(consolidations, 10, 0, 5, USD * consolidations)
+            )
         )
     expecting = Expecting(recorded(rows, {one.formation_id: one for one in windows}), Pricing(flat))
     for one in windows:
@@ -136,7 +137,7 @@ def test_without_anything_recorded_start_values_stand_in_and_kept_answers_cost_n
 
 
 def test_a_consolidation_is_expected_to_cost_what_the_highest_tier_pays() -> None:
-    def by_tier(stage: str, tier: int, calls: Calls) -> Decimal:
+    def by_tier(stage: str, tier: int, calls: StageCalls) -> Decimal:
         return USD * (tier + 1) * Decimal(calls.calls)
 
     expecting = Expecting(recorded([], {}), Pricing(by_tier))
@@ -213,7 +214,7 @@ def feeding(servers: Servers, at_once: int, cap: Decimal | None) -> Feeding:
     def spent() -> Decimal:
         return 4 * USD * len(servers.published)
 
-    money = Money(Expecting(recorded([], {}), Pricing(flat)), spent, cap)
+    money = ReformBudget(Expecting(recorded([], {}), Pricing(flat)), spent, cap)
     made: Any = Feeding(
         ReformAsked(), servers, servers, servers, lambda _: "memory.formations", money, at_once, nothing
     )

@@ -7,8 +7,8 @@ import pytest
 
 from eden_memory.cli import budget
 from eden_memory.cli.replay import rebuild, reform
-from eden_memory.cli.replay.reform_settings import overridden, overrides_of, streams_of
 from eden_memory.errors import EdenError
+from eden_memory.replay.reform.reform_settings import overridden, overrides_of, streams_of
 from eden_memory.settings import Settings
 
 REFUSED: dict[str, Callable[[], object]] = {
@@ -22,8 +22,8 @@ REFUSED: dict[str, Callable[[], object]] = {
     "--rollback takes nothing beside it: --from-nothing": lambda: rebuild.rebuild(back=True, nothing=True),
     "what is live is followed": lambda: rebuild.rebuild("may", follow=True, then_switch=True),
     "'May' cannot name": lambda: rebuild.rebuild("May"),
-    "a cap of inf is none": lambda: reform.run("trial", cap=float("inf")),
-    "a cap of nan is none": lambda: reform.run("trial", cap=float("nan")),
+    "--cap must be a finite number": lambda: reform.run("trial", cap=float("inf")),
+    "Leave it out to have no cap": lambda: reform.run("trial", cap=float("nan")),
 }
 
 
@@ -36,7 +36,7 @@ def test_what_cannot_be_meant_is_refused(said: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("command", [rebuild.rebuild, reform.run])
 def test_accepting_without_switching_is_refused(command: Callable[..., object]) -> None:
-    with pytest.raises(EdenError, match="--accept is said to --switch alone"):
+    with pytest.raises(EdenError, match="--accept requires --switch"):
         command("may", accept=True)
 
 

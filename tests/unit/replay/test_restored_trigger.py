@@ -6,12 +6,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eden_memory.directory.participants import SessionFacts
-from eden_memory.replay.restore.restore_file import Gathered
-from eden_memory.replay.restore.restore_reader import Taking
-from eden_memory.replay.restore.restore_rules import Selection
-from eden_memory.replay.restore.restore_writer import Giving
-from eden_memory.replay.restore.restored import Restored
-from eden_memory.replay.restore.restoring import EVERYTHING, every_window
+from eden_memory.replay.restore.restore_file import RestoreFile
+from eden_memory.replay.restore.restore_reader import RestoreReader
+from eden_memory.replay.restore.restore_writer import Restored, RestoreWriter
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.stages.stage import Delivery
 from eden_memory.windows.session_state import StoredMessage
@@ -58,19 +55,19 @@ class Topics:
 
 
 def restored(
-    topics: Topics, limits: Limits = LIMITS, selection: Selection = EVERYTHING, *, forgets: bool = True
+    topics: Topics, limits: Limits = LIMITS, *, forgets: bool = True
 ) -> tuple[MemoryStore, Restored]:
     """A store with the restored state, and what was said of it."""
-    gathered, said = Gathered(), Restored()
-    taking = Taking(gathered, selection, every_window, forgets)
-    for place, one in enumerate(topics.windows):
+    gathered, said = RestoreFile(), Restored()
+    reader = RestoreReader(gathered, lambda _: True, forgets)
+    for one in topics.windows:
         found = delivery(one.key(), one.session_id, one.closed_at, one, f"formation/{one.formation_id}")
-        taking.window(one, found.envelope, one.json_bytes(), (0, place))
+        reader.window(one, found.envelope, one.json_bytes())
     for place, one in enumerate(topics.chat):
-        taking.chat(one.event, one.envelope, one.key, (0, place))
+        reader.chat(one.event, one.envelope, one.key, (0, place))
     gathered.index()
     store = MemoryStore(limits)
-    giving = Giving(gathered, limits, False, taking.passed, said)
+    giving = RestoreWriter(gathered, limits, False, reader.passed, said)
     for name in gathered.sessions():
         list(giving.session(name, 0, SessionFacts("s.default", None, names={"i.1": "Ana"})))
     list(giving.nowhere())
@@ -243,19 +240,6 @@ async def test_where_deletion_does_not_forget_the_text_is_used_while_it_is_there
     (window,) = store.stored_windows.values()
     assert [one.text for one in window.messages] == ["first", None, "third", "fourth"]
     assert said.exact == 3
-
-
-async def test_only_selected_sessions_are_restored() -> None:
-    chat = [message(f"s.{name}{one}", f"s.{name}", one, 0) for name in "ab" for one in range(3)]
-    chat += [asked("s.a", 10, 0), asked("s.b", 11, 0), message("s.a9", "s.a", 12, 0)]
-    windows = formations(await run(trigger(MemoryStore(LIMITS)), chat))
-    assert len(windows) == 2
-    store, _ = restored(Topics(chat, windows), selection=Selection(session_id="s.a"))
-    assert {one.session_id for one in store.stored_messages.values()} == {"s.a"}
-    assert list(store.stored_sessions) == ["s.a"]
-    assert waiting(store) == {"s.a": ["s.a9"]}
-    nobody, _ = restored(Topics(chat, windows), selection=Selection(user_id="i.2"))
-    assert not nobody.stored_messages
 
 
 async def test_the_next_window_has_the_next_number_and_generation() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.replay.namespaces.tombstone_writer import tombstones_alone
+from eden_memory.replay.rebuild.namespace_fill import tombstones_only
 from eden_memory.stages.stage import Decision, Delivery
 from tests.unit.memory.memory_histories import delivered, fact, tombstone
 
@@ -24,7 +24,7 @@ async def test_every_tombstone_is_written_once_and_no_value_whatever_the_writer_
         written.extend(deliveries[:covers])
         return Decision(("said",), covers=covers)  # pyright: ignore[reportArgumentType]
 
-    sweeper = tombstones_alone(writer)
+    sweeper = tombstones_only(writer)
     while waiting:
         decision = await sweeper(waiting)
         assert isinstance(decision, Decision)

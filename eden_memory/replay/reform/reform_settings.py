@@ -1,6 +1,7 @@
 """Settings that a reform has of its own: `--set memory.similar=0.8`, `--settings FILE.toml`, `--streams FILE`."""
 
 import json
+import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
@@ -11,7 +12,8 @@ from pydantic import ValidationError
 
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
-from eden_memory.schemas.documents import Override, Stream
+from eden_memory.replay.reform.own_parts import STREAMS
+from eden_memory.schemas.documents import Override, ReformAsked, Stream
 from eden_memory.schemas.reasons import reasons
 from eden_memory.settings import Group, Settings
 
@@ -23,15 +25,16 @@ HINT = (
 )
 NOT_FORMING = frozenset({"models.api_key_env", "models.at_once", "models.log_prompts"})
 UNSET = ("", "null", "none")
+COPY = "db.{own}.find().forEach(one => db.{shared}.replaceOne({{_id: one._id}}, one, {{upsert: true}}))"
 
 
 def overrides_of(given: Sequence[str], file: Path | None) -> tuple[Override, ...]:
-    """What was given, by name; of a name that stands in both, the command line's."""
+    """Return the given settings by name; the command line's override the file's."""
     found: dict[str, Any] = dict(_of_file(file)) if file is not None else {}
-    for one in given:
-        name, sign, value = one.partition("=")
+    for setting in given:
+        name, sign, value = setting.partition("=")
         if not sign:
-            raise EdenError(f"{one!r} sets nothing", "Write it as --set memory.similar=0.8.")
+            raise EdenError(f"{setting!r} sets nothing", "Write it as --set memory.similar=0.8.")
         found[name.strip()] = value.strip()
     for name in found:
         _check_name(name)
@@ -42,9 +45,9 @@ def overridden(settings: Settings, overrides: Iterable[Override]) -> Settings:
     """The settings with these; EdenError for a name or value that there is not."""
     changes: dict[str, Any] = {}
     groups: dict[str, dict[str, Any]] = {}
-    for one in overrides:
-        group, dot, field = one.name.partition(".")
-        value = json.loads(one.value)
+    for override in overrides:
+        group, dot, field = override.name.partition(".")
+        value = json.loads(override.value)
         if isinstance(value, str) and value.lower() in UNSET:
             value = None
         if dot:
@@ -68,11 +71,11 @@ def streams_of(file: Path) -> tuple[str, list[dict[str, Any]]]:
         ) from None
     if not isinstance(rows, list):
         raise EdenError(f"{file} is no list", "A JSON list of stream documents.")
-    found = [_stream(file, number, one) for number, one in enumerate(cast("list[Any]", rows), 1)]
-    ids = [one["_id"] for one in found]
-    if twice := sorted({one for one in ids if ids.count(one) > 1}):
+    found = [_stream(file, number, row) for number, row in enumerate(cast("list[Any]", rows), 1)]
+    ids = [stream["_id"] for stream in found]
+    if twice := sorted({name for name in ids if ids.count(name) > 1}):
         raise EdenError(f"{file}: {', '.join(twice)} stands there twice", "Give each an _id of its own.")
-    text = json.dumps(sorted(found, key=lambda one: one["_id"]), sort_keys=True, default=str)
+    text = json.dumps(sorted(found, key=lambda stream: stream["_id"]), sort_keys=True, default=str)
     return sha256(text.encode()).hexdigest(), found
 
 
@@ -93,7 +96,7 @@ def _of_file(file: Path) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for name, value in content.items():
         if isinstance(value, dict):
-            found |= {f"{name}.{field}": one for field, one in cast("dict[str, Any]", value).items()}
+            found |= {f"{name}.{field}": given for field, given in cast("dict[str, Any]", value).items()}
         else:
             found[name] = value
     return found
@@ -122,3 +125,23 @@ def _group(name: str, group: Group, fields: Mapping[str, Any]) -> Group:
 
 def _why(error: Exception) -> str:
     return reasons(error) if isinstance(error, ValidationError) else describe(error)
+
+
+def to_be_set(settings: Settings, own: Settings, asked: ReformAsked) -> list[str]:
+    """Return, as lines, what to set so that later chat is formed as in the reform; `own`: its settings."""
+    others = [override for override in asked.overrides if overridden(settings, [override]) != settings]
+    lines = [f"  {_variable(override)}" for override in others]
+    if asked.streams is not None:
+        shared = settings.names[Stream.COLLECTION]
+        lines.append(f"  its streams, in mongosh: {COPY.format(own=own.names[STREAMS], shared=shared)}")
+    if not lines:
+        return []
+    return ["chat that comes after a switch is formed by `eden run` as it is set; as here, with:", *lines]
+
+
+def _variable(override: Override) -> str:
+    """`EDEN_MEMORY_SIMILAR=0.8`; `unset …` for a setting without a value."""
+    name, value = f"EDEN_{override.name.upper().replace('.', '_')}", json.loads(override.value)
+    if value is None or (isinstance(value, str) and value.lower() in UNSET):
+        return f"unset {name}"
+    return f"{name}={shlex.quote(value if isinstance(value, str) else json.dumps(value))}"

@@ -6,25 +6,23 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.assembly.handlers import Account, models_of
-from eden_memory.cli.replay.live import settings_of
-from eden_memory.cli.replay.reform_settings import overridden
+from eden_memory.assembly.handlers import Account
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.errors import EdenError
-from eden_memory.kafka.topics import load_topics
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors import pipeline
-from eden_memory.replay.comparing.compared_text_store import MongoTelling
+from eden_memory.replay.comparing.compared_text_store import MongoComparedMemory
 from eden_memory.replay.comparing.comparing import Comparing
-from eden_memory.replay.comparing.report import Report, Spent
+from eden_memory.replay.comparing.report import MemoryReport, StageSpending
 from eden_memory.replay.comparing.session_call_store import MongoSessionCalls
+from eden_memory.replay.installation import settings_of
 from eden_memory.replay.namespaces.live_store import MongoLive, placed
 from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
+from eden_memory.replay.reform.reform_settings import overridden
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.reform.selection import formed_by
-from eden_memory.replay.user_edits.applied_edits import Applied
-from eden_memory.replay.user_edits.edited_fact_store import side
-from eden_memory.replay.user_edits.reapplying import apply_own_changes
+from eden_memory.replay.user_edits.reapplying import reapply
+from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Reform, ReformAsked
 from eden_memory.settings import Settings
 from eden_memory.usage.totals_store import Asked, MongoTotals
@@ -41,8 +39,8 @@ FORMING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What of two memories is compared, and how much of it is kept to be shown."""
+class ReportRequest:
+    """The scopes to compare in two memories, and how many differences to keep."""
 
     against: str | None = None
     """The other namespace; None: the live one, or what was live before where this one is."""
@@ -54,7 +52,7 @@ class Wanted:
     """Whether people's own changes are looked at, where the namespace is a reform's."""
 
 
-async def compared(settings: Settings, database: Database, name: str, wanted: Wanted) -> Report:
+async def compared(settings: Settings, database: Database, name: str, wanted: ReportRequest) -> MemoryReport:
     """The report on a namespace."""
     shadow = (await settings_of(settings, database, name)).placement
     live = await _other(settings, database, shadow, wanted.against)
@@ -62,10 +60,13 @@ async def compared(settings: Settings, database: Database, name: str, wanted: Wa
         raise EdenError(f"{name} cannot be compared with itself", "Name another with --against.")
     reform = await MongoReforms(database, settings.mongodb.prefix).get(name)
     asked = ReformAsked() if reform is None else reform.asked
-    report = Report(
+    report = MemoryReport(
         live.memory, shadow.memory, wanted.most, complete=await _complete(settings, database, shadow)
     )
-    telling = [MongoTelling(database, one.names(settings.mongodb.prefix)) for one in (live, shadow)]
+    telling = [
+        MongoComparedMemory(database, placement.names(settings.mongodb.prefix))
+        for placement in (live, shadow)
+    ]
     comparing = Comparing(telling[0], telling[1], most=wanted.most, least=wanted.least)
     await comparing.into(
         report, wanted.beginnings, formed_by(asked, await _heard(settings, database, live, asked))
@@ -105,21 +106,21 @@ async def _other(settings: Settings, database: Database, shadow: Placement, agai
 
 async def _spent(
     settings: Settings, database: Database, live: Placement, shadow: Placement, asked: ReformAsked
-) -> dict[str, tuple[Spent, Spent]]:
+) -> dict[str, tuple[StageSpending, StageSpending]]:
     """By stage, since ever; of one session as far back as its calls are kept."""
     totals, calls = MongoTotals(database, settings.names), MongoSessionCalls(database, settings.names)
 
-    async def of(account: str) -> Mapping[str, Spent]:
+    async def of(account: str) -> Mapping[str, StageSpending]:
         query = Asked(*EVER, by="stage", agent_id=asked.agent_id, user_id=asked.user_id, namespace=account)
         found = await (
             totals.sums(query) if (session := asked.session_id) is None else calls.sums(account, session)
         )
-        return {one.of or "": Spent(**one.counts, cost_usd=one.cost_usd) for one in found}
+        return {row.of or "": StageSpending(**row.counts, cost_usd=row.cost_usd) for row in found}
 
     ours = await of(LIVE if live.pipeline == ORIGINAL else live.pipeline)
     theirs = await of(shadow.pipeline)
     return {
-        stage: (ours.get(stage, Spent()), theirs.get(stage, Spent()))
+        stage: (ours.get(stage, StageSpending()), theirs.get(stage, StageSpending()))
         for stage in FORMING
         if stage in ours or stage in theirs
     }
@@ -127,19 +128,9 @@ async def _spent(
 
 async def _own(
     settings: Settings, database: Database, live: Placement, shadow: Placement, reform: Reform
-) -> Applied:
-    """What of people's own changes a switch would apply."""
-    theirs = overridden(settings, reform.asked.overrides).placed(shadow)
-    topics = load_topics(theirs.kafka, shadow)
-    heard = await _heard(settings, database, live, reform.asked)
-    models = await models_of(theirs, database.client, Account(reform.id))
-    try:
-        sides = [
-            side(database, one.names(settings.mongodb.prefix), models.embedder.model)
-            for one in (live, shadow)
-        ]
-        return await apply_own_changes(
-            sides[0], sides[1], models.embedder, None, topics.topic_of, wanted=formed_by(reform.asked, heard)
-        )
-    finally:
-        await models.close()
+) -> AppliedEdits:
+    """Return which of people's edits a switch would reapply."""
+    settings = overridden(settings, reform.asked.overrides).placed(shadow)
+    source = live.names(settings.mongodb.prefix)
+    wanted = formed_by(reform.asked, await _heard(settings, database, live, reform.asked))
+    return await reapply(database, source, settings, None, account=Account(reform.id), wanted=wanted)

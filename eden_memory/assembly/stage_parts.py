@@ -1,0 +1,153 @@
+"""The stages of one placement, ready to run: workers, and the parts that some of them need besides their records."""
+
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.assembly.handlers import LIVE, Account, MongoClient, stage_handlers
+from eden_memory.context.context_feed import ContextWatch
+from eden_memory.context.context_refreshing import ContextKeeping
+from eden_memory.directory.stream_store import MongoStreams
+from eden_memory.formation.due_scope_store import DueScopeAnnouncer, scopes_due
+from eden_memory.kafka.connection import client_kwargs
+from eden_memory.kafka.topics import load_topics
+from eden_memory.local.servers import endpoints
+from eden_memory.memory.retirement_store import MongoRetirements, RetirementRounds
+from eden_memory.mongo.client import connect
+from eden_memory.mongo.leases import MongoLease
+from eden_memory.processors import pipeline
+from eden_memory.processors.context_cache import ContextCacheStage
+from eden_memory.schemas.events import REGISTRY
+from eden_memory.settings import Settings
+from eden_memory.stages.controls import MongoControls, MongoGroupNotes
+from eden_memory.stages.outcome import Publishing
+from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.process import ProcessPart
+from eden_memory.stages.publishing import Publisher, new_producer
+from eden_memory.stages.slots import Slots
+from eden_memory.stages.stage import Handler
+from eden_memory.stages.usage_log import USAGE_SOURCE, UsageLog
+from eden_memory.stages.worker import Bounds, Surroundings, Worker
+from eden_memory.usage.budget_metrics import BudgetMetrics
+from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.formation_cost_store import MongoFormations
+from eden_memory.usage.reservation_release import BudgetKeeping
+
+RETIRING, RETIRING_LEASE_SECONDS = "retiring", 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class StageWorkers:
+    """The workers of some stages in pipeline order, with their handlers and the surroundings they share."""
+
+    workers: Sequence[Worker]
+    handlers: Mapping[str, Handler]
+    around: Surroundings
+
+
+@asynccontextmanager
+async def stage_parts(
+    settings: Settings, names: Collection[str], *, group_of: Callable[[str], str] | None = None
+) -> AsyncGenerator[list[ProcessPart]]:
+    """Yield the parts of the named stages; their connections are closed at the end. `group_of`: other groups."""
+    servers, run = endpoints(settings), settings.run
+    bounds = Bounds(stop_seconds=run.drain_seconds, dead_share=run.dead_share, retry_cap=run.retry_seconds)
+    async with connect(settings.mongodb, servers.mongodb) as client:
+        publisher = Publisher(partial(new_producer, client_kwargs(settings.kafka, servers.kafka)))
+        await publisher.start()
+        try:
+            async with stage_workers(
+                settings, client, publisher, names, bounds=bounds, group_of=group_of
+            ) as stages:
+                yield [*stages.workers, *_companions(settings, client, stages)]
+        finally:
+            await publisher.stop()
+
+
+@asynccontextmanager
+async def stage_workers(
+    settings: Settings,
+    client: MongoClient,
+    publisher: Publishing,
+    names: Collection[str],
+    *,
+    bounds: Bounds,
+    account: Account = LIVE,
+    group_of: Callable[[str], str] | None = None,
+) -> AsyncGenerator[StageWorkers]:
+    """Yield the workers of the named stages on connections that the caller owns."""
+    database = client[settings.mongodb.database]
+    await MongoLedger(database, settings.names).prepare()
+    around = surroundings(settings, database, publisher, bounds)
+    around = around if group_of is None else replace(around, group_of=group_of)
+    async with stage_handlers(settings, client, names, account) as handlers:
+        workers = [Worker(stage, around) for stage in pipeline.stages(handlers)]
+        yield StageWorkers(workers, handlers, around)
+
+
+def surroundings(
+    settings: Settings, database: AsyncDatabase[dict[str, Any]], publisher: Publishing, bounds: Bounds
+) -> Surroundings:
+    """Return what the stages of the placement in `settings` share."""
+    topics, names = load_topics(settings.kafka, settings.placement), settings.names
+    return Surroundings(
+        client=client_kwargs(settings.kafka, endpoints(settings).kafka),
+        topic_of=topics.topic_of,
+        group_of=topics.group,
+        registry=REGISTRY,
+        publisher=publisher,
+        ledger=MongoLedger(database, names),
+        notes=MongoGroupNotes(database, names),
+        controls=MongoControls(database, names),
+        slots=Slots(settings.run.at_once),
+        usage=UsageLog(publisher, topics.topic_of, USAGE_SOURCE),
+        bounds=bounds,
+    )
+
+
+def _companions(settings: Settings, client: MongoClient, stages: StageWorkers) -> list[ProcessPart]:
+    """Return the parts that run beside the workers of some stages."""
+    parts: list[ProcessPart] = []
+    if isinstance(cache := stages.handlers.get(pipeline.CONTEXT_CACHE), ContextCacheStage):
+        parts.append(
+            ContextKeeping(
+                cache, lambda heard, live: ContextWatch(client, settings, heard, live, authors=True)
+            )
+        )
+    if pipeline.CONSOLIDATION in stages.handlers:
+        memory = settings.placement.revisions
+        parts.append(consolidation_wakeups(settings, client, stages.around, memory))
+    if pipeline.FACT_DEDUP in stages.handlers:
+        parts.append(_retiring(settings, client, stages.around))
+    if pipeline.FORMATION_TRIGGER in stages.handlers:
+        parts.append(budget_keeping(settings, client))
+    return parts
+
+
+def consolidation_wakeups(
+    settings: Settings, client: MongoClient, around: Surroundings, memory: str = ""
+) -> DueScopeAnnouncer:
+    """Return the part that asks for consolidations that have become due by time."""
+    database, names = client[settings.mongodb.database], settings.names
+    due = partial(scopes_due, database, names, MongoStreams(database, names), settings.limits.formation())
+    return DueScopeAnnouncer(due, around.publisher, around.topic_of, pipeline.CONSOLIDATION, memory)
+
+
+def _retiring(settings: Settings, client: MongoClient, around: Surroundings) -> RetirementRounds:
+    """Return the part that retires expired facts, and the oldest facts beyond a limit."""
+    database, names = client[settings.mongodb.database], settings.names
+    lease = MongoLease(database[names["leases"]], RETIRING, RETIRING_LEASE_SECONDS)
+    retirements = MongoRetirements(database, names, lambda: datetime.now(UTC))
+    return RetirementRounds(lease, retirements, around.publisher, around.topic_of, pipeline.FACT_DEDUP)
+
+
+def budget_keeping(settings: Settings, client: MongoClient) -> BudgetKeeping:
+    """Return the part that releases what was reserved for windows that are formed."""
+    database, names = client[settings.mongodb.database], settings.names
+    budgets, formations = MongoBudgets(database, names), MongoFormations(database, names)
+    return BudgetKeeping(budgets, formations, MongoLedger(database, names), BudgetMetrics())

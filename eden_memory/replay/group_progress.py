@@ -1,0 +1,134 @@
+"""How far consumer groups are in their topics, and waiting until they have passed them."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aiokafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
+
+from eden_memory.errors import EdenError
+from eden_memory.kafka.offsets import TopicOffsets, once_coordinated
+from eden_memory.schemas.documents import Place
+from eden_memory.stages.patience import until_done
+
+GONE = KafkaError.GROUP_ID_NOT_FOUND  # pyright: ignore
+IN_USE = KafkaError.NON_EMPTY_GROUP  # pyright: ignore
+LOOK_SECONDS = 0.15
+Offsets = Mapping[TopicPartition, int]
+
+
+class GroupProgress(TopicOffsets):
+    """`groups`: group → full names of the topics that it reads. Uses one admin connection and one consumer."""
+
+    def __init__(self, client: dict[str, Any], groups: Mapping[str, Sequence[str]]) -> None:
+        super().__init__(client, sorted({topic for topics in groups.values() for topic in topics}))
+        self._groups = groups
+        self._begins: Offsets = {}
+
+    async def connect(self) -> None:
+        """Connect, and note where the topics begin; the number of partitions never changes."""
+        await super().connect()
+        try:
+            self._begins = await self.begins()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def places(self) -> tuple[Place, ...]:
+        """Return every partition from its beginning to its present end."""
+        return tuple(
+            Place(
+                topic=tp.topic,
+                partition=tp.partition,
+                begin=self._begins[tp],
+                end=end,
+                reached=self._begins[tp],
+            )
+            for tp, end in (await self.ends()).items()
+        )
+
+    async def reached(self) -> Offsets:
+        """Return the committed offsets of all groups together; partitions without a commit are left out."""
+        found: dict[TopicPartition, int] = {}
+        for group in self._groups:
+            found |= await self.committed(group)
+        return found
+
+    async def standing(self) -> tuple[int, int]:
+        """Return how many offsets the groups have not passed yet, and how many they have."""
+        ends = await until_done(self.ends)
+        behind = passed = 0
+        for group, topics in self._groups.items():
+            found = await until_done(lambda group=group: self.committed(group))
+            reached: Offsets = {**self._begins, **found}
+            own = [tp for tp in ends if tp.topic in topics]
+            behind += sum(max(0, ends[tp] - reached[tp]) for tp in own)
+            passed += sum(reached[tp] for tp in own)
+        return behind, passed
+
+    async def until_passed(self) -> None:
+        """Return once every group has passed the present ends."""
+        ends = await until_done(self.ends)
+        while True:
+            if await self._passed(ends):
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def until_quiet(self) -> None:
+        """Return once every group has passed the ends, and no record has been added meanwhile."""
+        before = await until_done(self.ends)
+        while True:
+            passed = await self._passed(before)
+            after = await until_done(self.ends)
+            if passed and after == before:
+                return
+            before = after
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _passed(self, ends: Offsets) -> bool:
+        for group, topics in self._groups.items():
+            found = await until_done(lambda group=group: self.committed(group))
+            if any(found.get(tp, self._begins[tp]) < end for tp, end in ends.items() if tp.topic in topics):
+                return False
+        return True
+
+
+def beginnings(places: Sequence[Place]) -> dict[TopicPartition, int]:
+    """Return the first offset of each partition."""
+    return {TopicPartition(place.topic, place.partition): place.begin for place in places}
+
+
+def passed(places: Sequence[Place], reached: Offsets) -> tuple[Place, ...]:
+    """Return the places with the offsets that a group has reached since."""
+    return tuple(
+        place.model_copy(
+            update={
+                "reached": max(place.reached, reached.get(TopicPartition(place.topic, place.partition), 0))
+            }
+        )
+        for place in places
+    )
+
+
+def behind(reached: Offsets, ends: Offsets, begun: Sequence[Place]) -> int:
+    """Count the offsets up to `ends` that are still to be read; an empty partition needs no commit."""
+    begins = beginnings(begun)
+    return sum(max(0, end - reached.get(tp, begins.get(tp, 0))) for tp, end in ends.items())
+
+
+def remove_group(config: dict[str, Any], group: str) -> None:
+    """Remove a consumer group with its offsets; EdenError while it has members. Blocking."""
+    admin: Any = AdminClient({**config, "log_level": 0})
+    try:
+        once_coordinated(lambda: admin.delete_consumer_groups([group], request_timeout=30)[group].result(30))
+    except KafkaException as error:
+        code = error.args[0].code()
+        if code == IN_USE:
+            raise EdenError(
+                f"{group} is reading: the namespace is being filled",
+                "Stop `eden rebuild` first; one that was killed counts for ten seconds more.",
+            ) from None
+        if code != GONE:
+            raise
