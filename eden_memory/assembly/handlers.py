@@ -40,6 +40,7 @@ from eden_memory.metrics import (
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.models.providers.prices import Prices
+from eden_memory.placement import ORIGINAL
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.consolidation import Consolidation
 from eden_memory.processors.context_cache import ContextCacheStage
@@ -152,20 +153,15 @@ class Handlers:
             await usage.prepare()
         database, called = self._database, self._names
         pipeline = self._settings.placement.pipeline
+        revisions = self._settings.placement.revisions
+        writer = AtlasWriter(MongoMemoryStore(database, called), self._forgotten, memory=revisions)
         return {
             CONTEXT_CACHE: self.context_cache(),
             FORMATION_TRIGGER: self._formation_trigger(),
             FORGETTING: of_pipeline(
                 ForgettingStage(MongoForgettingStore(database, called), self._forgotten), pipeline
             ),
-            ATLAS_WRITER: of_pipeline(
-                AtlasWriter(
-                    MongoMemoryStore(database, called),
-                    self._forgotten,
-                    memory=self._settings.placement.revisions,
-                ),
-                pipeline,
-            ),
+            ATLAS_WRITER: writer if pipeline == ORIGINAL else of_pipeline(writer, pipeline),
             USAGE: Usage(usage, UsageMetrics()),
         }
 

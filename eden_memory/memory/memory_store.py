@@ -76,8 +76,15 @@ class MongoMemoryStore:
                 return await self._together(batches, stored)
             except Exception:  # noqa: BLE001 - whose it is shows when each is read and written alone
                 stored = {}
-        results = await asyncio.gather(*(self._scope(batch, stored.get(batch.key)) for batch in batches))
-        return {scope_batch.key: result for scope_batch, result in zip(batches, results, strict=True)}
+        applying = (self._apply(batch, stored.get(batch.key)) for batch in batches)
+        results: dict[str, AppliedScope | Exception] = {}
+        for batch, result in zip(
+            batches, await asyncio.gather(*applying, return_exceptions=True), strict=True
+        ):
+            if not isinstance(result, AppliedScope | Exception):
+                raise result
+            results[batch.key] = result
+        return results
 
     async def _together(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope]
@@ -87,12 +94,6 @@ class MongoMemoryStore:
             async with self._slots:
                 await self._write(changes)
         return {key: _applied(result) for key, result in projected.items()}
-
-    async def _scope(self, batch: ScopeBatch, stored: StoredScope | None) -> AppliedScope | Exception:
-        try:
-            return await self._apply(batch, stored)
-        except Exception as error:  # noqa: BLE001 - handed to the caller as this scope's result
-            return error
 
     async def _apply(self, batch: ScopeBatch, stored: StoredScope | None) -> AppliedScope:
         """Apply a batch, reading anew whenever somebody else was first: what was committed then is found."""

@@ -2,10 +2,11 @@
 
 `python -m tests.bench.walks [--names]`: how many there are (and which, in order), one JSON object as the last line.
 
-Four things happen once in a running system, and each is followed from where it comes in to where it leaves us:
-a change of MongoDB to Kafka's producer, a closed window to the provider's SDK, `eden rebuild` to its first written
-documents, and a search over HTTP to MongoDB. What is on the stack at the driver's call counts, and where a task was
-started, the stack that started it. A function counts once; comprehensions do not count.
+Five things happen in a running system, and each is followed from where it comes in to where it leaves us: a change of
+MongoDB to Kafka's producer, a closed window to the provider's SDK, a memory record to MongoDB, a search over HTTP to
+MongoDB, and `eden rebuild` to Kafka's consumer (its records then go the writer's way). What is on the stack at the
+driver's call counts, and where a task was started, the stack that started it. A function counts once; comprehensions
+do not count.
 """
 
 import argparse
@@ -135,7 +136,7 @@ def _commands(call: tuple[Any, ...]) -> dict[str, Any]:
 
 
 async def walks(settings: Settings) -> dict[str, list[str]]:
-    """All four, in a namespace of their own."""
+    """All five, in a namespace of their own."""
     stacks, found = Stacks(), dict[str, list[str]]()
     asyncio.get_running_loop().set_task_factory(stacks.factory)  # pyright: ignore[reportArgumentType]
     async with serving(obey) as models:
@@ -144,7 +145,7 @@ async def walks(settings: Settings) -> dict[str, list[str]]:
             async for name, walk in _live(stacks, running):
                 found[name] = walk
             found["a search over HTTP → MongoDB"] = await _search(stacks, running)
-        found["eden rebuild → MongoDB"] = await asyncio.to_thread(_rebuild, stacks, settings)
+        found["`eden rebuild` → Kafka's consumer"] = await asyncio.to_thread(_rebuild, stacks, settings)
     return found
 
 
@@ -167,6 +168,10 @@ async def _live(stacks: Stacks, running: System) -> AsyncGenerator[tuple[str, li
         if "/chat/completions" in call and any("fact_extraction" in code.co_filename for code in chain):
             sent["call"] = chain
 
+    def write(chain: Chain, call: tuple[Any, ...]) -> None:
+        if call[0].name.endswith("facts"):
+            sent["document"] = max(sent.get("document", ()), chain, key=len)
+
     session = await running.session("ada")
     await running.told(
         session, "ada", "fact user: Ada sails."
@@ -176,22 +181,23 @@ async def _live(stacks: Stacks, running: System) -> AsyncGenerator[tuple[str, li
         watched(stacks, AIOKafkaProducer, "send_batch", batch),
         watched(stacks, AIOKafkaConsumer, "getmany", poll),
         watched(stacks, openai.AsyncOpenAI, "post", post),
+        watched(stacks, AsyncCollection, "bulk_write", write),
     ):
         await running.told(session, "ada", "fact user: Ada keeps bees.")
     yield "a change of MongoDB → Kafka's producer", between(reads["change"], sent["message"])
     yield "a closed window → the provider's SDK", between(reads["window"], sent["call"])
+    yield "a memory record → MongoDB", between(reads["window"], sent["document"])
 
 
 async def _search(stacks: Stacks, running: System) -> list[str]:
     longest: list[Chain] = [()]
 
-    def command(chain: Chain, call: tuple[Any, ...]) -> None:
-        asked = _commands(call)
-        if str(asked.get("find") or asked.get("aggregate")).endswith("facts"):
+    def find(chain: Chain, call: tuple[Any, ...]) -> None:
+        if call[0].name.endswith("facts"):
             longest[0] = max(longest[0], chain, key=lambda walk: len(named(walk)))
 
     async with _http(running.settings) as http:
-        with watched(stacks, AsyncConnection, "command", command):
+        with watched(stacks, AsyncCollection, "find", find):
             answer = await http.post("/v1/agents/helper/search?user=ada", json={"queries": ["sails"]})
         assert answer.status_code == 200, answer.text
     return named(longest[0])
@@ -216,9 +222,8 @@ async def _http(settings: Settings) -> AsyncGenerator[httpx2.AsyncClient]:
 def _rebuild(stacks: Stacks, settings: Settings) -> list[str]:
     longest: list[Chain] = [()]
 
-    def write(chain: Chain, call: tuple[Any, ...]) -> None:
-        if "anew" in call[0].name and call[0].name.endswith("facts"):
-            longest[0] = max(longest[0], chain, key=lambda walk: len(named(walk)))
+    def poll(chain: Chain, _: tuple[Any, ...]) -> None:
+        longest[0] = max(longest[0], chain, key=lambda walk: len(named(walk)))
 
     def followed(work: Coroutine[Any, Any, Any]) -> Any:
         with asyncio.Runner() as runner:
@@ -237,7 +242,7 @@ def _rebuild(stacks: Stacks, settings: Settings) -> list[str]:
     with (
         patch.dict(os.environ, environment),
         patch("uvloop.run", followed),
-        watched(stacks, AsyncCollection, "bulk_write", write),
+        watched(stacks, AIOKafkaConsumer, "getmany", poll),
     ):
         result = CliRunner().invoke(commands, ["rebuild", "anew"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
