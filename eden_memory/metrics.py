@@ -217,7 +217,7 @@ MESSAGE_TO_CONTEXT = Histogram(
 
 
 class FreshnessMetrics:
-    """How fresh contexts are (eden_memory.context.ready_contexts.FreshnessWatch)."""
+    """Measures how fresh ready contexts are."""
 
     def built(self, contexts: int) -> None:
         """So many were built."""
@@ -394,7 +394,7 @@ USAGE_REPEATED = Counter(
 
 
 class UsageMetrics:
-    """What the usage stage counts (eden_memory.usage.call_totals.UsageWatch)."""
+    """Counts the calls that go into the stored totals."""
 
     def counted(self, calls: Sequence[ModelCalled], *, repeated: int) -> None:
         """These went into the totals; so many more were there already. What re-forms is not live's."""
@@ -492,7 +492,7 @@ SEARCH_KEPT_SCOPES = Gauge("eden_search_kept_scopes", "Scopes whose facts are ke
 
 
 class SearchMetrics:
-    """What searches count (eden_memory.search.search_trace.SearchWatch)."""
+    """Counts searches, their stages and the scopes kept for them."""
 
     def __init__(self) -> None:
         for part in ("embedding", "semantic", "text", "rerank"):

@@ -20,12 +20,12 @@ from eden_memory.context.context_xml import Showing, context_xml, next_expiry
 from eden_memory.context.ready_contexts import (
     Built,
     ContextSource,
-    FreshnessWatch,
     Ready,
     ReadyContexts,
     holds_for,
 )
 from eden_memory.error_text import describe
+from eden_memory.metrics import FreshnessMetrics
 from eden_memory.schemas.events import ScopeChanged
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery, Outgoing
@@ -54,12 +54,12 @@ class ContextCacheStage:
         clock: Callable[[], datetime],
         round_seconds: float = ROUND_SECONDS,
         breath_seconds: float = BREATH_SECONDS,
-        watch: FreshnessWatch | None = None,
+        metrics: FreshnessMetrics | None = None,
     ) -> None:
         self._source, self._contexts, self._showing = source, contexts, showing
         self._active, self._clock = active, clock
         self._round_seconds, self._breath_seconds = round_seconds, breath_seconds
-        self._watch = watch
+        self._metrics = metrics
         self._later: set[str] = set()
         self._sessions_later: dict[str, datetime] = {}
         """Sessions of many, and how long they are active."""
@@ -80,8 +80,8 @@ class ContextCacheStage:
                 }
                 known += concerned
         await self._build(wanted, known)
-        if wanted and self._watch is not None:
-            _tell(self._watch, deliveries, self._clock())
+        if wanted and self._metrics is not None:
+            _tell(self._metrics, deliveries, self._clock())
         await asyncio.sleep(self._breath_seconds)
         return ()
 
@@ -185,8 +185,8 @@ class ContextCacheStage:
             again = await self._contexts.put(
                 [self._built(before[asked], views[asked], wanted[asked]) for asked in present]
             )
-            if self._watch is not None:
-                self._watch.built(len(present) - len(again))
+            if self._metrics is not None:
+                self._metrics.built(len(present) - len(again))
             lost = {ready.asked for ready in again}
             lost |= await self._joined({asked: views[asked] for asked in present if asked not in lost})
             wanted, known = {asked: wanted[asked] for asked in lost}, {}
@@ -253,14 +253,14 @@ def _until(page: Iterable[Ready]) -> dict[Asker, datetime]:
     return {ready.asked: ready.active_until for ready in page}
 
 
-def _tell(watch: FreshnessWatch, deliveries: Sequence[Delivery], now: datetime) -> None:
+def _tell(metrics: FreshnessMetrics, deliveries: Sequence[Delivery], now: datetime) -> None:
     """Measure how long each change took to reach the contexts."""
     for delivery in deliveries:
         event = delivery.event
         if isinstance(event, ScopeChanged):
             said = event.newest_buffered_at if "reflections" in event.changed else None
             since = (now - said).total_seconds() if said is not None else None
-            watch.fresh((now - event.committed_at).total_seconds(), since)
+            metrics.fresh((now - event.committed_at).total_seconds(), since)
 
 
 def _key(delivery: Delivery) -> str:

@@ -25,19 +25,19 @@ class OwnSearch:
         models: SearchModels | None = None,
     ) -> None:
         """EdenError if the embedder is a provider that has no key, or the reranker's folder holds no model."""
-        names, watch = settings.names, SearchMetrics()
+        names, metrics = settings.names, SearchMetrics()
         self._database, self._owns_models = database, True
         self._models = models or SearchModels(settings, database)
         embedder = self._models.embedder
         # kept fresh by the change stream of the contexts (Contexts.follow)
-        self.lists = ChosenFactLists(settings, database, embedder, kept=watch.kept)
-        self._counting = AccessCounting(MongoAccesses(database, names), lost=watch.uncounted)
+        self.lists = ChosenFactLists(settings, database, embedder, kept=metrics.kept)
+        self._counting = AccessCounting(MongoAccesses(database, names), lost=metrics.uncounted)
         self.engine = SearchEngine(
             self.lists,
             embedder,
             ranking_of(settings.search, embedder.model),
             reranker=self._models.reranker,
-            watch=watch,
+            metrics=metrics,
             found=self._counting.found if settings.search.count_access else lambda _: None,
         )
 

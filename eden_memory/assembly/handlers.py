@@ -231,7 +231,7 @@ class Handlers:
             showing_of(memory),
             timedelta(minutes=memory.active_minutes),
             lambda: datetime.now(UTC),
-            watch=FreshnessMetrics(),
+            metrics=FreshnessMetrics(),
         )
 
     def _formation_trigger(self) -> FormationTrigger:

@@ -10,7 +10,6 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.handlers import LIVE, Account, MongoClient, stage_handlers
-from eden_memory.context.context_feed import ContextWatch
 from eden_memory.context.context_refreshing import ContextKeeping
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.formation.due_scope_store import DueScopeAnnouncer, scopes_due
@@ -114,11 +113,7 @@ def _companions(settings: Settings, client: MongoClient, stages: StageWorkers) -
     """Return the parts that run beside the workers of some stages."""
     parts: list[ProcessPart] = []
     if isinstance(cache := stages.handlers.get(pipeline.CONTEXT_CACHE), ContextCacheStage):
-        parts.append(
-            ContextKeeping(
-                cache, lambda heard, live: ContextWatch(client, settings, heard, live, authors=True)
-            )
-        )
+        parts.append(ContextKeeping(cache, client, settings))
     if pipeline.CONSOLIDATION in stages.handlers:
         memory = settings.placement.revisions
         parts.append(consolidation_wakeups(settings, client, stages.around, memory))

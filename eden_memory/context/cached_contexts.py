@@ -9,7 +9,7 @@ from typing import Protocol
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.context.change_feed import Changed
 from eden_memory.context.context_cache import ContextCache, tags_of_scope
-from eden_memory.context.context_feed import Client, ContextWatch
+from eden_memory.context.context_feed import Client, ContextFeed
 from eden_memory.context.context_settings import showing_of
 from eden_memory.context.context_source_store import Database, MongoContextSource
 from eden_memory.context.context_xml import FactLine, context_xml
@@ -88,8 +88,8 @@ class Contexts:
     def watch(self) -> None:
         """Listen, from the first use on; again should listening have ended by itself."""
         if not self.closed and (self.watching is None or self.watching.done()):
-            watch = ContextWatch(self._client, self._settings, self.changed, self.heard)
-            self.watching = asyncio.create_task(watch.run(), name="contexts' change stream")
+            feed = ContextFeed(self._client, self._settings, self.changed, self.heard)
+            self.watching = asyncio.create_task(feed.run(), name="contexts' change stream")
 
     def tell_listeners_of(self, former: "Contexts") -> None:
         """Tell the listeners of another namespace's contexts from now on, and at once that everything changed."""

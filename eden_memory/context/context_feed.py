@@ -21,7 +21,7 @@ SILENT_SECONDS = 3.0
 AGAIN_SECONDS = 1.0
 
 
-class ContextWatch:
+class ContextFeed:
     """`on_change` for each change; `on_live(False)` while something may be missed, `on_live(True)` from then on.
 
     One stream, or two where the application's database is not the one that memory is kept in; with `authors` another

@@ -10,7 +10,10 @@ from typing import Protocol
 
 import structlog
 
+from eden_memory.context.change_feed import Changed
+from eden_memory.context.context_feed import Client, ContextFeed
 from eden_memory.error_text import describe
+from eden_memory.settings import Settings
 from eden_memory.stages.process import State
 from eden_memory.task_ending import run_until_first
 
@@ -19,33 +22,6 @@ TOGETHER_SECONDS = 0.05
 AGAIN_SECONDS = 2.0
 STALE_SECONDS = 10.0
 """Contexts of which a fact has expired are looked for so often."""
-
-
-class Change(Protocol):
-    """Something that contexts depend on (eden_memory.context.change_feed.Changed)."""
-
-    @property
-    def what(self) -> str:
-        """`scope` (the stage hears of it itself), `session`, `author`, `user` or `everything`."""
-        ...
-
-    @property
-    def id(self) -> str:
-        """Of the session or user, typed; of an author, the session's."""
-        ...
-
-    @property
-    def author(self) -> str:
-        """Who wrote in the session, typed."""
-        ...
-
-
-class Watching(Protocol):
-    """Tells changes until it is cancelled."""
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        ...
 
 
 class Refreshing(Protocol):
@@ -73,17 +49,19 @@ class Refreshing(Protocol):
 
 
 class ContextKeeping:
-    """`watch` makes what tells changes, given who hears them and who hears whether any may be missed."""
+    """Follows the change streams of what contexts depend on, messages' authors included."""
 
     name = "context-keeping"
 
     def __init__(
         self,
         contexts: Refreshing,
-        watch: Callable[[Callable[[Change], None], Callable[[bool], None]], Watching],
+        client: Client,
+        settings: Settings,
         stale_seconds: float = STALE_SECONDS,
     ) -> None:
-        self._contexts, self._watch = contexts, watch(self._heard, self._listens)
+        self._contexts = contexts
+        self._feed = ContextFeed(client, settings, self._heard, self._listens, authors=True)
         self._stale_seconds = stale_seconds
         self._sessions: set[str] = set()
         self._authors: set[tuple[str, str]] = set()
@@ -95,7 +73,7 @@ class ContextKeeping:
         """Until `stop`."""
         try:
             await run_until_first(
-                self._watch.run(),
+                self._feed.run(),
                 self._work(self._all_changed, self._refresh_all),
                 self._work(self._some_changed, self._refresh_some),
                 self._stale_rounds(),
@@ -112,7 +90,7 @@ class ContextKeeping:
         """Whether changes of sessions are heard of."""
         return State(self._live, "listening" if self._live else "not listening to changes of sessions")
 
-    def _heard(self, change: Change) -> None:
+    def _heard(self, change: Changed) -> None:
         if change.what == "author":
             self._authors.add((change.id, change.author))
         elif change.what == "session":

@@ -53,14 +53,18 @@ class MongoContextSource:
         """The view of each; who is unknown sees what the agent knows."""
         if not asked:
             return {}
-        streams = {one: await self._streams.of(one) for one in {one.agent_id for one in asked}}
-        guesses = {key for one in asked for key in _keys(one, self._guess(one), streams[one.agent_id])}
-        sessions = {one.session_id for one in asked if one.session_id is not None}
+        streams = {
+            agent_id: await self._streams.of(agent_id) for agent_id in {asker.agent_id for asker in asked}
+        }
+        guesses = {
+            key for asker in asked for key in _keys(asker, self._guess(asker), streams[asker.agent_id])
+        }
+        sessions = {asker.session_id for asker in asked if asker.session_id is not None}
         present, stored, sharing = await asyncio.gather(
             self._presence.look_up(asked), self._read(guesses, sessions), self._hidden.sharing()
         )
         self._learn(present)
-        visible = {key for one in asked for key in _keys(one, present[one], streams[one.agent_id])}
+        visible = {key for asker in asked for key in _keys(asker, present[asker], streams[asker.agent_id])}
         if unread := visible - guesses:
             stored |= await self._read(unread, ())
         if self._most_facts > RECENT_FACTS:
@@ -68,8 +72,10 @@ class MongoContextSource:
         stored = await self._hidden.taken_out(stored, _private(stored.values(), streams, sharing))
         audiences = await self._audiences.of(with_unlisted(asked, present, stored.values()))
         return {
-            one: view_of(one, present[one], streams[one.agent_id], stored, self._limits, sharing, audiences)
-            for one in asked
+            asker: view_of(
+                asker, present[asker], streams[asker.agent_id], stored, self._limits, sharing, audiences
+            )
+            for asker in asked
         }
 
     async def _with_more_facts(self, snapshot: Snapshot) -> Snapshot:

@@ -65,9 +65,9 @@ def newest_facts(shown: Sequence[VisibleScope], now: datetime, showing: Showing)
         return []
     oldest = now - showing.age
     found = [
-        (fact.valid_from, fact.content, one.scope)
-        for one in shown
-        for fact in one.snapshot.recent_facts
+        (fact.valid_from, fact.content, visible.scope)
+        for visible in shown
+        for fact in visible.snapshot.recent_facts
         if fact.valid_from >= oldest and (fact.expires_at is None or fact.expires_at > now)
     ]
     found.sort(key=itemgetter(0, 1), reverse=True)
@@ -76,7 +76,7 @@ def newest_facts(shown: Sequence[VisibleScope], now: datetime, showing: Showing)
 
 def next_expiry(shown: Iterable[VisibleScope], now: datetime) -> datetime | None:
     """When a context made now is to be made anew, because a fact of it expires; None: no fact does."""
-    times = (fact.expires_at for one in shown for fact in one.snapshot.recent_facts)
+    times = (fact.expires_at for visible in shown for fact in visible.snapshot.recent_facts)
     return min((time for time in times if time is not None and time > now), default=None)
 
 
@@ -116,14 +116,16 @@ def _joined(text: str) -> str:
 
 def _memories(shown: Sequence[VisibleScope]) -> Iterator[str]:
     """Every scope's memory, from broad to narrow; a reflection that a broader scope shows is not shown again."""
-    kinds = {kind: [one for one in shown if one.scope.kind == kind] for kind in _ORDER}
+    kinds = {kind: [visible for visible in shown if visible.scope.kind == kind] for kind in _ORDER}
     told = set[str]()
-    agent = [line for one in kinds["agent"] for line in _body(one, told)]
-    shards = [part for one in kinds["shard"] for part in _element(_shard_tag(one), _body(one, told), 4)]
+    agent = [line for visible in kinds["agent"] for line in _body(visible, told)]
+    shards = [
+        part for visible in kinds["shard"] for part in _element(_shard_tag(visible), _body(visible, told), 4)
+    ]
     yield from _element("AgentMemory", [*agent, *shards], 2)
     for kind in ("group", "user", "session"):
-        for one in kinds[kind]:
-            yield from _element(_tag(one), _body(one, told), 2)
+        for visible in kinds[kind]:
+            yield from _element(_tag(visible), _body(visible, told), 2)
 
 
 def _body(shown: VisibleScope, told: set[str]) -> list[str]:

@@ -34,7 +34,7 @@ class MongoContexts:
 
     async def known(self, asked: Iterable[Asker]) -> dict[Asker, Ready]:
         """Those of these that there are."""
-        wanted = {Ready(one, datetime.min).name: one for one in asked}
+        wanted = {Ready(asker, datetime.min).name: asker for asker in asked}
         rows = await self._contexts.find({"_id": {"$in": list(wanted)}}, FIELDS).to_list() if wanted else []
         return {wanted[row["_id"]]: _ready(row) for row in rows}
 

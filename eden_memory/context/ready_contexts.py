@@ -47,18 +47,6 @@ class Built:
     """When the first of its facts expires."""
 
 
-class FreshnessWatch(Protocol):
-    """Who measures how fresh ready contexts are."""
-
-    def built(self, contexts: int) -> None:
-        """So many were built."""
-        ...
-
-    def fresh(self, since_write: float, since_window: float | None) -> None:
-        """Contexts show a change: seconds since its write, and since the time of its window (None: not of one)."""
-        ...
-
-
 class ContextSource(Protocol):
     """What contexts are made of."""
 

@@ -109,7 +109,7 @@ class HeldScope:
         found = await self._nearest(vectors, most + len(hidden), least)
         if not hidden:
             return found
-        return [[one for one in hits if one.fact_id not in hidden][:most] for hits in found]
+        return [[hit for hit in hits if hit.fact_id not in hidden][:most] for hits in found]
 
     async def _nearest(self, vectors: Sequence[bytes], most: int, least: float) -> list[list[Hit]]:
         matrix = self._matrix

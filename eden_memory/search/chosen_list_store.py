@@ -23,7 +23,7 @@ Lists = AtlasFactLists | PlainFactLists
 
 
 class ChosenFactLists:
-    """FactLists as configured. It has no change stream of its own: somebody hands on what a ContextWatch says
+    """FactLists as configured. It has no change stream of its own: somebody hands on what a ContextFeed says
     (:meth:`changed`, :meth:`live`; eden_memory.context.cached_contexts.Contexts.follow does). Until then each
     search asks MongoDB for revisions. `kept` is told how many bytes and scopes are kept.
     """
@@ -57,12 +57,12 @@ class ChosenFactLists:
         return await lists.textual(scope_keys, queries, most, least, when)
 
     def changed(self, changed: Changed) -> None:
-        """What a ContextWatch said."""
+        """What a ContextFeed said."""
         if isinstance(self._chosen, PlainFactLists):
             self._chosen.told(changed)
 
     def live(self, live: bool) -> None:
-        """Whether the ContextWatch hears of everything from now on."""
+        """Whether the ContextFeed hears of everything from now on."""
         self._is_live = live
         if isinstance(self._chosen, PlainFactLists):
             self._chosen.live(live)

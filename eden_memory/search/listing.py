@@ -4,18 +4,38 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from eden_memory.errors import OverBudget
 from eden_memory.models.model_protocols import Embedder
 from eden_memory.models.question import Asking
 from eden_memory.models.reranking.candidates import Ranked, When
-from eden_memory.search.fact_lists import FactLists
 from eden_memory.search.fusion import QueryLists
 from eden_memory.search.ranking import Ranking
 from eden_memory.search.search_requests import SearchRequest
 from eden_memory.search.search_trace import SHOWN, Trace
 
 Lists = Sequence[Sequence[Ranked]]
+
+
+class FactLists(Protocol):
+    """Facts to rank: those of the named scopes, and of no other, by meaning or by words.
+
+    One list for each vector or query, over all scopes together, best first, at most `most` with a score of at least
+    `least`; the same fact is in a list once. Scores: semantic (1 + cosine) / 2; textual as each store documents.
+    """
+
+    async def semantic(
+        self, scope_keys: Sequence[str], vectors: Sequence[bytes], most: int, least: float, when: When
+    ) -> Sequence[Sequence[Ranked]]:
+        """Near packed float32 vectors of the embedder's model; a fact of another model's vector is left out."""
+        ...
+
+    async def textual(
+        self, scope_keys: Sequence[str], queries: Sequence[str], most: int, least: float, when: When
+    ) -> Sequence[Sequence[Ranked]]:
+        """By the words of each query: data, never syntax."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class PlainFactLists:
     `model` names the embedder's model; the `embedder` itself is only asked for vectors of texts that hold no longer
     (`When`); without one these are found by their words alone. `kept` is told how many bytes and scopes are kept.
 
-    Somebody tells it of changes: :meth:`told` and :meth:`live`, as ContextWatch calls them. Until then each search
+    Somebody tells it of changes: :meth:`told` and :meth:`live`, as ContextFeed calls them. Until then each search
     asks MongoDB whether the scopes have changed.
     """
 
@@ -68,7 +68,7 @@ class PlainFactLists:
         self._scopes.changed(scope_key)
 
     def told(self, changed: Changed) -> None:
-        """What a ContextWatch said."""
+        """What a ContextFeed said."""
         if changed.what in ("scope", "everything"):
             self.changed(changed.id or None)
 

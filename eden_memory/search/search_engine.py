@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from eden_memory.metrics import SearchMetrics
 from eden_memory.models.model_protocols import Embedder, Reranker
 from eden_memory.models.question import Asking
 from eden_memory.models.reranking.relevance import reranked
 from eden_memory.models.reranking.scored import Scored
 from eden_memory.schemas.scopes import Scope
-from eden_memory.search.fact_lists import FactLists
 from eden_memory.search.fusion import QueryLists
-from eden_memory.search.listing import Listing, SearchRun
+from eden_memory.search.listing import FactLists, Listing, SearchRun
 from eden_memory.search.newer import asks_for_now
 from eden_memory.search.ranking import (
     Ranking,
@@ -22,7 +22,7 @@ from eden_memory.search.ranking import (
     related,
 )
 from eden_memory.search.search_requests import FoundFact, SearchReport, SearchRequest
-from eden_memory.search.search_trace import SearchWatch, Trace
+from eden_memory.search.search_trace import Trace
 from eden_memory.search.times import spans_of
 
 RERANK_SECONDS = 5.0
@@ -44,17 +44,17 @@ class SearchEngine:
         ranking: Ranking | None = None,
         *,
         reranker: Reranker | None = None,
-        watch: SearchWatch | None = None,
+        metrics: SearchMetrics | None = None,
         found: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
         self._listing, self._reranker = Listing(lists, embedder), reranker
-        self._ranking, self._watch, self._found = ranking or Ranking(), watch, found
+        self._ranking, self._metrics, self._found = ranking or Ranking(), metrics, found
 
     async def find(
         self, scopes: Sequence[Scope], request: SearchRequest, asking: Asking | None = None
     ) -> SearchReport:
         """Facts of these scopes and of no other, best first; `asking`: on whose behalf the embedder is asked."""
-        trace, by_key = Trace(self._watch), {scope.key: scope for scope in scopes}
+        trace, by_key = Trace(self._metrics), {scope.key: scope for scope in scopes}
         if not request.texts or not by_key or request.top_k < 1:
             return trace.report(request.search_type, ())
         ranking = _as_asked(self._ranking, request)

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from typing import Protocol
 
 from eden_memory.logs import LibraryLogger
+from eden_memory.metrics import SearchMetrics
 from eden_memory.models.reranking.scored import Scored
 from eden_memory.search.search_requests import FoundFact, SearchReport, StageReport, TextOnly
 
@@ -14,27 +14,11 @@ SHOWN = 50
 """Scores of a stage that a report holds."""
 
 
-class SearchWatch(Protocol):
-    """Who counts searches."""
-
-    def stage(self, name: str, seconds: float) -> None:
-        """A stage took so long; names are few and fixed."""
-        ...
-
-    def searched(self, kind: str, seconds: float, found: int) -> None:
-        """A search ended."""
-        ...
-
-    def degraded(self, part: str) -> None:
-        """A part (`embedding`, `semantic`, `text`, `rerank`) failed and was done without."""
-        ...
-
-
 class Trace:
     """Of one search; stages that run side by side each count their own time."""
 
-    def __init__(self, watch: SearchWatch | None) -> None:
-        self._watch, self._begun = watch, time.perf_counter()
+    def __init__(self, metrics: SearchMetrics | None) -> None:
+        self._metrics, self._begun = metrics, time.perf_counter()
         self._stages: list[StageReport] = []
         self.warnings: list[str] = []
         self.text_only: TextOnly | None = None
@@ -50,20 +34,20 @@ class Trace:
         """A stage that began at `begun` (time.perf_counter) has ended."""
         seconds = time.perf_counter() - begun
         self._stages.append(StageReport(name, 1000 * seconds, count, tuple(scores)))
-        if self._watch is not None:
-            self._watch.stage(name, seconds)
+        if self._metrics is not None:
+            self._metrics.stage(name, seconds)
 
     def degraded(self, part: str, error: Exception) -> None:
         """Go on without it; what a query says never stands in the reason."""
         reason = f"{part}: {type(error).__name__}"
         self.warnings.append(reason)
         log.warning("a search does without a part", part=part, error=type(error).__name__)
-        if self._watch is not None:
-            self._watch.degraded(part)
+        if self._metrics is not None:
+            self._metrics.degraded(part)
 
     def report(self, kind: str, facts: tuple[FoundFact, ...]) -> SearchReport:
         """All of it."""
         seconds = time.perf_counter() - self._begun
-        if self._watch is not None:
-            self._watch.searched(kind, seconds, len(facts))
+        if self._metrics is not None:
+            self._metrics.searched(kind, seconds, len(facts))
         return SearchReport(facts, tuple(self._stages), tuple(self.warnings), 1000 * seconds, self.text_only)

@@ -4,10 +4,11 @@ import asyncio
 from uuid import uuid4
 
 from eden_memory.logs import LibraryLogger
+from eden_memory.metrics import UsageMetrics
 from eden_memory.models.call_accounts import CallWatch
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.usage.budget_rules import period_of
-from eden_memory.usage.call_totals import UsageStore, UsageWatch
+from eden_memory.usage.call_totals import UsageStore
 
 log = LibraryLogger()
 SECONDS = 2.0
@@ -34,7 +35,7 @@ class SearchUsage:
     """
 
     def __init__(
-        self, store: UsageStore, calls: CallWatch, counted: UsageWatch, seconds: float = SECONDS
+        self, store: UsageStore, calls: CallWatch, counted: UsageMetrics, seconds: float = SECONDS
     ) -> None:
         self._store, self._calls, self._counted, self._seconds = store, calls, counted, seconds
         self._sums: dict[tuple[object, ...], ModelCalled] = {}

@@ -8,7 +8,7 @@ in each of its processes: doing it twice changes nothing.
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -17,8 +17,10 @@ from eden_memory.stages.outcome import Ledger, StageOutcome
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import State
 from eden_memory.task_ending import end
-from eden_memory.usage.budget_rules import Spending
+from eden_memory.usage.budget_metrics import BudgetMetrics
+from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.usage.formation_completion import named, outcomes_of
+from eden_memory.usage.formation_cost_store import MongoFormations
 
 log = structlog.get_logger("eden.budgets")
 TOGETHER = 200
@@ -29,54 +31,6 @@ NEVER_ASKED = timedelta(minutes=10)
 """A reservation whose window is not stored, or was not asked for, is of an attempt that came to nothing."""
 
 
-class Reservations(Protocol):
-    """Budgets, and what is reserved in them."""
-
-    async def all(self) -> Sequence[Spending]:
-        """The budgets."""
-        ...
-
-    async def open(self, after: Mapping[str, Any] | None, most: int) -> Sequence[Mapping[str, Any]]:
-        """Reservations, the oldest first, from behind `after` on."""
-        ...
-
-    async def complete(self, formation_ids: Iterable[str]) -> None:
-        """All calls of these are counted."""
-        ...
-
-    async def release(self, formation_ids: Iterable[str], *, reserved_before: datetime | None = None) -> None:
-        """Nothing more is expected of these; with a time, only of those that nobody asked for again since."""
-        ...
-
-
-class Formations(Protocol):
-    """What is stored of windows and calls."""
-
-    async def asked_for(self, formation_ids: Sequence[str]) -> set[str]:
-        """Those that were asked for."""
-        ...
-
-    async def costs(self, call_ids: Iterable[str]) -> Mapping[str, float | None]:
-        """Those of the calls that are counted, with their cost in US dollars."""
-        ...
-
-    async def held_back(self) -> int:
-        """Closed windows that budgets hold."""
-        ...
-
-
-class KeepingWatch(Protocol):
-    """Who shows how budgets stand."""
-
-    def budgets(self, budgets: Sequence[Spending], waiting: int) -> None:
-        """As they are now, with how many windows they hold back."""
-        ...
-
-    def cost(self, estimated: float, usd: float) -> None:
-        """What a window was expected to cost, and did."""
-        ...
-
-
 class BudgetKeeping:
     """A part of a process; `settle`: how long what a consolidation may cost stays reserved."""
 
@@ -84,15 +38,15 @@ class BudgetKeeping:
 
     def __init__(
         self,
-        reservations: Reservations,
-        formations: Formations,
+        reservations: MongoBudgets,
+        formations: MongoFormations,
         ledger: Ledger,
-        watch: KeepingWatch,
+        metrics: BudgetMetrics,
         settle: timedelta = SETTLE,
         every: float = EVERY_SECONDS,
     ) -> None:
         self._reservations, self._formations, self._ledger = reservations, formations, ledger
-        self._watch, self._settle, self._every = watch, settle, every
+        self._metrics, self._settle, self._every = metrics, settle, every
         self._stopping = asyncio.Event()
         self._standing = "no budgets"
 
@@ -126,7 +80,7 @@ class BudgetKeeping:
             after = rows[-1]
         budgets = await self._reservations.all()
         waiting = await self._formations.held_back() if budgets else 0
-        self._watch.budgets(budgets, waiting)
+        self._metrics.budgets(budgets, waiting)
         self._standing = f"{len(budgets)} budgets, {waiting} windows held back" if budgets else "no budgets"
 
     async def _look(self, rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
@@ -150,7 +104,7 @@ class BudgetKeeping:
         for row in rows:
             if row["_id"] in ended and row["estimated_usd"]:
                 paid = sum(costs[call] or 0.0 for call in calls[row["_id"]])
-                self._watch.cost(float(str(row["estimated_usd"])) - float(str(row["after_usd"])), paid)
+                self._metrics.cost(float(str(row["estimated_usd"])) - float(str(row["after_usd"])), paid)
         old = [row["_id"] for row in rows if now - row["reserved_at"] > NEVER_ASKED]
         asked = await self._formations.asked_for(old) if old else set[str]()
         return ended, [name for name in old if name not in asked]

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
 
 from eden_memory.logs import LibraryLogger
+from eden_memory.usage.budget_metrics import BudgetMetrics
 from eden_memory.usage.budget_rules import HELD, Admitted, AskedWindow, Estimate, Held, Spending
 from eden_memory.usage.budget_store import MongoBudgets, now
 from eden_memory.usage.estimates import Recorded, estimate
@@ -20,18 +20,6 @@ RECORDED_SECONDS = 60.0
 """How long what an agent's formations cost lately is used."""
 
 
-class BudgetWatch(Protocol):
-    """Who counts what budgets do."""
-
-    def held_back(self, windows: int) -> None:
-        """So many windows were held back that were not before."""
-        ...
-
-    def unpriced(self, windows: int) -> None:
-        """So many went on under a budget though nobody knows what they cost."""
-        ...
-
-
 class MongoWindowBudgets:
     """eden_memory.usage.budget_rules.WindowBudgets; `start` gives what a window costs while nothing is recorded."""
 
@@ -40,12 +28,12 @@ class MongoWindowBudgets:
         budgets: MongoBudgets,
         recorded: MongoRecorded,
         start: Callable[[int, int], Estimate],
-        watch: BudgetWatch,
+        metrics: BudgetMetrics,
         *,
         fresh_seconds: float = FRESH_SECONDS,
         clock: Callable[[], datetime] = now,
     ) -> None:
-        self._budgets, self._recorded, self._start, self._watch = budgets, recorded, start, watch
+        self._budgets, self._recorded, self._start, self._metrics = budgets, recorded, start, metrics
         self._fresh_seconds, self._clock = fresh_seconds, clock
         self._known: dict[str, Spending] = {}
         self._read_at: float | None = None
@@ -105,7 +93,7 @@ class MongoWindowBudgets:
     def _note(self, results: Mapping[str, Admitted | Held]) -> None:
         held = {name: one for name, one in results.items() if isinstance(one, Held)}
         if new := held.keys() - self._seen:
-            self._watch.held_back(len(new))
+            self._metrics.held_back(len(new))
             for budget in sorted({held[name].budget for name in new}):
                 log.warning("budget holds windows back", budget=budget, windows=len(new))
         unpriced = [
@@ -117,6 +105,6 @@ class MongoWindowBudgets:
             and admitted.estimate.usd is None
         ]
         if unpriced:
-            self._watch.unpriced(len(unpriced))
+            self._metrics.unpriced(len(unpriced))
             log.warning("windows go on under a budget though their price is unknown", windows=len(unpriced))
         self._seen = (self._seen - results.keys()) | held.keys()

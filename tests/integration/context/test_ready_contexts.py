@@ -6,14 +6,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 import pytest
 
 from eden_memory.access.visible import Asker
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.context.context_feed import ContextWatch
 from eden_memory.context.context_refreshing import ContextKeeping
 from eden_memory.context.context_source_store import MongoContextSource
 from eden_memory.context.context_xml import Showing
@@ -328,7 +326,7 @@ async def test_of_two_who_build_the_same_one_stores_it_and_the_other_is_told(sta
 @asynccontextmanager
 async def keeping(stage: Stage) -> AsyncGenerator[ContextKeeping]:
     kit = stage.kit
-    keeper = ContextKeeping(stage.cache, partial(ContextWatch, kit.client, kit.settings, authors=True))
+    keeper = ContextKeeping(stage.cache, kit.client, kit.settings)
     running = asyncio.create_task(keeper.run())
     async with asyncio.timeout(60):
         while not keeper.state().ready:  # noqa: ASYNC110

@@ -20,7 +20,7 @@ from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.scopes import Scope
-from eden_memory.search.fact_lists import FactLists
+from eden_memory.search.listing import FactLists
 from eden_memory.search.plain_list_store import PlainFactLists
 from eden_memory.search.search_index_store import make, wait_until_queryable
 from eden_memory.settings import Settings

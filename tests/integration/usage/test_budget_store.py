@@ -15,6 +15,7 @@ from eden_memory.mongo.client import connect
 from eden_memory.schemas.documents import Budget, Reservation
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
+from eden_memory.usage.budget_metrics import BudgetMetrics
 from eden_memory.usage.budget_rules import Admitted, AskedWindow, Estimate, Held, Spending
 from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.usage.estimates import NOTHING
@@ -39,8 +40,8 @@ class Clock:
         return self.now
 
 
-class Watch:
-    """What was told."""
+class CountedBudgets(BudgetMetrics):
+    """Counts for one test."""
 
     def __init__(self) -> None:
         self.held, self.without_price = 0, 0
@@ -163,7 +164,7 @@ async def test_counting_and_a_period_that_begins_at_the_same_time_miss_no_call(
 async def test_formation_goes_on_when_a_limit_is_raised_or_removed(
     database: Database, budgets: MongoBudgets, clock: Clock
 ) -> None:
-    watch = Watch()
+    watch = CountedBudgets()
     recorded = MongoRecorded(database, NAMES)
     gate = MongoWindowBudgets(
         budgets, recorded, lambda tier, characters: Estimate(2 * CENT), watch, fresh_seconds=0, clock=clock
@@ -198,7 +199,7 @@ async def test_a_window_that_fits_is_asked_for_though_a_larger_one_was_refused_m
     database: Database, budgets: MongoBudgets, clock: Clock
 ) -> None:
     gate = MongoWindowBudgets(
-        budgets, MongoRecorded(database, NAMES), by_length, Watch(), fresh_seconds=0, clock=clock
+        budgets, MongoRecorded(database, NAMES), by_length, CountedBudgets(), fresh_seconds=0, clock=clock
     )
     reason = Held("*/*/day").reason
     await budgets.set(None, None, "day", 10 * CENT, "test")
@@ -233,7 +234,7 @@ async def test_a_limit_that_is_raised_while_a_window_is_refused_is_not_overlooke
 ) -> None:
     budgets = RaisedMeanwhile(database, NAMES, clock)
     gate = budgets.gate = MongoWindowBudgets(
-        budgets, MongoRecorded(database, NAMES), by_length, Watch(), fresh_seconds=0, clock=clock
+        budgets, MongoRecorded(database, NAMES), by_length, CountedBudgets(), fresh_seconds=0, clock=clock
     )
     await budgets.set(None, None, "day", Decimal(0), "test")
     assert await gate.any()
