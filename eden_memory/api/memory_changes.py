@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from eden_memory.access.visible import Asker, VisibleMemory, VisibleScope
 from eden_memory.app.memory import SharedMemory
-from eden_memory.context.change_feed import Changed
-from eden_memory.context.context_cache import tags_of_scope
+from eden_memory.context.cached_contexts import tags_of_scope
+from eden_memory.context.context_feed import Changed
 from eden_memory.errors import Invalid
 from eden_memory.memory.results import MemoryChange
 from eden_memory.schemas.scopes import Scope

@@ -14,9 +14,9 @@ from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.question import Asking
-from eden_memory.models.reranking.candidates import When
 from eden_memory.mongo.application_ids import typed_or_none
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.fact_candidates import When
 from eden_memory.search.ranking import Kind
 from eden_memory.search.search_requests import FoundFact, SearchReport, SearchRequest
 

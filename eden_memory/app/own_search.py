@@ -6,12 +6,10 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.app.search_models import SearchModels
 from eden_memory.metrics import SearchMetrics
-from eden_memory.search.access_count_store import MongoAccesses
-from eden_memory.search.access_counting import AccessCounting
+from eden_memory.search.access_count_store import AccessCounting, MongoAccesses
 from eden_memory.search.chosen_list_store import ChosenFactLists
-from eden_memory.search.ranking import Ranking
+from eden_memory.search.ranking import Ranking, unrelated_similarity
 from eden_memory.search.search_engine import SearchEngine
-from eden_memory.search.similarity_thresholds import unrelated
 from eden_memory.settings import SearchSettings, Settings
 
 
@@ -60,7 +58,7 @@ def ranking_of(settings: SearchSettings, model: str) -> Ranking:
         fusion=settings.fusion,
         k=settings.k,
         text_weight=settings.text_weight,
-        unrelated=unrelated(model) if settings.unrelated is None else settings.unrelated,
+        unrelated=unrelated_similarity(model) if settings.unrelated is None else settings.unrelated,
         list_size=settings.list_size,
         semantic_least=settings.semantic_least,
         text_least=settings.text_least,

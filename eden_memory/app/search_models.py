@@ -16,7 +16,7 @@ from eden_memory.models.embeddings.search_embedder import SearchEmbedder, Unstor
 from eden_memory.models.model_protocols import Embedder
 from eden_memory.models.providers.prices import Prices
 from eden_memory.models.question import Asking
-from eden_memory.models.reranking.chosen_reranker import reranker_of
+from eden_memory.models.rerankers import reranker_of
 from eden_memory.search.search_usage import SearchUsage
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_rules import Spending

@@ -39,7 +39,7 @@ from eden_memory.stages.leased import Leased
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.patience import until_there
 from eden_memory.stages.process import Process, ProcessPart, Signals
-from eden_memory.usage.spent_store import spent
+from eden_memory.usage.totals_store import spent
 from eden_memory.windows.window_text_store import WindowTextRetention
 
 MongoClient = AsyncMongoClient[dict[str, Any]]

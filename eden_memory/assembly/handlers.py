@@ -10,8 +10,8 @@ from typing import Any
 from pymongo import AsyncMongoClient
 
 from eden_memory.assembly.model_factory import Models
-from eden_memory.context.context_settings import showing_of
 from eden_memory.context.context_source_store import MongoContextSource
+from eden_memory.context.context_xml import showing_of
 from eden_memory.context.ready_context_store import MongoContexts
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.stream_store import MongoStreams
@@ -65,10 +65,9 @@ from eden_memory.settings import Settings
 from eden_memory.stages.stage import Handler
 from eden_memory.usage.budget_metrics import BudgetMetrics
 from eden_memory.usage.budget_store import MongoBudgets
-from eden_memory.usage.recorded_cost_store import MongoRecorded
+from eden_memory.usage.estimates import start_values
 from eden_memory.usage.usage_store import MongoUsage
-from eden_memory.usage.window_budget_store import MongoWindowBudgets
-from eden_memory.usage.window_price import start_values
+from eden_memory.usage.window_budget_store import MongoRecorded, MongoWindowBudgets
 from eden_memory.windows.trigger_metrics import TriggerMetrics
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_rule import Limits

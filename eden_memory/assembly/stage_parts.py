@@ -33,8 +33,7 @@ from eden_memory.stages.stage import Handler
 from eden_memory.stages.usage_log import USAGE_SOURCE, UsageLog
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.usage.budget_metrics import BudgetMetrics
-from eden_memory.usage.budget_store import MongoBudgets
-from eden_memory.usage.formation_cost_store import MongoFormations
+from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
 from eden_memory.usage.reservation_release import BudgetKeeping
 
 RETIRING, RETIRING_LEASE_SECONDS = "retiring", 15.0

@@ -21,8 +21,7 @@ from eden_memory.mongo.given_ids import typed
 from eden_memory.replay.installation import live_settings
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_rules import Per, Spending, budget_id
-from eden_memory.usage.budget_store import MongoBudgets
-from eden_memory.usage.formation_cost_store import MongoFormations
+from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
 from eden_memory.usage.usage_store import MongoUsage
 
 app = typer.Typer(help="Limits of what formation may spend.", no_args_is_help=True)

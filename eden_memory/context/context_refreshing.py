@@ -10,8 +10,7 @@ from typing import Protocol
 
 import structlog
 
-from eden_memory.context.change_feed import Changed
-from eden_memory.context.context_feed import Client, ContextFeed
+from eden_memory.context.context_feed import Changed, Client, ContextFeed
 from eden_memory.error_text import describe
 from eden_memory.settings import Settings
 from eden_memory.stages.process import State

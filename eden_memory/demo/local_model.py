@@ -13,13 +13,13 @@ from eden_memory.models.providers.api_keys import endpoint_variable, key_in
 from eden_memory.models.providers.catalogue import is_url, provider_name
 from eden_memory.models.providers.check import check
 from eden_memory.models.providers.compatible import wire_to
-from eden_memory.models.providers.connections import connections
 from eden_memory.models.providers.local_servers import (
     LocalServer,
     found_server,
     loaded_context,
     sensible_model,
 )
+from eden_memory.models.providers.providers import connections
 from eden_memory.settings import Settings
 
 QUESTION = "Count from one to one hundred, in words."

@@ -1,8 +1,10 @@
-"""Facts to rank as they were known at a time, or retired ones too: read from MongoDB, compared in this process."""
+"""Ranks facts as they were at a point in time, or retired ones too: read from MongoDB, compared in this process."""
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
@@ -11,10 +13,9 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.memory.scope_matrix import matrix_of
 from eden_memory.models.model_protocols import Embedder
-from eden_memory.models.reranking.candidates import Candidate, Ranked, When
 from eden_memory.names import Names
-from eden_memory.search.as_of import as_known
 from eden_memory.search.cached_scope import with_vector
+from eden_memory.search.fact_candidates import Candidate, Ranked, When
 from eden_memory.search.search_documents import KEPT, candidate
 from eden_memory.search.text_index import AskedWord, TextIndex
 
@@ -33,6 +34,8 @@ MOST_VECTORS = 5_000
 AT_ONCE = 500
 READING = 4
 """Lists made at the same time: each holds all facts of its scopes."""
+RETIRING = ("DELETE", "RETIRE")
+"""Decisions after which a fact does not hold, unless it is a fact's first version: the successor's."""
 
 
 class KnownThen:
@@ -117,3 +120,48 @@ def _index(facts: Sequence[Candidate]) -> TextIndex:
         index.put(fact.fact_id, fact.text)
     index.write(index.take())
     return index
+
+
+def as_known(
+    fact: Candidate, active: bool, history: Sequence[Mapping[str, Any]], when: When
+) -> Candidate | None:
+    """The version that `when` asks for; None if nothing of the fact was known, or it did not hold.
+
+    `fact` is the newest version, `history` the earlier ones, newest first (version, content, valid_from, decision).
+    A fact that is neither active nor retired repeats an older one, and is never shown. Where history is cut off,
+    its oldest version stands for those before.
+    """
+    if not active and fact.retired_at is None:
+        return None
+    if when.as_of is not None and when.as_of < fact.said_at:
+        return None
+    then = fact if when.as_of is None else _as_of(fact, history, when.as_of)
+    if then.retired_at is not None and not when.include_retired:
+        return None
+    return then
+
+
+def _as_of(fact: Candidate, history: Sequence[Mapping[str, Any]], as_of: datetime) -> Candidate:
+    """The last version that holds since then or earlier: `valid_from` goes back only where a version was undone."""
+    if fact.valid_from > as_of:
+        return _earlier(fact, history, as_of)
+    if fact.retired_at is not None and fact.retired_at > as_of:
+        return replace(fact, retired_at=None, replaced_by=None)
+    return fact
+
+
+def _earlier(fact: Candidate, history: Sequence[Mapping[str, Any]], as_of: datetime) -> Candidate:
+    before = [version for version in history if version["valid_from"] <= as_of] or list(history[-1:])
+    if not before:
+        return replace(fact, retired_at=None, replaced_by=None)
+    then = before[0]
+    gone = then["decision"] in RETIRING and then["version"] > 1
+    return replace(
+        fact,
+        text=then["content"],
+        valid_from=then["valid_from"],
+        version=then["version"],
+        retired_at=then["valid_from"] if gone else None,
+        replaced_by=fact.replaced_by if gone else None,
+        vector=fact.vector if then["content"] == fact.text else None,
+    )

@@ -1,4 +1,8 @@
-"""Facts to rank by Atlas' search indexes (also Atlas Local, and servers of one's own that have the search stages)."""
+"""Ranks facts by Atlas' search indexes (also Atlas Local, and self-hosted servers that have the search stages).
+
+The scopes stand inside the search stage, never behind it. Queries and scope keys are values wherever MongoDB would
+read an operator: no input can change the query.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -7,12 +11,12 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.models.model_protocols import Embedder
-from eden_memory.models.reranking.candidates import Ranked, When
+from eden_memory.mongo.documents import vector_of
 from eden_memory.names import Names
-from eden_memory.search import atlas_pipelines
 from eden_memory.search.as_of_store import KnownThen
-from eden_memory.search.atlas_pipelines import MOST_CANDIDATES
-from eden_memory.search.search_documents import candidate, checked
+from eden_memory.search.fact_candidates import Ranked, When
+from eden_memory.search.search_documents import SHOWN, candidate, checked
+from eden_memory.search.search_index_store import ENGLISH, TEXT_INDEX, VECTOR_INDEX
 from eden_memory.search.text_index import AskedWord, asked_words
 
 Row = dict[str, Any]
@@ -20,6 +24,11 @@ Asked = Callable[[int], list[Row]]
 """The aggregation that finds so many facts."""
 LONGEST = 2_000
 """Characters of a query."""
+PER_RESULT, MOST_CANDIDATES = 20, 10_000
+"""Candidates that the graph is searched for, per result; the server's greatest number."""
+LEAST_CANDIDATES = 200
+EXACT_BOOST = 3.0
+"""What a word as it was written counts more than one that only resembles it."""
 
 
 class AtlasFactLists:
@@ -52,7 +61,7 @@ class AtlasFactLists:
             return await self._then.semantic(keys, vectors, most, least, when)
 
         def near(vector: bytes) -> Asked:
-            return lambda limit: atlas_pipelines.nearest(keys, vector, self._model, limit, least)
+            return lambda limit: nearest(keys, vector, self._model, limit, least)
 
         return await asyncio.gather(*(self._ranked(near(one), keys, most, when) for one in vectors))
 
@@ -71,7 +80,7 @@ class AtlasFactLists:
             if not asked:
                 return []
             return await self._ranked(
-                lambda limit: atlas_pipelines.by_words(keys, query[:LONGEST], limit, least), keys, most, when
+                lambda limit: by_words(keys, query[:LONGEST], limit, least), keys, most, when
             )
 
         return await asyncio.gather(*(found(*one) for one in zip(queries, words, strict=True)))
@@ -93,3 +102,58 @@ class AtlasFactLists:
 
     def _comparable(self, row: Row) -> Row:
         return row if row.get("embedding_model") == self._model else {**row, "embedding": None}
+
+
+def nearest(scope_keys: Sequence[str], vector: bytes, model: str, most: int, least: float) -> list[Row]:
+    """Facts near a packed vector; `vectorSearchScore` is (1 + cosine) / 2."""
+    return [
+        {
+            "$vectorSearch": {
+                "index": VECTOR_INDEX,
+                "path": "embedding",
+                "queryVector": vector_of(vector),
+                "numCandidates": min(max(PER_RESULT * most, LEAST_CANDIDATES), MOST_CANDIDATES),
+                "limit": most,
+                "filter": {
+                    "$and": [
+                        {"scope_key": {"$in": list(scope_keys)}},
+                        {"active": {"$eq": True}},
+                        {"embedding_model": {"$eq": model}},
+                    ]
+                },
+            }
+        },
+        *_shown("vectorSearchScore", least),
+    ]
+
+
+def by_words(scope_keys: Sequence[str], query: str, most: int, least: float) -> list[Row]:
+    """Facts by words: as written, by their English stem, or with a typo; `searchScore` is Lucene's BM25."""
+    path = ["content", {"value": "content", "multi": ENGLISH}]
+    exact: Row = {"query": query, "path": path, "score": {"boost": {"value": EXACT_BOOST}}}
+    fuzzy: Row = {"query": query, "path": "content", "fuzzy": {"maxEdits": 1, "prefixLength": 1}}
+    return [
+        {
+            "$search": {
+                "index": TEXT_INDEX,
+                "compound": {
+                    "should": [{"text": exact}, {"text": fuzzy}],
+                    "minimumShouldMatch": 1,
+                    "filter": [
+                        {"in": {"path": "scope_key", "value": list(scope_keys)}},
+                        {"equals": {"path": "active", "value": True}},
+                    ],
+                },
+            }
+        },
+        {"$limit": most},
+        *_shown("searchScore", least),
+    ]
+
+
+def _shown(score: str, least: float) -> list[Row]:
+    fields = dict.fromkeys((*SHOWN, "active", "embedding", "embedding_model"), 1)
+    return [
+        {"$project": {**fields, "score": {"$meta": score}}},
+        {"$match": {"score": {"$gte": least}}},
+    ]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from eden_memory.memory.scope_matrix import Hit
-from eden_memory.models.reranking.candidates import Candidate
+from eden_memory.search.fact_candidates import Candidate
 from eden_memory.search.quick_matrix import QuickMatrix
 from eden_memory.search.text_index import AskedWord, Rarity, TextIndex
 

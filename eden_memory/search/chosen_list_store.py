@@ -6,12 +6,12 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.context.change_feed import Changed
+from eden_memory.context.context_feed import Changed
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.model_protocols import Embedder
-from eden_memory.models.reranking.candidates import Ranked, When
 from eden_memory.names import Names
 from eden_memory.search.atlas_list_store import AtlasFactLists
+from eden_memory.search.fact_candidates import Ranked, When
 from eden_memory.search.plain_list_store import PlainFactLists
 from eden_memory.search.search_index_store import TEXT_INDEX, VECTOR_INDEX, found
 from eden_memory.settings import Settings

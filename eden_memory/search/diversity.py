@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from eden_memory.models.reranking.scored import Scored
+from eden_memory.search.fact_candidates import Scored
 
 LAMBDA = 0.7
 

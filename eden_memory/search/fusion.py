@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eden_memory.models.reranking.candidates import Candidate, Ranked
-from eden_memory.models.reranking.scored import Scored, best_first
+from eden_memory.search.fact_candidates import Candidate, Ranked, Scored, best_first
 
 
 @dataclass(frozen=True, slots=True)

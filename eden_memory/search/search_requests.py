@@ -8,8 +8,8 @@ from typing import Literal
 from eden_memory.constants import MOST_FOUND, MOST_QUERIES, MOST_QUERY_CHARACTERS
 from eden_memory.errors import Invalid
 from eden_memory.models.question import Asking
-from eden_memory.models.reranking.candidates import NOW, When
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.fact_candidates import NOW, When
 from eden_memory.search.ranking import Kind
 
 TextOnly = Literal["over_budget", "unavailable"]

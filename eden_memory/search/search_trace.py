@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import SearchMetrics
-from eden_memory.models.reranking.scored import Scored
+from eden_memory.search.fact_candidates import Scored
 from eden_memory.search.search_requests import FoundFact, SearchReport, StageReport, TextOnly
 
 log = LibraryLogger()

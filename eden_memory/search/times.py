@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import exp
 
-from eden_memory.models.reranking.scored import Scored, best_first
+from eden_memory.search.fact_candidates import Scored, best_first
 
 DAY = timedelta(days=1)
 GRACE = timedelta(days=7)

@@ -1,14 +1,21 @@
-"""What a window is expected to cost: by what live formation recorded, else by price tables. Pure."""
+"""Estimates of a window's cost: from what live formation recorded, else from price tables. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from eden_memory.models.call_accounts import Cost
+from eden_memory.models.calls import Tokens
+from eden_memory.models.providers.catalogue import OFFLINE, chosen, provider_name
+from eden_memory.models.question import Role
+from eden_memory.settings import Settings
 from eden_memory.usage.budget_rules import Estimate
 
 ENOUGH = 5
 """Formations recorded, from which they are believed without the price tables."""
 PLACES = Decimal("0.000000000001")
+StartValue = Callable[[int, int], Estimate]
+"""(tier, characters of the window) → what it is expected to cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +83,23 @@ def start_value(forming: Sequence[Decimal | None], consolidation: Decimal | None
     usd = sum((call for call in calls if call is not None), Decimal(0)).quantize(PLACES)
     after = (consolidation or Decimal(0)).quantize(PLACES)
     return Estimate(None, after, usd) if None in calls else Estimate(usd, after)
+
+
+def start_values(settings: Settings, cost: Cost) -> StartValue:
+    """By the models that the settings name; rules cost nothing."""
+
+    def of_call(role: Role, tier: int, expected: Expected, characters: int) -> Decimal | None:
+        choice = chosen(role, tier, settings)
+        if choice.provider == OFFLINE:
+            return Decimal(0)
+        input_tokens, output_tokens = tokens_of(expected, characters)
+        tokens = Tokens(input=input_tokens, output=output_tokens)
+        return cost(provider_name(choice.provider), choice.model or "", tokens)
+
+    def of_window(tier: int, characters: int) -> Estimate:
+        forming = [
+            of_call(role, tier, FORMING[role], characters) for role in ("facts", "decisions", "reflections")
+        ]
+        return start_value(forming, of_call("consolidation", tier, CONSOLIDATING, characters))
+
+    return of_window

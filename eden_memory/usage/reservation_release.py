@@ -18,9 +18,8 @@ from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import State
 from eden_memory.task_ending import end
 from eden_memory.usage.budget_metrics import BudgetMetrics
-from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
 from eden_memory.usage.formation_completion import named, outcomes_of
-from eden_memory.usage.formation_cost_store import MongoFormations
 
 log = structlog.get_logger("eden.budgets")
 TOGETHER = 200

@@ -1,10 +1,11 @@
-"""The totals, added up for people; facts and messages of the same days, for what one of them costs."""
+"""Sums of the stored usage totals, and the facts and messages of the same days, for the cost of one."""
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -17,6 +18,13 @@ from eden_memory.usage.usage_store import LIVE, STATE
 
 Row = dict[str, Any]
 SUMMED = ("calls", "failed_calls", "input_tokens", "cached_tokens", "output_tokens", "unpriced_calls")
+SPENT_SUMS: dict[str, Any] = {
+    "usd": {"$sum": "$cost_usd"},
+    "calls": {"$sum": "$calls"},
+    "unpriced": {"$sum": "$unpriced_calls"},
+    "tokens": {"$sum": {"$add": ["$input_tokens", "$output_tokens"]}},
+}
+NOBODY, OTHERS = "none", "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +127,44 @@ class MongoTotals:
 def _days(asked: Asked) -> Row:
     first, last = (datetime.fromisoformat(one).replace(tzinfo=UTC) for one in (asked.first, asked.last))
     return {"$gte": first, "$lt": last + timedelta(days=1)}
+
+
+class Spender(NamedTuple):
+    """What a sum is of; `period` is `day` or `month`."""
+
+    period: str
+    stage: str
+    model: str
+    agent: str
+
+
+async def spent(
+    database: AsyncDatabase[dict[str, Any]], names: Names, now: datetime, agents: int
+) -> Mapping[tuple[str, str, str, str], float]:
+    """US dollars, where a price is known; the agents that spent most this month by name, the others together."""
+    today = now.strftime("%Y-%m-%d")
+    of_month: dict[str, Any] = {"namespace": LIVE, "day": {"$gte": today[:8] + "01", "$lte": today}}
+    by = {"today": {"$eq": ["$day", today]}, "stage": "$stage", "model": "$model", "agent": "$agent_id"}
+    rows = await database[names[UsageTotal.COLLECTION]].aggregate(
+        [{"$match": of_month}, {"$group": {"_id": by, **SPENT_SUMS}}]
+    )
+    priced = [(row["_id"], _known(row)) async for row in rows]
+    found = [(key, float(usd)) for key, usd in priced if usd is not None]
+    largest = _largest(found, agents)
+    sums: defaultdict[tuple[str, str, str, str], float] = defaultdict(float)
+    for key, usd in found:
+        agent = key.get("agent") or NOBODY
+        for period in ("day", "month") if key["today"] else ("month",):
+            sums[Spender(period, key["stage"], key["model"], agent if agent in largest else OTHERS)] += usd
+    return sums
+
+
+def _largest(found: list[tuple[dict[str, Any], float]], most: int) -> set[str]:
+    by_agent: defaultdict[str, float] = defaultdict(float)
+    for key, usd in found:
+        by_agent[key.get("agent") or NOBODY] += usd
+    return set(sorted(by_agent, key=lambda one: -by_agent[one])[:most])
+
+
+def _known(row: dict[str, Any]) -> Decimal | None:
+    return known_cost(plain(row["usd"]), row["calls"], row["unpriced"], row["tokens"])

@@ -28,11 +28,11 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.memory.memory_index_store import MEMORY_INDEXES
-from eden_memory.models.reranking.candidates import NOW as WHEN_NOW
-from eden_memory.models.reranking.candidates import Ranked
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.fact_candidates import NOW as WHEN_NOW
+from eden_memory.search.fact_candidates import Ranked
 from eden_memory.search.plain_list_store import PlainFactLists
 from eden_memory.settings import MongoSettings, Settings
 from tests.bench.report import Report, Row, median, percentile

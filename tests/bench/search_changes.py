@@ -13,11 +13,11 @@ from eden_memory.forgotten import Marks
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.memory.memory_batch import memory_batch
 from eden_memory.memory.memory_store import MongoMemoryStore
-from eden_memory.models.reranking.candidates import NOW as WHEN_NOW
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.fact_candidates import NOW as WHEN_NOW
 from eden_memory.search.plain_list_store import PlainFactLists
 from eden_memory.stages.stage import Delivery
 from eden_memory.task_ending import end

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from eden_memory.models.reranking.candidates import Candidate
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.fact_candidates import Candidate
 
 DATA = Path(__file__).parents[2].parent / "shared/data/locomo-dev.json"
 CATEGORIES = ("single-hop", "multi-hop", "temporal", "open-domain")

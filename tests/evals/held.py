@@ -12,8 +12,8 @@ import numpy as np
 from eden_memory.memory.scope_matrix import matrix_of
 from eden_memory.models.embeddings.local_embedder import DIMENSIONS, MODEL, LocalEmbedder
 from eden_memory.models.question import Asking
-from eden_memory.models.reranking.candidates import Candidate, Ranked, When
 from eden_memory.schemas.provenance import Embedding
+from eden_memory.search.fact_candidates import Candidate, Ranked, When
 from eden_memory.search.text_index import TextIndex, asked_words
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import bm25s
 
-from eden_memory.models.reranking.candidates import Candidate
+from eden_memory.search.fact_candidates import Candidate
 
 
 class PlainWords:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eden_memory.models.reranking.candidates import NOW, Ranked
+from eden_memory.search.fact_candidates import NOW, Ranked
 from eden_memory.search.fusion import QueryLists, by_rank
 from eden_memory.search.ranking import Kind as Search
 from eden_memory.search.ranking import Ranking

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from eden_memory.models.reranking.candidates import Candidate
+from eden_memory.search.fact_candidates import Candidate
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 PEOPLE = (

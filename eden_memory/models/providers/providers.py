@@ -1,5 +1,6 @@
 """The providers that are asked for, each with a pool of connections of its own. A key alone asks for nothing."""
 
+import logging
 from collections.abc import Mapping
 
 import httpx2
@@ -18,11 +19,19 @@ from eden_memory.models.providers.catalogue import (
     provider_name,
 )
 from eden_memory.models.providers.compatible import CompatibleChat, CompatibleEmbeddings, wire_to
-from eden_memory.models.providers.connections import connections
 from eden_memory.models.providers.google import GoogleChat, GoogleConnection, GoogleEmbeddings
 from eden_memory.models.providers.openai import OpenAIChat, OpenAIEmbeddings
 from eden_memory.models.providers.openai_wire import OpenAIWire
 from eden_memory.settings import Settings
+
+CONNECT_SECONDS = 10.0
+IDLE_SECONDS = 60.0
+SPARE = 8
+"""Connections beyond the calls at once, for embeddings and checks."""
+MOST_IDLE = 24
+"""Connections kept open without a call: the pool looks at each of them whenever a call begins or ends."""
+QUIET = ("openai", "google_genai", "httpx2", "httpcore2")
+"""Loggers of the SDKs; at debug level they would log prompts and answers."""
 
 
 class Providers:
@@ -98,3 +107,16 @@ class Providers:
         if provider not in self._pools:
             self._pools[provider] = connections(models.at_once, self._longest)
         return self._pools[provider]
+
+
+def connections(at_once: int, seconds: float) -> httpx2.AsyncClient:
+    """A pool for so many calls at once; whoever makes it closes it."""
+    for name in QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    limits = httpx2.Limits(
+        max_connections=at_once + SPARE,
+        max_keepalive_connections=min(at_once + SPARE, MOST_IDLE),
+        keepalive_expiry=IDLE_SECONDS,
+    )
+    timeout = httpx2.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
+    return httpx2.AsyncClient(limits=limits, timeout=timeout, follow_redirects=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from eden_memory.memory.fact_hash import normalised
 from eden_memory.replay.comparing.matching import Floats
-from eden_memory.search.similarity_thresholds import unrelated
+from eden_memory.search.ranking import unrelated_similarity
 
 WORDS = "words"
 """In the place of an embedding model's name: texts are compared by their words."""
@@ -33,7 +33,7 @@ def same(model: str) -> float:
 
 
 def _between(model: str, share: float) -> float:
-    least = unrelated(model)
+    least = unrelated_similarity(model)
     return round(least + share * (1 - least), 4)
 
 

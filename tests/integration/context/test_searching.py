@@ -8,12 +8,12 @@ import pytest
 from eden_memory.errors import EdenError
 from eden_memory.failures import ProviderError
 from eden_memory.models.question import Asking
-from eden_memory.models.reranking.candidates import Ranked
 from eden_memory.mongo.documents import row_of
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.fact_candidates import Ranked
 from eden_memory.search.plain_list_store import PlainFactLists
 from eden_memory.search.ranking import Ranking
 from eden_memory.search.search_engine import SearchEngine

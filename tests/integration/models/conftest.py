@@ -6,9 +6,9 @@ import pytest
 
 from eden_memory.models.calls import ChatProvider, EmbeddingProvider
 from eden_memory.models.providers.compatible import CompatibleChat, CompatibleEmbeddings, wire_to
-from eden_memory.models.providers.connections import connections
 from eden_memory.models.providers.google import GoogleChat, GoogleConnection, GoogleEmbeddings
 from eden_memory.models.providers.openai import OpenAIChat, OpenAIEmbeddings
+from eden_memory.models.providers.providers import connections
 from tests.model_server.serving import Serving, serving
 
 KEY = "sk-secret-of-the-test"

@@ -15,11 +15,11 @@ from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.memory.memory_batch import ScopeBatch, memory_batch
 from eden_memory.memory.memory_index_store import MEMORY_INDEXES
 from eden_memory.memory.memory_store import MongoMemoryStore
-from eden_memory.models.reranking.candidates import NOW, Ranked, When
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.fact_candidates import NOW, Ranked, When
 from eden_memory.search.listing import FactLists
 from eden_memory.search.plain_list_store import PlainFactLists
 from eden_memory.search.search_index_store import make, wait_until_queryable

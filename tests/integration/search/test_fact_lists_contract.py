@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from eden_memory.errors import EdenError
-from eden_memory.models.reranking.candidates import When
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.atlas_list_store import AtlasFactLists
+from eden_memory.search.fact_candidates import When
 from eden_memory.search.search_engine import SearchEngine
 from eden_memory.search.search_requests import SearchRequest
 from tests.integration.search.search_kit import (

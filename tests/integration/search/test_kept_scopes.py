@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eden_memory.context.cached_contexts import Contexts
-from eden_memory.context.change_feed import Changed
+from eden_memory.context.context_feed import Changed
 from eden_memory.memory.scope_matrix import matrix_of
 from eden_memory.mongo.documents import packed_of
 from eden_memory.schemas.events import FactChanged

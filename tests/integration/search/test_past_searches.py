@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from eden_memory.models.question import Asking
-from eden_memory.models.reranking.candidates import When
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search import as_of_store as known_then
+from eden_memory.search.fact_candidates import When
 from eden_memory.settings import Settings
 from tests.integration.search.search_kit import Database, fact, plain, retired, write
 from tests.unit.formation.dedup.dedup_kit import WordEmbedder

@@ -19,9 +19,8 @@ from eden_memory.usage.budget_metrics import BudgetMetrics
 from eden_memory.usage.budget_rules import Admitted, AskedWindow, Estimate, Held, Spending
 from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.usage.estimates import NOTHING
-from eden_memory.usage.recorded_cost_store import MongoRecorded
 from eden_memory.usage.usage_store import MongoUsage
-from eden_memory.usage.window_budget_store import MongoWindowBudgets
+from eden_memory.usage.window_budget_store import MongoRecorded, MongoWindowBudgets
 from tests.calls import called
 from tests.names import NAMES
 

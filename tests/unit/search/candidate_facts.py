@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from eden_memory.models.reranking.candidates import Candidate, Ranked
-from eden_memory.models.reranking.scored import Scored
 from eden_memory.schemas.fields import pack_vector
+from eden_memory.search.fact_candidates import Candidate, Ranked, Scored
 
 NOW = datetime(2026, 3, 18, 15, tzinfo=UTC)
 SCOPE = "agent:s.a"

@@ -6,7 +6,7 @@ import pytest
 
 from eden_memory.mongo.documents import packed_of
 from eden_memory.schemas.fields import pack_vector
-from eden_memory.search import atlas_pipelines
+from eden_memory.search.atlas_list_store import by_words, nearest
 from eden_memory.search.search_index_store import TEXT_INDEX, VECTOR_INDEX, definitions
 
 KEYS = ["user:s.a:s.u", "agent:s.a"]
@@ -23,7 +23,7 @@ def paths_of(name: str) -> dict[str, str]:
 
 
 def test_scopes_stand_inside_the_vector_search() -> None:
-    stages = atlas_pipelines.nearest(KEYS, VECTOR, "model", 20, 0.65)
+    stages = nearest(KEYS, VECTOR, "model", 20, 0.65)
     search = stages[0]["$vectorSearch"]
     assert search["filter"] == {
         "$and": [
@@ -42,12 +42,12 @@ def test_scopes_stand_inside_the_vector_search() -> None:
 
 @pytest.mark.parametrize(("most", "candidates"), [(5, 200), (100, 2_000), (5_000, 10_000)])
 def test_more_candidates_than_results_are_looked_at(most: int, candidates: int) -> None:
-    (search, *_) = atlas_pipelines.nearest(KEYS, VECTOR, "model", most, 0)
+    (search, *_) = nearest(KEYS, VECTOR, "model", most, 0)
     assert search["$vectorSearch"]["numCandidates"] == candidates
 
 
 def test_scopes_stand_inside_the_text_search() -> None:
-    stages = atlas_pipelines.by_words(KEYS, "tea", 20, 1.5)
+    stages = by_words(KEYS, "tea", 20, 1.5)
     search = stages[0]["$search"]
     compound = search["compound"]
     assert search["index"] == TEXT_INDEX
@@ -65,7 +65,7 @@ def test_scopes_stand_inside_the_text_search() -> None:
 
 def test_a_query_is_a_value_and_no_syntax() -> None:
     """`text` has no query syntax; nothing of the query is a name in the pipeline."""
-    stages = atlas_pipelines.by_words(KEYS, CRAFTED, 5, 0)
+    stages = by_words(KEYS, CRAFTED, 5, 0)
     asked = [one["text"]["query"] for one in stages[0]["$search"]["compound"]["should"]]
     assert asked == [CRAFTED, CRAFTED]
     assert all(CRAFTED not in name for name in names_in(stages))
@@ -73,7 +73,7 @@ def test_a_query_is_a_value_and_no_syntax() -> None:
 
 
 def test_stems_and_typos_are_asked_for_and_indexed() -> None:
-    (search, *_) = atlas_pipelines.by_words(KEYS, "tea", 5, 0)
+    (search, *_) = by_words(KEYS, "tea", 5, 0)
     exact, fuzzy = (one["text"] for one in search["$search"]["compound"]["should"])
     assert fuzzy["fuzzy"]["maxEdits"] == 1
     assert exact["score"]["boost"]["value"] > 1

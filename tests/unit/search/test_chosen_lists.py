@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from eden_memory.models.reranking.candidates import NOW, When
 from eden_memory.mongo.documents import vector_of
 from eden_memory.search.atlas_list_store import AtlasFactLists
 from eden_memory.search.chosen_list_store import ChosenFactLists, Database
+from eden_memory.search.fact_candidates import NOW, When
 from eden_memory.search.plain_list_store import PlainFactLists
 from eden_memory.search.search_index_store import TEXT_INDEX, VECTOR_INDEX
 from eden_memory.settings import SearchSettings, Settings

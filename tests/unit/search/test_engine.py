@@ -8,11 +8,11 @@ import pytest
 from eden_memory.errors import Invalid
 from eden_memory.failures import ProviderError
 from eden_memory.models.question import Asking
-from eden_memory.models.reranking.candidates import Ranked
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
-from eden_memory.search.access_counting import AccessCounting
+from eden_memory.search.access_count_store import AccessCounting
+from eden_memory.search.fact_candidates import Ranked
 from eden_memory.search.ranking import Ranking
 from eden_memory.search.search_engine import SearchEngine
 from eden_memory.search.search_requests import SearchRequest

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.models.reranking.candidates import Ranked
+from eden_memory.search.fact_candidates import Ranked
 from eden_memory.search.fusion import QueryLists, by_rank, by_score
 from tests.unit.search.candidate_facts import fact, ids, ranked
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from eden_memory.models.reranking.candidates import Candidate
 from eden_memory.search import cached_scope as held_scope
 from eden_memory.search.cached_scope import HeldScope
+from eden_memory.search.fact_candidates import Candidate
 from eden_memory.search.quick_matrix import QuickMatrix
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,8 +11,7 @@ from pydantic import SecretStr
 
 from eden_memory.errors import EdenError
 from eden_memory.failures import ProviderError
-from eden_memory.models.reranking.chosen_reranker import reranker_of
-from eden_memory.models.reranking.http_reranker import HttpReranker
+from eden_memory.models.rerankers import HttpReranker, reranker_of
 from eden_memory.settings import SearchSettings
 
 Answering = Callable[[httpx2.Request], httpx2.Response]

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.models.reranking.candidates import Candidate, When
-from eden_memory.search.as_of import as_known
+from eden_memory.search.as_of_store import as_known
+from eden_memory.search.fact_candidates import Candidate, When
 from tests.unit.formation.dedup.dedup_kit import at
 
 NEWEST = Candidate("f", "user:s.a:s.u", "v4", at(0), at(40), 4, vector=b"v4")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.models.reranking.scored import Scored
+from eden_memory.search.fact_candidates import Scored
 from eden_memory.search.newer import asks_for_now, newer_first
 from tests.unit.search.candidate_facts import fact, ids, scored
 

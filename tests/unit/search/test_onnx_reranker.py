@@ -6,7 +6,7 @@ import pytest
 
 from eden_memory.errors import EdenError
 from eden_memory.models.embeddings import local_embedder
-from eden_memory.models.reranking.onnx_reranker import OnnxReranker
+from eden_memory.models.rerankers import OnnxReranker
 
 pytest.importorskip("onnxruntime")
 

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.models.reranking.relevance import relevance, reranked
-from eden_memory.models.reranking.scored import Scored
+from eden_memory.models.rerankers import relevance
 from eden_memory.search.diversity import diverse
-from eden_memory.search.recency import blended, freshness
-from eden_memory.search.siblings import lifted
+from eden_memory.search.fact_candidates import Scored
+from eden_memory.search.ranking import blended, freshness, lifted, reranked
 from tests.unit.search.candidate_facts import NOW, fact, ids, scored
 
 SCORES = st.floats(0, 1)

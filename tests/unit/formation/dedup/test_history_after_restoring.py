@@ -11,10 +11,10 @@ from eden_memory.forgetting.forgetting_rules import Contradicted, taken_up_again
 from eden_memory.forgotten import Mark
 from eden_memory.formation.known_facts import KnownFact
 from eden_memory.memory.memory_views import versions
-from eden_memory.models.reranking.candidates import When
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.events import Forgotten
-from eden_memory.search.as_of import as_known
+from eden_memory.search.as_of_store import as_known
+from eden_memory.search.fact_candidates import When
 from eden_memory.search.search_documents import candidate
 from tests.unit.formation.dedup.dedup_kit import ANA, Bench, Memory, ScriptedModel, at, delivery, proposal
 from tests.unit.formation.dedup.test_any_order_of_windows import by_key_and_date

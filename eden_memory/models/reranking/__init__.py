@@ -1,1 +1,0 @@
-"""Rerankers: models that read a query and a text together."""
