@@ -10,7 +10,7 @@ from typing import Any, cast
 from eden_memory.access.visible import Asker, VisibleMemory, VisibleScope
 from eden_memory.app.memory import SharedMemory
 from eden_memory.context.cached_contexts import tags_of_scope
-from eden_memory.context.context_feed import Changed
+from eden_memory.context.context_feed import ContextChange
 from eden_memory.errors import Invalid
 from eden_memory.memory.results import MemoryChange
 from eden_memory.schemas.scopes import Scope
@@ -56,7 +56,7 @@ class _Following:
         self._seen: Revisions = {}
         self.something = asyncio.Event()
 
-    def notice(self, changed: Changed) -> None:
+    def notice(self, changed: ContextChange) -> None:
         """Look again, if this may concern the reader."""
         asked = self._asked
         if changed.what == "scope":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.context.cached_contexts import Follower
+from eden_memory.context.cached_contexts import ContextFollower
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.search_requests import SearchReport, SearchRequest
 from eden_memory.settings import Settings
@@ -35,7 +35,7 @@ class Searching:
         settings: Settings,
         database: AsyncDatabase[dict[str, Any]],
         engine: Engine | None,
-        follow: Callable[[Follower], None],
+        follow: Callable[[ContextFollower], None],
     ) -> None:
         self._settings, self._database, self._follow = settings, database, follow
         self._engine = engine

@@ -25,8 +25,8 @@ from eden_memory.models.providers.catalogue import (
     CHAT,
     LOCAL,
     OFFLINE,
-    Choice,
     EmbeddingModel,
+    ModelChoice,
     asked_for,
     chat_providers,
     choice_for,
@@ -139,7 +139,7 @@ class Models:
             )
         return self._guards[provider.name]
 
-    def _choice(self, asking: Asking) -> Choice:
+    def _choice(self, asking: Asking) -> ModelChoice:
         return choice_for(asking.role, asking.tier, self._settings, asking.model)
 
     def _choose(self, asking: Asking) -> tuple[ChatProvider, str]:

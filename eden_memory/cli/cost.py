@@ -26,7 +26,7 @@ from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConso
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_rules import period_of
 from eden_memory.usage.memory_cost import Share, of_blob, of_fact, total
-from eden_memory.usage.totals_store import Asked, MongoTotals, Sum, together
+from eden_memory.usage.totals_store import MongoTotals, UsageQuery, UsageSum, together
 from eden_memory.usage.usage_store import LIVE, newest
 
 app = typer.Typer(help="What models cost: today, this month, or of one memory.", no_args_is_help=True)
@@ -113,8 +113,8 @@ def _row(share: Share) -> Sequence[Any]:
     )
 
 
-def _asked(first: str, last: str, by: By | None, agent: str | None, user: str | None) -> Asked:
-    return Asked(
+def _asked(first: str, last: str, by: By | None, agent: str | None, user: str | None) -> UsageQuery:
+    return UsageQuery(
         first,
         last,
         FIELDS[by] if by else None,
@@ -132,7 +132,7 @@ def _month(named: str) -> tuple[str, str]:
     return f"{first:%Y-%m-%d}", f"{first.replace(day=last):%Y-%m-%d}"
 
 
-def _show(asked: Asked, by: By | None, namespace: str | None, *, as_json: bool) -> None:
+def _show(asked: UsageQuery, by: By | None, namespace: str | None, *, as_json: bool) -> None:
     sums, facts, messages, counted_to = asyncio.run(_read(Settings(), asked, namespace))
     whole = together(sums)
     usd = whole.known_usd
@@ -158,7 +158,9 @@ def _show(asked: Asked, by: By | None, namespace: str | None, *, as_json: bool) 
         _print(told, sums if by else (), by, counted_to)
 
 
-def _print(told: dict[str, Any], sums: Sequence[Sum], by: By | None, counted_to: datetime | None) -> None:
+def _print(
+    told: dict[str, Any], sums: Sequence[UsageSum], by: By | None, counted_to: datetime | None
+) -> None:
     if by:
         names = (by, "USD", "calls", "failed", "input", "cached", "output", "unpriced")
         rows = [
@@ -185,8 +187,8 @@ def _account(namespace: str | None) -> str:
 
 
 async def _read(
-    settings: Settings, asked: Asked, namespace: str | None
-) -> tuple[list[Sum], int, int, datetime | None]:
+    settings: Settings, asked: UsageQuery, namespace: str | None
+) -> tuple[list[UsageSum], int, int, datetime | None]:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         database = client[settings.mongodb.database]
         placed = await settings_of(settings, database, namespace)

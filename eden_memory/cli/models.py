@@ -11,7 +11,14 @@ from rich.text import Text
 
 from eden_memory.cli.memory.terminal import plain, show_table
 from eden_memory.models.providers.api_keys import unused_keys
-from eden_memory.models.providers.catalogue import LOCAL, OFFLINE, Choice, asked_for, embedder_of, used_for
+from eden_memory.models.providers.catalogue import (
+    LOCAL,
+    OFFLINE,
+    ModelChoice,
+    asked_for,
+    embedder_of,
+    used_for,
+)
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:
@@ -49,7 +56,7 @@ async def _check(settings: Settings) -> "list[CheckedModel]":
 
 def _without_calls(settings: Settings) -> list[str]:
     notes: list[str] = []
-    by_rules = used_for(settings).get(Choice(OFFLINE, None))
+    by_rules = used_for(settings).get(ModelChoice(OFFLINE, None))
     if by_rules:
         named = ", ".join(by_rules)
         notes.append(f"By rules, much poorer than a model's work: {named}; nothing to call.")

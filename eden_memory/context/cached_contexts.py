@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from eden_memory.access.visible import Asker, VisibleMemory
-from eden_memory.context.context_feed import Changed, Client, ContextFeed
+from eden_memory.context.context_feed import Client, ContextChange, ContextFeed
 from eden_memory.context.context_source_store import Database, MongoContextSource
 from eden_memory.context.context_xml import FactLine, context_xml, next_expiry, showing_of
 from eden_memory.directory.stream_store import MongoStreams
@@ -18,22 +18,22 @@ from eden_memory.settings import Settings
 
 STREAMS_SECONDS = 300.0
 """How long streams are kept: their changes are pushed."""
-Listener = Callable[[Changed], None]
+Listener = Callable[[ContextChange], None]
 KEPT_FOR = timedelta(minutes=5)
 RENDERED_FOR = timedelta(minutes=1)
 """Ages in a context are minutes at the finest."""
 MOST = 10_000
 
 
-class Follower(Protocol):
-    """Keeps something that the same change stream keeps fresh."""
+class ContextFollower(Protocol):
+    """A cache that the same change stream keeps fresh."""
 
-    def changed(self, changed: Changed) -> None:
+    def changed(self, changed: ContextChange) -> None:
         """Something has changed."""
         ...
 
     def live(self, live: bool) -> None:
-        """Whether every change is told from now on."""
+        """Note whether every change is reported from now on."""
         ...
 
 
@@ -54,15 +54,15 @@ class Contexts:
         self._on_everything = on_everything
         self._streams = MongoStreams(memory, settings.names, keep_seconds=STREAMS_SECONDS)
         self._source = MongoContextSource(source, memory, settings, self._streams)
-        self._showing, self.cache = showing_of(settings.memory), ContextCache(clock)
+        self._showing, self.cache = showing_of(settings.memory), RenderedContexts(clock)
         self._listeners: set[Listener] = set()
-        self._followers: list[Follower] = []
+        self._followers: list[ContextFollower] = []
         self._live = asyncio.Event()
         self.watching: asyncio.Task[None] | None = None
         self.closed = False
 
     async def get(self, asked: Asker) -> tuple[VisibleMemory, str]:
-        """What may be seen, and its XML."""
+        """Return the visible memory, and its XML."""
         kept = self.cache.get(asked, self.render)
         if kept is not None and not await self._still_holds(asked, kept.view):
             kept = None
@@ -74,7 +74,7 @@ class Contexts:
         return not view.by_authors or (await self._source.users([asked]))[asked] == view.users
 
     async def view(self, asked: Asker) -> VisibleMemory:
-        """What may be seen, as MongoDB has it now."""
+        """Return the visible memory as MongoDB has it now."""
         return (await self._source.look_up([asked]))[asked]
 
     def render(
@@ -97,12 +97,12 @@ class Contexts:
     def tell_listeners_of(self, former: "Contexts") -> None:
         """Tell the listeners of another namespace's contexts from now on, and at once that everything changed."""
         self._listeners, former._listeners = former._listeners, set()
-        self._tell(Changed("everything"))
+        self._tell(ContextChange("everything"))
 
     async def close(self) -> None:
         """Stop listening; who follows changes is told that no more will come."""
         self.closed = True
-        self._tell(Changed("everything"))
+        self._tell(ContextChange("everything"))
         if self.watching is not None:
             self.watching.cancel()
             await asyncio.gather(self.watching, return_exceptions=True)
@@ -118,11 +118,11 @@ class Contexts:
         finally:
             listeners.discard(listener)
 
-    def follow(self, follower: Follower) -> None:
+    def follow(self, follower: ContextFollower) -> None:
         """Tell it of every change, and of whether any may be missed, until closed."""
         self.watch()
         self._followers.append(follower)
-        follower.changed(Changed("everything"))
+        follower.changed(ContextChange("everything"))
         follower.live(self._live.is_set())
 
     def heard(self, live: bool) -> None:
@@ -134,7 +134,7 @@ class Contexts:
         for follower in self._followers:
             follower.live(live)
 
-    def changed(self, changed: Changed) -> None:
+    def changed(self, changed: ContextChange) -> None:
         """Something has changed: what was made from it is dropped, and who listens is told."""
         if changed.what == "everything":
             self._streams.forget()
@@ -147,7 +147,7 @@ class Contexts:
             follower.changed(changed)
         self._tell(changed)
 
-    def _tell(self, changed: Changed) -> None:
+    def _tell(self, changed: ContextChange) -> None:
         for listener in tuple(self._listeners):
             listener(changed)
 
@@ -162,12 +162,12 @@ class Contexts:
         return view, self.cache.put(reading, view, self.render)
 
 
-def _tags_of(changed: Changed) -> tuple[str, ...]:
+def _tags_of(changed: ContextChange) -> tuple[str, ...]:
     return tags_of_scope(changed.id) if changed.what == "scope" else (f"{changed.what}:{changed.id}",)
 
 
 @dataclass(slots=True)
-class Kept:
+class CachedContext:
     """A context, its view, and when both are too old."""
 
     view: VisibleMemory
@@ -177,7 +177,7 @@ class Kept:
 
 
 @dataclass(slots=True, eq=False)
-class Reading:
+class ContextReading:
     """A read under way, and what was said to have changed meanwhile."""
 
     asked: Asker
@@ -185,18 +185,18 @@ class Reading:
     everything: bool = False
 
 
-class ContextCache:
+class RenderedContexts:
     """Keeps nothing while it is not `live`: only then is every change known to be heard of."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
-        self._kept: OrderedDict[Asker, Kept] = OrderedDict()
+        self._kept: OrderedDict[Asker, CachedContext] = OrderedDict()
         self._by_tag: dict[str, set[Asker]] = {}
-        self._reading: set[Reading] = set()
+        self._reading: set[ContextReading] = set()
         self.live = False
 
-    def get(self, asked: Asker, render: Callable[[VisibleMemory, datetime], str]) -> Kept | None:
-        """What is kept, rendered anew where its ages have moved on."""
+    def get(self, asked: Asker, render: Callable[[VisibleMemory, datetime], str]) -> CachedContext | None:
+        """Return the cached context, rendered again if its ages have changed; None if there is none."""
         kept = self._kept.get(asked)
         if kept is None:
             return None
@@ -209,18 +209,18 @@ class ContextCache:
         self._kept.move_to_end(asked)
         return kept
 
-    def reading(self, asked: Asker) -> Reading:
+    def reading(self, asked: Asker) -> ContextReading:
         """To be called before the read begins; :meth:`put` or :meth:`failed` ends it."""
-        reading = Reading(asked, everything=not self.live)
+        reading = ContextReading(asked, everything=not self.live)
         self._reading.add(reading)
         return reading
 
-    def failed(self, reading: Reading) -> None:
+    def failed(self, reading: ContextReading) -> None:
         """Nothing was read."""
         self._reading.discard(reading)
 
     def put(
-        self, reading: Reading, view: VisibleMemory, render: Callable[[VisibleMemory, datetime], str]
+        self, reading: ContextReading, view: VisibleMemory, render: Callable[[VisibleMemory, datetime], str]
     ) -> str:
         """Render what was read; keep it, unless something in it changed while it was read."""
         self._reading.discard(reading)
@@ -229,7 +229,7 @@ class ContextCache:
         tags = _tags(reading.asked, view)
         if self.live and not reading.everything and not reading.changed & tags:
             self._drop(reading.asked)
-            self._kept[reading.asked] = Kept(view, xml, now + KEPT_FOR, _render_again(view, now))
+            self._kept[reading.asked] = CachedContext(view, xml, now + KEPT_FOR, _render_again(view, now))
             for tag in tags:
                 self._by_tag.setdefault(tag, set()).add(reading.asked)
             if len(self._kept) > MOST:
@@ -272,6 +272,6 @@ def _tags(asked: Asker, view: VisibleMemory) -> set[str]:
 
 
 def tags_of_scope(key: str) -> tuple[str, ...]:
-    """What a change of a scope changes: a session's memory, whatever its generation, the session's contexts."""
+    """Return the tags that a scope's change affects; a session scope of any generation affects its session."""
     kind, _, rest = key.partition(":")
     return (f"scope:{key}", f"session:{rest.partition(':')[0]}") if kind == "session" else (f"scope:{key}",)

@@ -27,7 +27,7 @@ WRITTEN = ["insert", "update", "replace"]
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ContextChange:
     """Something that contexts depend on has changed; `id` typed, "" for everything."""
 
     what: What
@@ -42,7 +42,7 @@ class Feed:
 
     database: str
     pipeline: list[dict[str, Any]]
-    changed: Callable[[Mapping[str, Any]], Changed | None]
+    changed: Callable[[Mapping[str, Any]], ContextChange | None]
     full_document: str | None = None
 
 
@@ -57,15 +57,15 @@ class _Watched:
     """Its ids are typed text; else they are the application's."""
 
 
-def _changed(event: Mapping[str, Any], watched: Mapping[str, _Watched]) -> Changed:
-    one = watched.get(event.get("ns", {}).get("coll", ""))
+def _changed(event: Mapping[str, Any], watched: Mapping[str, _Watched]) -> ContextChange:
+    followed = watched.get(event.get("ns", {}).get("coll", ""))
     key = event.get("documentKey", {}).get("_id")
-    if one is None or key is None or one.what == "everything":
-        return Changed("everything")
+    if followed is None or key is None or followed.what == "everything":
+        return ContextChange("everything")
     try:
-        return Changed(one.what, key if one.typed else encode_id(key))
+        return ContextChange(followed.what, key if followed.typed else encode_id(key))
     except TypeError:
-        return Changed("everything")
+        return ContextChange("everything")
 
 
 def feeds(settings: Settings) -> dict[str, Feed]:
@@ -97,7 +97,7 @@ def feeds(settings: Settings) -> dict[str, Feed]:
 
 
 def _feed(database: str, watched: Sequence[_Watched]) -> Feed:
-    by_collection = {one.collection: one for one in watched}
+    by_collection = {followed.collection: followed for followed in watched}
     return Feed(database, _pipeline(watched), lambda event: _changed(event, by_collection))
 
 
@@ -107,16 +107,16 @@ def authors_feed(settings: Settings) -> Feed:
     fields = (paths.session_id, paths.user_id)
     session_id, user_id = getter(paths.session_id), getter(paths.user_id)
 
-    def changed(event: Mapping[str, Any]) -> Changed | None:
+    def changed(event: Mapping[str, Any]) -> ContextChange | None:
         document = event["fullDocument"]
         try:
             session = encode_id(session_id(document))
         except TypeError:
             return None  # the tailer makes no message of it either
         try:
-            return Changed("author", session, encode_id(user_id(document)))
+            return ContextChange("author", session, encode_id(user_id(document)))
         except TypeError:
-            return Changed("session", session)
+            return ContextChange("session", session)
 
     matters = _matters(_Watched(paths.collection, "author", fields))
     written = {"$match": {"ns.coll": paths.collection, "operationType": {"$in": WRITTEN}, "$expr": matters}}
@@ -126,7 +126,9 @@ def authors_feed(settings: Settings) -> Feed:
 
 
 def _pipeline(watched: Sequence[_Watched]) -> list[dict[str, Any]]:
-    conditions = [{"$and": [{"$eq": ["$ns.coll", one.collection]}, _matters(one)]} for one in watched]
+    conditions = [
+        {"$and": [{"$eq": ["$ns.coll", followed.collection]}, _matters(followed)]} for followed in watched
+    ]
     return [
         {"$match": {"$expr": {"$or": [{"$eq": ["$operationType", "dropDatabase"]}, *conditions]}}},
         {"$project": {"documentKey": 1, "ns": 1, "operationType": 1}},
@@ -178,7 +180,7 @@ class ContextFeed:
         self,
         client: Client,
         settings: Settings,
-        on_change: Callable[[Changed], None],
+        on_change: Callable[[ContextChange], None],
         on_live: Callable[[bool], None],
         *,
         authors: bool = False,
@@ -227,10 +229,10 @@ class ContextFeed:
                 await asyncio.sleep(AGAIN_SECONDS)
 
     def _opened(self, name: str) -> None:
-        """What was changed before is read from now on; what changes after it is told."""
+        """Mark a stream as open; once all are, every later change is reported."""
         self._open.add(name)
         if len(self._open) == len(self._feeds):
-            self._on_change(Changed("everything"))
+            self._on_change(ContextChange("everything"))
             self._on_live(True)
 
     async def _read(self, stream: AsyncDatabaseChangeStream[dict[str, Any]], feed: Feed) -> None:

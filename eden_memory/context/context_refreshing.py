@@ -10,7 +10,7 @@ from typing import Protocol
 
 import structlog
 
-from eden_memory.context.context_feed import Changed, Client, ContextFeed
+from eden_memory.context.context_feed import Client, ContextChange, ContextFeed
 from eden_memory.error_text import describe
 from eden_memory.settings import Settings
 from eden_memory.stages.process import State
@@ -89,7 +89,7 @@ class ContextKeeping:
         """Whether changes of sessions are heard of."""
         return State(self._live, "listening" if self._live else "not listening to changes of sessions")
 
-    def _heard(self, change: Changed) -> None:
+    def _heard(self, change: ContextChange) -> None:
         if change.what == "author":
             self._authors.add((change.id, change.author))
         elif change.what == "session":

@@ -1,4 +1,4 @@
-"""What contexts are made of: the visible scopes' snapshots in one query, and who is present, side by side."""
+"""Reads the visible scopes' snapshots in one query, and who is present beside it."""
 
 import asyncio
 from collections import OrderedDict

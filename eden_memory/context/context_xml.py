@@ -32,7 +32,7 @@ _ORDER = ("agent", "shard", "group", "user", "session")
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """What settings let a context hold."""
+    """The content that settings allow in a context."""
 
     always_in_context: bool = True
     facts_in_context: bool = True
@@ -194,7 +194,7 @@ def _named(typed: str | None) -> str:
 
 
 def showing_of(memory: MemorySettings) -> Showing:
-    """The same for contexts that are stored and for those that a process keeps."""
+    """Return what the settings allow, for stored and cached contexts alike."""
     return Showing(
         always_in_context=memory.always_in_context,
         facts_in_context=memory.facts_in_context,

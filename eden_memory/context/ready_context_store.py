@@ -87,7 +87,7 @@ class MongoContexts:
         """Make an empty context of each that there is none of, to be built with the next refresh."""
         left = iter(ready)
         while some := list(islice(left, PAGE)):
-            rows = [_row(Built(one, "", {}, (), (), now, one.active_until)) for one in some]
+            rows = [_row(Built(opened, "", {}, (), (), now, opened.active_until)) for opened in some]
             writes = [UpdateOne({"_id": row.pop("_id")}, {"$setOnInsert": row}, upsert=True) for row in rows]
             await self._contexts.bulk_write(writes, ordered=False)
 
@@ -104,7 +104,7 @@ class MongoContexts:
             "scopes": {"$literal": {}},
             "built_at": {"$add": ["$built_at", 1]},
         }
-        names = {"_id": {"$in": [one.name for one in ready]}}
+        names = {"_id": {"$in": [context.name for context in ready]}}
         if ready:
             await self._contexts.update_many(names, [{"$unset": "scopes"}, {"$set": empty}])
 
@@ -112,8 +112,8 @@ class MongoContexts:
         """Store each where nobody else has built it meanwhile; those that somebody has are returned."""
         if not built:
             return []
-        rows = [_row(one) for one in built]
-        writes = [_write(one, row) for one, row in zip(built, rows, strict=True)]
+        rows = [_row(context) for context in built]
+        writes = [_write(context, row) for context, row in zip(built, rows, strict=True)]
         try:
             result = await self._contexts.bulk_write(writes, ordered=False)
             if result.matched_count + result.inserted_count == len(built):
@@ -129,7 +129,11 @@ class MongoContexts:
         found = self._contexts.find(names, {"built_at": 1, "scopes": 1, "users": 1})
         stored = {row["_id"]: _made(row) async for row in found}
         ours = {row["_id"]: _made(row) for row in rows}
-        return [one.before for one in built if stored.get(one.before.name) != ours[one.before.name]]
+        return [
+            context.before
+            for context in built
+            if stored.get(context.before.name) != ours[context.before.name]
+        ]
 
     async def remove(self, gone: Sequence[Ready]) -> None:
         """Their users are no longer in the session."""

@@ -48,7 +48,7 @@ class Built:
 
 
 class ContextSource(Protocol):
-    """What contexts are made of."""
+    """Reads the memory and the users that contexts are built from."""
 
     async def look_up(self, asked: Sequence[Asker]) -> dict[Asker, VisibleMemory]:
         """The view of each, as it is stored at this moment."""

@@ -55,5 +55,5 @@ def _read(message: str) -> str:
 
 
 def query_of(message: str) -> str:
-    """What to search for: the message, its end if it is long."""
+    """Return the query to search for: the message, or the end of a long one."""
     return " ".join(message.split())[-QUERY_CHARACTERS:]

@@ -14,7 +14,7 @@ from eden_memory.models.providers.catalogue import is_url, provider_name
 from eden_memory.models.providers.check import check
 from eden_memory.models.providers.compatible import wire_to
 from eden_memory.models.providers.local_servers import (
-    LocalServer,
+    LocalModelServer,
     found_server,
     loaded_context,
     sensible_model,
@@ -49,7 +49,7 @@ SHOWN = {
 class FittedModel:
     """The chosen model, and the environment variables that make the program fit it."""
 
-    server: LocalServer
+    server: LocalModelServer
     model: str
     tokens_a_second: float | None
     context: int | None
@@ -86,7 +86,7 @@ async def fitted_model(settings: Settings) -> FittedModel:
 
 
 def _variables(
-    server: LocalServer, model: str, speed: float | None, context: int | None
+    server: LocalModelServer, model: str, speed: float | None, context: int | None
 ) -> Mapping[str, str]:
     """Every role to this model, vectors here: nothing leaves for another provider that is set."""
     seconds = 120.0 if speed is None else min(MOST_SECONDS, max(120.0, 2 * ANSWER / speed))
@@ -114,7 +114,7 @@ def _sizes(context: int | None) -> Mapping[str, str]:
     }
 
 
-async def _works(settings: Settings, server: LocalServer, model: str) -> None:
+async def _works(settings: Settings, server: LocalModelServer, model: str) -> None:
     """One small call, which also loads the model."""
     models = settings.models.model_copy(update={role.lower(): model for role in ROLES} | {"embeddings": None})
     there = settings.model_copy(update={"llm": server.url, "embedder": "local", "models": models})
@@ -126,7 +126,7 @@ async def _works(settings: Settings, server: LocalServer, model: str) -> None:
             )
 
 
-async def _tokens_a_second(settings: Settings, server: LocalServer, model: str) -> float | None:
+async def _tokens_a_second(settings: Settings, server: LocalModelServer, model: str) -> float | None:
     """How fast it writes; None where the answer is too short to tell."""
     seconds = settings.models.timeout_seconds
     variable = endpoint_variable(settings.models.api_key_env, provider_name(server.url))

@@ -70,7 +70,7 @@ class MongoAnswers:
 
     async def keep_all(self, answers: Sequence[Answer]) -> list[Answer]:
         """The same of several, together: who keeps a window's vectors one by one makes a task for each."""
-        kept = await self._inserts.insert_all([_document(one) for one in answers])
+        kept = await self._inserts.insert_all([_document(answer) for answer in answers])
         return [
             answer if done else await self.keep(answer) for answer, done in zip(answers, kept, strict=True)
         ]
@@ -108,7 +108,7 @@ class MongoAnswers:
 
 
 def _document(answer: Answer) -> Document:
-    """What is not at its default; money as Decimal128."""
+    """Return the fields that differ from their defaults; money as Decimal128."""
     document = answer.model_dump(exclude_defaults=True)
     for name in ("shown", "vectors"):
         if name in document:

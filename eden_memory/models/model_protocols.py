@@ -1,4 +1,4 @@
-"""What language models, embedders and rerankers do for those who ask them."""
+"""The interfaces of language models, embedders and rerankers."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -37,7 +37,7 @@ class LanguageModel(Protocol):
     """Asks a model and returns a valid answer, however it is reached."""
 
     async def earlier(self, unit: str) -> Earlier | None:
-        """What has arrived for a unit before a crash; its answer is returned by the next `ask` of the unit."""
+        """Return what arrived for a unit before a crash; the unit's next `ask` returns its answer."""
         ...
 
     async def ask(

@@ -9,7 +9,7 @@ from eden_memory.stages.stage import Delivery
 
 A = TypeVar("A", bound=Answer)
 Role = Literal["facts", "decisions", "reflections", "consolidation", "propagation"]
-"""What a call is for: settings choose the model by it, and by the tier."""
+"""The purpose of a call: settings choose the model by it, and by the tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Prompt:
     user: str
     """The fenced content."""
     material: object
-    """What `user` was rendered from: models that read no text (the offline rules) read this."""
+    """The source of `user`, for models that read no text (the offline rules)."""
     answer_tokens: int = 0
     """Of the longest answer that the prompt allows; 0: a short one."""
 
@@ -84,7 +84,7 @@ class Answered(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an attempt before a crash has left: the answer to a unit's question has arrived."""
+    """A unit's answer that arrived before a crash."""
 
     shown: tuple[str, ...]
     exhausted: bool

@@ -71,7 +71,7 @@ class _CrossEncoder:
         options = runtime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = 2, QUIET
         self._session = runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-        self._inputs = {one.name for one in self._session.get_inputs()}
+        self._inputs = {field.name for field in self._session.get_inputs()}
         self._tokenizer: Any = Tokenizer.from_file(str(tokenizer))
         self._tokenizer.enable_truncation(max_length=TOKENS, strategy="longest_first")
         self._tokenizer.enable_padding()
@@ -81,9 +81,9 @@ class _CrossEncoder:
 
         read = self._tokenizer.encode_batch([(query, text) for text in texts])
         feeds = {
-            "input_ids": [one.ids for one in read],
-            "attention_mask": [one.attention_mask for one in read],
-            "token_type_ids": [one.type_ids for one in read],
+            "input_ids": [pair.ids for pair in read],
+            "attention_mask": [pair.attention_mask for pair in read],
+            "token_type_ids": [pair.type_ids for pair in read],
         }
         given = {name: np.array(rows, np.int64) for name, rows in feeds.items() if name in self._inputs}
         output = np.asarray(self._session.run(None, given)[0], np.float64).reshape(len(texts), -1)
@@ -142,7 +142,7 @@ class HttpReranker:
             judged = _LIST.validate_python(said["results"] if isinstance(said, dict) else said)
         except (httpx2.HTTPError, ValidationError, ValueError, KeyError, TypeError) as error:
             raise ProviderError(f"the reranker did not answer: {type(error).__name__}") from error
-        found = {one.index: one.relevance for one in judged}
+        found = {text.index: text.relevance for text in judged}
         if found.keys() != set(range(len(texts))):
             raise ProviderError(f"the reranker judged {len(found)} of {len(texts)} texts")
         return [found[number] for number in range(len(texts))]

@@ -15,7 +15,7 @@ from eden_memory.memory.scope_matrix import matrix_of
 from eden_memory.models.model_protocols import Embedder
 from eden_memory.names import Names
 from eden_memory.search.cached_scope import with_vector
-from eden_memory.search.fact_candidates import Candidate, Ranked, When
+from eden_memory.search.fact_candidates import FactCandidate, Ranked, When
 from eden_memory.search.search_documents import KEPT, candidate
 from eden_memory.search.text_index import AskedWord, TextIndex
 
@@ -38,7 +38,7 @@ RETIRING = ("DELETE", "RETIRE")
 """Decisions after which a fact does not hold, unless it is a fact's first version: the successor's."""
 
 
-class KnownThen:
+class PointInTimeLists:
     """Not the warm path: each search reads the scopes. `embedder` gives texts of then vectors, which are kept."""
 
     def __init__(
@@ -77,12 +77,12 @@ class KnownThen:
                 [Ranked(facts[fact_id], score) for fact_id, score in hits if score >= least] for hits in found
             ]
 
-    async def _known(self, scope_keys: Sequence[str], when: When) -> dict[str, Candidate]:
+    async def _known(self, scope_keys: Sequence[str], when: When) -> dict[str, FactCandidate]:
         asked: Row = {"scope_key": {"$in": list(scope_keys)}}
         if when.as_of is not None:
             said, formed = ({name: {"$lte": when.as_of}} for name in ("said_at", "formed_at"))
             asked["$or"] = [said, {"said_at": None, **formed}]
-        known = dict[str, Candidate]()
+        known = dict[str, FactCandidate]()
         async for row in self._facts.find(asked, FIELDS, batch_size=AT_ONCE):
             if row.get("embedding_model") != self._model:
                 row["embedding"] = None
@@ -91,13 +91,13 @@ class KnownThen:
                 known[then.fact_id] = then
         return known
 
-    async def _with_vectors(self, facts: dict[str, Candidate]) -> dict[str, Candidate]:
+    async def _with_vectors(self, facts: dict[str, FactCandidate]) -> dict[str, FactCandidate]:
         """With the vectors of texts that hold no longer: retired facts and earlier versions have none stored."""
         bare = [fact for fact in facts.values() if fact.vector is None]
-        newest = sorted(bare, key=lambda one: one.valid_from, reverse=True)[:MOST_EMBEDDED]
-        await self._embed({one.text for one in newest if _hash(one.text) not in self._vectors})
-        pairs = [(one, self._vectors.get(_hash(one.text))) for one in bare]
-        given = {one.fact_id: with_vector(one, vector) for one, vector in pairs if vector is not None}
+        newest = sorted(bare, key=lambda fact: fact.valid_from, reverse=True)[:MOST_EMBEDDED]
+        await self._embed({fact.text for fact in newest if _hash(fact.text) not in self._vectors})
+        pairs = [(fact, self._vectors.get(_hash(fact.text))) for fact in bare]
+        given = {fact.fact_id: with_vector(fact, vector) for fact, vector in pairs if vector is not None}
         while len(self._vectors) > MOST_VECTORS:
             self._vectors.popitem(last=False)
         return facts | given
@@ -114,7 +114,7 @@ def _hash(text: str) -> bytes:
     return sha256(text.encode()).digest()
 
 
-def _index(facts: Sequence[Candidate]) -> TextIndex:
+def _index(facts: Sequence[FactCandidate]) -> TextIndex:
     index = TextIndex()
     for fact in facts:
         index.put(fact.fact_id, fact.text)
@@ -123,8 +123,8 @@ def _index(facts: Sequence[Candidate]) -> TextIndex:
 
 
 def as_known(
-    fact: Candidate, active: bool, history: Sequence[Mapping[str, Any]], when: When
-) -> Candidate | None:
+    fact: FactCandidate, active: bool, history: Sequence[Mapping[str, Any]], when: When
+) -> FactCandidate | None:
     """The version that `when` asks for; None if nothing of the fact was known, or it did not hold.
 
     `fact` is the newest version, `history` the earlier ones, newest first (version, content, valid_from, decision).
@@ -141,7 +141,7 @@ def as_known(
     return then
 
 
-def _as_of(fact: Candidate, history: Sequence[Mapping[str, Any]], as_of: datetime) -> Candidate:
+def _as_of(fact: FactCandidate, history: Sequence[Mapping[str, Any]], as_of: datetime) -> FactCandidate:
     """The last version that holds since then or earlier: `valid_from` goes back only where a version was undone."""
     if fact.valid_from > as_of:
         return _earlier(fact, history, as_of)
@@ -150,7 +150,7 @@ def _as_of(fact: Candidate, history: Sequence[Mapping[str, Any]], as_of: datetim
     return fact
 
 
-def _earlier(fact: Candidate, history: Sequence[Mapping[str, Any]], as_of: datetime) -> Candidate:
+def _earlier(fact: FactCandidate, history: Sequence[Mapping[str, Any]], as_of: datetime) -> FactCandidate:
     before = [version for version in history if version["valid_from"] <= as_of] or list(history[-1:])
     if not before:
         return replace(fact, retired_at=None, replaced_by=None)

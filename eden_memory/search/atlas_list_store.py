@@ -13,7 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.models.model_protocols import Embedder
 from eden_memory.mongo.documents import vector_of
 from eden_memory.names import Names
-from eden_memory.search.as_of_store import KnownThen
+from eden_memory.search.as_of_store import PointInTimeLists
 from eden_memory.search.fact_candidates import Ranked, When
 from eden_memory.search.search_documents import SHOWN, candidate, checked
 from eden_memory.search.search_index_store import ENGLISH, TEXT_INDEX, VECTOR_INDEX
@@ -28,7 +28,7 @@ PER_RESULT, MOST_CANDIDATES = 20, 10_000
 """Candidates that the graph is searched for, per result; the server's greatest number."""
 LEAST_CANDIDATES = 200
 EXACT_BOOST = 3.0
-"""What a word as it was written counts more than one that only resembles it."""
+"""Weight of a word as written over one that only resembles it."""
 
 
 class AtlasFactLists:
@@ -48,7 +48,7 @@ class AtlasFactLists:
     ) -> None:
         self._facts = database[names["facts"]]
         self._model = model
-        self._then = KnownThen(database, names, model, embedder)
+        self._then = PointInTimeLists(database, names, model, embedder)
 
     async def semantic(
         self, scope_keys: Sequence[str], vectors: Sequence[bytes], most: int, least: float, when: When
@@ -63,7 +63,7 @@ class AtlasFactLists:
         def near(vector: bytes) -> Asked:
             return lambda limit: nearest(keys, vector, self._model, limit, least)
 
-        return await asyncio.gather(*(self._ranked(near(one), keys, most, when) for one in vectors))
+        return await asyncio.gather(*(self._ranked(near(vector), keys, most, when) for vector in vectors))
 
     async def textual(
         self, scope_keys: Sequence[str], queries: Sequence[str], most: int, least: float, when: When
@@ -83,7 +83,7 @@ class AtlasFactLists:
                 lambda limit: by_words(keys, query[:LONGEST], limit, least), keys, most, when
             )
 
-        return await asyncio.gather(*(found(*one) for one in zip(queries, words, strict=True)))
+        return await asyncio.gather(*(found(*asked) for asked in zip(queries, words, strict=True)))
 
     async def close(self) -> None:
         """Nothing of its own."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from eden_memory.memory.scope_matrix import Hit
-from eden_memory.search.fact_candidates import Candidate
+from eden_memory.search.fact_candidates import FactCandidate
 from eden_memory.search.quick_matrix import QuickMatrix
 from eden_memory.search.text_index import AskedWord, Rarity, TextIndex
 
@@ -46,7 +46,7 @@ class HeldScope:
     def clear(self) -> None:
         """As if it had never been read."""
         self.revision = -1
-        self.facts: dict[str, Candidate] = {}
+        self.facts: dict[str, FactCandidate] = {}
         self.other_model.clear()
         self.of_users.clear()
         self._matrix: QuickMatrix | None = None
@@ -67,7 +67,7 @@ class HeldScope:
         words = self._words.size if self._words else 0
         return 2_000 + FACT_BYTES * len(self.facts) + 2 * self._characters + matrix + words
 
-    def put(self, fact: Candidate, vector: bytes | None) -> None:
+    def put(self, fact: FactCandidate, vector: bytes | None) -> None:
         """Add or replace; `vector` of the embedder's model, None if it has none of it."""
         known = self.facts.get(fact.fact_id)
         self._characters += len(fact.text) - (len(known.text) if known else 0)
@@ -95,7 +95,7 @@ class HeldScope:
         if self._words is not None:
             self._words.remove(fact_id)
 
-    def found(self, fact_id: str) -> Candidate | None:
+    def found(self, fact_id: str) -> FactCandidate | None:
         """A fact that still holds, with its vector."""
         fact = self.facts.get(fact_id)
         vector = self._matrix.vector(fact_id) if self._matrix is not None else None
@@ -189,9 +189,9 @@ def _writers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(2, "words")
 
 
-def with_vector(fact: Candidate, vector: bytes) -> Candidate:
+def with_vector(fact: FactCandidate, vector: bytes) -> FactCandidate:
     """The same with a vector; quicker than `replace`, as it is done for each fact that a search finds."""
-    return Candidate(
+    return FactCandidate(
         fact.fact_id,
         fact.scope_key,
         fact.text,

@@ -6,7 +6,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.context.context_feed import Changed
+from eden_memory.context.context_feed import ContextChange
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.model_protocols import Embedder
 from eden_memory.names import Names
@@ -56,8 +56,8 @@ class ChosenFactLists:
         lists = self._chosen or await self.chosen()
         return await lists.textual(scope_keys, queries, most, least, when)
 
-    def changed(self, changed: Changed) -> None:
-        """What a ContextFeed said."""
+    def changed(self, changed: ContextChange) -> None:
+        """Drop what a change of a ContextFeed made stale."""
         if isinstance(self._chosen, PlainFactLists):
             self._chosen.told(changed)
 

@@ -1,4 +1,4 @@
-"""What the stores of facts hand to ranking: facts with a score, best first."""
+"""Candidates that fact stores hand to ranking, with a score, best first."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ class When:
     """Which facts are searched: those that hold now, unless said otherwise."""
 
     as_of: datetime | None = None
-    """What was known then: the version of each fact that held at this time (aware); None: now."""
+    """Search the versions that held at this time (aware); None: now."""
     include_retired: bool = False
     """Retired facts too, as they last were."""
     private: frozenset[str] = frozenset()
@@ -26,7 +26,7 @@ NOW = When()
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class FactCandidate:
     """A fact that a search found, in the version that `When` asks for."""
 
     fact_id: str
@@ -64,7 +64,7 @@ class Candidate:
 class Ranked:
     """A candidate of one list."""
 
-    fact: Candidate
+    fact: FactCandidate
     score: float
     """Semantic: (1 + cosine) / 2. Textual: the store's own scale, see docs/search.md."""
 
@@ -73,7 +73,7 @@ class Ranked:
 class Scored:
     """A candidate, its score so far, and what each stage gave it."""
 
-    fact: Candidate
+    fact: FactCandidate
     score: float
     scores: dict[str, float] = field(default_factory=dict[str, float])
 

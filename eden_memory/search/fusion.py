@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eden_memory.search.fact_candidates import Candidate, Ranked, Scored, best_first
+from eden_memory.search.fact_candidates import FactCandidate, Ranked, Scored, best_first
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLists:
-    """What one query found; a list is None where it was not asked for, or failed."""
+    """The lists that one query found; a list is None if it was not requested, or failed."""
 
     semantic: Sequence[Ranked] | None
     textual: Sequence[Ranked] | None
@@ -55,8 +55,13 @@ def by_score(found: Sequence[QueryLists], text_weight: float, unrelated: float) 
 
 
 def _of_query(lists: QueryLists, text_weight: float, unrelated: float) -> list[Scored]:
-    facts = {one.fact.fact_id: one.fact for ranked in (lists.textual, lists.semantic) for one in ranked or ()}
-    similar, words = _similarities(lists, facts), {one.fact.fact_id: one.score for one in lists.textual or ()}
+    facts = {
+        entry.fact.fact_id: entry.fact for ranked in (lists.textual, lists.semantic) for entry in ranked or ()
+    }
+    similar, words = (
+        _similarities(lists, facts),
+        {entry.fact.fact_id: entry.score for entry in lists.textual or ()},
+    )
     meaning, said = _between(similar, unrelated), _of_best(words)
     weight = 1.0 if lists.semantic is None else 0.0 if lists.textual is None else text_weight
     scored: list[Scored] = []
@@ -71,7 +76,7 @@ def _of_query(lists: QueryLists, text_weight: float, unrelated: float) -> list[S
     return scored
 
 
-def _similarities(lists: QueryLists, facts: Mapping[str, Candidate]) -> dict[str, float]:
+def _similarities(lists: QueryLists, facts: Mapping[str, FactCandidate]) -> dict[str, float]:
     """(1 + cosine) / 2 of every candidate whose vector is known, also of those that only words found."""
     if lists.semantic is None:
         return {}
@@ -89,12 +94,12 @@ def _fits(vector: bytes | None, asked: bytes) -> bool:
     return vector is not None and len(vector) == len(asked)
 
 
-def similarity_to(asked: bytes, facts: Sequence[Candidate]) -> list[float]:
+def similarity_to(asked: bytes, facts: Sequence[FactCandidate]) -> list[float]:
     """(1 + cosine) / 2 of a vector with each fact's; all have one of the same length."""
     rows = np.frombuffer(b"".join(fact.vector or b"" for fact in facts), "<f4").reshape(len(facts), -1)
-    one = np.frombuffer(asked, "<f4")
-    lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(one)
-    cosine = np.divide(rows @ one, lengths, out=np.zeros(len(facts), np.float32), where=lengths > 0)
+    query = np.frombuffer(asked, "<f4")
+    lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(query)
+    cosine = np.divide(rows @ query, lengths, out=np.zeros(len(facts), np.float32), where=lengths > 0)
     return ((1 + np.clip(cosine, -1, 1)) / 2).astype(float).tolist()
 
 

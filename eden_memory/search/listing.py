@@ -146,4 +146,4 @@ def _visible(lists: Lists, search: SearchRun) -> Lists:
 
 
 def _shown(lists: Lists) -> list[tuple[str, float]]:
-    return [(one.fact.fact_id, one.score) for ranked in lists for one in ranked[:SHOWN]]
+    return [(entry.fact.fact_id, entry.score) for ranked in lists for entry in ranked[:SHOWN]]

@@ -56,7 +56,7 @@ _FUNCTION = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """What a fact is about, by its words."""
+    """The subject of a fact, by its words."""
 
     subject: str | None
     words: frozenset[str]
@@ -112,11 +112,11 @@ def _updates(newer: Scored, older: Scored, alike: float) -> bool:
     return (told.changed or alike >= ALIKE) and _same_subject(told, known)
 
 
-def _same_subject(one: _About, other: _About) -> bool:
+def _same_subject(newer: _About, older: _About) -> bool:
     """Whether what one text is about stands in the other too: its first name, or without names its first noun."""
-    if one.subject is None or other.subject is None:
+    if newer.subject is None or older.subject is None:
         return True
-    return one.subject in other.words and other.subject in one.words
+    return newer.subject in older.words and older.subject in newer.words
 
 
 @lru_cache(4_096)

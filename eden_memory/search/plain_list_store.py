@@ -10,10 +10,10 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.context.context_feed import Changed
+from eden_memory.context.context_feed import ContextChange
 from eden_memory.models.model_protocols import Embedder
 from eden_memory.names import Names
-from eden_memory.search.as_of_store import KnownThen
+from eden_memory.search.as_of_store import PointInTimeLists
 from eden_memory.search.cached_scope import HeldScope
 from eden_memory.search.cached_scope_store import HeldScopes
 from eden_memory.search.fact_candidates import Ranked, When
@@ -45,12 +45,12 @@ class PlainFactLists:
         kept: Callable[[int, int], None] = lambda _bytes, _scopes: None,
     ) -> None:
         self._scopes = HeldScopes(database, names, model, most_bytes)
-        self._then = KnownThen(database, names, model, embedder)
+        self._then = PointInTimeLists(database, names, model, embedder)
         self._kept = kept
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept, in bytes, about."""
+        """Bytes that the cached scopes take, about."""
         return self._scopes.size
 
     @property
@@ -67,8 +67,8 @@ class PlainFactLists:
         """A scope was written; None: any may have been."""
         self._scopes.changed(scope_key)
 
-    def told(self, changed: Changed) -> None:
-        """What a ContextFeed said."""
+    def told(self, changed: ContextChange) -> None:
+        """Drop what a change of a ContextFeed made stale."""
         if changed.what in ("scope", "everything"):
             self.changed(changed.id or None)
 
@@ -147,6 +147,6 @@ async def _by_words(
 
 
 def _ranked(scored: Sequence[Scored], most: int) -> list[Ranked]:
-    best = nsmallest(most, scored, key=lambda one: one[:2])
+    best = nsmallest(most, scored, key=lambda entry: entry[:2])
     found = [(scope.found(fact_id), -score) for score, fact_id, scope in best]
     return [Ranked(fact, score) for fact, score in found if fact is not None]

@@ -15,7 +15,7 @@ from eden_memory.search.diversity import diverse
 from eden_memory.search.fact_candidates import Scored, best_first
 from eden_memory.search.fusion import QueryLists, by_rank, by_score
 from eden_memory.search.newer import newer_first
-from eden_memory.search.times import Span, favoured
+from eden_memory.search.question_times import Span, boost_dates
 
 RERANK_LEAST = 0.35
 """A relevance below it drops the fact."""
@@ -41,7 +41,7 @@ UNRELATED_BY_MODEL = {
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """What each stage does; the defaults are those that the evaluation bears out (docs/benchmarks.md)."""
+    """Settings of each stage; the evaluation supports the defaults (docs/benchmarks.md)."""
 
     fusion: Literal["scores", "ranks"] = "scores"
     k: float = 60.0
@@ -61,7 +61,7 @@ class Ranking:
     siblings: float = 0.6
     """How much the best of a fact's conversation lifts it; 0: not at all."""
     times: float = 0.2
-    """How much facts of a time that the question names are favoured; 0: not at all."""
+    """How much facts of a time that the question names are boosted; 0: not at all."""
     newer: bool = True
     """The newer of two facts about the same stands above the older."""
     rerank_pool: int = 30
@@ -93,9 +93,9 @@ def before_reranking(ranking: Ranking, spans: Sequence[Span], kind: Kind) -> lis
     if ranking.fused_least > 0:
         stages.append(("threshold", lambda found: _from(found, ranking.fused_least)))
     if ranking.siblings > 0 and kind == "hybrid" and ranking.fusion == "scores":
-        stages.append(("siblings", lambda found: lifted(found, ranking.siblings)))
+        stages.append(("siblings", lambda found: boost_siblings(found, ranking.siblings)))
     if ranking.times > 0 and spans:
-        stages.append(("times", lambda found: favoured(found, spans, ranking.times)))
+        stages.append(("times", lambda found: boost_dates(found, spans, ranking.times)))
     return stages
 
 
@@ -109,7 +109,10 @@ def after_reranking(
     stages: list[Stage] = []
     if ranking.recency_weight > 0:
         stages.append(
-            ("recency", lambda found: blended(found, ranking.recency_weight, asked_at, ranking.recency_days))
+            (
+                "recency",
+                lambda found: apply_recency(found, ranking.recency_weight, asked_at, ranking.recency_days),
+            )
         )
     if least is not None:
         stages.append(("wanted", lambda found: _from(found, least)))
@@ -139,7 +142,9 @@ def _from(found: Sequence[Scored], least: float) -> list[Scored]:
     return [scored for scored in found if scored.score >= least]
 
 
-def blended(found: Sequence[Scored], weight: float, asked_at: datetime, days: float = DAYS) -> list[Scored]:
+def apply_recency(
+    found: Sequence[Scored], weight: float, asked_at: datetime, days: float = DAYS
+) -> list[Scored]:
     """`weight` 0 to 1; a fact is as old as its version (`valid_from`), and never younger than new."""
     if weight <= 0:
         return list(found)
@@ -155,7 +160,7 @@ def freshness(stated: datetime, asked_at: datetime, days: float = DAYS) -> float
     return exp(-age / days)
 
 
-def lifted(found: Sequence[Scored], weight: float) -> list[Scored]:
+def boost_siblings(found: Sequence[Scored], weight: float) -> list[Scored]:
     """(score + `weight` x the best sibling's score) / (1 + `weight`); a fact is a sibling of its own."""
     if weight <= 0:
         return list(found)

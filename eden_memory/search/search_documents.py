@@ -9,7 +9,7 @@ from eden_memory.access.sharing import rests_on_users
 from eden_memory.errors import EdenError
 from eden_memory.mongo.documents import packed_of
 from eden_memory.schemas.scopes import ScopeKey
-from eden_memory.search.fact_candidates import Candidate
+from eden_memory.search.fact_candidates import FactCandidate
 
 Row = dict[str, Any]
 SHOWN = (
@@ -31,9 +31,9 @@ KEPT = (*SHOWN, "embedding", "embedding_model", "active", "revision")
 _KEYS: TypeAdapter[tuple[ScopeKey, ...]] = TypeAdapter(tuple[ScopeKey, ...])
 
 
-def candidate(row: Mapping[str, Any]) -> Candidate:
+def candidate(row: Mapping[str, Any]) -> FactCandidate:
     """A stored fact, with its vector where that was read."""
-    return Candidate(
+    return FactCandidate(
         fact_id=row["_id"],
         scope_key=row["scope_key"],
         text=row["content"],

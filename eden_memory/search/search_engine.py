@@ -12,6 +12,7 @@ from eden_memory.search.fact_candidates import Scored
 from eden_memory.search.fusion import QueryLists
 from eden_memory.search.listing import FactLists, Listing, SearchRun
 from eden_memory.search.newer import asks_for_now
+from eden_memory.search.question_times import spans_of
 from eden_memory.search.ranking import (
     Ranking,
     Stage,
@@ -23,7 +24,6 @@ from eden_memory.search.ranking import (
 )
 from eden_memory.search.search_requests import FoundFact, SearchReport, SearchRequest
 from eden_memory.search.search_trace import Trace
-from eden_memory.search.times import spans_of
 
 RERANK_SECONDS = 5.0
 """A reranker that takes longer is done without."""

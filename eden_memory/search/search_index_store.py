@@ -52,7 +52,7 @@ def dimensions_of(there: Sequence[Mapping[str, Any]]) -> int | None:
         if mapping["name"] == VECTOR_INDEX
         for field in mapping.get("latestDefinition", {}).get("fields", ())
     ]
-    return next((int(one["numDimensions"]) for one in fields if "numDimensions" in one), None)
+    return next((int(path["numDimensions"]) for path in fields if "numDimensions" in path), None)
 
 
 async def make(facts: AsyncCollection[Row], dimensions: int) -> list[str] | None:
@@ -101,5 +101,5 @@ def same(wanted: Any, there: Any) -> bool:
         return all(same(value, found.get(name)) for name, value in cast(Row, wanted).items())
     if isinstance(wanted, list) and isinstance(there, list):
         pairs = zip_longest(cast("list[Any]", wanted), cast("list[Any]", there))
-        return all(same(one, other) for one, other in pairs)
+        return all(same(left, right) for left, right in pairs)
     return bool(wanted == there)

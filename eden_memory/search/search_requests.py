@@ -1,4 +1,4 @@
-"""What a search is asked, checked, and what it answers."""
+"""The checked request of a search, and its report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class SearchRequest:
     search_type: Kind = "hybrid"
     when: When = NOW
     asked_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    """What "last week" and a fact's age are counted from; aware."""
+    """The moment from which "last week" and a fact's age are counted; aware."""
     recency_weight: float | None = None
     """0 to 1, how much of the score is freshness; None: as the settings say."""
     score_threshold: float | None = None
@@ -73,7 +73,7 @@ class FoundFact:
     content: str
     scope: Scope
     score: float
-    """What it was ranked by, 0 to 1: of this search only, not to be compared with another's."""
+    """The rank's score, 0 to 1; not comparable with another search's."""
     formed_at: datetime
     """When it was formed: of history read in, long after it was said."""
     version: int
@@ -93,7 +93,7 @@ class FoundFact:
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """What one stage of a search did."""
+    """Time, candidates and scores of one stage of a search."""
 
     name: str
     milliseconds: float
@@ -110,7 +110,7 @@ class SearchReport:
     facts: tuple[FoundFact, ...]
     stages: tuple[StageReport, ...] = ()
     warnings: tuple[str, ...] = ()
-    """What failed and was done without: `semantic`, `text`, `rerank`, with the reason."""
+    """Parts that failed and were left out: `semantic`, `text`, `rerank`, with the reason."""
     milliseconds: float = 0.0
     text_only: TextOnly | None = None
     """Why facts were found by words alone: `over_budget`, or `unavailable` (the embedder or its list failed).

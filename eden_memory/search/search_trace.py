@@ -25,7 +25,7 @@ class Trace:
 
     @contextmanager
     def timed(self, name: str) -> Generator[list[Scored]]:
-        """What the block puts into the list is what the stage leaves."""
+        """Time a stage; the block puts the candidates that remain into the list."""
         begun, left = time.perf_counter(), list[Scored]()
         yield left
         self.ran(name, begun, len(left), ((scored.fact.fact_id, scored.score) for scored in left[:SHOWN]))

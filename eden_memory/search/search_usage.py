@@ -95,7 +95,7 @@ class SearchUsage:
 
 
 def _key(call: ModelCalled) -> tuple[object, ...]:
-    """What calls have in common that are written as one."""
+    """Return the fields that calls share if they are written as one."""
     priced = call.cost_usd is not None
     whose = call.namespace, call.agent_id, call.user_id
     what = call.stage, call.operation, call.provider, call.model, call.outcome

@@ -35,7 +35,7 @@ MOST_WORDS = 48
 ONE_TYPO, TWO_TYPOS = 4, 8
 """Characters from which an unknown word may be meant for one that differs by one or two."""
 ONE_WEIGHT, TWO_WEIGHT = 0.7, 0.4
-"""What such a word counts, of a word that stands in one fact only."""
+"""Weight of such a word, as a share of a word that stands in one fact only."""
 ASKING: str = (
     "about am any been can could did do does doing for from had has have he her hers him his how i if in into is it "
     "its me my of on or our ours she should so some than that their them they this those us was we were what when "
@@ -67,8 +67,8 @@ class Rarity:
 
 
 @dataclass(frozen=True, slots=True)
-class Writes:
-    """What a write takes in (texts by number) and out."""
+class IndexWrites:
+    """Texts by number that a write adds, and numbers that it removes."""
 
     added: Mapping[int, str]
     removed: Sequence[int]
@@ -123,18 +123,18 @@ class TextIndex:
         number = self._number_of.pop(fact_id, None)
         if number is None:
             return
-        for one in (number, *self._replaced.pop(fact_id, [])):
-            self._id_of.pop(one, None)
+        for gone in (number, *self._replaced.pop(fact_id, [])):
+            self._id_of.pop(gone, None)
         if self._added.pop(number, None) is None:
             self._removed.append(number)
 
-    def take(self) -> Writes:
-        """What waits, to be written; what is put from now on waits for the next time."""
-        writes = Writes(self._added, self._removed)
+    def take(self) -> IndexWrites:
+        """Take the pending writes; later ones wait for the next call."""
+        writes = IndexWrites(self._added, self._removed)
         self._added, self._removed, self._leaving = {}, [], len(writes.removed)
         return writes
 
-    def write(self, writes: Writes) -> None:
+    def write(self, writes: IndexWrites) -> None:
         """Make what was taken findable; blocks for milliseconds: not for an event loop. One at a time, and
         :meth:`written` after it.
 
@@ -150,7 +150,7 @@ class TextIndex:
         self._index.reload()
         self._searcher, self._leaving = self._index.searcher(), 0
 
-    def written(self, writes: Writes) -> None:
+    def written(self, writes: IndexWrites) -> None:
         """Where `put` and `remove` are called: a write has ended."""
         for number in writes.removed:
             fact_id = self._id_of.pop(number, None)

@@ -1,4 +1,4 @@
-"""What budgets show."""
+"""Metrics of budgets."""
 
 from collections.abc import Sequence, Set
 
@@ -29,7 +29,7 @@ def _limit(spending: Spending) -> float:
 
 
 class BudgetMetrics:
-    """What budgets show."""
+    """Counts held windows, and shows how budgets stand."""
 
     def held_back(self, windows: int) -> None:
         """So many windows were held back that were not before."""
@@ -40,7 +40,7 @@ class BudgetMetrics:
         BUDGET_UNPRICED.inc(windows)
 
     def cost(self, estimated: float, usd: float) -> None:
-        """What a window was expected to cost, and did."""
+        """Compare a window's estimate with its cost."""
         if estimated > 0:
             BUDGET_ESTIMATE.observe(usd / estimated)
 

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 Per = Literal["day", "month"]
 HELD = "budget "
-"""What `waits_for` of a session begins with while a budget holds its windows."""
+"""Prefix of a session's `waits_for` while a budget holds its windows."""
 ANY = "*"
 
 
@@ -46,7 +46,7 @@ class Spending:
 
     @property
     def room(self) -> Decimal:
-        """What is neither spent nor reserved."""
+        """US dollars that are neither spent nor reserved."""
         return self.limit - self.spent - self.reserved
 
 
@@ -65,7 +65,7 @@ class AskedWindow:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a window's formation is expected to cost."""
+    """The expected cost of a window's formation."""
 
     usd: Decimal | None
     """Null where no price is known."""
@@ -76,7 +76,7 @@ class Estimate:
 
     @property
     def reserved(self) -> Decimal:
-        """What is kept back for it."""
+        """US dollars to reserve for it."""
         return self.known if self.usd is None else self.usd
 
 
@@ -89,7 +89,7 @@ class Admitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldWindow:
     """It waits; `budget` is the first that has no room for it."""
 
     budget: str
@@ -109,14 +109,14 @@ class Admission:
     budgets: dict[str, Spending]
     reserved: Set[str] = frozenset()
     """Formations that have their reservation already."""
-    results: dict[str, Admitted | Held] = field(default_factory=dict[str, Admitted | Held])
-    _held: dict[str, Held] = field(default_factory=dict[str, Held])
+    results: dict[str, Admitted | HeldWindow] = field(default_factory=dict[str, Admitted | HeldWindow])
+    _held: dict[str, HeldWindow] = field(default_factory=dict[str, HeldWindow])
 
     def ask(self, window: AskedWindow, estimate: Estimate) -> None:
         """Admit a window if every budget that concerns it has room, and no earlier one of its session is held."""
         self.results[window.formation_id] = self._of(window, estimate)
 
-    def _of(self, window: AskedWindow, estimate: Estimate) -> Admitted | Held:
+    def _of(self, window: AskedWindow, estimate: Estimate) -> Admitted | HeldWindow:
         if (held := self._held.get(window.session_id)) is not None:
             return held
         concerned = self.concerned(window)
@@ -125,7 +125,7 @@ class Admission:
         usd = estimate.reserved
         for spending in concerned:
             if spending.spent + spending.reserved + usd > spending.limit or spending.room <= 0:
-                return self._held.setdefault(window.session_id, Held(spending.id, spending))
+                return self._held.setdefault(window.session_id, HeldWindow(spending.id, spending))
         for spending in concerned:
             self.budgets[spending.id] = replace(spending, reserved=spending.reserved + usd)
         return Admitted(estimate, tuple(spending.id for spending in concerned))
@@ -149,7 +149,7 @@ def sum_of(amounts: Sequence[Decimal]) -> Decimal:
 
 
 class WindowBudgets(Protocol):
-    """What formation may spend: windows are asked for as long as the budgets that concern them have room."""
+    """Admits windows as long as the budgets that concern them have room."""
 
     def still_held(self, session_id: str, waits_for: str | None) -> bool:
         """Whether a session waits for a budget of which nothing has changed since it held its window back."""
@@ -159,7 +159,7 @@ class WindowBudgets(Protocol):
         """Whether there is a budget at all; what was set or removed is seen within seconds."""
         ...
 
-    async def admit(self, windows: Sequence[AskedWindow]) -> Mapping[str, Admitted | Held]:
+    async def admit(self, windows: Sequence[AskedWindow]) -> Mapping[str, Admitted | HeldWindow]:
         """Reserve what each window may cost, in order, by formation id; a session's windows from the first one
         that is held on are held too. Reserved twice, a formation counts once.
         """

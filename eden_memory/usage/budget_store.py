@@ -30,7 +30,7 @@ from eden_memory.usage.budget_rules import (
     Admitted,
     AskedWindow,
     Estimate,
-    Held,
+    HeldWindow,
     Per,
     Spending,
     budget_id,
@@ -99,10 +99,10 @@ class MongoBudgets:
 
     async def reserve(
         self, windows: Sequence[AskedWindow], estimates: Mapping[str, Estimate]
-    ) -> Mapping[str, Admitted | Held]:
+    ) -> Mapping[str, Admitted | HeldWindow]:
         """Admit windows in order as long as there is room, and keep back what they may cost."""
 
-        async def put(session: AsyncClientSession) -> Mapping[str, Admitted | Held]:
+        async def put(session: AsyncClientSession) -> Mapping[str, Admitted | HeldWindow]:
             ids = [window.formation_id for window in windows]
             known = await self._reservations.find({"_id": {"$in": ids}}, session=session).to_list()
             budgets = {spending.id: spending for spending in await self._spendings(session, windows)}
@@ -183,7 +183,7 @@ class MongoBudgets:
     async def _spendings(self, session: AsyncClientSession, windows: Sequence[AskedWindow]) -> list[Spending]:
         """The budgets that concern any of these; one whose period has begun is added up anew."""
         pairs = {(window.agent_id, window.user_id) for window in windows}
-        agents, users = {one for one, _ in pairs}, {one for _, one in pairs}
+        agents, users = {agent for agent, _ in pairs}, {user for _, user in pairs}
         concerned: Row = {
             "agent_id": {"$in": [None, *agents]},
             "user_id": {"$in": [None, *(user for user in users if user is not None)]},
@@ -201,7 +201,7 @@ class MongoBudgets:
         return found
 
     async def _reckoned(self, session: AsyncClientSession, row: Row) -> Spending:
-        """What the totals say of a budget's current period; whoever counts a call meanwhile is met."""
+        """Return a budget with its current period's totals; conflicts with a call that is counted meanwhile."""
         await self._state.update_one(STATE, {"$inc": {"reckoned": 1}}, upsert=True, session=session)
         period = period_of(row["per"], self._clock())
         match: Row = {"namespace": LIVE, "day": {"$gte": period, "$lte": period + "~"}}

@@ -19,8 +19,8 @@ StartValue = Callable[[int, int], Estimate]
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """What an agent's last formations cost, all calls included."""
+class RecordedCost:
+    """The cost of an agent's last formations, all calls included."""
 
     windows: int
     characters: int
@@ -32,10 +32,10 @@ class Recorded:
     """False where a call was charged for at an unknown price."""
 
 
-NOTHING = Recorded(0, 0, Decimal(0), Decimal(0), priced=True)
+NOTHING = RecordedCost(0, 0, Decimal(0), Decimal(0), priced=True)
 
 
-def estimate(recorded: Recorded, start: Estimate, characters: int) -> Estimate:
+def estimate(recorded: RecordedCost, start: Estimate, characters: int) -> Estimate:
     """The higher of the average per window and the average per character; with few windows, not below the tables'.
 
     A share for the consolidation that it may lead to comes on top.

@@ -1,4 +1,4 @@
-"""What one fact or blob cost to form, from the calls that its records name. Pure.
+"""The cost of forming one fact or blob, from the calls that its records name. Pure.
 
 A call that gave several items is shared equally among them; what was asked again for a fact's next version counts
 again. A call without a known price is counted apart, never as 0.
@@ -23,10 +23,10 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one call adds to a memory; `usd` is None where its price is unknown."""
+    """The share of one call in a memory; `usd` is None if its price is unknown."""
 
     of: str
-    """What the call gave it: extraction, decision, vector, reflection, consolidation."""
+    """The call's purpose: extraction, decision, vector, reflection, consolidation."""
     memory: str
     """`fact@version`, reflection id or `scope@version`."""
     call_id: str

@@ -98,7 +98,7 @@ class BudgetKeeping:
         """Those that are complete and counted, and those that were never asked for."""
         outcomes = await outcomes_of(self._ledger, [row["_id"] for row in rows])
         calls = {name: _calls(found) for name, found in outcomes.items() if found is not None}
-        costs = await self._formations.costs({one for named in calls.values() for one in named})
+        costs = await self._formations.costs({call for named in calls.values() for call in named})
         ended = [name for name, named in calls.items() if named <= costs.keys()]
         for row in rows:
             if row["_id"] in ended and row["estimated_usd"]:

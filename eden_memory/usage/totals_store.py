@@ -28,7 +28,7 @@ NOBODY, OTHERS = "none", "other"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class UsageQuery:
     """Which days (`2026-01-31`, both included), whose, and by what; ids typed."""
 
     first: str
@@ -41,7 +41,7 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Sum:
+class UsageSum:
     """Totals of one group."""
 
     of: str | None
@@ -56,10 +56,10 @@ class Sum:
         return known_cost(self.cost_usd, self.counts["calls"], self.counts["unpriced_calls"], tokens)
 
 
-def together(sums: Sequence[Sum]) -> Sum:
+def together(sums: Sequence[UsageSum]) -> UsageSum:
     """The sum of sums."""
-    counts = {name: sum(one.counts[name] for one in sums) for name in SUMMED}
-    return Sum(None, sum((one.cost_usd for one in sums), Decimal(0)), counts)
+    counts = {name: sum(part.counts[name] for part in sums) for name in SUMMED}
+    return UsageSum(None, sum((part.cost_usd for part in sums), Decimal(0)), counts)
 
 
 class MongoTotals:
@@ -74,18 +74,19 @@ class MongoTotals:
             database[names[Message.COLLECTION]],
         )
 
-    async def sums(self, asked: Asked) -> list[Sum]:
+    async def sums(self, asked: UsageQuery) -> list[UsageSum]:
         """The dearest group first."""
         match: Row = {"day": {"$gte": asked.first, "$lte": asked.last}, "namespace": asked.namespace}
         named = {"agent_id": asked.agent_id, "user_id": asked.user_id}
-        match |= {name: one for name, one in named.items() if one is not None}
+        match |= {name: value for name, value in named.items() if value is not None}
         group: Row = {"_id": f"${asked.by}" if asked.by else None, "cost_usd": {"$sum": "$cost_usd"}}
         group |= {name: {"$sum": f"${name}"} for name in SUMMED}
         rows = await (await self._totals.aggregate([{"$match": match}, {"$group": group}])).to_list()
         found = [
-            Sum(row["_id"], plain(row["cost_usd"]), {name: int(row[name]) for name in SUMMED}) for row in rows
+            UsageSum(row["_id"], plain(row["cost_usd"]), {name: int(row[name]) for name in SUMMED})
+            for row in rows
         ]
-        return sorted(found, key=lambda one: (-one.cost_usd, one.of or ""))
+        return sorted(found, key=lambda group: (-group.cost_usd, group.of or ""))
 
     async def of_namespace(self, namespace: str) -> tuple[Decimal, int]:
         """US dollars, and calls, of all days of one namespace."""
@@ -94,14 +95,14 @@ class MongoTotals:
         found = await (await self._totals.aggregate(steps)).to_list()
         return (plain(found[0]["usd"]), int(found[0]["calls"])) if found else (Decimal(0), 0)
 
-    async def facts_formed(self, asked: Asked) -> int:
+    async def facts_formed(self, asked: UsageQuery) -> int:
         """Facts formed in these days, whatever became of them."""
         wanted: Row = {"formed_at": _days(asked)}
         named = {"agent_id": asked.agent_id, "user_id": asked.user_id}
-        wanted |= {name: one for name, one in named.items() if one is not None}
+        wanted |= {name: value for name, value in named.items() if value is not None}
         return await self._facts.count_documents(wanted)
 
-    async def messages_formed(self, asked: Asked) -> int:
+    async def messages_formed(self, asked: UsageQuery) -> int:
         """Messages of these days that a window holds; of one agent alone this is not known."""
         wanted: Row = {"time": _days(asked), "formation_id": {"$ne": None}}
         if asked.user_id is not None:
@@ -124,13 +125,13 @@ class MongoTotals:
         }
 
 
-def _days(asked: Asked) -> Row:
-    first, last = (datetime.fromisoformat(one).replace(tzinfo=UTC) for one in (asked.first, asked.last))
+def _days(asked: UsageQuery) -> Row:
+    first, last = (datetime.fromisoformat(day).replace(tzinfo=UTC) for day in (asked.first, asked.last))
     return {"$gte": first, "$lt": last + timedelta(days=1)}
 
 
 class Spender(NamedTuple):
-    """What a sum is of; `period` is `day` or `month`."""
+    """The labels of a sum; `period` is `day` or `month`."""
 
     period: str
     stage: str
@@ -163,7 +164,7 @@ def _largest(found: list[tuple[dict[str, Any], float]], most: int) -> set[str]:
     by_agent: defaultdict[str, float] = defaultdict(float)
     for key, usd in found:
         by_agent[key.get("agent") or NOBODY] += usd
-    return set(sorted(by_agent, key=lambda one: -by_agent[one])[:most])
+    return set(sorted(by_agent, key=lambda agent: -by_agent[agent])[:most])
 
 
 def _known(row: dict[str, Any]) -> Decimal | None:

@@ -98,7 +98,7 @@ class MongoUsage:
         return new
 
     async def _spend(self, session: AsyncClientSession, calls: Sequence[ModelCalled]) -> None:
-        """What counts in a budget's period is added to it; another period is added up when it begins."""
+        """Add the calls of a budget's current period to it; a new period is added up when it begins."""
         for row in await self._budgets.find({}, session=session).to_list():
             spent = sum((call.cost_usd for call in calls if call.cost_usd and _in(row, call)), Decimal(0))
             if spent:
@@ -133,7 +133,7 @@ def _totals(calls: Sequence[ModelCalled]) -> list[UpdateOne]:
 
 def _total(group: tuple[Any, ...], calls: Sequence[ModelCalled]) -> UpdateOne:
     names = ("day", "namespace", "agent_id", "user_id", "stage", "model")
-    identity = "/".join(str(one if one is not None else "-") for one in group)
+    identity = "/".join(str(part if part is not None else "-") for part in group)
     added = {
         "calls": sum(call.requests for call in calls),
         "failed_calls": sum(call.requests for call in calls if call.outcome != "answered"),
@@ -152,7 +152,7 @@ def _duplicate(error: DuplicateKeyError | BulkWriteError) -> bool:
     if isinstance(error, DuplicateKeyError):
         return True
     failed: list[Row] = (error.details or {}).get("writeErrors", [])
-    return bool(failed) and all(one["code"] == DUPLICATE_KEY for one in failed)
+    return bool(failed) and all(error["code"] == DUPLICATE_KEY for error in failed)
 
 
 def newest(moment: datetime | None) -> str:

@@ -18,9 +18,9 @@ from eden_memory.mongo.money import plain
 from eden_memory.names import Names
 from eden_memory.schemas.documents import CountedCall, WindowTexts
 from eden_memory.usage.budget_metrics import BudgetMetrics
-from eden_memory.usage.budget_rules import HELD, Admitted, AskedWindow, Estimate, Held, Spending
+from eden_memory.usage.budget_rules import HELD, Admitted, AskedWindow, Estimate, HeldWindow, Spending
 from eden_memory.usage.budget_store import MongoBudgets, now
-from eden_memory.usage.estimates import Recorded, estimate
+from eden_memory.usage.estimates import RecordedCost, estimate
 from eden_memory.usage.usage_store import LIVE
 
 log = LibraryLogger("eden.budgets")
@@ -44,7 +44,7 @@ class MongoRecorded:
         self._calls = database[names[CountedCall.COLLECTION]]
         self._windows = database[names[WindowTexts.COLLECTION]]
 
-    async def of(self, agent_id: str, at: datetime) -> Recorded:
+    async def of(self, agent_id: str, at: datetime) -> RecordedCost:
         """The last formations of an agent: windows, characters, cost; the oldest of them may be cut."""
         wanted: Row = {
             "agent_id": agent_id,
@@ -55,7 +55,7 @@ class MongoRecorded:
         fields = dict.fromkeys(("stage", "formation_id", "cost_usd", "input_tokens", "outcome"), 1)
         rows = await self._calls.find(wanted, fields, sort=[("started_at", -1)], limit=MOST_CALLS).to_list()
         formations = {row["formation_id"] for row in rows if row["stage"] == FORMING[0]} - {None}
-        return Recorded(
+        return RecordedCost(
             windows=len(formations),
             characters=await self._characters(formations),
             usd=_sum(rows, FORMING),
@@ -93,8 +93,8 @@ class MongoWindowBudgets:
         self._known: dict[str, Spending] = {}
         self._read_at: float | None = None
         self._refused: dict[str, Spending] = {}
-        """What held a session's window back, as it stood then."""
-        self._costs: dict[str, tuple[float, Recorded]] = {}
+        """By session: the budget that held its window back, as it stood then."""
+        self._costs: dict[str, tuple[float, RecordedCost]] = {}
         self._seen: set[str] = set()
 
     def still_held(self, session_id: str, waits_for: str | None) -> bool:
@@ -111,10 +111,10 @@ class MongoWindowBudgets:
             self._read_at = time.monotonic()
         return bool(self._known)
 
-    async def admit(self, windows: Sequence[AskedWindow]) -> Mapping[str, Admitted | Held]:
+    async def admit(self, windows: Sequence[AskedWindow]) -> Mapping[str, Admitted | HeldWindow]:
         """Reserve what each window may cost, in order."""
         concerned = [window for window in windows if self._concerned(window)]
-        results: dict[str, Admitted | Held] = {window.formation_id: Admitted() for window in windows}
+        results: dict[str, Admitted | HeldWindow] = {window.formation_id: Admitted() for window in windows}
         if concerned:
             estimates = {
                 asked_window.formation_id: await self._estimate(asked_window) for asked_window in concerned
@@ -135,18 +135,18 @@ class MongoWindowBudgets:
             self._costs[window.agent_id] = kept
         return estimate(kept[1], self._start(window.tier, window.characters), window.characters)
 
-    def _remember(self, windows: Sequence[AskedWindow], results: Mapping[str, Admitted | Held]) -> None:
+    def _remember(self, windows: Sequence[AskedWindow], results: Mapping[str, Admitted | HeldWindow]) -> None:
         if len(self._refused) > MOST_REFUSED:
             self._refused.clear()
         for window in windows:
             result = results[window.formation_id]
-            if isinstance(result, Held) and result.seen is not None:
+            if isinstance(result, HeldWindow) and result.seen is not None:
                 self._refused[window.session_id] = result.seen
             else:
                 self._refused.pop(window.session_id, None)
 
-    def _note(self, results: Mapping[str, Admitted | Held]) -> None:
-        held = {name: one for name, one in results.items() if isinstance(one, Held)}
+    def _note(self, results: Mapping[str, Admitted | HeldWindow]) -> None:
+        held = {name: result for name, result in results.items() if isinstance(result, HeldWindow)}
         if new := held.keys() - self._seen:
             self._metrics.held_back(len(new))
             for budget in sorted({held[name].budget for name in new}):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eden_memory.directory.participants import Directory, Missing, SessionFacts
-from eden_memory.usage.budget_rules import Admitted, Held, WindowBudgets
+from eden_memory.usage.budget_rules import Admitted, HeldWindow, WindowBudgets
 from eden_memory.windows.session_state import Session
 from eden_memory.windows.trigger_batch import Batch
 from eden_memory.windows.window_request import (
@@ -19,7 +19,7 @@ from eden_memory.windows.window_request import (
 )
 
 FREE = Admitted()
-NOT_ASKED: Mapping[str, Admitted | Held] = {}
+NOT_ASKED: Mapping[str, Admitted | HeldWindow] = {}
 LARGEST_REQUEST = 3_900_000
 """Bytes; of 4,000,000 that a record may have."""
 
@@ -108,7 +108,7 @@ class FormationRequests:
         held: dict[str, str] = {}
         for window, known in asked:
             result = admitted.get(window.formation_id, FREE)
-            if isinstance(result, Held):
+            if isinstance(result, HeldWindow):
                 held.setdefault(window.session_id, result.reason)
             else:
                 session = batch.sessions[window.session_id]
@@ -120,7 +120,7 @@ class FormationRequests:
 
     async def _admit(
         self, asked: Sequence[tuple[StoredWindow, SessionFacts]]
-    ) -> Mapping[str, Admitted | Held]:
+    ) -> Mapping[str, Admitted | HeldWindow]:
         if self._budgets is None or not asked:
             return {}
         return await self._budgets.admit([asked_window(window, known) for window, known in asked])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from eden_memory.schemas.scopes import Scope
-from eden_memory.search.fact_candidates import Candidate
+from eden_memory.search.fact_candidates import FactCandidate
 
 DATA = Path(__file__).parents[2].parent / "shared/data/locomo-dev.json"
 CATEGORIES = ("single-hop", "multi-hop", "temporal", "open-domain")
@@ -21,7 +21,7 @@ Kind = Literal["turns", "facts"]
 class Unit:
     """What a search is to find: a turn, or a fact, and the turns that it bears."""
 
-    fact: Candidate
+    fact: FactCandidate
     bears: frozenset[str]
 
 
@@ -92,9 +92,9 @@ def _facts(one: dict[str, Any], times: dict[int, datetime]) -> list[Unit]:
     ]
 
 
-def _candidate(name: str, text: str, session: int, times: dict[int, datetime]) -> Candidate:
+def _candidate(name: str, text: str, session: int, times: dict[int, datetime]) -> FactCandidate:
     said = times[session]
-    return Candidate(name, SCOPE.key, text, said, said, 1, session_ids=(f"i.{session}",))
+    return FactCandidate(name, SCOPE.key, text, said, said, 1, session_ids=(f"i.{session}",))
 
 
 def _time(written: str) -> datetime:

@@ -13,14 +13,14 @@ from eden_memory.memory.scope_matrix import matrix_of
 from eden_memory.models.embeddings.local_embedder import DIMENSIONS, MODEL, LocalEmbedder
 from eden_memory.models.question import Asking
 from eden_memory.schemas.provenance import Embedding
-from eden_memory.search.fact_candidates import Candidate, Ranked, When
+from eden_memory.search.fact_candidates import FactCandidate, Ranked, When
 from eden_memory.search.text_index import TextIndex, asked_words
 
 
 class HeldFacts:
     """FactLists over a few facts, in memory; lists are made once and cut."""
 
-    def __init__(self, facts: Sequence[Candidate]) -> None:
+    def __init__(self, facts: Sequence[FactCandidate]) -> None:
         self._facts = {one.fact_id: one for one in facts}
         self._matrix = matrix_of(((one.fact_id, one.vector or b"") for one in facts), DIMENSIONS)
         self._words = TextIndex()
@@ -92,7 +92,7 @@ class KnownVectors:
         await self.learn(texts)
         return [Embedding(model=MODEL, vector=self._known[_name(text)]) for text in texts]
 
-    async def with_vectors(self, facts: Sequence[Candidate]) -> list[Candidate]:
+    async def with_vectors(self, facts: Sequence[FactCandidate]) -> list[FactCandidate]:
         """The facts with the vectors of their texts."""
         await self.learn([one.text for one in facts])
         known: Mapping[str, bytes] = self._known

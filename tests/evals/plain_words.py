@@ -5,13 +5,13 @@ from typing import Any
 
 import bm25s
 
-from eden_memory.search.fact_candidates import Candidate
+from eden_memory.search.fact_candidates import FactCandidate
 
 
 class PlainWords:
     """Over a few facts."""
 
-    def __init__(self, facts: Sequence[Candidate]) -> None:
+    def __init__(self, facts: Sequence[FactCandidate]) -> None:
         self._ids = [one.fact_id for one in facts]
         self._index: Any = bm25s.BM25()
         self._index.index(_tokens([one.text for one in facts]), show_progress=False)

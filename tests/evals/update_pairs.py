@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from eden_memory.search.fact_candidates import Candidate
+from eden_memory.search.fact_candidates import FactCandidate
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 PEOPLE = (
@@ -226,11 +226,11 @@ def _of_attribute(one: Attribute, number: int) -> Iterator[Pair]:
         yield Pair(older, newer, asked, older_at, newer_at)
 
 
-def facts_of(made: Sequence[Pair], scope_key: str) -> list[Candidate]:
+def facts_of(made: Sequence[Pair], scope_key: str) -> list[FactCandidate]:
     """All of them in one scope, so that each is found among the others: `o<n>` and `n<n>`, by the pair's number."""
-    found: list[Candidate] = []
+    found: list[FactCandidate] = []
     for number, pair in enumerate(made):
         for name, text, at in (("o", pair.older, pair.older_at), ("n", pair.newer, pair.newer_at)):
             session = (f"s.{name}{number}",)
-            found.append(Candidate(f"{name}{number}", scope_key, text, at, at, 1, session_ids=session))
+            found.append(FactCandidate(f"{name}{number}", scope_key, text, at, at, 1, session_ids=session))
     return found

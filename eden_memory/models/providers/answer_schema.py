@@ -19,26 +19,26 @@ def schema_of(answer: type[Answer]) -> Schema:
 
 def _plain(part: Any, definitions: Schema) -> Any:
     if isinstance(part, list):
-        return [_plain(one, definitions) for one in cast(list[Any], part)]
+        return [_plain(item, definitions) for item in cast(list[Any], part)]
     if not isinstance(part, dict):
         return part
     found = cast(Schema, part)
     if "$ref" in found:
         return _plain(definitions[found["$ref"].rpartition("/")[2]], definitions)
     if "properties" in found:
-        properties = {name: _plain(one, definitions) for name, one in found["properties"].items()}
+        properties = {name: _plain(value, definitions) for name, value in found["properties"].items()}
         return {
             "type": "object",
             "properties": properties,
             "required": list(properties),
             "additionalProperties": False,
         }
-    return {name: _plain(one, definitions) for name, one in found.items() if name != "title"}
+    return {name: _plain(value, definitions) for name, value in found.items() if name != "title"}
 
 
 @lru_cache
 def described(answer: type[Answer]) -> str:
-    """What a model is told that cannot be given a schema."""
+    """Return the instruction for a model that takes no schema."""
     schema = orjson.dumps(schema_of(answer)).decode()
     return (
         f"Answer with one JSON object ({answer.__name__}) and nothing else: no explanation, no code fence. "

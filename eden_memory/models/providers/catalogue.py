@@ -18,7 +18,7 @@ OFFLINE = "offline"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ModelChoice:
     """A chat model and where it is: `offline`, `openai`, `google`, or the base URL of an endpoint."""
 
     provider: str
@@ -83,7 +83,7 @@ def slot_of(role: Role, tier: int) -> Slot:
     return "paid" if tier > 0 else "free"
 
 
-def choice_for(role: Role, tier: int, settings: Settings, override: str | None = None) -> Choice:
+def choice_for(role: Role, tier: int, settings: Settings, override: str | None = None) -> ModelChoice:
     """The model of a call: an agent's or stream's own, the role's, the slot's, the provider's default.
 
     Where only some are set of an endpoint without defaults, `fast` stands in for `free`, `free` for `paid`.
@@ -96,24 +96,24 @@ def choice_for(role: Role, tier: int, settings: Settings, override: str | None =
 
 
 def how_to_name(role: Role, tier: int) -> str:
-    """What to do where a role has no model."""
+    """Return the hint for a role that has no model."""
     slot = slot_of(role, tier).upper()
     return (
         f"Name one: EDEN_MODELS_{slot}=…, or EDEN_MODELS_FAST=… for everything (of an endpoint: URL#model)."
     )
 
 
-def chosen(role: Role, tier: int, settings: Settings, override: str | None = None) -> Choice:
+def chosen(role: Role, tier: int, settings: Settings, override: str | None = None) -> ModelChoice:
     """As :func:`choice_for`; its model is None where nothing names one."""
     own, slot, llm = settings.models, slot_of(role, tier), settings.llm
     named = override or _of_role(own, role) or _of_slot(own, slot)
     if named is not None:
         return _read(named, slot, llm)
     if llm == OFFLINE:
-        return Choice(OFFLINE, None)
+        return ModelChoice(OFFLINE, None)
     default = CHAT.get(llm, {}).get(slot)
     stand_in = {"fast": None, "free": own.fast, "paid": own.free or own.fast}[slot]
-    return Choice(llm, default) if default or stand_in is None else _read(stand_in, slot, llm)
+    return ModelChoice(llm, default) if default or stand_in is None else _read(stand_in, slot, llm)
 
 
 def _of_role(own: ModelsSettings, role: Role) -> str | None:
@@ -130,21 +130,21 @@ def _of_slot(own: ModelsSettings, slot: Slot) -> str | None:
     return {"fast": own.fast, "free": own.free, "paid": own.paid}[slot]
 
 
-def _read(named: str, slot: Slot, llm: str) -> Choice:
+def _read(named: str, slot: Slot, llm: str) -> ModelChoice:
     """A name with or without its provider (eden_memory.settings.ModelsSettings says how)."""
     if named == OFFLINE:
-        return Choice(OFFLINE, None)
+        return ModelChoice(OFFLINE, None)
     if is_url(named):
         url, _, model = named.partition("#")
-        return Choice(url, model or None)
+        return ModelChoice(url, model or None)
     provider, _, model = named.partition(":")
     if provider in CHAT:
-        return Choice(provider, model or CHAT[provider][slot])
-    return Choice(OFFLINE, None) if llm == OFFLINE else Choice(llm, named)
+        return ModelChoice(provider, model or CHAT[provider][slot])
+    return ModelChoice(OFFLINE, None) if llm == OFFLINE else ModelChoice(llm, named)
 
 
-def uses(settings: Settings) -> Iterator[tuple[Choice, Role, int]]:
-    """What each role uses, and of tier 1 (and above) where that is something else."""
+def uses(settings: Settings) -> Iterator[tuple[ModelChoice, Role, int]]:
+    """Return the model of each role, and of tier 1 (and above) where it differs."""
     for role in ROLES:
         free, paid = (chosen(role, tier, settings) for tier in (0, 1))
         yield free, role, 0
@@ -157,9 +157,9 @@ def said(role: Role, tier: int) -> str:
     return f"{role} of tier 1 and above" if tier else role
 
 
-def used_for(settings: Settings) -> dict[Choice, tuple[str, ...]]:
+def used_for(settings: Settings) -> dict[ModelChoice, tuple[str, ...]]:
     """Every configured choice with what it is used for; `offline` may be among them."""
-    found: dict[Choice, tuple[str, ...]] = {}
+    found: dict[ModelChoice, tuple[str, ...]] = {}
     for choice, role, tier in uses(settings):
         found[choice] = (*found.get(choice, ()), said(role, tier))
     return found

@@ -23,7 +23,7 @@ USER = "Answer with works = true."
 
 
 class Checked(Answer):
-    """What the model is asked for."""
+    """The answer that the check asks for."""
 
     works: bool
 

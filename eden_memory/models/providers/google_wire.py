@@ -1,4 +1,4 @@
-"""What Google's responses and errors mean."""
+"""Reads Google's responses and errors."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -77,7 +77,7 @@ def vectors(body: Body, wanted: int) -> tuple[list[list[float]], Tokens]:
     found = objects_of(body.get("embeddings"))
     if len(found) != wanted:
         raise CallFailed("provider_error", f"{len(found)} vectors for {wanted} texts")
-    numbers = [numbers_of(one.get("values")) for one in found]
+    numbers = [numbers_of(vector.get("values")) for vector in found]
     if not all(len(vector) == len(numbers[0]) > 0 for vector in numbers):
         raise CallFailed("provider_error", "unreadable vectors")
     return numbers, _tokens(object_of(body.get("usageMetadata")))

@@ -34,7 +34,7 @@ class ListedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalServer:
+class LocalModelServer:
     """A server that was found, as its lists describe it."""
 
     kind: str
@@ -47,7 +47,7 @@ class LocalServer:
     """Tokens of a prompt and its answer; None: it does not tell, or not before a model is loaded."""
 
 
-def found_server(own: str | None = None, places: Sequence[str] = tuple(PLACES.values())) -> LocalServer:
+def found_server(own: str | None = None, places: Sequence[str] = tuple(PLACES.values())) -> LocalModelServer:
     """The first server with a model, `own` (a base URL) before the usual places; EdenError if there is none."""
     asked = (own,) if own is not None else places
     servers = [server for url in asked if (server := look(url)) is not None]
@@ -66,7 +66,7 @@ def found_server(own: str | None = None, places: Sequence[str] = tuple(PLACES.va
     )
 
 
-def look(url: str) -> LocalServer | None:
+def look(url: str) -> LocalModelServer | None:
     """The server at a base URL; None where nothing answers as a model server does."""
     variable = endpoint_variable("EDEN_API_KEY", provider_name(url))
     key = key_in(variable, "EDEN_API_KEY")
@@ -77,16 +77,16 @@ def look(url: str) -> LocalServer | None:
             return None
         root, rows = _root(url), objects_of(listed["data"])
         if tags := objects_of(_json(client, f"{root}/api/tags").get("models")):
-            return LocalServer("Ollama", url, tuple(_of_ollama(tags, _loaded(client, root))))
+            return LocalModelServer("Ollama", url, tuple(_of_ollama(tags, _loaded(client, root))))
         names = [text_of(row.get("id")) for row in rows]
         models = tuple(ListedModel(name) for name in names if name and _chats(name))
         if any(row.get("owned_by") == "llamacpp" for row in rows):
             return _of_llama_cpp(url, models, _json(client, f"{root}/props"))
     context = max((count_of(row.get("max_model_len")) for row in rows), default=0)
-    return LocalServer("vLLM" if context else "a model server", url, models, None, context or None)
+    return LocalModelServer("vLLM" if context else "a model server", url, models, None, context or None)
 
 
-def loaded_context(server: LocalServer, model: str) -> int | None:
+def loaded_context(server: LocalModelServer, model: str) -> int | None:
     """Tokens that a model takes, asked once it is loaded; Ollama tells no earlier."""
     if server.kind != "Ollama":
         return server.context
@@ -95,7 +95,7 @@ def loaded_context(server: LocalServer, model: str) -> int | None:
     return count_of(row.get("context_length")) or None
 
 
-def sensible_model(server: LocalServer, wanted: str | None = None) -> str:
+def sensible_model(server: LocalModelServer, wanted: str | None = None) -> str:
     """`wanted` if it is there; else one that is loaded, the largest of moderate size, the smallest of all."""
     names = [model.name for model in server.models]
     if wanted is not None:
@@ -133,9 +133,11 @@ def _of_ollama(tags: Sequence[Body], loaded: Mapping[str, Body]) -> Iterator[Lis
             yield ListedModel(name, count_of(row.get("size")), name in loaded)
 
 
-def _of_llama_cpp(url: str, models: tuple[ListedModel, ...], props: Body) -> LocalServer:
+def _of_llama_cpp(url: str, models: tuple[ListedModel, ...], props: Body) -> LocalModelServer:
     context = count_of(object_of(props.get("default_generation_settings")).get("n_ctx"))
-    return LocalServer("llama.cpp", url, models, count_of(props.get("total_slots")) or None, context or None)
+    return LocalModelServer(
+        "llama.cpp", url, models, count_of(props.get("total_slots")) or None, context or None
+    )
 
 
 def _loaded(client: httpx2.Client, root: str) -> Mapping[str, Body]:

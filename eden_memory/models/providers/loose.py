@@ -15,7 +15,7 @@ def object_of(value: object) -> Body:
 def objects_of(value: object) -> list[Body]:
     """The objects of a JSON array."""
     return (
-        [cast(Body, one) for one in cast(list[Any], value) if isinstance(one, dict)]
+        [cast(Body, item) for item in cast(list[Any], value) if isinstance(item, dict)]
         if isinstance(value, list)
         else []
     )

@@ -1,4 +1,4 @@
-"""What calls cost, by the price tables that come with genai-prices; nothing is fetched."""
+"""Prices calls by the tables that come with genai-prices; fetches nothing."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -25,7 +25,7 @@ from eden_memory.replay.user_edits.reapplying import reapply
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Reform, ReformAsked
 from eden_memory.settings import Settings
-from eden_memory.usage.totals_store import Asked, MongoTotals
+from eden_memory.usage.totals_store import MongoTotals, UsageQuery
 from eden_memory.usage.usage_store import LIVE
 
 Database = AsyncDatabase[dict[str, Any]]
@@ -111,7 +111,9 @@ async def _spent(
     totals, calls = MongoTotals(database, settings.names), MongoSessionCalls(database, settings.names)
 
     async def of(account: str) -> Mapping[str, StageSpending]:
-        query = Asked(*EVER, by="stage", agent_id=asked.agent_id, user_id=asked.user_id, namespace=account)
+        query = UsageQuery(
+            *EVER, by="stage", agent_id=asked.agent_id, user_id=asked.user_id, namespace=account
+        )
         found = await (
             totals.sums(query) if (session := asked.session_id) is None else calls.sums(account, session)
         )

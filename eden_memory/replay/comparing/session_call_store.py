@@ -8,7 +8,7 @@ from eden_memory.call_costs import CHARGED
 from eden_memory.mongo.money import plain
 from eden_memory.names import Names
 from eden_memory.schemas.documents import CountedCall
-from eden_memory.usage.totals_store import SUMMED, Sum
+from eden_memory.usage.totals_store import SUMMED, UsageSum
 
 Row = dict[str, Any]
 REQUESTS: Row = {"$ifNull": ["$requests", 1]}
@@ -28,7 +28,7 @@ class MongoSessionCalls:
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._calls = database[names[CountedCall.COLLECTION]]
 
-    async def sums(self, account: str, session_id: str) -> list[Sum]:
+    async def sums(self, account: str, session_id: str) -> list[UsageSum]:
         """By stage."""
         group: Row = {
             "_id": "$stage",
@@ -47,5 +47,5 @@ def _requests_if(condition: Row) -> Row:
     return {"$cond": [condition, REQUESTS, 0]}
 
 
-def _sum(row: Row) -> Sum:
-    return Sum(row["_id"], plain(row["cost_usd"]), {name: int(row[name]) for name in SUMMED})
+def _sum(row: Row) -> UsageSum:
+    return UsageSum(row["_id"], plain(row["cost_usd"]), {name: int(row[name]) for name in SUMMED})

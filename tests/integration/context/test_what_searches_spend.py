@@ -13,7 +13,7 @@ from eden_memory.models.calls import Tokens
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_store import MongoBudgets
-from eden_memory.usage.totals_store import Asked, MongoTotals, Sum
+from eden_memory.usage.totals_store import MongoTotals, UsageQuery, UsageSum
 from tests.integration.context.harness import Kit, kit_for, mapped
 from tests.integration.doors.conftest import doors_of
 from tests.integration.mcp.conftest import served
@@ -24,7 +24,7 @@ from tests.names import NAMES
 
 pytestmark = pytest.mark.servers
 ADA = Scope.of_user("s.a", "s.ada")
-ALWAYS = Asked("2000-01-01", "2999-12-31", "stage")
+ALWAYS = UsageQuery("2000-01-01", "2999-12-31", "stage")
 MICRO = Decimal("0.000001")
 
 
@@ -54,12 +54,12 @@ async def kit(settings: Settings, models: Serving, monkeypatch: pytest.MonkeyPat
         yield kit
 
 
-async def of_searches(kit: Kit) -> Sum | None:
+async def of_searches(kit: Kit) -> UsageSum | None:
     sums = await MongoTotals(kit.database, NAMES).sums(ALWAYS)
     return next((one for one in sums if one.of == "search"), None)
 
 
-async def counted(kit: Kit, calls: int) -> Sum:
+async def counted(kit: Kit, calls: int) -> UsageSum:
     async def so() -> bool:
         found = await of_searches(kit)
         return found is not None and found.counts["calls"] >= calls

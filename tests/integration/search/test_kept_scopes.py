@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eden_memory.context.cached_contexts import Contexts
-from eden_memory.context.context_feed import Changed
+from eden_memory.context.context_feed import ContextChange
 from eden_memory.memory.scope_matrix import matrix_of
 from eden_memory.mongo.documents import packed_of
 from eden_memory.schemas.events import FactChanged
@@ -132,11 +132,11 @@ async def test_a_search_that_follows_the_push_never_shows_what_was_retired(
         for turn in range(20):
             text, name = f"ana likes tea {turn}", f"f{turn}"
             await store.write(fact(name, text))
-            store.plain.told(Changed("scope", ANA.key))
+            store.plain.told(ContextChange("scope", ANA.key))
             assert await store.meant(text, most=1) == [name]
             await soon(lambda text=text: store.said(text, most=1), [name])
             await store.write(retired(name, text, 2))
-            store.plain.told(Changed("scope", ANA.key))
+            store.plain.told(ContextChange("scope", ANA.key))
             shown = await asyncio.gather(
                 *(find(text) for find in (store.said, store.meant) for _ in range(3))
             )
@@ -148,12 +148,12 @@ async def test_a_stream_that_is_away_is_done_without(settings: Settings, databas
         await store.write(fact("a", "ana lives in lyon"))
         await soon(lambda: store.said("lyon"), ["a"])
         store.plain.live(False)
-        store.plain.told(Changed("session", "s.one"))
+        store.plain.told(ContextChange("session", "s.one"))
         await store.write(fact("b", "ana left lyon"))
         assert set(await store.said("lyon")) == {"a", "b"}
         await store.write(retired("b", "ana left lyon", 2))
         assert await store.said("lyon") == ["a"]
-        store.plain.told(Changed("everything"))
+        store.plain.told(ContextChange("everything"))
         store.plain.live(True)
         assert await store.said("lyon") == ["a"]
 

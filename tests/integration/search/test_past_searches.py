@@ -45,13 +45,13 @@ async def test_only_so_many_read_whole_scopes_at_the_same_time(
         await write(database, [fact(name, text, scope=scope)])
         await write(database, [retired(name, text, 2, scope=scope)])
     begun: list[Sequence[str]] = []
-    read: Any = known_then.KnownThen._known  # pyright: ignore[reportPrivateUsage]
+    read: Any = known_then.PointInTimeLists._known  # pyright: ignore[reportPrivateUsage]
 
     async def noted(self: object, scope_keys: Sequence[str], when: When) -> object:
         begun.append(scope_keys)
         return await read(self, scope_keys, when)
 
-    monkeypatch.setattr(known_then.KnownThen, "_known", noted)
+    monkeypatch.setattr(known_then.PointInTimeLists, "_known", noted)
     embedder = Held(known_then.READING)
     async with plain(settings, database, followed=False, embedder=embedder) as store, asyncio.timeout(60):
         searches = [

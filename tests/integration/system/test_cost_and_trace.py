@@ -21,7 +21,7 @@ from eden_memory.settings import Settings
 from eden_memory.tracing import span_id, trace_id
 from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.usage.memory_cost import total
-from eden_memory.usage.totals_store import Asked, MongoTotals
+from eden_memory.usage.totals_store import MongoTotals, UsageQuery
 from tests.integration.replay.reform_kit import quiet
 from tests.integration.system.commands import eden
 from tests.integration.system.running_system import AGENT, System, fast, system, until
@@ -40,7 +40,7 @@ TOPICS = (
     "memory.changes",
     "memory.usage",
 )
-ALWAYS = Asked("2000-01-01", "2999-12-31")
+ALWAYS = UsageQuery("2000-01-01", "2999-12-31")
 MICRO = Decimal("0.000001")
 TALK = "note session: The talk is about hives."
 NOTES = [f"note user: Wants answer number {n}." for n in range(4)]

@@ -16,7 +16,7 @@ from eden_memory.schemas.documents import Budget, Reservation
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_metrics import BudgetMetrics
-from eden_memory.usage.budget_rules import Admitted, AskedWindow, Estimate, Held, Spending
+from eden_memory.usage.budget_rules import Admitted, AskedWindow, Estimate, HeldWindow, Spending
 from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.usage.estimates import NOTHING
 from eden_memory.usage.usage_store import MongoUsage
@@ -172,8 +172,8 @@ async def test_formation_goes_on_when_a_limit_is_raised_or_removed(
     await budgets.set("s.x", None, "day", 3 * CENT, "test")
     assert await gate.any()
     first = await gate.admit([window(1), window(2)])
-    assert (isinstance(first["f1"], Admitted), first["f2"]) == (True, Held("s.x/*/day"))
-    assert (await gate.admit([window(2)]))["f2"] == Held("s.x/*/day")
+    assert (isinstance(first["f1"], Admitted), first["f2"]) == (True, HeldWindow("s.x/*/day"))
+    assert (await gate.admit([window(2)]))["f2"] == HeldWindow("s.x/*/day")
     assert watch.held == 1, "held back first, told once"
     assert await gate.any()
     await gate.admit([window(2)])
@@ -200,15 +200,15 @@ async def test_a_window_that_fits_is_asked_for_though_a_larger_one_was_refused_m
     gate = MongoWindowBudgets(
         budgets, MongoRecorded(database, NAMES), by_length, CountedBudgets(), fresh_seconds=0, clock=clock
     )
-    reason = Held("*/*/day").reason
+    reason = HeldWindow("*/*/day").reason
     await budgets.set(None, None, "day", 10 * CENT, "test")
     await reserve(budgets, [window(9)], 9)
     small, large = replace(window(1), characters=2_000), replace(window(2), characters=20_000)
     assert await gate.any()
-    assert (await gate.admit([small]))["f1"] == Held("*/*/day")
+    assert (await gate.admit([small]))["f1"] == HeldWindow("*/*/day")
     await budgets.release(["f9"])
     assert await gate.any()
-    assert (await gate.admit([large]))["f2"] == Held("*/*/day")
+    assert (await gate.admit([large]))["f2"] == HeldWindow("*/*/day")
     assert await gate.any()
     assert gate.still_held("s.2", reason)
     assert not gate.still_held("s.1", reason)
@@ -221,7 +221,7 @@ class RaisedMeanwhile(MongoBudgets):
 
     async def reserve(
         self, windows: Sequence[AskedWindow], estimates: Mapping[str, Estimate]
-    ) -> Mapping[str, Admitted | Held]:
+    ) -> Mapping[str, Admitted | HeldWindow]:
         found = await super().reserve(windows, estimates)
         await self.set(None, None, "day", 99 * CENT, "test")
         assert await self.gate.any()
@@ -238,7 +238,7 @@ async def test_a_limit_that_is_raised_while_a_window_is_refused_is_not_overlooke
     await budgets.set(None, None, "day", Decimal(0), "test")
     assert await gate.any()
     held = (await gate.admit([window(1)]))["f1"]
-    assert isinstance(held, Held)
+    assert isinstance(held, HeldWindow)
     assert await gate.any()
     assert not gate.still_held("s.1", held.reason)
 

@@ -19,7 +19,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
 from eden_memory.stages.stage import Delivery
-from eden_memory.usage.totals_store import Asked, MongoTotals
+from eden_memory.usage.totals_store import MongoTotals, UsageQuery
 from eden_memory.usage.usage_store import MongoUsage
 from tests.calls import called
 from tests.integration.stages_on_servers import OnServers, on_servers
@@ -28,7 +28,7 @@ from tests.names import NAMES
 
 pytestmark = pytest.mark.servers
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
-YEAR = Asked("2026-01-01", "2026-12-31")
+YEAR = UsageQuery("2026-01-01", "2026-12-31")
 COMMAND = (sys.executable, "-m", "tests.quick_sessions", "run", "usage")
 
 
@@ -84,7 +84,7 @@ async def test_calls_counted_by_several_at_once_and_again_are_in_the_totals_once
     assert await store.count(told) == []
     totals = [UsageTotal.model_validate(row, strict=False) for row in await rows(kit, "usage")]
     assert {one.day for one in totals} <= {"2026-03-02", "2026-03-03", "2026-03-04", "2026-03-05"}
-    by_agent = await MongoTotals(kit.database, NAMES).sums(Asked(YEAR.first, YEAR.last, "agent_id"))
+    by_agent = await MongoTotals(kit.database, NAMES).sums(UsageQuery(YEAR.first, YEAR.last, "agent_id"))
     for one in by_agent:
         mine = [call.cost_usd for call in told if call.agent_id == one.of and call.cost_usd]
         assert one.cost_usd == sum(mine, Decimal(0))

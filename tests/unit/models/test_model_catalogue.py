@@ -5,8 +5,8 @@ import pytest
 from eden_memory.errors import EdenError
 from eden_memory.models.providers.catalogue import (
     EMBEDDINGS,
-    Choice,
     EmbeddingModel,
+    ModelChoice,
     asked_for,
     choice_for,
     embedder_of,
@@ -38,7 +38,7 @@ def settings(llm: str, embedder: str | None = None, **models: str) -> Settings:
     ],
 )
 def test_the_defaults_are_those_of_provider_role_and_tier(llm: str, role: str, tier: int, model: str) -> None:
-    assert choice_for(role, tier, settings(llm)) == Choice(llm, model)  # pyright: ignore[reportArgumentType]
+    assert choice_for(role, tier, settings(llm)) == ModelChoice(llm, model)  # pyright: ignore[reportArgumentType]
 
 
 def test_settings_come_before_defaults_and_an_override_before_both() -> None:
@@ -104,16 +104,16 @@ def test_a_key_alone_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("named", "choice"),
     [
-        ("openai:gpt-5-mini", Choice("openai", "gpt-5-mini")),
-        ("google:gemini-3-flash-preview", Choice("google", "gemini-3-flash-preview")),
-        ("openai", Choice("openai", "gpt-5-mini")),
-        (f"{URL}#meta/llama:8b#q4", Choice(URL, "meta/llama:8b#q4")),
-        ("llama3:8b", Choice("http://127.0.0.1:11434/v1", "llama3:8b")),
-        ("openai/gpt-5", Choice("http://127.0.0.1:11434/v1", "openai/gpt-5")),
-        ("offline", Choice("offline", None)),
+        ("openai:gpt-5-mini", ModelChoice("openai", "gpt-5-mini")),
+        ("google:gemini-3-flash-preview", ModelChoice("google", "gemini-3-flash-preview")),
+        ("openai", ModelChoice("openai", "gpt-5-mini")),
+        (f"{URL}#meta/llama:8b#q4", ModelChoice(URL, "meta/llama:8b#q4")),
+        ("llama3:8b", ModelChoice("http://127.0.0.1:11434/v1", "llama3:8b")),
+        ("openai/gpt-5", ModelChoice("http://127.0.0.1:11434/v1", "openai/gpt-5")),
+        ("offline", ModelChoice("offline", None)),
     ],
 )
-def test_a_name_may_say_where_its_model_is(named: str, choice: Choice) -> None:
+def test_a_name_may_say_where_its_model_is(named: str, choice: ModelChoice) -> None:
     llm = "http://127.0.0.1:11434/v1"
     assert choice_for("facts", 0, settings(llm, facts=named)) == choice
     assert choice_for("facts", 0, settings(llm, fast=named)) == choice
@@ -127,10 +127,10 @@ def test_a_name_may_say_where_its_model_is(named: str, choice: Choice) -> None:
 def test_offline_stays_what_it_is_for_all_but_the_roles_that_name_a_provider() -> None:
     mine = settings("offline", fast="openai:gpt-5-mini", consolidation="google", free="no-provider")
     assert used_for(mine) == {
-        Choice("openai", "gpt-5-mini"): ("facts", "decisions"),
-        Choice("offline", None): ("reflections",),
-        Choice("google", "gemini-3-flash-preview"): ("consolidation",),
-        Choice("google", "gemini-3.1-pro-preview"): ("consolidation of tier 1 and above",),
+        ModelChoice("openai", "gpt-5-mini"): ("facts", "decisions"),
+        ModelChoice("offline", None): ("reflections",),
+        ModelChoice("google", "gemini-3-flash-preview"): ("consolidation",),
+        ModelChoice("google", "gemini-3.1-pro-preview"): ("consolidation of tier 1 and above",),
     }
     assert asked_for(mine) == ("openai", "google")
 
@@ -139,7 +139,7 @@ def test_an_endpoint_without_a_model_is_an_error_that_shows_no_secret() -> None:
     with pytest.raises(EdenError, match="no model is named") as raised:
         choice_for("facts", 0, settings("openai", facts=URL))
     assert "secret" not in str(raised.value)
-    assert "secret" not in repr(Choice(URL, None))
+    assert "secret" not in repr(ModelChoice(URL, None))
 
 
 def test_a_model_of_vectors_may_name_its_provider_too() -> None:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.search.as_of_store import as_known
-from eden_memory.search.fact_candidates import Candidate, When
+from eden_memory.search.fact_candidates import FactCandidate, When
 from tests.unit.formation.dedup.dedup_kit import at
 
-NEWEST = Candidate("f", "user:s.a:s.u", "v4", at(0), at(40), 4, vector=b"v4")
+NEWEST = FactCandidate("f", "user:s.a:s.u", "v4", at(0), at(40), 4, vector=b"v4")
 
 
 def test_nothing_is_known_before_it_was_said_and_history_read_in_is_known_since_then() -> None:
@@ -48,7 +48,9 @@ def version(number: int, minute: int, decision: str = "UPDATE") -> dict[str, Any
 HISTORY = [version(3, 30), version(2, 20), version(1, 0, "ADD")]
 
 
-def known(as_of: datetime | None, fact: Candidate = NEWEST, *, retired: bool = False) -> Candidate | None:
+def known(
+    as_of: datetime | None, fact: FactCandidate = NEWEST, *, retired: bool = False
+) -> FactCandidate | None:
     when = When(as_of=as_of, include_retired=retired)
     return as_known(fact, fact.retired_at is None, HISTORY, when)
 

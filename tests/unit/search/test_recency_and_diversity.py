@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from eden_memory.models.rerankers import relevance
 from eden_memory.search.diversity import diverse
 from eden_memory.search.fact_candidates import Scored
-from eden_memory.search.ranking import blended, freshness, lifted, reranked
+from eden_memory.search.ranking import apply_recency, boost_siblings, freshness, reranked
 from tests.unit.search.candidate_facts import NOW, fact, ids, scored
 
 SCORES = st.floats(0, 1)
@@ -26,16 +26,18 @@ def test_a_months_old_fact_has_the_freshness_of_1_over_e() -> None:
     month_old = fact("a", days=30)
     assert freshness(month_old.valid_from, NOW) == pytest.approx(exp(-1))
     assert freshness(fact("b", days=-3).valid_from, NOW) == 1.0
-    assert blended(scored((month_old, 0.5)), 0.2, NOW)[0].score == pytest.approx(0.8 * 0.5 + 0.2 * exp(-1))
+    assert apply_recency(scored((month_old, 0.5)), 0.2, NOW)[0].score == pytest.approx(
+        0.8 * 0.5 + 0.2 * exp(-1)
+    )
 
 
 @given(FOUND, st.floats(0, 1))
 def test_recency_keeps_all_and_of_equal_relevance_the_newer_is_first(
     found: list[Scored], weight: float
 ) -> None:
-    after = blended(found, weight, NOW)
+    after = apply_recency(found, weight, NOW)
     assert sorted(ids(after)) == sorted(ids(found))
-    level = blended([Scored(one.fact, 0.5) for one in found], 0.5, NOW)
+    level = apply_recency([Scored(one.fact, 0.5) for one in found], 0.5, NOW)
     stated = [min(one.fact.valid_from, NOW) for one in level]
     assert stated == sorted(stated, reverse=True)
 
@@ -71,14 +73,14 @@ def test_a_fact_without_a_vector_is_like_nothing() -> None:
 def test_facts_of_the_best_ones_conversation_are_lifted_above_strangers() -> None:
     best, sibling = fact("best", session="s.1"), fact("sibling", session="s.1")
     stranger, later = fact("stranger", session="s.2"), fact("later", session="s.1", days=-2)
-    found = lifted(scored((best, 1.0), (stranger, 0.5), (sibling, 0.45), (later, 0.45)), 0.6)
+    found = boost_siblings(scored((best, 1.0), (stranger, 0.5), (sibling, 0.45), (later, 0.45)), 0.6)
     assert ids(found) == ["best", "sibling", "stranger", "later"]
     assert found[0].score == pytest.approx(1.0)
     assert found[1].score == pytest.approx((0.45 + 0.6) / 1.6)
 
 
 def test_siblings_of_another_scope_lift_nothing() -> None:
-    found = lifted(
+    found = boost_siblings(
         scored((fact("a", session="s.1"), 1.0), (fact("b", session="s.1", scope_key="user:s.a:s.b"), 0.5)),
         0.6,
     )
@@ -87,7 +89,7 @@ def test_siblings_of_another_scope_lift_nothing() -> None:
 
 @given(FOUND, st.floats(0, 3))
 def test_lifting_keeps_all_and_never_lowers_the_best(found: list[Scored], weight: float) -> None:
-    after = lifted(found, weight)
+    after = boost_siblings(found, weight)
     assert sorted(ids(after)) == sorted(ids(found))
     if found:
         assert max(one.score for one in after) == pytest.approx(max(one.score for one in found))

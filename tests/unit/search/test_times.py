@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.search.times import favoured, spans_of
+from eden_memory.search.question_times import boost_dates, spans_of
 from tests.unit.search.candidate_facts import NOW, fact, ids, scored
 
 
@@ -68,8 +68,8 @@ def test_facts_of_the_time_come_first_then_what_was_told_soon_after() -> None:
         (fact("today", days=0), 0.5),
         (fact("relevant", days=40), 0.9),
     )
-    assert ids(favoured(found, spans, 0.2)) == ["relevant", "that week", "today", "long before"]
-    assert favoured(found, (), 0.2) == found
+    assert ids(boost_dates(found, spans, 0.2)) == ["relevant", "that week", "today", "long before"]
+    assert boost_dates(found, (), 0.2) == found
 
 
 @given(st.text(max_size=200), st.datetimes(timezones=st.just(UTC)))

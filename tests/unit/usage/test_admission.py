@@ -11,12 +11,12 @@ from eden_memory.usage.budget_rules import (
     Admitted,
     AskedWindow,
     Estimate,
-    Held,
+    HeldWindow,
     Spending,
     period_of,
     users_alone,
 )
-from eden_memory.usage.estimates import Recorded, estimate, start_value
+from eden_memory.usage.estimates import RecordedCost, estimate, start_value
 
 CENT = Decimal("0.01")
 WINDOWS = st.lists(
@@ -48,7 +48,11 @@ def test_no_budget_is_ever_promised_more_than_its_limit(
         admission.ask(window(number, session, agent, user), Estimate(cents * CENT))
     assert all(one.spent + one.reserved <= one.limit for one in admission.budgets.values())
     for name in {session for session, *_ in asked}:
-        held = [isinstance(one, Held) for key, one in admission.results.items() if key.startswith(f"{name}:")]
+        held = [
+            isinstance(one, HeldWindow)
+            for key, one in admission.results.items()
+            if key.startswith(f"{name}:")
+        ]
         assert held == sorted(held), "a session's windows from the first one held on are held too"
 
 
@@ -73,30 +77,30 @@ def test_a_window_of_unknown_price_goes_on_while_there_is_room() -> None:
     admission.ask(window(1), Estimate(None))
     admission.ask(window(2, "b", "s.y"), Estimate(None))
     assert isinstance(admission.results["a:1"], Admitted)
-    assert admission.results["b:2"] == Held("c")
+    assert admission.results["b:2"] == HeldWindow("c")
 
 
 def test_of_a_window_whose_price_is_known_in_part_that_part_is_reserved() -> None:
     part = start_value([CENT, 2 * CENT, None], None)
     assert (part.usd, part.reserved) == (None, 3 * CENT)
-    recorded = estimate(Recorded(9, 9, 18 * CENT, 9 * CENT, priced=False), part, 1)
+    recorded = estimate(RecordedCost(9, 9, 18 * CENT, 9 * CENT, priced=False), part, 1)
     assert (recorded.usd, recorded.after, recorded.reserved) == (None, CENT, 3 * CENT)
     admission = Admission({"b": budget("b", 7)})
     for number in range(3):
         admission.ask(window(number), part)
-    held = [isinstance(one, Held) for one in admission.results.values()]
+    held = [isinstance(one, HeldWindow) for one in admission.results.values()]
     assert (held, admission.budgets["b"].reserved) == ([False, False, True], 6 * CENT)
 
 
 def test_what_was_recorded_takes_the_place_of_the_price_tables() -> None:
     start = Estimate(Decimal(9), Decimal(1))
-    recorded = Recorded(10, 20_000, Decimal(2), Decimal(1), priced=True)
+    recorded = RecordedCost(10, 20_000, Decimal(2), Decimal(1), priced=True)
     assert estimate(recorded, start, 2_000) == Estimate(Decimal("0.3"), Decimal("0.1"))
     assert estimate(recorded, start, 8_000) == Estimate(Decimal("0.9"), Decimal("0.1")), (
         "long windows cost more"
     )
-    assert estimate(Recorded(1, 9, CENT, CENT, priced=True), start, 9) == start, "few are not believed"
-    assert estimate(Recorded(9, 9, CENT, CENT, priced=False), start, 9).usd is None
+    assert estimate(RecordedCost(1, 9, CENT, CENT, priced=True), start, 9) == start, "few are not believed"
+    assert estimate(RecordedCost(9, 9, CENT, CENT, priced=False), start, 9).usd is None
     assert start_value([CENT, CENT, None], CENT).usd is None
     assert start_value([CENT, CENT, CENT], CENT) == Estimate(4 * CENT, CENT)
 

@@ -12,7 +12,7 @@ from eden_memory.directory.participants import Missing
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.stages.stage import Delivery
-from eden_memory.usage.budget_rules import Admission, Admitted, AskedWindow, Estimate, Held, Spending
+from eden_memory.usage.budget_rules import Admission, Admitted, AskedWindow, Estimate, HeldWindow, Spending
 from eden_memory.windows.window_rule import Limits
 from tests.unit.windows.memory_store import Crash, MemoryStore
 from tests.unit.windows.records import (
@@ -50,12 +50,12 @@ class Budgets:
         self.seen = self.budget.limit
         return True
 
-    async def admit(self, windows: Sequence[AskedWindow]) -> Mapping[str, Admitted | Held]:
+    async def admit(self, windows: Sequence[AskedWindow]) -> Mapping[str, Admitted | HeldWindow]:
         admission = Admission({"all": self.budget}, set(self.reserved))
         for one in windows:
             admission.ask(one, Estimate(ONE))
         self.budget = admission.budgets["all"]
-        if any(isinstance(one, Held) for one in admission.results.values()):
+        if any(isinstance(one, HeldWindow) for one in admission.results.values()):
             self.refused = self.seen
         self.reserved |= {name for name, one in admission.results.items() if isinstance(one, Admitted)}
         assert self.budget.reserved == len(self.reserved) * ONE <= self.budget.limit

@@ -14,7 +14,7 @@ from eden_memory.search.fact_candidates import Scored, best_first
 
 DAY = timedelta(days=1)
 GRACE = timedelta(days=7)
-"""What happened in a span is told in it or soon after: favour fades over the span's length, or this if longer."""
+"""People report an event within its span or soon after: the boost fades over the span's length, or this if longer."""
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -68,7 +68,7 @@ def spans_of(question: str, asked_at: datetime) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-def favoured(found: Sequence[Scored], spans: Sequence[Span], weight: float) -> list[Scored]:
+def boost_dates(found: Sequence[Scored], spans: Sequence[Span], weight: float) -> list[Scored]:
     """(score + `weight` x closeness) / (1 + `weight`); nothing changes where no time is named."""
     if not spans or weight <= 0:
         return list(found)
