@@ -171,7 +171,7 @@ class HeldScope:
         """Facts by their words, best first; `private`: none that rests on what users said."""
         hidden = frozenset(self.of_users) if private else NONE
         found = await self._by_words(words, rarity, most + len(hidden))
-        return [one for one in found if one[0] not in hidden][:most] if hidden else found
+        return [hit for hit in found if hit[0] not in hidden][:most] if hidden else found
 
     async def _by_words(
         self, words: Sequence[AskedWord], rarity: Rarity, most: int

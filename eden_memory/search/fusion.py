@@ -34,9 +34,9 @@ def by_rank(found: Sequence[QueryLists], k: float, text_weight: float = 0.5) -> 
             ("semantic", lists.semantic, 2 * (1 - text_weight)),
             ("text", lists.textual, 2 * text_weight),
         ):
-            for rank, one in enumerate(ranked or (), 1):
-                known = facts.get(one.fact.fact_id) or Scored(one.fact, 0.0)
-                facts[one.fact.fact_id] = _seen(known, name, one.score, known.score + weight / (k + rank))
+            for rank, entry in enumerate(ranked or (), 1):
+                known = facts.get(entry.fact.fact_id) or Scored(entry.fact, 0.0)
+                facts[entry.fact.fact_id] = _seen(known, name, entry.score, known.score + weight / (k + rank))
     return best_first(fact.now("fused", fact.score) for fact in facts.values())
 
 

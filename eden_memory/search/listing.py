@@ -135,11 +135,11 @@ def _visible(lists: Lists, search: SearchRun) -> Lists:
     now = when.as_of or search.request.asked_at
     return [
         [
-            one
-            for one in ranked
-            if one.fact.scope_key in search.keys
-            and not one.fact.hidden_from(private)
-            and (when.include_retired or one.fact.expires_at is None or one.fact.expires_at > now)
+            entry
+            for entry in ranked
+            if entry.fact.scope_key in search.keys
+            and not entry.fact.hidden_from(private)
+            and (when.include_retired or entry.fact.expires_at is None or entry.fact.expires_at > now)
         ]
         for ranked in lists
     ]

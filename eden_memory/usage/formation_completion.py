@@ -1,4 +1,4 @@
-"""What the ledger has of a formation: it is complete when all that followed from its window is decided."""
+"""Reads a formation's outcomes from the ledger: it is complete when all that followed from its window is decided."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,15 +17,15 @@ async def outcomes_of(ledger: Ledger, formation_ids: Sequence[str]) -> dict[str,
         return {}
     members = {name: f"formation/{name}" for name in formation_ids}
     first = await ledger.find(FACTS, list(members.values()))
-    follow = {name: _follow(first[one]) for name, one in members.items() if one in first}
+    follow = {name: _follow(first[member]) for name, member in members.items() if member in first}
     found: dict[str, Mapping[str, StageOutcome]] = {}
     for stage in (REFLECTIONS, DEDUP):
-        wanted = [one for pairs in follow.values() for where, one in pairs if where == stage]
+        wanted = [event_id for pairs in follow.values() for where, event_id in pairs if where == stage]
         found[stage] = await ledger.find(stage, wanted) if wanted else {}
     result: dict[str, list[StageOutcome] | None] = {}
     for name, pairs in follow.items():
-        there = all(one in found[stage] for stage, one in pairs)
-        later = [found[stage][one] for stage, one in pairs] if there else []
+        there = all(event_id in found[stage] for stage, event_id in pairs)
+        later = [found[stage][event_id] for stage, event_id in pairs] if there else []
         result[name] = [first[members[name]], *later] if there else None
     return result
 
