@@ -11,8 +11,7 @@ import typer
 from rich.console import Console
 
 from eden_memory.cli.confirming import confirm
-from eden_memory.cli.demo_result import print_result
-from eden_memory.cli.demo_view import LineView, LiveView
+from eden_memory.cli.demo_view import LineView, LiveView, print_result
 from eden_memory.demo.conversation import EXAMPLE, read_conversation
 from eden_memory.demo.estimate import estimate
 from eden_memory.demo.play import Outcome, Plan, play, running_servers

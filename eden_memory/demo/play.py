@@ -13,12 +13,10 @@ from pydantic import SecretStr
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.demo.application import ChatApplication
-from eden_memory.demo.arrivals import Arrivals
 from eden_memory.demo.conversation import PEOPLE, Conversation
 from eden_memory.demo.forming import formed
-from eden_memory.demo.journey import Arrival, Journey, Summary, Written
-from eden_memory.demo.judgement import Verdict
-from eden_memory.demo.memory import QUESTION, Example, example, verdict
+from eden_memory.demo.journey import Arrival, Arrivals, Journey, Summary, Written
+from eden_memory.demo.judgement import QUESTION, Example, Verdict, example, verdict
 from eden_memory.demo.system_process import SHOWN_DAYS, SystemProcess, environment, running_system
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config

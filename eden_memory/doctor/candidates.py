@@ -10,8 +10,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import InvalidName, OperationFailure
 
 from eden_memory.doctor.finding import Finding
-from eden_memory.doctor.inner_messages import json_messages, listed_messages
-from eden_memory.doctor.proposing import Proposal, propose
+from eden_memory.doctor.proposing import Proposal, json_messages, listed_messages, propose
 from eden_memory.doctor.proposing_sessions import SessionsProposal, propose_sessions
 from eden_memory.doctor.sampled_fields import is_id
 from eden_memory.doctor.source import judge_index, judge_session_index

@@ -1,19 +1,21 @@
 """All checks, in the order in which a person would put things right."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
 from aiokafka.errors import KafkaError
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from packaging.requirements import Requirement
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
 from eden_memory.doctor import kafka, mapping, mongodb, source, topics
 from eden_memory.doctor.finding import Finding
-from eden_memory.doctor.libraries import libraries
 from eden_memory.doctor.privileges import kafka_commands, mongodb_commands, needed
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
@@ -171,3 +173,29 @@ async def _guarded(name: str, check: Callable[[], Awaitable[Found]]) -> Found:
         return Finding(name, "warn", f"could not be looked at: {error.what}", error.hint)
     except (PyMongoError, KafkaException, KafkaError, OSError) as error:
         return Finding(name, "warn", f"could not be looked at: {describe(error)}")
+
+
+DISTRIBUTION = "eden-memory"
+
+
+def libraries() -> Finding:
+    """Every required library is there, in a version that fits."""
+    wrong = list(_unmet(requires(DISTRIBUTION) or []))
+    if wrong:
+        return Finding("libraries", "fail", "; ".join(wrong), "`make setup` installs the versions pinned.")
+    python = ".".join(map(str, sys.version_info[:3]))
+    named = ", ".join(f"{name} {version(name)}" for name in ("pymongo", "aiokafka", "confluent-kafka"))
+    return Finding("libraries", "ok", f"Python {python}, {named}")
+
+
+def _unmet(wanted: list[str]) -> Iterator[str]:
+    for requirement in map(Requirement, wanted):
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            found = version(requirement.name)
+        except PackageNotFoundError:
+            yield f"{requirement.name} is not installed"
+            continue
+        if not requirement.specifier.contains(found, prereleases=True):
+            yield f"{requirement.name} is {found}, not {requirement.specifier}"

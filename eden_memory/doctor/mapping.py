@@ -13,9 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.tailer import message_mapping, misread_of
 from eden_memory.doctor.finding import Finding
-from eden_memory.doctor.inner_messages import json_messages
-from eden_memory.doctor.proposing import Proposal
-from eden_memory.doctor.roles import meaning
+from eden_memory.doctor.proposing import Proposal, json_messages, meaning
 from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.document_fields import Unusable, getter
 from eden_memory.replay.namespaces.live_store import MongoLive

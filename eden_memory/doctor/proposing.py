@@ -1,13 +1,14 @@
 """The mapping that an application's own documents suggest: which field is what, what each role means. Pure."""
 
+import json
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from bson import ObjectId
 
-from eden_memory.doctor.roles import meaning
 from eden_memory.doctor.sampled_fields import (
     SampledField,
     is_id,
@@ -18,6 +19,7 @@ from eden_memory.doctor.sampled_fields import (
     moment_kind,
     sampled_fields,
 )
+from eden_memory.mongo.document_fields import getter
 from eden_memory.settings import Role
 
 MOST_ROLES = 12
@@ -230,3 +232,67 @@ def _of_users(fields: Sequence[SampledField], role: SampledField | None) -> Sequ
 def _says_who(sampled_field: SampledField) -> bool:
     booleans = sampled_field.share(lambda value: isinstance(value, bool)) >= HALF
     return booleans and bool(SAYS_WHO & set(sampled_field.words))
+
+
+NAMES: dict[Role, tuple[str, ...]] = {
+    "user": ("user", "human", "customer", "client", "visitor", "guest", "member", "person", "enduser", "me"),
+    "assistant": ("assistant", "ai", "bot", "chatbot", "model", "agent", "llm", "gpt", "copilot"),
+    "tool": (
+        "tool",
+        "function",
+        "toolresult",
+        "toolresponse",
+        "functionresponse",
+        "toolcall",
+        "functioncall",
+    ),
+    "system": ("system", "developer", "instruction", "instructions"),
+    "other": ("other",),
+}
+MEANINGS: dict[str, Role] = {name: role for role, names in NAMES.items() for name in names}
+NOT_LETTERS = re.compile(r"[^a-z]")
+AROUND = re.compile(r"(message|msg|role|turn)(chunk)?$|^role")
+"""Words around a role's name, as in `HumanMessage`, `AIMessageChunk`, `ROLE_USER`."""
+
+
+def meaning(name: object) -> Role | None:
+    """Our role for an application's name of one, whatever its case; None where its meaning is not clear."""
+    if not isinstance(name, str):
+        return None
+    plain = NOT_LETTERS.sub("", name.lower())
+    return MEANINGS.get(plain) or MEANINGS.get(AROUND.sub("", plain))
+
+
+Row = Mapping[str, Any]
+LONGEST = 100_000
+"""Characters of a text that are looked at as JSON."""
+
+
+def json_messages(documents: Sequence[Row], path: str) -> Proposal | None:
+    """The fields of the messages that a text field holds as JSON; None where fewer than half of the texts do."""
+    texts = [value for document in documents if isinstance(value := getter(path)(document), str) and value]
+    found = [parsed for text in texts if (parsed := _parsed(text)) is not None]
+    inner = propose(found)
+    return inner if found and len(found) >= HALF * len(texts) and inner.content is not None else None
+
+
+def listed_messages(documents: Sequence[Row]) -> tuple[str, Proposal] | None:
+    """The path of a list that holds a session's messages, and their fields."""
+    for sampled in sampled_fields(documents):
+        items = [
+            item for value in sampled.present if isinstance(value, list) for item in cast("list[Any]", value)
+        ]
+        rows = [cast("Row", item) for item in items if isinstance(item, Mapping)]
+        inner = propose(rows)
+        if inner.role is not None and inner.content is not None:
+            return sampled.path, inner
+    return None
+
+
+def _parsed(text: str) -> Row | None:
+    if len(text) > LONGEST or not text.lstrip().startswith("{"):
+        return None
+    try:
+        return cast("Row", json.loads(text))
+    except (ValueError, RecursionError):
+        return None

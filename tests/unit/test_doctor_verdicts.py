@@ -11,8 +11,8 @@ from confluent_kafka.admin import AclOperation  # pyright: ignore[reportPrivateI
 
 import eden_memory
 from eden_memory.doctor import kafka, mongodb, source
+from eden_memory.doctor.examine import libraries
 from eden_memory.doctor.finding import Finding, failed
-from eden_memory.doctor.libraries import libraries
 from eden_memory.doctor.mapping import judge_documents, judge_version
 from eden_memory.doctor.privileges import (
     COLLECTIONS,

@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import cast
 
 from eden_memory.call_costs import known_cost
-from eden_memory.cli.memory_view import _figures  # pyright: ignore[reportPrivateUsage]
+from eden_memory.cli.watch import _figures  # pyright: ignore[reportPrivateUsage]
 from eden_memory.memory.results import FactHistory, FactView, VersionView
 from eden_memory.observability.progress import Progress
 from eden_memory.replay.comparing.report import StageSpending
