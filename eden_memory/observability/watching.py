@@ -1,8 +1,9 @@
 """Feeds what people watch: memory from MongoDB, calls and lag from Kafka, into one picture."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
 
 from aiokafka.errors import KafkaError
 
@@ -60,14 +61,10 @@ async def watching(settings: Settings, progress: Progress) -> AsyncGenerator[Non
 
 
 @asynccontextmanager
-async def _running(*work: Awaitable[None]) -> AsyncGenerator[None]:
+async def _running(*work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_of(awaitable)) for awaitable in work]
+        tasks = [group.create_task(coroutine) for coroutine in work]
         try:
             yield
         finally:
             await end(tasks)
-
-
-async def _of(work: Awaitable[None]) -> None:
-    await work
