@@ -117,8 +117,8 @@ def _broken_rules(info: Any) -> Iterator[str]:
             elif name != "consideredValue":
                 yield from _broken_rules(value)
     elif isinstance(info, list):
-        for one in cast("list[Any]", info):
-            yield from _broken_rules(one)
+        for detail in cast("list[Any]", info):
+            yield from _broken_rules(detail)
 
 
 def _of_aiokafka(error: Any) -> str:

@@ -269,8 +269,8 @@ def _whole(letter: DeadLetter) -> dict[str, Any]:
 
 def _run(work: Callable[[_Connected], Awaitable[None]]) -> None:
     async def connected() -> None:
-        async with _connected() as one:
-            await work(one)
+        async with _connected() as connection:
+            await work(connection)
 
     asyncio.run(connected())
 

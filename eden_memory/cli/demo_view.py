@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from eden_memory.cli.watch import render, scope_name
-from eden_memory.demo.journey import Arrival, Kind, Summary, Written
-from eden_memory.demo.judgement import Example, Verdict
-from eden_memory.demo.play import Outcome
-from eden_memory.observability.progress import Item, Progress
+from eden_memory.demo.journey import ApplicationWrite, Arrival, Kind, Summary
+from eden_memory.demo.judgement import Example, MemoryVerdict
+from eden_memory.demo.play import DemoOutcome
+from eden_memory.observability.formation_progress import FormationProgress, NewMemory
 
 LAST = 12
 NAMES: dict[Kind, str] = {"message": "messages", "edit": "edits", "delete": "deletions"}
@@ -38,7 +38,7 @@ class LineView:
         """A step of the preparation."""
         self._console.print(f"· {text}")
 
-    def arrived(self, arrival: Arrival, write: Written | None) -> None:
+    def arrived(self, arrival: Arrival, write: ApplicationWrite | None) -> None:
         """A record was read; repeats (a tombstone can go to every partition) are left out."""
         if write is not None:
             place = f"{arrival.partition}/{arrival.offset}"
@@ -47,13 +47,13 @@ class LineView:
             line = f"{place:>8} {_delay(write):>9}  {write.session:<15} {arrival.author:<9} {what}{said}"
             self._console.print(line.rstrip()[:160], soft_wrap=True, markup=False)
 
-    def forming(self, progress: Progress) -> None:
+    def forming(self, progress: FormationProgress) -> None:
         """A line for every memory, those formed already included."""
         for item in progress.newest:
             self._told(item)
         progress.tell = self._told
 
-    def _told(self, item: Item) -> None:
+    def _told(self, item: NewMemory) -> None:
         why = f"  ({item.why})" if item.why else ""
         text = item.text.replace("\n", " ")
         line = f"{item.what:>10}  {scope_name(item.scope):<22} {text[:140]}{why}"
@@ -64,9 +64,9 @@ class LiveView:
     """The newest records, and what has come of each session."""
 
     def __init__(self, console: Console) -> None:
-        self._newest: deque[tuple[Arrival, Written]] = deque(maxlen=LAST)
+        self._newest: deque[tuple[Arrival, ApplicationWrite]] = deque(maxlen=LAST)
         self._sessions: dict[str, Counter[Kind]] = {}
-        self._progress: Progress | None = None
+        self._progress: FormationProgress | None = None
         self._live = Live(
             console=console, refresh_per_second=8, get_renderable=self._render, transient=True
         )  # what it last showed is part of the result
@@ -82,13 +82,13 @@ class LiveView:
         """A step of the preparation."""
         self._live.console.print(f"[dim]·[/dim] {text}")
 
-    def arrived(self, arrival: Arrival, write: Written | None) -> None:
+    def arrived(self, arrival: Arrival, write: ApplicationWrite | None) -> None:
         """A record was read."""
         if write is not None:
             self._newest.append((arrival, write))
             self._sessions.setdefault(write.session, Counter())[write.kind] += 1
 
-    def forming(self, progress: Progress) -> None:
+    def forming(self, progress: FormationProgress) -> None:
         """From here on memory is shown in the place of messages."""
         self._progress = progress
 
@@ -125,17 +125,17 @@ class LiveView:
         return table
 
 
-def _said(arrival: Arrival, write: Written) -> Text:
+def _said(arrival: Arrival, write: ApplicationWrite) -> Text:
     word, colour = WHAT[write.kind]
     text = Text(f"{word} " if word else "", style=colour)
     return text.append((arrival.text or "").replace("\n", " "), style="default")
 
 
-def _delay(write: Written) -> str:
+def _delay(write: ApplicationWrite) -> str:
     return f"{(write.delay or 0.0) * 1000:.1f} ms"
 
 
-def print_result(console: Console, outcome: Outcome, kept: bool) -> None:
+def print_result(console: Console, outcome: DemoOutcome, kept: bool) -> None:
     """All of it, top to bottom."""
     _summary(console, outcome.summary)
     console.print("\n[bold]the memory that formed of it[/bold]")
@@ -178,7 +178,7 @@ def _example(console: Console, example: Example) -> None:
             console.print("  nothing was found")
 
 
-def _verdict(console: Console, verdict: Verdict) -> None:
+def _verdict(console: Console, verdict: MemoryVerdict) -> None:
     expected = len(verdict.found) + len(verdict.missed)
     counted = len(verdict.wanted) + len(verdict.unlisted)
     console.print("\n[bold]against what a person would want remembered[/bold] (examples/demo.expected.yaml)")

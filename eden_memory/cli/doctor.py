@@ -13,12 +13,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from eden_memory.doctor.candidates import Candidate, candidates, missing_indexes, sessions_beside
+from eden_memory.doctor.collection_candidates import (
+    MessagesCandidate,
+    candidates,
+    missing_indexes,
+    sessions_beside,
+)
 from eden_memory.doctor.examine import Examination, examine
 from eden_memory.doctor.finding import Finding, failed
-from eden_memory.doctor.mapping import judge_documents
-from eden_memory.doctor.proposed_toml import (
-    Place,
+from eden_memory.doctor.mapping_checks import judge_documents
+from eden_memory.doctor.proposed_mapping import (
+    ProposedPlace,
     as_toml,
     finding_of_listed,
     findings_of,
@@ -57,7 +62,7 @@ def doctor(
     if proposing:
         init(Settings(), collection, write=write, force=force)
         return
-    examination = asyncio.run(examine(Settings(), [checked(one) for one in namespace or ()]))
+    examination = asyncio.run(examine(Settings(), [checked(name) for name in namespace or ()]))
     if as_json:
         typer.echo(json.dumps(asdict(examination), indent=2, ensure_ascii=False))
     else:
@@ -106,11 +111,11 @@ def table(findings: list[Finding]) -> Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundMapping:
     """What a proposal rests on."""
 
-    best: Candidate
-    others: Sequence[Candidate]
+    best: MessagesCandidate
+    others: Sequence[MessagesCandidate]
     sessions: SessionsProposal | None
     indexes: list[Finding]
 
@@ -136,7 +141,7 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
     said.print(table(findings))
     proposed = as_toml(
         best.proposal,
-        Place(best.database, best.collection, settings.mongodb.database),
+        ProposedPlace(best.database, best.collection, settings.mongodb.database),
         len(best.documents),
         found.sessions,
     )
@@ -149,16 +154,16 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
         said.print(f"{FILE} is written. {NEXT}", markup=False)
 
 
-async def _found(settings: Settings, collection: str | None) -> Found:
+async def _found(settings: Settings, collection: str | None) -> FoundMapping:
     async with connect(settings.mongodb, mongodb_endpoint(settings)) as client:
         best, *others = await candidates(client, settings, collection)
         sessions = await sessions_beside(client, settings, best)
         listed = sessions is not None and sessions.users is not None
         indexes = await missing_indexes(client, _mapped(settings, best), best.database, listed=listed)
-        return Found(best, others, sessions, indexes)
+        return FoundMapping(best, others, sessions, indexes)
 
 
-def _findings(settings: Settings, found: Found) -> list[Finding]:
+def _findings(settings: Settings, found: FoundMapping) -> list[Finding]:
     """Fields first, then whether they map the documents, what stands beside these, and which indexes are missing."""
     best = found.best
     findings = findings_of(best.proposal)
@@ -172,7 +177,7 @@ def _findings(settings: Settings, found: Found) -> list[Finding]:
     return findings + found.indexes
 
 
-def _mapped(settings: Settings, best: Candidate) -> Settings:
+def _mapped(settings: Settings, best: MessagesCandidate) -> Settings:
     paths = {name: path for name, path in best.proposal.paths.items() if path is not None}
     mapped: dict[str, Any] = {**paths, "roles": dict(best.proposal.roles)}
     messages = MessagesSettings(collection=best.collection, **mapped)

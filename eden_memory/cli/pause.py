@@ -49,7 +49,7 @@ async def _standing(settings: Settings) -> list[str]:
     async with _controls(settings) as controls:
         pauses, troubles = await controls.pauses(), await controls.troubles()
     return [
-        *(f"{one.stage} stands still ({one.kind}): {one.reason}" for one in pauses),
+        *(f"{stopped.stage} stands still ({stopped.kind}): {stopped.reason}" for stopped in pauses),
         *(f"{stage} {reason}" for stage, reason in troubles),
     ]
 

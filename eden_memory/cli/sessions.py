@@ -64,8 +64,8 @@ def windows(session: SessionId, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(found, indent=2, default=str))
         return
     rows = [
-        (one["formation_id"], one["messages"], one["because"], moment(one["at"]), REQUESTED[one["requested"]])
-        for one in found["windows"]
+        (row["formation_id"], row["messages"], row["because"], moment(row["at"]), REQUESTED[row["requested"]])
+        for row in found["windows"]
     ]
     show_table(COLUMNS, rows, "no window of this session has closed", whole=("window",), words=COLUMNS)
     typer.echo(f"{found['pending']} messages wait for their window")

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from eden_memory.call_costs import known_cost
 from eden_memory.cli.replay.live import live_now
-from eden_memory.observability.progress import Item, Progress, Spent
+from eden_memory.observability.formation_progress import CallTotals, FormationProgress, NewMemory
 from eden_memory.observability.watching import watching
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.scopes import Scope
@@ -26,7 +26,7 @@ def watch() -> None:
 
 
 async def _watch(settings: Settings) -> None:
-    progress = Progress()
+    progress = FormationProgress()
     console = Console(highlight=False)
     with Live(console=console, refresh_per_second=4, get_renderable=lambda: render(progress)):
         async with watching(await live_now(settings), progress):
@@ -36,7 +36,7 @@ async def _watch(settings: Settings) -> None:
 COLOURS = {"fact": "cyan", "reflection": "magenta", "blob": "green"}
 
 
-def render(progress: Progress) -> Any:
+def render(progress: FormationProgress) -> Any:
     """The whole picture."""
     parts: list[Any] = [_counts(progress)]
     if progress.newest:
@@ -57,7 +57,7 @@ def scope_name(key: str) -> str:
     return f"{scope.kind} {named if scope.kind == 'shard' else split(named)[1]}"
 
 
-def _counts(progress: Progress) -> Table:
+def _counts(progress: FormationProgress) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim", width=13)
     table.add_column()
@@ -76,7 +76,7 @@ def _counts(progress: Progress) -> Table:
     return table
 
 
-def _newest(progress: Progress) -> Table:
+def _newest(progress: FormationProgress) -> Table:
     table = Table(box=None, pad_edge=False, expand=True)
     table.add_column("new", header_style="dim", width=10)
     table.add_column("scope", header_style="dim", width=20, no_wrap=True, overflow="ellipsis")
@@ -87,11 +87,11 @@ def _newest(progress: Progress) -> Table:
     return table
 
 
-def _what(item: Item) -> Text:
+def _what(item: NewMemory) -> Text:
     return Text(item.what, style=COLOURS[item.what])
 
 
-def _spent(progress: Progress) -> Table:
+def _spent(progress: FormationProgress) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("calls of", "calls", "failed", "tokens in", "tokens out", "USD"):
         table.add_column(name, header_style="dim", justify="left" if name == "calls of" else "right")
@@ -100,7 +100,7 @@ def _spent(progress: Progress) -> Table:
     return table
 
 
-def _figures(spent: Spent) -> tuple[str, ...]:
+def _figures(spent: CallTotals) -> tuple[str, ...]:
     known = known_cost(spent.cost, spent.calls, spent.unpriced, spent.tokens_in + spent.tokens_out)
     cost = "unknown" if known is None else f"{known:.4f}"
     if known is not None and spent.unpriced:
@@ -109,6 +109,6 @@ def _figures(spent: Spent) -> tuple[str, ...]:
     return (*map(str, figures), cost)
 
 
-def _lag(progress: Progress) -> Text:
+def _lag(progress: FormationProgress) -> Text:
     behind = ", ".join(f"{group} {count}" for group, count in progress.lag.items() if count)
     return Text(f"lag, records: {behind or 'none'}", style="dim")

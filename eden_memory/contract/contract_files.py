@@ -105,11 +105,12 @@ def settings_page() -> str:
 def fixed_numbers() -> dict[str, tuple[str, str]]:
     """Name → value as it is written, and what the text under it says; "" where there is none."""
     found: dict[str, tuple[str, str]] = {}
-    for one, after in pairwise([*ast.parse(inspect.getsource(constants)).body, ast.Pass()]):
-        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
+    for statement, after in pairwise([*ast.parse(inspect.getsource(constants)).body, ast.Pass()]):
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             said = after.value if isinstance(after, ast.Expr) else None
             text = said.value if isinstance(said, ast.Constant) else ""
-            found[one.targets[0].id] = f"{getattr(constants, one.targets[0].id):,}", str(text)
+            name = statement.targets[0].id
+            found[name] = f"{getattr(constants, name):,}", str(text)
     return found
 
 
@@ -143,7 +144,7 @@ def _group(field: FieldInfo) -> type[BaseModel] | None:
 def _type(kind: Any) -> str:
     """In words; of a choice the values."""
     if isinstance(kind, type):
-        return next((word for one, word in WORDS.items() if issubclass(kind, one)), "text")
+        return next((word for known, word in WORDS.items() if issubclass(kind, known)), "text")
     parts = [arg for arg in get_args(kind) if arg is not type(None)]
     if parts and all(isinstance(part, str) for part in parts):
         return ", ".join(f"`{part}`" for part in parts)

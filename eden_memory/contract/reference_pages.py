@@ -157,7 +157,7 @@ def _type(field: Schema) -> str:
 
 def _collection(field: Schema) -> str | None:
     if "prefixItems" in field:
-        return f"list of {' and '.join(_type(one) for one in field['prefixItems'])}"
+        return f"list of {' and '.join(_type(item) for item in field['prefixItems'])}"
     if field.get("type") == "array":
         return f"list of {_type(field['items'])}"
     if field.get("type") == "object":
@@ -259,8 +259,8 @@ def listed() -> list[Listed]:
 
 def metrics_page() -> str:
     """A table for each area."""
-    rows = sorted(listed(), key=lambda one: (_area(one), one.name))
-    sections = (_section(area, list(ones)) for area, ones in groupby(rows, key=_area))
+    rows = sorted(listed(), key=lambda metric: (_area(metric), metric.name))
+    sections = (_section(area, list(metrics_of)) for area, metrics_of in groupby(rows, key=_area))
     return "\n".join([HEAD + METRICS_INTRO, *sections])
 
 
@@ -271,19 +271,25 @@ def _listed(metric: Any) -> Listed:
     return Listed(name, described.type, tuple(labels), described.documentation)
 
 
-def _area(one: Listed) -> str:
+def _area(metric: Listed) -> str:
     """`eden_stage_running` → stage."""
-    first, second, *_ = one.name.split("_")
+    first, second, *_ = metric.name.split("_")
     return second if first == "eden" else f"{first}_{second}" if first == "gen" else first
 
 
-def _section(area: str, ones: Sequence[Listed]) -> str:
+def _section(area: str, listed_metrics: Sequence[Listed]) -> str:
     return "\n".join(
-        [f"## {area}\n", "| metric | kind | labels | |", "| --- | --- | --- | --- |", *_rows(ones), ""]
+        [
+            f"## {area}\n",
+            "| metric | kind | labels | |",
+            "| --- | --- | --- | --- |",
+            *_rows(listed_metrics),
+            "",
+        ]
     )
 
 
-def _rows(ones: Sequence[Listed]) -> Iterator[str]:
-    for one in ones:
-        labels = ", ".join(f"`{label}`" for label in one.labels)
-        yield f"| `{one.name}` | {one.kind} | {labels} | {one.about} |"
+def _rows(listed_metrics: Sequence[Listed]) -> Iterator[str]:
+    for metric in listed_metrics:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.about} |"

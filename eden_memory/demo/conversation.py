@@ -24,7 +24,7 @@ Content = str | list[dict[str, Any]]
 Line = TypeVar("Line", bound=BaseModel)
 
 
-class Message(BaseModel):
+class PlayedMessage(BaseModel):
     """One line of a conversation; `user` is the author's id, if a user wrote it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,7 +43,7 @@ class Message(BaseModel):
         return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
-class Change(BaseModel):
+class PlayedChange(BaseModel):
     """What happens to a message once the message `after` has been written."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -58,36 +58,36 @@ _People = TypeAdapter(dict[str, list[dict[str, Any]]])
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlayedStep:
     """One thing that the application does: write some messages of one session, or one change."""
 
-    messages: Sequence[Message] = ()
-    change: Change | None = None
+    messages: Sequence[PlayedMessage] = ()
+    change: PlayedChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """Messages in the order in which they are written, changes, and the documents of people and sessions."""
 
-    messages: list[Message]
-    changes: list[Change]
+    messages: list[PlayedMessage]
+    changes: list[PlayedChange]
     people: dict[str, list[dict[str, Any]]]
 
-    def steps(self, together: int = 3) -> Iterator[Step]:
+    def steps(self, together: int = 3) -> Iterator[PlayedStep]:
         """What to do one after the other: at most `together` messages at once, changes in their place."""
-        waiting: list[Message] = []
+        waiting: list[PlayedMessage] = []
         for message in self.messages:
             if waiting and (len(waiting) == together or waiting[-1].session != message.session):
-                yield Step(waiting)
+                yield PlayedStep(waiting)
                 waiting = []
             waiting.append(message)
             due = [change for change in self.changes if change.after == message.id]
             if due:
-                yield Step(waiting)
+                yield PlayedStep(waiting)
                 waiting = []
-                yield from (Step(change=change) for change in due)
+                yield from (PlayedStep(change=change) for change in due)
         if waiting:
-            yield Step(waiting)
+            yield PlayedStep(waiting)
 
 
 def read_conversation(path: Path = EXAMPLE) -> Conversation:
@@ -96,11 +96,13 @@ def read_conversation(path: Path = EXAMPLE) -> Conversation:
     An EdenError if it cannot be read.
     """
     if is_export(path):
-        exported = [Message.model_validate(row) for row in read_export(path)]
+        exported = [PlayedMessage.model_validate(row) for row in read_export(path)]
         return Conversation(_checked(path, exported), [], _nobody())
-    messages = _checked(path, [_numbered(index, one) for index, one in enumerate(_lines(path, Message), 1)])
+    messages = _checked(
+        path, [_numbered(index, message) for index, message in enumerate(_lines(path, PlayedMessage), 1)]
+    )
     changes_path, people_path = path.with_suffix(".changes.jsonl"), path.with_suffix(".people.yaml")
-    changes = _lines(changes_path, Change) if changes_path.exists() else []
+    changes = _lines(changes_path, PlayedChange) if changes_path.exists() else []
     people = _people(people_path) if people_path.exists() else {}
     known = {message.id for message in messages}
     if strangers := [change.id for change in changes if not {change.id, change.after} <= known]:
@@ -130,7 +132,7 @@ def plain_text(content: Content) -> str:
     return text_of(content)
 
 
-def _checked(path: Path, messages: list[Message]) -> list[Message]:
+def _checked(path: Path, messages: list[PlayedMessage]) -> list[PlayedMessage]:
     """There are some, and no two have one id."""
     if not messages:
         raise EdenError(f"{path} holds no messages", "Name a file of JSON lines.")
@@ -140,7 +142,7 @@ def _checked(path: Path, messages: list[Message]) -> list[Message]:
     return messages
 
 
-def _numbered(index: int, message: Message) -> Message:
+def _numbered(index: int, message: PlayedMessage) -> PlayedMessage:
     return message if message.id else message.model_copy(update={"id": f"m{index:04d}"})
 
 

@@ -33,7 +33,7 @@ class Arrival:
 
 
 @dataclass(slots=True)
-class Written:
+class ApplicationWrite:
     """One write of the application; without text it is a deletion."""
 
     kind: Kind
@@ -63,21 +63,21 @@ class Summary:
 
 
 @dataclass(slots=True)
-class Journey:
+class DeliveryLog:
     """Follows every write until a record that says the same has been read."""
 
-    writes: dict[str, list[Written]] = field(default_factory=dict[str, list[Written]])
+    writes: dict[str, list[ApplicationWrite]] = field(default_factory=dict[str, list[ApplicationWrite]])
     order: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     arrivals: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Message ids by session, in the order of their first arrival."""
 
-    def wrote(self, write: Written) -> None:
+    def wrote(self, write: ApplicationWrite) -> None:
         """A write is about to be made."""
         self.writes.setdefault(write.message, []).append(write)
         if write.kind == "message":
             self.order.setdefault(write.session, []).append(write.message)
 
-    def arrived(self, arrival: Arrival) -> Written | None:
+    def arrived(self, arrival: Arrival) -> ApplicationWrite | None:
         """The write that this record shows, the first time that it is shown."""
         seen = self.arrivals.setdefault(arrival.session, [])
         if arrival.text is not None and arrival.message not in seen:
@@ -106,7 +106,7 @@ class Journey:
             p99=quantiles(delays, n=100)[98] if len(delays) > 1 else sum(delays),
         )
 
-    def _shown(self, write: Written) -> bool:
+    def _shown(self, write: ApplicationWrite) -> bool:
         """Read as it was, or replaced by a later write of the same message that was."""
         later = self.writes[write.message]
         return any(written.delay is not None for written in later[later.index(write) :])

@@ -46,7 +46,7 @@ class _Entry(BaseModel):
     why: str
 
 
-class Item(_Entry):
+class ExpectedItem(_Entry):
     """Something that a person would want remembered."""
 
     scope: str
@@ -55,7 +55,7 @@ class Item(_Entry):
     says: str
 
 
-class Ban(_Entry):
+class ForbiddenItem(_Entry):
     """Something that no memory of these kinds of scope may hold."""
 
     scopes: tuple[str, ...]
@@ -69,13 +69,13 @@ class Expectations(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: Literal[1]
-    facts: tuple[Item, ...]
-    reflections: tuple[Item, ...]
-    must_not: tuple[Ban, ...]
+    facts: tuple[ExpectedItem, ...]
+    reflections: tuple[ExpectedItem, ...]
+    must_not: tuple[ForbiddenItem, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Formed:
+class FormedMemory:
     """One active memory: a fact, a reflection (absorbed or not), or a blob."""
 
     kind: Literal["fact", "reflection", "blob"]
@@ -85,14 +85,14 @@ class Formed:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class MemoryVerdict:
     """What was found, missed and violated; `wanted` and `unlisted` are the facts and reflections formed."""
 
-    found: tuple[tuple[Item, Formed], ...]
-    missed: tuple[Item, ...]
-    violated: tuple[tuple[Ban, Formed], ...]
-    wanted: tuple[Formed, ...]
-    unlisted: tuple[Formed, ...]
+    found: tuple[tuple[ExpectedItem, FormedMemory], ...]
+    missed: tuple[ExpectedItem, ...]
+    violated: tuple[tuple[ForbiddenItem, FormedMemory], ...]
+    wanted: tuple[FormedMemory, ...]
+    unlisted: tuple[FormedMemory, ...]
     forbidden: int
     """How many of `wanted` and `unlisted` something forbids."""
 
@@ -118,33 +118,35 @@ def read_expectations(path: Path = EXPECTED) -> Expectations:
     return Expectations.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
-def judged(expected: Expectations, formed: Sequence[Formed]) -> Verdict:
+def judged(expected: Expectations, formed: Sequence[FormedMemory]) -> MemoryVerdict:
     """The verdict on a memory."""
     items = (*expected.facts, *expected.reflections)
-    lines = [line for one in formed for line in _lines(one)]
-    holders = [(item, next((one for one in lines if _holds(one, item)), None)) for item in items]
-    counted = [one for one in formed if one.kind != "blob" and not one.scope.startswith("session")]
-    wanted = tuple(one for one in counted if any(_holds(one, item) for item in items))
-    return Verdict(
-        found=tuple((item, one) for item, one in holders if one),
-        missed=tuple(item for item, one in holders if not one),
-        violated=tuple((ban, one) for ban in expected.must_not for one in lines if _violates(one, ban)),
+    lines = [line for memory in formed for line in _lines(memory)]
+    holders = [(item, next((line for line in lines if _holds(line, item)), None)) for item in items]
+    counted = [
+        memory for memory in formed if memory.kind != "blob" and not memory.scope.startswith("session")
+    ]
+    wanted = tuple(memory for memory in counted if any(_holds(memory, item) for item in items))
+    return MemoryVerdict(
+        found=tuple((item, line) for item, line in holders if line),
+        missed=tuple(item for item, line in holders if not line),
+        violated=tuple((ban, line) for ban in expected.must_not for line in lines if _violates(line, ban)),
         wanted=wanted,
-        unlisted=tuple(one for one in counted if one not in wanted),
-        forbidden=sum(any(_violates(one, ban) for ban in expected.must_not) for one in counted),
+        unlisted=tuple(memory for memory in counted if memory not in wanted),
+        forbidden=sum(any(_violates(memory, ban) for ban in expected.must_not) for memory in counted),
     )
 
 
-def _lines(formed: Formed) -> Iterator[Formed]:
+def _lines(formed: FormedMemory) -> Iterator[FormedMemory]:
     texts = formed.text.splitlines() if formed.kind == "blob" else [formed.text]
-    return (Formed(formed.kind, formed.scope, text) for text in texts if text.strip())
+    return (FormedMemory(formed.kind, formed.scope, text) for text in texts if text.strip())
 
 
-def _holds(formed: Formed, item: Item) -> bool:
+def _holds(formed: FormedMemory, item: ExpectedItem) -> bool:
     return formed.scope in (item.scope, *item.others) and _mentions(formed.text, item.mentions)
 
 
-def _violates(formed: Formed, ban: Ban) -> bool:
+def _violates(formed: FormedMemory, ban: ForbiddenItem) -> bool:
     kind = formed.scope.split(":")[0]
     return kind in ban.scopes and _mentions(formed.text, ban.mentions) and not _any(formed.text, ban.unless)
 
@@ -155,7 +157,7 @@ def _mentions(text: str, words: Words) -> bool:
 
 def _any(text: str, some: Sequence[str]) -> bool:
     low = text.casefold()
-    return any(one.casefold() in low for one in some)
+    return any(words.casefold() in low for words in some)
 
 
 def _share(part: int, whole: int) -> float:
@@ -180,7 +182,7 @@ class Example:
 async def example(settings: Settings, conversation: Conversation, question: str | None) -> Example:
     """Return the context of the latest session of one user, and a search in it."""
     session, user = _latest(conversation)
-    agent = next((one["agent_id"] for one in conversation.people["sessions"] if one["_id"] == session), None)
+    agent = next((row["agent_id"] for row in conversation.people["sessions"] if row["_id"] == session), None)
     async with MemoryService(agent or "default", settings=settings) as memory:
         context = await memory.get_memory_context(session, user)
         asked = question or _last_question(conversation, session)
@@ -188,7 +190,7 @@ async def example(settings: Settings, conversation: Conversation, question: str 
     return Example(session, user, context, asked, tuple(found))
 
 
-async def verdict(database: AsyncDatabase[dict[str, Any]], names: Names) -> Verdict:
+async def verdict(database: AsyncDatabase[dict[str, Any]], names: Names) -> MemoryVerdict:
     """What a person would want remembered of the example, against what is there."""
     formed = [
         _formed(kind, row)
@@ -200,8 +202,8 @@ async def verdict(database: AsyncDatabase[dict[str, Any]], names: Names) -> Verd
     return judged(read_expectations(), formed)
 
 
-def _formed(kind: Any, row: Mapping[str, Any]) -> Formed:
-    return Formed(kind, _scope(row["scope_key"]), row["content"])
+def _formed(kind: Any, row: Mapping[str, Any]) -> FormedMemory:
+    return FormedMemory(kind, _scope(row["scope_key"]), row["content"])
 
 
 def _scope(key: str) -> str:

@@ -70,7 +70,9 @@ class FittedModel:
                 "(OLLAMA_CONTEXT_LENGTH, llama-server -c, vllm --max-model-len)"
             )
         named = {name: value for name, value in self.variables.items() if name in SHOWN}
-        facts.append("the same for `eden run`: " + " ".join(f"{name}={one}" for name, one in named.items()))
+        facts.append(
+            "the same for `eden run`: " + " ".join(f"{name}={value}" for name, value in named.items())
+        )
         return facts
 
 

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from eden_memory.doctor import kafka, mapping, mongodb, source, topics
+from eden_memory.doctor import kafka_checks, mapping_checks, mongodb_checks, source_checks, topic_checks
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.privileges import kafka_commands, mongodb_commands, needed
 from eden_memory.error_text import describe
@@ -102,29 +102,31 @@ def _mongodb_checks(
 ) -> list[Check]:
     database, messages = client[settings.source_database], settings.messages
     return [
-        ("MongoDB version", lambda: mongodb.server_version(client)),
-        ("replica set", lambda: mongodb.replica_set(client)),
-        ("clock", lambda: mongodb.clock(client)),
-        ("namespace", lambda: mongodb.live_namespace(client, settings)),
-        ("sharing", lambda: mongodb.sharing(client, settings)),
-        ("oplog window", lambda: mongodb.oplog_window(client)),
-        ("MongoDB permissions", lambda: mongodb.permissions(client, needed(settings, namespaces))),
-        ("messages collection", lambda: source.messages_collection(database, messages)),
-        ("source", lambda: source.stored_source(client[settings.mongodb.database], settings)),
-        ("field mapping", lambda: mapping.field_mapping(database, settings)),
-        ("mapping version", lambda: mapping.mapping_version(client, settings)),
+        ("MongoDB version", lambda: mongodb_checks.server_version(client)),
+        ("replica set", lambda: mongodb_checks.replica_set(client)),
+        ("clock", lambda: mongodb_checks.clock(client)),
+        ("namespace", lambda: mongodb_checks.live_namespace(client, settings)),
+        ("sharing", lambda: mongodb_checks.sharing(client, settings)),
+        ("oplog window", lambda: mongodb_checks.oplog_window(client)),
+        ("MongoDB permissions", lambda: mongodb_checks.permissions(client, needed(settings, namespaces))),
+        ("messages collection", lambda: source_checks.messages_collection(database, messages)),
+        ("source", lambda: source_checks.stored_source(client[settings.mongodb.database], settings)),
+        ("field mapping", lambda: mapping_checks.field_mapping(database, settings)),
+        ("mapping version", lambda: mapping_checks.mapping_version(client, settings)),
         *_gateway_checks(settings, client),
-        ("backfill index", lambda: source.backfill_index(database, messages)),
-        ("session index", lambda: source.session_index(database, settings)),
-        ("TTL index", lambda: source.ttl_index(database, messages)),
-        ("pre-images", lambda: source.pre_images(database, messages)),
+        ("backfill index", lambda: source_checks.backfill_index(database, messages)),
+        ("session index", lambda: source_checks.session_index(database, settings)),
+        ("TTL index", lambda: source_checks.ttl_index(database, messages)),
+        ("pre-images", lambda: source_checks.pre_images(database, messages)),
     ]
 
 
 def _gateway_checks(settings: Settings, client: AsyncMongoClient[dict[str, Any]]) -> list[Check]:
     if settings.gateway.upstream is None:
         return []
-    return [("gateway turns", lambda: source.gateway_turns(client[settings.source_database], settings))]
+    return [
+        ("gateway turns", lambda: source_checks.gateway_turns(client[settings.source_database], settings))
+    ]
 
 
 async def _kafka(settings: Settings, bootstrap: str) -> list[Finding]:
@@ -132,7 +134,7 @@ async def _kafka(settings: Settings, bootstrap: str) -> list[Finding]:
         config = admin_config(settings.kafka, bootstrap)
         connection = client_kwargs(settings.kafka, bootstrap)
         admin: Any = AdminClient({**config, "log_level": 0})
-        await asyncio.to_thread(admin.list_topics, timeout=patience(kafka.SECONDS))
+        await asyncio.to_thread(admin.list_topics, timeout=patience(kafka_checks.SECONDS))
     except EdenError as error:
         return [Finding("Kafka", "fail", error.what, error.hint)]
     except KafkaException as error:
@@ -142,18 +144,18 @@ async def _kafka(settings: Settings, bootstrap: str) -> list[Finding]:
     names = [topic.name for topic in declared]
     return await _all(
         [
-            ("Kafka version", lambda: kafka.broker_version(connection)),
-            ("brokers", lambda: asyncio.to_thread(kafka.brokers, admin, settings.kafka)),
+            ("Kafka version", lambda: kafka_checks.broker_version(connection)),
+            ("brokers", lambda: asyncio.to_thread(kafka_checks.brokers, admin, settings.kafka)),
             ("broker settings", lambda: asyncio.to_thread(_broker, admin)),
-            ("topics", lambda: asyncio.to_thread(topics.topic_settings, TopicAdmin(config), declared)),
-            ("Kafka permissions", lambda: asyncio.to_thread(kafka.permissions, admin, names)),
+            ("topics", lambda: asyncio.to_thread(topic_checks.topic_settings, TopicAdmin(config), declared)),
+            ("Kafka permissions", lambda: asyncio.to_thread(kafka_checks.permissions, admin, names)),
         ]
     )
 
 
 def _broker(admin: Any) -> list[Finding]:
-    settings = kafka.broker_settings(admin)
-    return [kafka.offsets_retention(settings), kafka.auto_create(settings)]
+    settings = kafka_checks.broker_settings(admin)
+    return [kafka_checks.offsets_retention(settings), kafka_checks.auto_create(settings)]
 
 
 async def _all(checks: list[Check]) -> list[Finding]:

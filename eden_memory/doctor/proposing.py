@@ -147,7 +147,7 @@ def _best(
         for number, sampled_field in enumerate(fields)
         if sampled_field.path not in paths
     ]
-    best = max(scored, key=lambda one: one[:2], default=None)
+    best = max(scored, key=lambda ranked: ranked[:2], default=None)
     return best[2] if best is not None and best[0] > 0 else None
 
 

@@ -15,14 +15,14 @@ from pymongo.errors import ConnectionFailure, OperationFailure
 
 from eden_memory.errors import EdenError
 from eden_memory.local import ports
-from eden_memory.local.server import LocalServer
+from eden_memory.local.server import ServerInFolder
 
 REPLICA_SET = "eden"
 ALREADY_INITIALIZED = 23
 MEMBER_SETTINGS = {"electionTimeoutMillis": 2_000, "heartbeatIntervalMillis": 500}
 
 
-class LocalMongo(LocalServer):
+class LocalMongo(ServerInFolder):
     """One mongod in one folder, its own primary."""
 
     name = "MongoDB"

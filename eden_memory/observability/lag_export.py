@@ -48,7 +48,7 @@ class Census:
             metrics.SPENT.labels(*labels).set(usd)
         now = time.monotonic()
         due = [(snapshot.scope_key, snapshot.blob_version) async for snapshot in self.due()]
-        self._since = {one: self._since.get(one, now) for one in due}
+        self._since = {version: self._since.get(version, now) for version in due}
         metrics.CONSOLIDATION_DUE.set(len(due))
         metrics.CONSOLIDATION_DUE_SECONDS.set(now - min(self._since.values(), default=now))
 

@@ -7,7 +7,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.names import Names
-from eden_memory.observability.progress import Noticed
+from eden_memory.observability.formation_progress import MemoryChange
 
 COLLECTIONS = ("windows", "facts", "reflections", "consolidated")
 VERSIONED = ("facts", "consolidated")
@@ -16,7 +16,7 @@ VERSIONED = ("facts", "consolidated")
 @asynccontextmanager
 async def memory_feed(
     database: AsyncDatabase[dict[str, Any]], names: Names
-) -> AsyncGenerator[AsyncGenerator[Noticed]]:
+) -> AsyncGenerator[AsyncGenerator[MemoryChange]]:
     """Yield what is new from the moment that the block is entered; vectors and histories are left out.
 
     New is a document, and a new version of a fact or blob: that a blob absorbs a reflection from before is not.
@@ -35,9 +35,9 @@ async def memory_feed(
     ]
     async with await database.watch(pipeline, full_document="updateLookup") as stream:
 
-        async def noticed() -> AsyncGenerator[Noticed]:
+        async def noticed() -> AsyncGenerator[MemoryChange]:
             async for change in stream:
                 if change.get("fullDocument") is not None:
-                    yield Noticed(kinds[change["ns"]["coll"]], change["fullDocument"])
+                    yield MemoryChange(kinds[change["ns"]["coll"]], change["fullDocument"])
 
         yield noticed()

@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 
 from eden_memory.kafka import connection
 from eden_memory.kafka.offsets import partitions_there
-from eden_memory.observability.tap import Tapped
+from eden_memory.observability.tapped_record import Tapped
 
 Start = Literal["start", "end"] | datetime
 """From the first record kept, from the next one written, or from the broker's time."""
@@ -57,7 +57,7 @@ async def _seek(
     elif isinstance(start, datetime):
         milliseconds = int(start.timestamp() * 1000)
         found = await consumer.offsets_for_times(dict.fromkeys(partitions, milliseconds))
-        places |= {tp: one.offset for tp, one in found.items() if one is not None}
+        places |= {tp: place.offset for tp, place in found.items() if place is not None}
     for tp, offset in places.items():
         consumer.seek(tp, offset)
 
@@ -67,8 +67,8 @@ async def _following(consumer: Any, partition: TopicPartition) -> AsyncGenerator
     while True:
         batches = await consumer.getmany(timeout_ms=POLL_MS)
         for fetched in batches.values():
-            for one in fetched:
-                yield _tapped(one)
+            for record in fetched:
+                yield _tapped(record)
         silent = 0 if batches else silent + 1
         if silent >= SILENT_POLLS or (batches and not answers):
             silent, answers = 0, await _still_answers(consumer, partition, answers)
@@ -92,9 +92,9 @@ async def _until(consumer: Any, ends: Mapping[TopicPartition, int]) -> AsyncGene
     """By the consumer's positions, not by records: markers of transactions take offsets, too."""
     while await _behind(consumer, ends):
         for tp, fetched in (await consumer.getmany(timeout_ms=POLL_MS)).items():
-            for one in fetched:
-                if one.offset < ends[tp]:
-                    yield _tapped(one)
+            for record in fetched:
+                if record.offset < ends[tp]:
+                    yield _tapped(record)
 
 
 async def _behind(consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:
@@ -102,5 +102,6 @@ async def _behind(consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:
     return any(position < end for position, end in zip(positions, ends.values(), strict=True))
 
 
-def _tapped(one: Any) -> Tapped:
-    return Tapped.of((one.topic, one.partition, one.offset), one.key, one.value, one.headers, one.timestamp)
+def _tapped(record: Any) -> Tapped:
+    place = record.topic, record.partition, record.offset
+    return Tapped.of(place, record.key, record.value, record.headers, record.timestamp)

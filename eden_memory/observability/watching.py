@@ -13,8 +13,8 @@ from eden_memory.kafka.offsets import TopicOffsets
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
+from eden_memory.observability.formation_progress import FormationProgress
 from eden_memory.observability.memory_feed import memory_feed
-from eden_memory.observability.progress import Progress
 from eden_memory.processors import pipeline
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
@@ -25,7 +25,7 @@ LAG_SECONDS = 1.0
 
 
 @asynccontextmanager
-async def watching(settings: Settings, progress: Progress) -> AsyncGenerator[None]:
+async def watching(settings: Settings, progress: FormationProgress) -> AsyncGenerator[None]:
     """Keep `progress` up to date for the block; what goes wrong meanwhile ends the block with it."""
     servers, topics = endpoints(settings), load_topics(settings.kafka, settings.placement)
     kafka = client_kwargs(settings.kafka, servers.kafka)

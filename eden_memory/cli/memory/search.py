@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from eden_memory.cli.memory import terminal
-from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask, nothing
+from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask, nothing
 from eden_memory.cli.times import moment
 from eden_memory.search.search_requests import SearchReport
 
@@ -47,7 +47,7 @@ def search(
     eden search office --as-of 2026-03-01 --json
     """
 
-    async def work(who: Who) -> SearchReport:
+    async def work(who: Viewer) -> SearchReport:
         return await who.memory.explain_search(
             queries,
             **who.named,

@@ -82,7 +82,7 @@ def show_table(
     is not enough, each row is a block with a line for every cell.
     """
     out = console()
-    cells = [[one if isinstance(one, Text) else Text(plain(str(one))) for one in row] for row in rows]
+    cells = [[cell if isinstance(cell, Text) else Text(plain(str(cell))) for cell in row] for row in rows]
     if not cells:
         typer.echo(empty, err=True)
         return

@@ -79,7 +79,7 @@ def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
 
 
 def _json_text(path: str, inner: Proposal) -> Finding:
-    fields = ", ".join(f"`{one}`" for one in inner.paths.values() if one is not None)
+    fields = ", ".join(f"`{field}`" for field in inner.paths.values() if field is not None)
     what = (
         f"`{path}` holds JSON text: memory would be formed of the JSON, and no path leads to {fields} in it"
     )

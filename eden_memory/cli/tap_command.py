@@ -16,7 +16,7 @@ from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.logs import warnings_only
-from eden_memory.observability.tap import Filter, Tapped, as_json, line
+from eden_memory.observability.tapped_record import Filter, Tapped, as_json, line
 from eden_memory.observability.tapping import Start, tapping
 from eden_memory.settings import Settings
 from eden_memory.task_ending import heeding
@@ -92,7 +92,7 @@ def _show(record: Tapped, *, json_lines: bool) -> None:
 
 def _full_name(settings: Settings, topic: str) -> str:
     topics = load_topics(settings.kafka, settings.placement)
-    names = [one.name for one in topics]
+    names = [declared.name for declared in topics]
     for name in (topic, topics.prefix + topic):
         if name in names:
             return name

@@ -70,7 +70,9 @@ def describe(topic: Name = None, as_json: AsJson = False) -> None:
     wanted = _chosen(topics, topic)
     found = admin.found(topics)
     if as_json:
-        typer.echo(json.dumps([_described(one, found.get(one.name)) for one in wanted], indent=2))
+        typer.echo(
+            json.dumps([_described(declared, found.get(declared.name)) for declared in wanted], indent=2)
+        )
     elif topic:
         typer.echo(f"{wanted[0].name}:")
         details = _details(wanted[0], found.get(wanted[0].name))

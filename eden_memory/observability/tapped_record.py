@@ -58,7 +58,7 @@ class Tapped:
     def scopes(self) -> tuple[str, ...]:
         """What it is ordered by, and the scope or session that a tombstone names."""
         about = self.envelope
-        return () if about is None else tuple(one for one in (about.ordering_key, about.scope) if one)
+        return () if about is None else tuple(scope for scope in (about.ordering_key, about.scope) if scope)
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,10 +74,11 @@ def _say_standing(reports: Sequence[ServerReport]) -> None:
     """Where MongoDB is there: which namespace is live, what waits, how budgets stand, which stages stand still."""
     if any(report.name.startswith("MongoDB") and report.running is False for report in reports):
         return
-    from eden_memory.cli import budget, pause, sessions, source  # noqa: PLC0415 - `eden up` needs none of it
+    from eden_memory.cli import budget_commands, pause, sessions, source_commands  # noqa: PLC0415 - `eden up` needs none
     from eden_memory.cli.replay import live  # noqa: PLC0415 - the same
 
-    for told in (live.told, source.standing, sessions.standing, budget.standing, pause.standing):
+    parts = (live.told, source_commands.standing, sessions.standing, budget_commands.standing, pause.standing)
+    for told in parts:
         for line in told(Settings()):
             _say(line)
 

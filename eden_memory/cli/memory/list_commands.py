@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from eden_memory.cli.memory import terminal
-from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask, nothing
+from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask, nothing
 from eden_memory.cli.times import moment
 from eden_memory.memory.results import BlobView, FactHistory, FactView, Page, ReflectionView, VersionView
 from eden_memory.schemas.scopes import ScopeKind
@@ -69,7 +69,7 @@ def facts(
     """
     active = None if everything else not retired
 
-    async def work(who: Who) -> Page[FactView]:
+    async def work(who: Viewer) -> Page[FactView]:
         return await who.memory.list_facts(
             **who.named,
             scopes=_kinds(scopes),
@@ -121,7 +121,7 @@ def reflections(
     eden reflections --session s1 --scope session --buffered
     """
 
-    async def work(who: Who) -> Page[ReflectionView]:
+    async def work(who: Viewer) -> Page[ReflectionView]:
         return await who.memory.list_reflections(
             **who.named,
             scopes=_kinds(scopes),
@@ -170,7 +170,7 @@ def blobs(
     eden blobs --session s1 --scope session --json
     """
 
-    async def work(who: Who) -> list[BlobView]:
+    async def work(who: Viewer) -> list[BlobView]:
         return await who.memory.list_blobs(**who.named, scopes=_kinds(scopes))
 
     found = ask(agent, session, user, work)
@@ -201,7 +201,7 @@ def history(
     eden history FACT --user ada
     """
 
-    async def work(who: Who) -> FactHistory:
+    async def work(who: Viewer) -> FactHistory:
         return await who.memory.history(fact, **who.named)
 
     found = ask(agent, session, user, work)

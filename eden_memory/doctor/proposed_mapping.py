@@ -16,7 +16,7 @@ OURS = frozenset({"source", "messages"})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProposedPlace:
     """Where messages and memory are."""
 
     database: str
@@ -25,7 +25,7 @@ class Place:
 
 
 def as_toml(
-    proposal: Proposal, place: Place, documents: int, sessions: SessionsProposal | None = None
+    proposal: Proposal, place: ProposedPlace, documents: int, sessions: SessionsProposal | None = None
 ) -> str:
     """A complete `eden.toml`: what was not found stands there as a comment."""
     return "\n".join(
