@@ -18,7 +18,7 @@ from eden_memory.errors import Invalid, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
-from eden_memory.replay.installation import live_settings
+from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_rules import Per, Spending, budget_id
 from eden_memory.usage.budget_store import MongoBudgets
@@ -101,9 +101,9 @@ async def _set(settings: Settings, agent: str | None, user: str | None, per: Per
 
 
 async def _list(settings: Settings) -> tuple[list[Spending], int]:
-    async with stores(settings) as (client, budgets):
-        database = client[settings.mongodb.database]
-        formations = MongoFormations(database, (await live_settings(settings, database)).names)
+    async with installation(settings) as at:
+        budgets = MongoBudgets(at.database, settings.names)
+        formations = MongoFormations(at.database, at.settings.names)
         return await budgets.all(), await formations.held_back()
 
 

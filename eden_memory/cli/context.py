@@ -9,9 +9,8 @@ import typer
 from eden_memory.cli.memory import terminal
 from eden_memory.cli.memory.viewer import AS_ID, Agent, AsJson, Viewer, nothing, who
 from eden_memory.cli.sessions import named_session
-from eden_memory.local.servers import endpoints
 from eden_memory.memory.results import ScopeStats
-from eden_memory.mongo.client import connect
+from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 
 NEWEST = 50
@@ -87,5 +86,5 @@ async def _only_older(viewer: Viewer) -> bool:
 
 async def _demand(settings: Settings, session: str) -> None:
     """NotFound where nothing names the session; a typed id is taken as it is."""
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        await named_session(settings, client, session)
+    async with installation(settings) as at:
+        await named_session(at, session)

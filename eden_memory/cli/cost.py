@@ -20,7 +20,7 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
 from eden_memory.observability.scope_records import ScopeRecord, scope_records
 from eden_memory.placement import ORIGINAL
-from eden_memory.replay.installation import live_settings, settings_of
+from eden_memory.replay.installation import installation, settings_of
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.settings import Settings
@@ -204,9 +204,8 @@ async def _read(
 
 async def shares_of(settings: Settings, name: str) -> list[Share]:
     """What each call added to a fact or blob; an EdenError if there is none of that name."""
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        database = client[settings.mongodb.database]
-        settings = await live_settings(settings, database)
+    async with installation(settings) as at:
+        settings, database = at.settings, at.database
         names = settings.names
         fact = await database[names[Fact.COLLECTION]].find_one({"_id": name.partition("@")[0]})
         if fact is None:

@@ -15,10 +15,8 @@ from eden_memory.cli.sessions import named_session
 from eden_memory.cli.soon import soon
 from eden_memory.cli.times import moment
 from eden_memory.errors import EdenError, Invalid
-from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.client import connect
-from eden_memory.replay.installation import live_settings
+from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.source.flagged_message_store import Misread
 from eden_memory.source.inbox_store import ask
@@ -82,17 +80,16 @@ def standing(settings: Settings) -> list[str]:
 
 
 async def _misread(settings: Settings) -> list[str]:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        live = await live_settings(settings, client[settings.mongodb.database])
-        return (await misread_of(live, client)).lines()
+    async with installation(settings) as at:
+        return (await misread_of(at.settings, at.database.client)).lines()
 
 
 async def _reread(settings: Settings, session: str | None, since: datetime | None) -> list[str]:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        live = await live_settings(settings, client[settings.mongodb.database])
+    async with installation(settings) as at:
+        live, client = at.settings, at.database.client
         await _refuse_other_mapping(live, client)
-        only = None if session is None else await named_session(settings, client, session)
-        inbox = client[settings.source_database][inbox_name(settings)]
+        only = None if session is None else await named_session(at, session)
+        inbox = at.source[inbox_name(settings)]
         request = await ask(
             inbox,
             {"kind": "reread", "session_id": only, "since": since, "asked_by": f"eden source, {getuser()}"},

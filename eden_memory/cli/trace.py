@@ -11,11 +11,9 @@ from rich.text import Text
 from rich.tree import Tree
 
 from eden_memory.cli.memory.terminal import as_written, console, plain
-from eden_memory.local.servers import endpoints
-from eden_memory.mongo.client import connect
 from eden_memory.observability.causal_chain import Node
 from eden_memory.observability.causal_chain_store import CausalChains
-from eden_memory.replay.installation import live_settings
+from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 
 SAID = ("reason", "waits_for", "model", "prompt")
@@ -70,6 +68,5 @@ def _plain(value: Any) -> Any:
 
 async def chain_of(settings: Settings, name: str) -> Node:
     """The chain of a message, fact, reflection, formation or blob; an EdenError if nothing has that name."""
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        database = client[settings.mongodb.database]
-        return await CausalChains(await live_settings(settings, database), database).chain(name)
+    async with installation(settings) as at:
+        return await CausalChains(at.settings, at.database).chain(name)
