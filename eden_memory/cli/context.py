@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.cli.memory import terminal
+from eden_memory.cli import terminal
 from eden_memory.cli.memory.viewer import AS_ID, Agent, AsJson, Viewer, nothing, who
 from eden_memory.cli.sessions import named_session
 from eden_memory.memory.results import ScopeStats

@@ -10,9 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from eden_memory.cli.confirming import confirm
-from eden_memory.cli.memory.terminal import show_table
-from eden_memory.cli.times import moment
+from eden_memory.cli.terminal import confirm, parse_time, show_table
 from eden_memory.errors import EdenError, Invalid, NotFound
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import Topics, load_topics
@@ -33,11 +31,11 @@ Stage = Annotated[str | None, typer.Option(help="only those that this stage gave
 Reason = Annotated[str | None, typer.Option(help="only those whose reason holds this text")]
 Since = Annotated[
     datetime | None,
-    typer.Option(parser=moment, metavar="TIME", help="only those given up at this time (UTC) or later"),
+    typer.Option(parser=parse_time, metavar="TIME", help="only those given up at this time (UTC) or later"),
 ]
 Until = Annotated[
     datetime | None,
-    typer.Option(parser=moment, metavar="TIME", help="only those given up before this time (UTC)"),
+    typer.Option(parser=parse_time, metavar="TIME", help="only those given up before this time (UTC)"),
 ]
 Everything = Annotated[bool, typer.Option("--all", help="also those that were dropped or tried again since")]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object a line on standard output")]

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from eden_memory.cli.confirming import confirm
 from eden_memory.cli.demo_view import LineView, LiveView, print_result
+from eden_memory.cli.terminal import confirm
 from eden_memory.demo.conversation import EXAMPLE, read_conversation
 from eden_memory.demo.estimate import estimate
 from eden_memory.demo.play import DemoOutcome, DemoPlan, play, running_servers

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from eden_memory.cli.confirming import confirm
 from eden_memory.cli.sessions import named_session
+from eden_memory.cli.terminal import confirm
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.mongo.bson_ids import decode_id
 from eden_memory.replay.installation import Installation, installation

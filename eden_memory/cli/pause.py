@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.cli.soon import soon
+from eden_memory.cli.live_namespace import soon
 from eden_memory.errors import Invalid
 from eden_memory.processors.pipeline import NAMES
 from eden_memory.replay.installation import installation

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 from bson import ObjectId
 
-from eden_memory.cli.confirming import confirm
-from eden_memory.cli.memory import terminal
+from eden_memory.cli import terminal
+from eden_memory.cli.terminal import confirm
 from eden_memory.memory.hidden_store import HiddenItem, MongoHidden
 from eden_memory.replay.installation import installation
 from eden_memory.schemas.documents import InboxFactCommand, InboxForget

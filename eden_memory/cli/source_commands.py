@@ -11,9 +11,9 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
 from eden_memory.assembly.tailer import inbox_name, message_mapping, misread_of, source_name
+from eden_memory.cli.live_namespace import soon
 from eden_memory.cli.sessions import named_session
-from eden_memory.cli.soon import soon
-from eden_memory.cli.times import moment
+from eden_memory.cli.terminal import parse_time
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.replay.installation import installation
@@ -43,7 +43,7 @@ def reread(
     ] = None,
     since: Annotated[
         datetime | None,
-        typer.Option(parser=moment, metavar="TIME", help="only messages created then (UTC) or later"),
+        typer.Option(parser=parse_time, metavar="TIME", help="only messages created then (UTC) or later"),
     ] = None,
 ) -> None:
     """Read messages again with the field mapping as it is now; `eden run` has to run with it, too.

@@ -11,9 +11,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from eden_memory.cli.confirming import agreed
-from eden_memory.cli.memory.terminal import show_table
-from eden_memory.cli.replay.live import live_if_there
+from eden_memory.cli.live_namespace import live_if_there
+from eden_memory.cli.terminal import agreed, show_table
 from eden_memory.contract.contract_files import ASYNCAPI, checkout, generated
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.kafka.connection import admin_config

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eden_memory.call_costs import known_cost
-from eden_memory.cli.replay.live import live_now
+from eden_memory.cli.live_namespace import live_now
 from eden_memory.observability.formation_progress import CallTotals, FormationProgress, NewMemory
 from eden_memory.observability.watching import watching
 from eden_memory.schemas.ids import split

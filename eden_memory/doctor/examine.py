@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from eden_memory.doctor import kafka_checks, mapping_checks, mongodb_checks, source_checks, topic_checks
+from eden_memory.doctor import kafka_checks, mapping_checks, mongodb_checks, source_checks
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.privileges import kafka_commands, mongodb_commands, needed
 from eden_memory.error_text import describe
@@ -147,7 +147,7 @@ async def _kafka(settings: Settings, bootstrap: str) -> list[Finding]:
             ("Kafka version", lambda: kafka_checks.broker_version(connection)),
             ("brokers", lambda: asyncio.to_thread(kafka_checks.brokers, admin, settings.kafka)),
             ("broker settings", lambda: asyncio.to_thread(_broker, admin)),
-            ("topics", lambda: asyncio.to_thread(topic_checks.topic_settings, TopicAdmin(config), declared)),
+            ("topics", lambda: asyncio.to_thread(kafka_checks.topic_settings, TopicAdmin(config), declared)),
             ("Kafka permissions", lambda: asyncio.to_thread(kafka_checks.permissions, admin, names)),
         ]
     )

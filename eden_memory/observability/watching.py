@@ -1,4 +1,4 @@
-"""Feeds what people watch: memory from MongoDB, calls and lag from Kafka, into one picture."""
+"""Follow memory in MongoDB, calls and lag in Kafka, for people who watch a running system."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from aiokafka.errors import KafkaError
+from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.lag import lags
@@ -13,8 +14,8 @@ from eden_memory.kafka.offsets import TopicOffsets
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.observability.formation_progress import FormationProgress
-from eden_memory.observability.memory_feed import memory_feed
+from eden_memory.names import Names
+from eden_memory.observability.formation_progress import FormationProgress, MemoryChange
 from eden_memory.processors import pipeline
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
@@ -68,3 +69,37 @@ async def _running(*work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
             yield
         finally:
             await end(tasks)
+
+
+COLLECTIONS = ("windows", "facts", "reflections", "consolidated")
+VERSIONED = ("facts", "consolidated")
+
+
+@asynccontextmanager
+async def memory_feed(
+    database: AsyncDatabase[dict[str, Any]], names: Names
+) -> AsyncGenerator[AsyncGenerator[MemoryChange]]:
+    """Yield what is new from the moment that the block is entered; vectors and histories are left out.
+
+    New is a document, and a new version of a fact or blob: that a blob absorbs a reflection from before is not.
+    """
+    kinds = {names[name]: name for name in COLLECTIONS}
+    pipeline: list[dict[str, Any]] = [
+        {
+            "$match": {
+                "$or": [
+                    {"ns.coll": {"$in": list(kinds)}, "operationType": "insert"},
+                    {"ns.coll": {"$in": [names[name] for name in VERSIONED]}, "operationType": "replace"},
+                ]
+            }
+        },
+        {"$unset": ["fullDocument.embedding", "fullDocument.history", "updateDescription"]},
+    ]
+    async with await database.watch(pipeline, full_document="updateLookup") as stream:
+
+        async def noticed() -> AsyncGenerator[MemoryChange]:
+            async for change in stream:
+                if change.get("fullDocument") is not None:
+                    yield MemoryChange(kinds[change["ns"]["coll"]], change["fullDocument"])
+
+        yield noticed()

@@ -13,6 +13,7 @@ import eden_memory
 from eden_memory.doctor import kafka_checks, mongodb_checks, source_checks
 from eden_memory.doctor.examine import libraries
 from eden_memory.doctor.finding import Finding, failed
+from eden_memory.doctor.kafka_checks import judge_report
 from eden_memory.doctor.mapping_checks import judge_documents, judge_version
 from eden_memory.doctor.privileges import (
     COLLECTIONS,
@@ -22,7 +23,6 @@ from eden_memory.doctor.privileges import (
     mongodb_commands,
     needed,
 )
-from eden_memory.doctor.topic_checks import judge_report
 from eden_memory.kafka.topic_admin import TopicReport
 from eden_memory.kafka.topic_diff import TopicDifference
 from eden_memory.names import FORMING, MEMORY

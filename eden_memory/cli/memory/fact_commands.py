@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.cli.memory import terminal
+from eden_memory.cli import terminal
 from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask
 from eden_memory.errors import Invalid
 from eden_memory.formation.offline.statements import statements

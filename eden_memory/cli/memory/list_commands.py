@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from eden_memory.cli.memory import terminal
+from eden_memory.cli import terminal
 from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask, nothing
-from eden_memory.cli.times import moment
+from eden_memory.cli.terminal import parse_time
 from eden_memory.memory.results import BlobView, FactHistory, FactView, Page, ReflectionView, VersionView
 from eden_memory.schemas.scopes import ScopeKind
 
@@ -27,16 +27,19 @@ Scopes = Annotated[
     list[ScopeName] | None, typer.Option("--scope", help="only of this scope (again: several)")
 ]
 HoldsSince = Annotated[
-    datetime | None, typer.Option("--since", parser=moment, metavar="TIME", help="since then or later (UTC)")
+    datetime | None,
+    typer.Option("--since", parser=parse_time, metavar="TIME", help="since then or later (UTC)"),
 ]
 HoldsUntil = Annotated[
-    datetime | None, typer.Option("--until", parser=moment, metavar="TIME", help="since before then (UTC)")
+    datetime | None,
+    typer.Option("--until", parser=parse_time, metavar="TIME", help="since before then (UTC)"),
 ]
 SaidSince = Annotated[
-    datetime | None, typer.Option("--since", parser=moment, metavar="TIME", help="said then or later (UTC)")
+    datetime | None,
+    typer.Option("--since", parser=parse_time, metavar="TIME", help="said then or later (UTC)"),
 ]
 SaidUntil = Annotated[
-    datetime | None, typer.Option("--until", parser=moment, metavar="TIME", help="said before then (UTC)")
+    datetime | None, typer.Option("--until", parser=parse_time, metavar="TIME", help="said before then (UTC)")
 ]
 Limit = Annotated[int, typer.Option(min=1, max=200, help="a page's length")]
 Cursor = Annotated[str | None, typer.Option(help="of the page before this one")]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from eden_memory.cli.memory import terminal
+from eden_memory.cli import terminal
 from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask
 from eden_memory.memory.results import ConsolidationStatus, ScopeStats
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from eden_memory.observability.formation_progress import MemoryChange
-from eden_memory.observability.memory_feed import memory_feed
+from eden_memory.observability.watching import memory_feed
 from tests.integration.memory.writer_kit import Database, apply, store_of
 from tests.names import NAMES
 from tests.unit.memory.memory_histories import blob, delivered, fact, reflection
