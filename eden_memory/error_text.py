@@ -122,7 +122,7 @@ def _broken_rules(info: Any) -> Iterator[str]:
 
 
 def _of_aiokafka(error: Any) -> str:
-    """What the protocol's code means; of a lost connection the address."""
+    """Explain the protocol's code; name the address of a lost connection."""
     if type(error).__name__ == "KafkaConnectionError":
         return str(error).removeprefix("KafkaConnectionError: ")[:CHARACTERS]
     number, meaning = type(error).__dict__.get("errno"), type(error).__dict__.get("description")

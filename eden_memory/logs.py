@@ -28,7 +28,7 @@ PASSING = frozenset(
 )
 """Errors that a consumer meets while its group's coordinator is being chosen, and cures by asking again."""
 PASSING_SECONDS = 15.0
-"""What goes on for longer is an error all the same."""
+"""An outage that lasts longer is logged as an error all the same."""
 LIBRARY = logging.getLogger("eden_memory")
 LIBRARY.addHandler(logging.NullHandler())
 

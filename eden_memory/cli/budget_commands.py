@@ -116,7 +116,7 @@ async def _remove(settings: Settings, agent: str | None, user: str | None, per: 
 
 
 def standing(settings: Settings) -> list[str]:
-    """How budgets stand, a line each; nothing where there are none or MongoDB does not answer at once."""
+    """Return a line about each budget; none if MongoDB does not answer at once."""
     budgets, waiting = asyncio.run(soon(_list(settings))) or ((), 0)
     lines = [
         f"budget {budget.id}: {budget.room:.4f} of {budget.limit:.4f} USD left in {budget.period}"

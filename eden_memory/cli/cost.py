@@ -87,7 +87,7 @@ def memory(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """What one fact or blob cost to form. A call that gave several items is shared equally among them."""
+    """Show what one fact or blob cost to form. A call that gave several items is shared equally among them."""
     shares = asyncio.run(shares_of(Settings(), name))
     usd, unknown = total(shares)
     if as_json:
@@ -203,7 +203,7 @@ async def _read(
 
 
 async def shares_of(settings: Settings, name: str) -> list[Share]:
-    """What each call added to a fact or blob; an EdenError if there is none of that name."""
+    """Return the cost that each call added to a fact or blob; NotFound if there is none of that name."""
     async with installation(settings) as at:
         settings, database = at.settings, at.database
         names = settings.names

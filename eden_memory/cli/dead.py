@@ -48,7 +48,7 @@ AT_ITS_SOURCE = (
     "did not come from a stage: put its cause right, then change the document (any update publishes it again)"
 )
 SETTLED = ("published", "dropped", "dead again")
-"""What failed again has left a dead letter of its own, which stands for both."""
+"""A retry that fails leaves a dead letter of its own, which stands for both."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How the demo looks: a live table on a terminal, plain lines elsewhere."""
+"""Print the demo: a live table on a terminal, plain lines elsewhere, and its result."""
 
 import sys
 from collections import Counter, deque

@@ -112,7 +112,7 @@ def table(findings: list[Finding]) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class FoundMapping:
-    """What a proposal rests on."""
+    """The collection that a mapping is proposed for, and everything read for the proposal."""
 
     best: MessagesCandidate
     others: Sequence[MessagesCandidate]

@@ -1,4 +1,4 @@
-"""What goes wrong before or under a command, for people: settings that are not valid, servers that do not answer."""
+"""Turn errors of settings, MongoDB and Kafka into messages for people."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches

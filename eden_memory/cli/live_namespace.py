@@ -42,7 +42,7 @@ ANSWER_SECONDS = 3.0
 
 
 async def soon(work: Awaitable[T], seconds: float = ANSWER_SECONDS) -> T | None:
-    """What the work gives; None where no server answers within so many seconds, or it may not be asked."""
+    """Await the work with a timeout; None if no server answers in time or access is denied."""
     try:
         async with asyncio.timeout(seconds):
             return await work

@@ -69,7 +69,7 @@ def windows(session: SessionId, as_json: AsJson = False) -> None:
 
 
 def standing(settings: Settings) -> list[str]:
-    """What waits to be formed, and until when, in lines; or that it could not be counted."""
+    """Return lines about messages that wait to be formed, or one that says they could not be counted."""
     found = asyncio.run(soon(_waiting(settings)))
     return [NOT_ANSWERED] if found is None else found
 

@@ -75,7 +75,7 @@ def reread(
 
 
 def standing(settings: Settings) -> list[str]:
-    """What another mapping read, in lines; nothing where MongoDB does not answer at once."""
+    """Return lines about messages that another mapping read; none if MongoDB does not answer at once."""
     return asyncio.run(soon(_misread(settings))) or []
 
 
@@ -143,7 +143,7 @@ async def _result(settings: Settings, client: MongoClient, request: str) -> list
 
 
 async def _settled(settings: Settings, client: MongoClient) -> Misread:
-    """What is left once formation-trigger has stored what was recorded, as far as can be seen from here."""
+    """Wait until formation-trigger seems to have stored the messages; return what is still misread."""
     began = still = time.monotonic()
     found = await misread_of(settings, client)
     while (now := time.monotonic()) - still < STILL_SECONDS and now - began < STORED_SECONDS:

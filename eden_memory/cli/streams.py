@@ -30,7 +30,7 @@ Label = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 NAMES = frozenset({"_id", "agent_id", "scope", "shard"})
-"""What a stream is found by."""
+"""The fields that identify a stream."""
 SETTABLE = sorted(FIELDS - NAMES)
 KINDS: tuple[str, ...] = get_args(ScopeKind)
 

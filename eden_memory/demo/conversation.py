@@ -44,7 +44,7 @@ class PlayedMessage(BaseModel):
 
 
 class PlayedChange(BaseModel):
-    """What happens to a message once the message `after` has been written."""
+    """An edit or deletion of a message, made once the message `after` has been written."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -74,7 +74,7 @@ class Conversation:
     people: dict[str, list[dict[str, Any]]]
 
     def steps(self, together: int = 3) -> Iterator[PlayedStep]:
-        """What to do one after the other: at most `together` messages at once, changes in their place."""
+        """Yield the writes in order: at most `together` messages at once, changes in their place."""
         waiting: list[PlayedMessage] = []
         for message in self.messages:
             if waiting and (len(waiting) == together or waiting[-1].session != message.session):
@@ -128,7 +128,7 @@ def _nobody() -> dict[str, list[dict[str, Any]]]:
 
 
 def plain_text(content: Content) -> str:
-    """What a message's content comes to as text."""
+    """Return a message's content as text."""
     return text_of(content)
 
 

@@ -1,4 +1,4 @@
-"""What was written, what of it has arrived, and how long it took. Pure."""
+"""Read chat.messages, and match its records to the application's writes: arrived or missing, order, delay."""
 
 import time
 from collections import Counter
@@ -94,7 +94,7 @@ class DeliveryLog:
         return [write.message for write in newest if write.delay is None and write.text != ""]
 
     def summary(self) -> Summary:
-        """How it stands."""
+        """Return the counts, delays and losses so far."""
         every = [write for writes in self.writes.values() for write in writes]
         delays = [write.delay for write in every if write.delay is not None]
         return Summary(
@@ -148,7 +148,7 @@ class Arrivals:
 
 
 def read(record: Record, at: float) -> Arrival | Watermark | None:
-    """What a record says; None for events that the demo does not show."""
+    """Decode a record; None for events that the demo does not show."""
     envelope = Envelope.of_headers(record.headers)
     place: dict[str, Any] = {"partition": record.partition, "offset": record.offset, "at": at}
     if record.value is None:

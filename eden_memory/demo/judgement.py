@@ -86,7 +86,7 @@ class FormedMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryVerdict:
-    """What was found, missed and violated; `wanted` and `unlisted` are the facts and reflections formed."""
+    """The items found and missed, the violations; `wanted` and `unlisted` are the facts and reflections formed."""
 
     found: tuple[tuple[ExpectedItem, FormedMemory], ...]
     missed: tuple[ExpectedItem, ...]
@@ -94,7 +94,7 @@ class MemoryVerdict:
     wanted: tuple[FormedMemory, ...]
     unlisted: tuple[FormedMemory, ...]
     forbidden: int
-    """How many of `wanted` and `unlisted` something forbids."""
+    """The number of memories in `wanted` and `unlisted` that something forbids."""
 
     @property
     def recall(self) -> float:
@@ -170,7 +170,7 @@ KINDS: Mapping[str, str] = {"facts": "fact", "reflections": "reflection", "conso
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """What an agent would get: the context of one session and user, and what a search finds."""
+    """The context that an agent gets for one session and user, and the results of a search."""
 
     session: str
     user: str | None
@@ -191,7 +191,7 @@ async def example(settings: Settings, conversation: Conversation, question: str 
 
 
 async def verdict(database: AsyncDatabase[dict[str, Any]], names: Names) -> MemoryVerdict:
-    """What a person would want remembered of the example, against what is there."""
+    """Compare the stored memory with what a person would want remembered of the example."""
     formed = [
         _formed(kind, row)
         for name, kind in KINDS.items()

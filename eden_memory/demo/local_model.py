@@ -129,7 +129,7 @@ async def _works(settings: Settings, server: LocalServer, model: str) -> None:
 
 
 async def _tokens_a_second(settings: Settings, server: LocalServer, model: str) -> float | None:
-    """How fast it writes; None where the answer is too short to tell."""
+    """Measure the model's tokens a second; None if the answer is too short to tell."""
     seconds = settings.models.timeout_seconds
     variable = endpoint_variable(settings.models.api_key_env, provider_name(server.url))
     key = key_in(variable, settings.models.api_key_env)

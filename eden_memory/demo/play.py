@@ -33,7 +33,7 @@ from eden_memory.task_ending import end
 
 DATABASE, PREFIX = "eden_demo", "eden-demo."
 READY_SECONDS, QUIET_SECONDS = 60.0, 20.0
-"""How long to wait for the tailer to follow, and for a record when something is still missing."""
+"""Seconds to wait for the tailer to follow, and for a record when something is still missing."""
 CAP_SECONDS = 0.25
 """Between two looks at what the calls have cost."""
 
@@ -112,7 +112,7 @@ class DemoOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """What is to be played, and how."""
+    """The conversation to play, at which rate, with which cap."""
 
     conversation: Conversation
     own: bool

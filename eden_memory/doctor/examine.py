@@ -38,7 +38,7 @@ Check = tuple[str, Callable[[], Awaitable[Found]]]
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What was found, and the least rights as commands to copy."""
+    """The findings, and commands that grant the least rights needed."""
 
     findings: list[Finding]
     mongodb_role: str
@@ -84,7 +84,7 @@ def _examination(
 async def _mongodb(
     settings: Settings, uri: str, namespaces: Sequence[str]
 ) -> tuple[list[Finding], list[str]]:
-    """What was found, and the namespaces that rights were looked at for: those given and those that there are."""
+    """Return the findings, and the namespaces whose rights were checked: those given and those that exist."""
     try:
         async with connect(settings.mongodb, uri) as client:
             async with asyncio.timeout(SECONDS):

@@ -95,7 +95,7 @@ def auto_create(settings: Mapping[str, str]) -> Finding:
 
 
 def permissions(admin: Any, topics: Sequence[str]) -> Finding:
-    """What the connection's principal may do with the topics that exist, as the broker says."""
+    """Check what the connection's principal may do with the topics that exist, as the broker says."""
     existing = admin.list_topics(timeout=SECONDS).topics
     named = [name for name in topics if name in existing]
     if not named:

@@ -157,7 +157,7 @@ def _roles(documents: Sequence[Mapping[str, Any]], messages: MessagesSettings) -
 
 
 def _roles_to_map(unknown: Collection[str]) -> str:
-    """What to set; a role is named only where its meaning is clear."""
+    """Suggest a setting for unknown roles; a role is named only where its meaning is clear."""
     clear = {name: role for name in unknown if (role := meaning(name)) is not None}
     if clear:
         return f"Map them: EDEN_MESSAGES_ROLES='{json.dumps(clear, ensure_ascii=False)}'."

@@ -167,7 +167,7 @@ def findings_of(proposal: Proposal) -> list[Finding]:
 
 
 def findings_of_sessions(sessions: SessionsProposal) -> list[Finding]:
-    """What the collection of sessions says, and what follows from what it lacks."""
+    """Describe the collection of sessions, and what follows from what it lacks."""
     what = f"`{sessions.collection}` describes {sessions.described} of the {sessions.sampled} sessions looked for"
     found = [Finding("sessions", "ok", what)]
     if sessions.described < sessions.sampled:

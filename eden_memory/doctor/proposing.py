@@ -90,7 +90,7 @@ class Proposal:
 
     @property
     def likeness(self) -> int:
-        """How many fields of a message were found; 0 without a text, or where only a text was found."""
+        """The number of a message's fields that were found; 0 without a text, or where only a text was found."""
         found = sum(path not in (None, ID) for path in self.paths.values())
         return found if self.content is not None and found > 1 else 0
 
@@ -158,7 +158,7 @@ def _time_of_ids(documents: Sequence[Mapping[str, Any]]) -> SampledField | None:
 
 
 def _named(sampled_field: SampledField, weights: Weights) -> float:
-    """How much the words of its path speak for a field; `sessionid` is read as `session id`."""
+    """Weigh how much the words of its path speak for a field; `sessionid` is read as `session id`."""
     return sum(
         weights.get(word, weights.get(word.removesuffix("id"), 0)) for word in set(sampled_field.words)
     )

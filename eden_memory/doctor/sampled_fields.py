@@ -78,7 +78,7 @@ def is_text(value: Any) -> bool:
 
 
 def kind(value: Any) -> str:
-    """What a value is, in the words of `eden.toml`'s comments."""
+    """Name the kind of a value, in the words of `eden.toml`'s comments."""
     match value:
         case str():
             return "text"

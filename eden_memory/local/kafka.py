@@ -35,7 +35,7 @@ logger.server.level = INFO
 
 @dataclass(frozen=True, slots=True)
 class KafkaSecurity:
-    """How clients must authenticate, for tests of real clusters' settings.
+    """The authentication that clients need, for tests of real clusters' settings.
 
     `server` is added to server.properties, `scram` are users and passwords made when the log folder is
     formatted, `client` configures our own connections (librdkafka's names).

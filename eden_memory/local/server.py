@@ -1,4 +1,4 @@
-"""What the local servers have in common: start, stop, kill, freeze, restart, in any folder, never a hang."""
+"""Start, stop, kill, freeze and restart a local server in a folder, each with a deadline."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ LOG_BYTES = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """How a start went: whether the server ran already, and what had to be repaired."""
+    """The result of a start: whether the server ran already, and what had to be repaired."""
 
     already: bool
     notes: Sequence[str] = ()
@@ -79,7 +79,7 @@ class ServerInFolder(ABC):
 
     @property
     def state(self) -> ServerState:
-        """What `server.json` holds."""
+        """The content of `server.json`."""
         return load(self._state_file)
 
     @property

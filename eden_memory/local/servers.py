@@ -30,7 +30,7 @@ class Endpoints:
 
 
 class ServerReport(BaseModel):
-    """What people are told of one server."""
+    """The state of one server, for people."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -99,7 +99,7 @@ def down(settings: Settings) -> list[str]:
 
 
 def status(settings: Settings) -> list[ServerReport]:
-    """What runs and where; changes nothing."""
+    """Report which servers run and where; changes nothing."""
     external = [report for report in _named_by_settings(settings) if report]
     return [*external, *(_report(server) for server in _to_run_here(settings))]
 

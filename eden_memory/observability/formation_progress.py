@@ -1,4 +1,4 @@
-"""What a system has formed while it was watched: counts, the newest items, calls and cost, lag. Pure."""
+"""Count what a watched system forms: messages, memories, calls and cost, lag, with the newest items. Pure."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping

@@ -30,7 +30,7 @@ OF_GROUPS = (
 
 @dataclass(slots=True)
 class Census:
-    """What memory holds and has cost: documents by collection, scopes to be consolidated, sums of usage."""
+    """Count documents by collection, scopes that are due for consolidation, and the sums of usage."""
 
     counts: Callable[[], Awaitable[Mapping[str, int]]]
     due: Callable[[], AsyncIterable[Snapshot]]

@@ -1,4 +1,4 @@
-"""What the memory topics hold of some scopes: one partition of each topic is read, up to where it ended."""
+"""Read the records of some scopes from the memory topics: one partition of each, up to its end at the start."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence

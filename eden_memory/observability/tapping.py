@@ -67,7 +67,7 @@ class Tapped:
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """What it is ordered by, and the scope or session that a tombstone names."""
+        """The ordering key, and the scope or session that a tombstone names."""
         about = self.envelope
         return () if about is None else tuple(scope for scope in (about.ordering_key, about.scope) if scope)
 

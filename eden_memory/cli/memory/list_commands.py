@@ -14,7 +14,7 @@ from eden_memory.schemas.scopes import ScopeKind
 
 
 class ScopeName(StrEnum):
-    """What a scope may be (schemas.scopes.ScopeKind)."""
+    """The kinds of scope (schemas.scopes.ScopeKind)."""
 
     SESSION = "session"
     USER = "user"
