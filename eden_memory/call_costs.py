@@ -5,7 +5,7 @@ from decimal import Decimal
 from eden_memory.schemas.events import ModelCalled
 
 CHARGED = frozenset({"answered", "invalid", "truncated"})
-"""How calls end that a provider charges for."""
+"""The outcomes of calls that a provider charges for."""
 
 
 def unpriced(call: ModelCalled) -> bool:

@@ -117,12 +117,12 @@ def _broken_rules(info: Any) -> Iterator[str]:
             elif name != "consideredValue":
                 yield from _broken_rules(value)
     elif isinstance(info, list):
-        for one in cast("list[Any]", info):
-            yield from _broken_rules(one)
+        for detail in cast("list[Any]", info):
+            yield from _broken_rules(detail)
 
 
 def _of_aiokafka(error: Any) -> str:
-    """What the protocol's code means; of a lost connection the address."""
+    """Explain the protocol's code; name the address of a lost connection."""
     if type(error).__name__ == "KafkaConnectionError":
         return str(error).removeprefix("KafkaConnectionError: ")[:CHARACTERS]
     number, meaning = type(error).__dict__.get("errno"), type(error).__dict__.get("description")

@@ -1,8 +1,8 @@
-"""What the program tells people when it cannot go on."""
+"""Errors that the program explains to people."""
 
 
 class EdenError(Exception):
-    """What happened and where, and what to do next; shown without a stack trace unless `--debug` is given."""
+    """An error that says what happened and what to do next; shown without a stack trace unless `--debug` is given."""
 
     def __init__(self, what: str, hint: str = "") -> None:
         super().__init__(what)
@@ -18,7 +18,7 @@ class NotFound(EdenError):  # noqa: N818 - an answer
 
 
 class Invalid(EdenError, ValueError):  # noqa: N818
-    """What was given is not what it should be."""
+    """An argument, a setting or a request is not valid."""
 
 
 class NotAnId(Invalid, TypeError):  # noqa: N818

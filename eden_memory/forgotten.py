@@ -1,4 +1,4 @@
-"""What forgetting means for a record: which of its sources are gone, and whether it may stand. Pure."""
+"""Decide which sources of a record are forgotten, and whether the record may stay. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -104,7 +104,7 @@ def ids_of(scope: Scope | None, sources: Iterable[SourceMessage]) -> set[tuple[s
 
 
 class Forgetting(Protocol):
-    """What has been forgotten (`memory_forgotten`)."""
+    """The forgetting marks (`memory_forgotten`)."""
 
     async def among(self, named: Iterable[tuple[str, str]]) -> Marks:
         """The marks of (kind, target) pairs, in one query."""

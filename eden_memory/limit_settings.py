@@ -11,13 +11,13 @@ AGENT, GROUP, USER = DEFAULTS["agent"], DEFAULTS["group"], DEFAULTS["user"]
 SESSION, SHARD = DEFAULTS["session"], DEFAULTS["shard"]
 
 
-class Group(BaseModel):
+class SettingsGroup(BaseModel):
     """One group of settings; a name that it does not know is an error, not silence."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class LimitsSettings(Group):
+class LimitsSettings(SettingsGroup):
     """How much is formed and kept, of every agent whose streams (`eden stream`) say nothing else.
 
     `threshold`: at so many reflections a scope consolidates. `blob_words`: of its consolidated text, at most.

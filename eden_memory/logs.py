@@ -28,7 +28,7 @@ PASSING = frozenset(
 )
 """Errors that a consumer meets while its group's coordinator is being chosen, and cures by asking again."""
 PASSING_SECONDS = 15.0
-"""What goes on for longer is an error all the same."""
+"""An outage that lasts longer is logged as an error all the same."""
 LIBRARY = logging.getLogger("eden_memory")
 LIBRARY.addHandler(logging.NullHandler())
 
@@ -78,7 +78,7 @@ class LibraryLines(logging.Handler):
         now, kind = self._clock(), (record.name, str(record.msg))
         if self._passing(record, now):
             return
-        self._seen = {one: at for one, at in self._seen.items() if now - at < self._seconds}
+        self._seen = {line: at for line, at in self._seen.items() if now - at < self._seconds}
         if kind not in self._seen and sum(name == record.name for name, _ in self._seen) >= MOST_KINDS:
             kind = (record.name, "")  # messages that are formatted beforehand are all different
         if kind in self._seen:
@@ -177,7 +177,9 @@ def _shown(value: object) -> str:
 
 
 def _printable(text: str) -> str:
-    return "".join(one if one.isprintable() else " " if one.isspace() else "�" for one in text)
+    return "".join(
+        character if character.isprintable() else " " if character.isspace() else "�" for character in text
+    )
 
 
 def _describe_errors(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

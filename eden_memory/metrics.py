@@ -187,7 +187,7 @@ BLOB_FILL = Histogram(
 
 
 class FormationMetrics:
-    """What is counted of the events that stages decide: once each, when their outcome is stored and published."""
+    """Count the events that stages decide: once each, when their outcome is stored and published."""
 
     def decided(self, events: Iterable[object]) -> None:
         """One outcome's events."""
@@ -217,7 +217,7 @@ MESSAGE_TO_CONTEXT = Histogram(
 
 
 class FreshnessMetrics:
-    """Measures how fresh ready contexts are."""
+    """Measure how fresh contexts are."""
 
     def built(self, contexts: int) -> None:
         """So many were built."""
@@ -309,7 +309,7 @@ NOBODY, OTHERS = "none", "other"
 
 
 class CallMetrics:
-    """What is counted of model calls (eden_memory.models.call_accounts.CallWatch).
+    """Count model calls, their tokens, time and cost.
 
     Labels are bounded: the first `agents` agents that this process meets keep their names, the rest is `other`.
     """
@@ -365,7 +365,7 @@ PROVIDER_AWAY = Gauge(
 
 
 class GuardMetrics:
-    """What is shown of providers (eden_memory.models.guard.guard.ProviderMetrics)."""
+    """Show the state of providers (eden_memory.models.guard.guard.ProviderMetrics)."""
 
     def places(self, provider: str, limit: int, running: int) -> None:
         """So many calls of it may run at once, and so many do."""
@@ -394,7 +394,7 @@ USAGE_REPEATED = Counter(
 
 
 class UsageMetrics:
-    """Counts the calls that go into the stored totals."""
+    """Count the calls that the usage stage adds up."""
 
     def counted(self, calls: Sequence[ModelCalled], *, repeated: int) -> None:
         """These went into the totals; so many more were there already. What re-forms is not live's."""
@@ -492,7 +492,7 @@ SEARCH_KEPT_SCOPES = Gauge("eden_search_kept_scopes", "Scopes whose facts are ke
 
 
 class SearchMetrics:
-    """Counts searches, their stages and the scopes kept for them."""
+    """Count searches, their stages and their results."""
 
     def __init__(self) -> None:
         for part in ("embedding", "semantic", "text", "rerank"):

@@ -1,4 +1,4 @@
-"""What a namespace's collections are called: its memory, what formation keeps, what all share. Pure."""
+"""The names of collections: a namespace's memory, its formation's own, and those that all share. Pure."""
 
 from dataclasses import dataclass
 

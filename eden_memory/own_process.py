@@ -1,4 +1,4 @@
-"""What this process is: our own, in which alone libraries are patched; one that a person waits for; which one."""
+"""Facts about this process: its identity, whether it is ours (only ours is patched), whether a person waits."""
 
 import os
 from collections.abc import Generator
@@ -76,7 +76,7 @@ def _kernel() -> str | None:
 
 
 def _fields(pid: int) -> list[str] | None:
-    """What /proc says of a process, behind its name; None where it says nothing."""
+    """Return the fields of /proc/PID/stat behind the process's name; None where there are none."""
     try:
         return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""How much of each scope is formed and kept: defaults of spec and settings, a stream's own before them."""
+"""Limits on what is formed and kept of each scope: the settings' defaults, overridden by a stream's own."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -44,7 +44,7 @@ DEFAULTS: Mapping[ScopeKind, ScopeLimits] = {
 
 @dataclass(frozen=True, slots=True)
 class FormationLimits:
-    """What an installation's settings say of all agents (EDEN_LIMITS_…)."""
+    """The limits that the settings set for all agents (EDEN_LIMITS_…)."""
 
     scopes: Mapping[ScopeKind, ScopeLimits]
     facts: int = 30
@@ -60,7 +60,7 @@ STANDARD = FormationLimits(DEFAULTS)
 
 
 def label_of(scope: Scope) -> str:
-    """How prompts name a scope: `agent`, `group`, `user`, `session`, `shard:<name>`."""
+    """The name of a scope in prompts: `agent`, `group`, `user`, `session`, `shard:<name>`."""
     return f"shard:{scope.shard}" if scope.kind == "shard" else scope.kind
 
 

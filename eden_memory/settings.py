@@ -23,7 +23,7 @@ from pydantic_settings import (
 )
 
 from eden_memory.constants import MOST_FOUND
-from eden_memory.limit_settings import Group, LimitsSettings
+from eden_memory.limit_settings import LimitsSettings, SettingsGroup
 from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.schemas.scopes import SharedSessions, Sharing
@@ -35,7 +35,7 @@ Effort = Literal["none", "minimal", "low", "medium", "high"]
 IdForm = Literal["given", "object_id", "uuid", "integer"]
 
 
-class MongoSettings(Group):
+class MongoSettings(SettingsGroup):
     """Where MongoDB is, and where memory is kept in it."""
 
     uri: SecretStr | None = Field(None, description="connection string; unset: the local server is used")
@@ -47,7 +47,7 @@ class MongoSettings(Group):
     tls_certificate_key_file: Path | None = None
 
 
-class KafkaSettings(Group):
+class KafkaSettings(SettingsGroup):
     """Where Kafka is, how to authenticate to it, and how its topics are named."""
 
     bootstrap: str | None = Field(None, description="host:port,…; unset: the local server is used")
@@ -66,13 +66,13 @@ class KafkaSettings(Group):
     min_insync_replicas: PositiveInt = 1
 
 
-class SourceSettings(Group):
+class SourceSettings(SettingsGroup):
     """The application's database; `memory_inbox` stands beside its messages."""
 
     database: str | None = Field(None, description="unset: the same database as the memory collections")
 
 
-class MessagesSettings(Group):
+class MessagesSettings(SettingsGroup):
     """The application's messages: collection and (dotted) field paths."""
 
     collection: str = "messages"
@@ -90,7 +90,7 @@ class MessagesSettings(Group):
     )
 
 
-class SessionsSettings(Group):
+class SessionsSettings(SettingsGroup):
     """The application's sessions: collection and field paths; unmapped, users come from the messages."""
 
     collection: str | None = None
@@ -102,7 +102,7 @@ class SessionsSettings(Group):
     incognito: str = Field(default="incognito", description="true there: nothing is formed from the session")
 
 
-class AgentsSettings(Group):
+class AgentsSettings(SettingsGroup):
     """The application's agents; unmapped, there is one, `default`."""
 
     collection: str | None = None
@@ -111,7 +111,7 @@ class AgentsSettings(Group):
     agent_memory_enabled: str = "agent_memory_enabled"
 
 
-class UsersSettings(Group):
+class UsersSettings(SettingsGroup):
     """The application's users; unmapped, all are of tier 0."""
 
     collection: str | None = None
@@ -121,7 +121,7 @@ class UsersSettings(Group):
     memory: str = Field(default="memory", description="false there: nothing is formed from the user")
 
 
-class GroupsSettings(Group):
+class GroupsSettings(SettingsGroup):
     """The application's groups of users; unmapped, every user of a session is in the group that it names."""
 
     collection: str | None = None
@@ -132,7 +132,7 @@ class GroupsSettings(Group):
     )
 
 
-class WindowsSettings(Group):
+class WindowsSettings(SettingsGroup):
     """When a window of a session's messages closes."""
 
     messages: PositiveInt = Field(45, description="so many messages close a window")
@@ -144,7 +144,7 @@ class WindowsSettings(Group):
     )
 
 
-class ModelsSettings(Group):
+class ModelsSettings(SettingsGroup):
     """Which models do what; keys come from the providers' own environment variables, never from here.
 
     Wherever a model is named (here, in `memory_streams`), it may name its provider: `openai:gpt-5-mini`,
@@ -180,7 +180,7 @@ class ModelsSettings(Group):
     log_prompts: bool = Field(default=False, description="prompts and answers into the log, at debug")
 
 
-class MemorySettings(Group):
+class MemorySettings(SettingsGroup):
     """What is formed and shown; each switch is independent of the others."""
 
     always_in_context: bool = Field(default=True, description="blobs and reflections stand in the context")
@@ -226,7 +226,7 @@ class MemorySettings(Group):
     active_minutes: PositiveFloat = Field(60.0, description="a session's context is kept fresh for so long")
 
 
-class SearchSettings(Group):
+class SearchSettings(SettingsGroup):
     """How facts are searched."""
 
     adapter: Literal["auto", "atlas", "plain"] = Field(
@@ -284,7 +284,7 @@ class SearchSettings(Group):
     count_access: bool = Field(default=True, description="count what searches return, in `memory_access`")
 
 
-class TailerSettings(Group):
+class TailerSettings(SettingsGroup):
     """The change-stream tailer."""
 
     backfill_since: str | None = Field(
@@ -301,14 +301,14 @@ class TailerSettings(Group):
     text_limit: PositiveInt = Field(8_000, description="characters of one message's text that are kept")
 
 
-class HttpSettings(Group):
+class HttpSettings(SettingsGroup):
     """`/livez`, `/readyz` and `/metrics` of a process."""
 
     host: str = "127.0.0.1"
     port: int | None = Field(None, ge=1, le=65_535, description="unset: not served")
 
 
-class ServeSettings(Group):
+class ServeSettings(SettingsGroup):
     """The doors of `eden serve`: HTTP API, gateway and MCP."""
 
     host: str = Field("127.0.0.1", description="anything but loopback needs an API key to exist")
@@ -326,7 +326,7 @@ class ServeSettings(Group):
     heartbeat_seconds: PositiveFloat = Field(15.0, description="an event stream is never silent for longer")
 
 
-class MetricsSettings(Group):
+class MetricsSettings(SettingsGroup):
     """What `/metrics` says of a process besides its figures."""
 
     namespace: str | None = Field(
@@ -338,7 +338,7 @@ class MetricsSettings(Group):
     oplog: bool = Field(default=True, description="the tailer looks how long its place in the oplog lasts")
 
 
-class GatewaySettings(Group):
+class GatewaySettings(SettingsGroup):
     """The OpenAI-compatible chat gateway (docs/gateway.md)."""
 
     upstream: str | None = Field(
@@ -385,7 +385,7 @@ class GatewaySettings(Group):
     body_megabytes: PositiveFloat = Field(64.0, description="size of a request, at most")
 
 
-class RunSettings(Group):
+class RunSettings(SettingsGroup):
     """What a process gives its stages."""
 
     at_once: PositiveInt = Field(
@@ -406,7 +406,7 @@ class RunSettings(Group):
     start_seconds: PositiveFloat = Field(60.0, description="servers away at the start are waited for so long")
 
 
-class LocalSettings(Group):
+class LocalSettings(SettingsGroup):
     """The local servers."""
 
     folder: Path = Field(Path(".eden"), description="data, logs and state of the local servers")

@@ -11,7 +11,7 @@ CHARACTERS_OF_A_WORD = 24
 
 
 def words_of(text: str) -> int:
-    """How many words a text has."""
+    """Count the words of a text."""
     return len(text.split())
 
 

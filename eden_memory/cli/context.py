@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.cli.memory import terminal
-from eden_memory.cli.memory.who import AS_ID, Agent, AsJson, Who, nothing, who
+from eden_memory.cli import terminal
+from eden_memory.cli.memory.viewer import AS_ID, Agent, AsJson, Viewer, nothing, who
 from eden_memory.cli.sessions import named_session
-from eden_memory.local.servers import endpoints
 from eden_memory.memory.results import ScopeStats
-from eden_memory.mongo.client import connect
+from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 
 NEWEST = 50
@@ -58,25 +57,25 @@ def context(
 
 
 async def _stats(session: str, user: str | None, agent: str | None) -> dict[str, ScopeStats]:
-    async with who(Settings(), agent, session, user, alone=True) as one:
-        return await one.memory.get_memory_stats(one.session, one.user)
+    async with who(Settings(), agent, session, user, alone=True) as viewer:
+        return await viewer.memory.get_memory_stats(viewer.session, viewer.user)
 
 
 async def _context(
     session: str, user: str | None, agent: str | None, message: str | None
 ) -> tuple[str, bool]:
     """The context, and whether it shows no fact because all that are known are too old for it."""
-    async with who(Settings(), agent, session, user, alone=True) as one:
-        found = await one.memory.get_memory_context(one.session, one.user, message)
-        older = "<Facts>" not in found and await _only_older(one)
+    async with who(Settings(), agent, session, user, alone=True) as viewer:
+        found = await viewer.memory.get_memory_context(viewer.session, viewer.user, message)
+        older = "<Facts>" not in found and await _only_older(viewer)
         if not found and not older:
             await _demand(Settings(), session)
         return found, older
 
 
-async def _only_older(one: Who) -> bool:
+async def _only_older(viewer: Viewer) -> bool:
     settings = Settings().memory
-    newest = await one.memory.list_facts(**one.named, active=True, limit=NEWEST)
+    newest = await viewer.memory.list_facts(**viewer.named, active=True, limit=NEWEST)
     oldest = datetime.now(UTC) - timedelta(days=settings.context_days)
     return (
         bool(newest.items)
@@ -87,5 +86,5 @@ async def _only_older(one: Who) -> bool:
 
 async def _demand(settings: Settings, session: str) -> None:
     """NotFound where nothing names the session; a typed id is taken as it is."""
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        await named_session(settings, client, session)
+    async with installation(settings) as at:
+        await named_session(at, session)

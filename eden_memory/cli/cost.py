@@ -11,16 +11,16 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from eden_memory.cli.memory.terminal import show_table
+from eden_memory.cli.terminal import show_table
 from eden_memory.errors import EdenError, Invalid, NotFound
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
-from eden_memory.observability.scope_records import Held, scope_records
+from eden_memory.observability.scope_records import ScopeRecord, scope_records
 from eden_memory.placement import ORIGINAL
-from eden_memory.replay.installation import live_settings, settings_of
+from eden_memory.replay.installation import installation, settings_of
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.settings import Settings
@@ -87,7 +87,7 @@ def memory(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """What one fact or blob cost to form. A call that gave several items is shared equally among them."""
+    """Show what one fact or blob cost to form. A call that gave several items is shared equally among them."""
     shares = asyncio.run(shares_of(Settings(), name))
     usd, unknown = total(shares)
     if as_json:
@@ -151,7 +151,9 @@ def _show(asked: UsageQuery, by: By | None, namespace: str | None, *, as_json: b
     }
     if by:
         told["by"] = by
-        told["groups"] = [{by: one.of, "cost_usd": _plain(one.known_usd), **one.counts} for one in sums]
+        told["groups"] = [
+            {by: group.of, "cost_usd": _plain(group.known_usd), **group.counts} for group in sums
+        ]
     if as_json:
         typer.echo(json.dumps(told, indent=2))
     else:
@@ -164,8 +166,8 @@ def _print(
     if by:
         names = (by, "USD", "calls", "failed", "input", "cached", "output", "unpriced")
         rows = [
-            (one.of or "-", _usd(one.known_usd), *(f"{one.counts[name]:,}" for name in COUNTS))
-            for one in sums
+            (group.of or "-", _usd(group.known_usd), *(f"{group.counts[name]:,}" for name in COUNTS))
+            for group in sums
         ]
         show_table(names, rows, "no calls", whole=names)
     days = told["from"] if told["from"] == told["to"] else f"{told['from']} to {told['to']}"
@@ -203,16 +205,15 @@ async def _read(
 
 
 async def shares_of(settings: Settings, name: str) -> list[Share]:
-    """What each call added to a fact or blob; an EdenError if there is none of that name."""
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        database = client[settings.mongodb.database]
-        settings = await live_settings(settings, database)
+    """Return the cost that each call added to a fact or blob; NotFound if there is none of that name."""
+    async with installation(settings) as at:
+        settings, database = at.settings, at.database
         names = settings.names
         fact = await database[names[Fact.COLLECTION]].find_one({"_id": name.partition("@")[0]})
         if fact is None:
             return await _blob(settings, name)
-        held = await _records(settings, FACTS, fact["scope_key"])
-        versions = [one.event for one in held if isinstance(one.event, FactChanged)]
+        records = await _records(settings, FACTS, fact["scope_key"])
+        versions = [record.event for record in records if isinstance(record.event, FactChanged)]
         mine = [version for version in versions if version.fact_id == fact["_id"]]
         vectors = [event.embedding.call_id for event in mine if event.embedding and event.embedding.call_id]
         return of_fact(mine, await MongoTotals(database, names).embedded(vectors))
@@ -222,23 +223,23 @@ async def _blob(settings: Settings, name: str) -> list[Share]:
     scope_key, _, version = name.partition("@")
     if ":" not in scope_key:
         raise _unknown(name)
-    held = await _records(settings, BLOBS, scope_key)
+    records = await _records(settings, BLOBS, scope_key)
     upto = int(version) if version.isdecimal() else None
-    versions = [one.event for one in held if isinstance(one.event, ScopeConsolidated)]
+    versions = [record.event for record in records if isinstance(record.event, ScopeConsolidated)]
     mine = [event for event in versions if upto is None or event.version <= upto]
     if not mine:
         raise _unknown(name)
-    return of_blob(mine, [one.event for one in held if isinstance(one.event, ReflectionFormed)])
+    return of_blob(mine, [record.event for record in records if isinstance(record.event, ReflectionFormed)])
 
 
 def _unknown(name: str) -> EdenError:
     return NotFound(f"there is no fact and no blob {name}", "Give a fact's id, or a scope key as user:A:U.")
 
 
-async def _records(settings: Settings, short: Sequence[str], scope_key: str) -> list[Held]:
+async def _records(settings: Settings, short: Sequence[str], scope_key: str) -> list[ScopeRecord]:
     topics = load_topics(settings.kafka, settings.placement)
     client = client_kwargs(settings.kafka, endpoints(settings).kafka)
-    return await scope_records(client, [topics.name(one) for one in short], [scope_key])
+    return await scope_records(client, [topics.name(topic) for topic in short], [scope_key])
 
 
 def _unpriced(unpriced: int, calls: int) -> str:

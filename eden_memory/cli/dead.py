@@ -10,9 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from eden_memory.cli.confirming import confirm
-from eden_memory.cli.memory.terminal import show_table
-from eden_memory.cli.times import moment
+from eden_memory.cli.terminal import confirm, parse_time, show_table
 from eden_memory.errors import EdenError, Invalid, NotFound
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import Topics, load_topics
@@ -33,11 +31,11 @@ Stage = Annotated[str | None, typer.Option(help="only those that this stage gave
 Reason = Annotated[str | None, typer.Option(help="only those whose reason holds this text")]
 Since = Annotated[
     datetime | None,
-    typer.Option(parser=moment, metavar="TIME", help="only those given up at this time (UTC) or later"),
+    typer.Option(parser=parse_time, metavar="TIME", help="only those given up at this time (UTC) or later"),
 ]
 Until = Annotated[
     datetime | None,
-    typer.Option(parser=moment, metavar="TIME", help="only those given up before this time (UTC)"),
+    typer.Option(parser=parse_time, metavar="TIME", help="only those given up before this time (UTC)"),
 ]
 Everything = Annotated[bool, typer.Option("--all", help="also those that were dropped or tried again since")]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object a line on standard output")]
@@ -50,7 +48,7 @@ AT_ITS_SOURCE = (
     "did not come from a stage: put its cause right, then change the document (any update publishes it again)"
 )
 SETTLED = ("published", "dropped", "dead again")
-"""What failed again has left a dead letter of its own, which stands for both."""
+"""A retry that fails leaves a dead letter of its own, which stands for both."""
 
 
 @dataclass(frozen=True)
@@ -269,8 +267,8 @@ def _whole(letter: DeadLetter) -> dict[str, Any]:
 
 def _run(work: Callable[[_Connected], Awaitable[None]]) -> None:
     async def connected() -> None:
-        async with _connected() as one:
-            await work(one)
+        async with _connected() as connection:
+            await work(connection)
 
     asyncio.run(connected())
 

@@ -10,12 +10,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from eden_memory.cli.confirming import confirm
-from eden_memory.cli.demo_result import print_result
-from eden_memory.cli.demo_view import LineView, LiveView
+from eden_memory.cli.demo_view import LineView, LiveView, print_result
+from eden_memory.cli.terminal import confirm
 from eden_memory.demo.conversation import EXAMPLE, read_conversation
 from eden_memory.demo.estimate import estimate
-from eden_memory.demo.play import Outcome, Plan, play, running_servers
+from eden_memory.demo.play import DemoOutcome, DemoPlan, play, running_servers
 from eden_memory.models.providers.api_keys import VARIABLES, key_of
 from eden_memory.models.providers.catalogue import LOCAL, asked_for, check_url, provider_name
 from eden_memory.settings import Settings
@@ -46,7 +45,7 @@ def demo(
     # What goes wrong is said by the demo itself; a client's retries while topics are made are no news.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     console = Console(highlight=False)
-    plan = Plan(read_conversation(conversation), conversation != EXAMPLE, rate, keep, cap)
+    plan = DemoPlan(read_conversation(conversation), conversation != EXAMPLE, rate, keep, cap)
     try:
         settings = _settings(console, llm)
         _agree(console, settings, plan, yes=yes)
@@ -79,7 +78,7 @@ def _as_interrupt(number: int, frame: object) -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def _agree(console: Console, settings: Settings, plan: Plan, *, yes: bool) -> None:
+def _agree(console: Console, settings: Settings, plan: DemoPlan, *, yes: bool) -> None:
     """Say what it will cost at most, and ask before a conversation of one's own leaves this machine.
 
     Whatever it comes to, the demo ends when the calls have cost more than the cap, as far as prices are known.
@@ -109,7 +108,7 @@ def _agree(console: Console, settings: Settings, plan: Plan, *, yes: bool) -> No
         confirm(f"Send this conversation to {where}?")
 
 
-def _run(console: Console, settings: Settings, plan: Plan) -> Outcome:
+def _run(console: Console, settings: Settings, plan: DemoPlan) -> DemoOutcome:
     console.print("[dim]·[/dim] MongoDB and Kafka start, unless they run")
     with running_servers(settings, keep=plan.keep) as found, _view(console) as view:
         return asyncio.run(play(settings, found, plan, view))

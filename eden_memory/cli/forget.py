@@ -4,15 +4,12 @@ import asyncio
 from typing import Annotated, Any, Literal
 
 import typer
-from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.cli.confirming import confirm
 from eden_memory.cli.sessions import named_session
+from eden_memory.cli.terminal import confirm
 from eden_memory.errors import Invalid, NotFound
-from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import decode_id
-from eden_memory.mongo.client import connect
-from eden_memory.replay.installation import live_settings
+from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.namespace_names import goes_on
 from eden_memory.replay.namespaces.undeleted_store import neglected
 from eden_memory.schemas.documents import Fact, InboxForget, Message, Namespace, Reflection, StoredBlob
@@ -102,44 +99,39 @@ AGES_OUT = (
 
 async def _forget(settings: Settings, kind: str, name: str, by: str | None) -> list[Namespace]:
     """The namespaces in which it stays for now are returned."""
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        source = client[settings.source_database]
-        paths = settings.messages
+    async with installation(settings) as at:
+        source, paths = at.source, settings.messages
         target: Any = name
         if kind == "session":
-            target = await named_session(settings, client, name)
+            target = await named_session(at, name)
         elif kind == "user":
             target = await user_of(source, paths.collection, paths.user_id, name)
         elif kind == "message":
             target = await message_of(source, paths.collection, name)
         else:
-            await _demand_stored(settings, client[settings.mongodb.database], kind, name)
+            await _demand_stored(at, kind, name)
         document = {"kind": "forget", "what": kind, "target": target, "asked_by": by}
         await ask(source[settings.names[InboxForget.COLLECTION]], document)
-        return await neglected(client[settings.mongodb.database], settings.mongodb.prefix)
+        return await neglected(at.database, settings.mongodb.prefix)
 
 
 async def _missing(settings: Settings) -> list[Message]:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        memory = client[settings.mongodb.database]
-        messages = client[settings.source_database][settings.messages.collection]
-        return await missing_messages(memory, (await live_settings(settings, memory)).names, messages)
+    async with installation(settings) as at:
+        messages = at.source[settings.messages.collection]
+        return await missing_messages(at.database, at.settings.names, messages)
 
 
 async def _ask_all(settings: Settings, messages: list[Message], by: str | None) -> list[Namespace]:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        inbox = client[settings.source_database][settings.names[InboxForget.COLLECTION]]
+    async with installation(settings) as at:
+        inbox = at.source[settings.names[InboxForget.COLLECTION]]
         asked: dict[str, Any] = {"kind": "forget", "what": "message", "asked_by": by}
         await inbox.insert_many([{**asked, "target": decode_id(message.id)} for message in messages])
-        return await neglected(client[settings.mongodb.database], settings.mongodb.prefix)
+        return await neglected(at.database, settings.mongodb.prefix)
 
 
-async def _demand_stored(
-    settings: Settings, memory: AsyncDatabase[dict[str, Any]], kind: str, name: str
-) -> None:
-    """NotFound for what is ours and not there: a slip of the pen would be taken for done."""
-    names = (await live_settings(settings, memory)).names
-    if await memory[names[STORED[kind]]].find_one({"_id": name}, {"_id": 1}) is None:
+async def _demand_stored(at: Installation, kind: str, name: str) -> None:
+    """Raise NotFound where there is none: a typing error would be taken for done."""
+    if await at.database[at.settings.names[STORED[kind]]].find_one({"_id": name}, {"_id": 1}) is None:
         raise NotFound(
             f"there is no {kind} {name!r}", f"Or no more; `eden {kind}s` lists those that a user may see."
         )

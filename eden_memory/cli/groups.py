@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.cli.confirming import confirm
+from eden_memory.cli.terminal import confirm
 from eden_memory.errors import NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect

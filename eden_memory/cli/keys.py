@@ -10,7 +10,7 @@ import typer
 
 from eden_memory.access.api_key_store import SHORTEST_HASH, ApiKeys
 from eden_memory.access.callers import RIGHTS, Right
-from eden_memory.cli.memory.terminal import moment, show_table
+from eden_memory.cli.terminal import moment, show_table
 from eden_memory.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.application_ids import typed_id_of
@@ -72,10 +72,10 @@ def list_(everything: Everything = False, as_json: AsJson = False) -> None:
 
     found = asyncio.run(_with_keys(work))
     if as_json:
-        typer.echo(json.dumps([_shown(one) for one in found]))
+        typer.echo(json.dumps([_shown(key) for key in found]))
         return
     columns = COLUMNS if everything else COLUMNS[:-1]
-    cells = [_cells(one)[: len(columns)] for one in found]
+    cells = [_cells(key)[: len(columns)] for key in found]
     show_table(columns, cells, "no keys", whole=("hash", "name"), words=columns)
 
 
@@ -102,7 +102,7 @@ async def _connected() -> AsyncGenerator[ApiKeys]:
 
 
 def _typed(ids: Sequence[str] | None, name: str) -> list[str] | None:
-    return [typed_id_of(one, name) for one in ids] if ids else None
+    return [typed_id_of(given, name) for given in ids] if ids else None
 
 
 def _rights(given: Sequence[str] | None) -> list[Right]:

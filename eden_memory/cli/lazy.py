@@ -42,8 +42,8 @@ class Entry:
 def _give_debug(command: Any) -> None:
     """Each command takes `--debug`; what it means where a command says nothing of it, `eden_memory.cli.main` does."""
     if isinstance(command, TyperGroup):
-        for one in command.commands.values():
-            _give_debug(one)
+        for subcommand in command.commands.values():
+            _give_debug(subcommand)
     elif all(param.name != "debug" for param in command.params):
         command.params.append(_debug())
 

@@ -15,13 +15,13 @@ from eden_memory.own_process import claim_process
 
 COMMANDS: Mapping[str, Entry] = {
     "up": Entry(
-        "servers:up",
+        "server_commands:up",
         "Start MongoDB and Kafka locally, unless EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP name others.",
         patient=True,
     ),
-    "down": Entry("servers:down", "Stop the local servers; their data stays.", patient=True),
+    "down": Entry("server_commands:down", "Stop the local servers; their data stays.", patient=True),
     "status": Entry(
-        "servers:status",
+        "server_commands:status",
         "Say which servers run and what waits; of an agent, session or user, how near memory is to consolidation.",
     ),
     "doctor": Entry(
@@ -47,13 +47,15 @@ COMMANDS: Mapping[str, Entry] = {
         "context:context", "Print the context of a session's user: the XML for the agent's prompt."
     ),
     "search": Entry("memory.search:search", "Search the facts that a user may see, as an agent would."),
-    "facts": Entry("memory.lists:facts", "List the facts that a user may see, newest first."),
+    "facts": Entry("memory.list_commands:facts", "List the facts that a user may see, newest first."),
     "reflections": Entry(
-        "memory.lists:reflections", "List the reflections that a user may see, newest first."
+        "memory.list_commands:reflections", "List the reflections that a user may see, newest first."
     ),
-    "blobs": Entry("memory.lists:blobs", "Show the consolidated text of every scope that a user may see."),
+    "blobs": Entry(
+        "memory.list_commands:blobs", "Show the consolidated text of every scope that a user may see."
+    ),
     "history": Entry(
-        "memory.lists:history",
+        "memory.list_commands:history",
         "Show all versions of a fact: why each came to be, what it rests on, what it cost.",
     ),
     "stats": Entry(
@@ -61,12 +63,12 @@ COMMANDS: Mapping[str, Entry] = {
         "Count what is remembered, scope by scope: words, versions, reflections, facts, times.",
     ),
     "add": Entry(
-        "memory.changes:add",
+        "memory.fact_commands:add",
         "Remember a text without a chat: it is formed into memory as a chat message would be.",
     ),
-    "edit": Entry("memory.changes:edit", "Give a fact another text; the old one stays in its history."),
+    "edit": Entry("memory.fact_commands:edit", "Give a fact another text; the old one stays in its history."),
     "retire": Entry(
-        "memory.changes:retire",
+        "memory.fact_commands:retire",
         "Take a fact out of search and context; its history stays (`eden forget` leaves nothing).",
     ),
     "forget": Entry(
@@ -104,24 +106,24 @@ COMMANDS: Mapping[str, Entry] = {
     "namespace": Entry(
         "replay.namespace:app", "Which memory there is, which is live, and another made live."
     ),
-    "tap": Entry("tap:tap", "Show the records of a topic, until Ctrl-C.", patient=True),
+    "tap": Entry("tap_command:tap", "Show the records of a topic, until Ctrl-C.", patient=True),
     "watch": Entry(
         "watch:watch",
         "Show windows, facts with their decisions, reflections, blobs, calls, cost and lag, until Ctrl-C.",
         patient=True,
     ),
     "windows": Entry("sessions:windows", "The windows of a session: what closed them, and what still waits."),
-    "source": Entry("source:app", "The application's messages, as the field mapping reads them."),
+    "source": Entry("source_commands:app", "The application's messages, as the field mapping reads them."),
     "session": Entry("sessions:app", "Ask something of one session."),
     "stream": Entry(
         "streams:app",
         "How an agent's scopes and shards are formed: guidance, thresholds, limits, and what is switched off.",
     ),
     "sharing": Entry(
-        "sharing:app",
+        "sharing_commands:app",
         "What private sharing hides of agents, groups and shards, because it rests on what users said.",
     ),
-    "budget": Entry("budget:app", "Limits of what formation may spend."),
+    "budget": Entry("budget_commands:app", "Limits of what formation may spend."),
     "cost": Entry("cost:app", "What models cost: today, this month, or of one memory."),
     "trace": Entry(
         "trace:trace",
@@ -131,7 +133,7 @@ COMMANDS: Mapping[str, Entry] = {
     "groups": Entry("groups:app", "Consumer groups of the stages."),
     "keys": Entry("keys:app", "API keys of `eden serve`: only their hashes are kept."),
     "models": Entry("models:app", "Language models and embedders."),
-    "topics": Entry("topics:app", "The topics of topics.yaml on a broker."),
+    "topics": Entry("topic_commands:app", "The topics of topics.yaml on a broker."),
     "schemas": Entry("schemas:app", "The exported contract: JSON Schemas, AsyncAPI, reference pages."),
 }
 """A command's line is the first sentence of its docstring."""
@@ -214,7 +216,7 @@ def main() -> None:
 def _said(error: Exception) -> EdenError | None:
     if isinstance(error, EdenError):
         return error
-    from eden_memory.cli.failures import told  # noqa: PLC0415 - drivers, of which few commands load all
+    from eden_memory.cli.error_messages import told  # noqa: PLC0415 - drivers, of which few commands load all
 
     return told(error)
 

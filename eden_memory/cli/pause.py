@@ -8,12 +8,10 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.cli.soon import soon
+from eden_memory.cli.live_namespace import soon
 from eden_memory.errors import Invalid
-from eden_memory.local.servers import endpoints
-from eden_memory.mongo.client import connect
 from eden_memory.processors.pipeline import NAMES
-from eden_memory.replay.installation import live_settings
+from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.stages.controls import MongoControls, Pause
 
@@ -49,7 +47,7 @@ async def _standing(settings: Settings) -> list[str]:
     async with _controls(settings) as controls:
         pauses, troubles = await controls.pauses(), await controls.troubles()
     return [
-        *(f"{one.stage} stands still ({one.kind}): {one.reason}" for one in pauses),
+        *(f"{stopped.stage} stands still ({stopped.kind}): {stopped.reason}" for stopped in pauses),
         *(f"{stage} {reason}" for stage, reason in troubles),
     ]
 
@@ -67,6 +65,5 @@ async def _resume(settings: Settings, stage: str) -> int:
 @asynccontextmanager
 async def _controls(settings: Settings) -> AsyncGenerator[MongoControls]:
     """Of the namespace that is live."""
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        database = client[settings.mongodb.database]
-        yield MongoControls(database, (await live_settings(settings, database)).names)
+    async with installation(settings) as at:
+        yield MongoControls(at.database, at.settings.names)

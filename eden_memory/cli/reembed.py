@@ -9,12 +9,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from eden_memory.assembly.tailer import inbox_name
-from eden_memory.local.servers import endpoints
 from eden_memory.memory.reembedding_store import Reembedding
 from eden_memory.models.embeddings import local_embedder
 from eden_memory.models.providers.catalogue import embedding_model
-from eden_memory.mongo.client import connect
-from eden_memory.replay.installation import live_settings
+from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.task_ending import heeding
 
@@ -39,11 +37,8 @@ def model_name(settings: Settings) -> str:
 
 async def _work(settings: Settings, *, wait: bool) -> None:
     console, model = Console(highlight=False), model_name(settings)
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        inbox = client[settings.source_database][inbox_name(settings)]
-        database = client[settings.mongodb.database]
-        names = (await live_settings(settings, database)).names
-        work = Reembedding(database, names, inbox, model)
+    async with installation(settings) as at:
+        work = Reembedding(at.database, at.settings.names, at.source[inbox_name(settings)], model)
         count = await work.left()
         if not count:
             console.print(f"every active fact has a vector of {model}")

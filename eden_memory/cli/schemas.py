@@ -28,7 +28,7 @@ HINTS = {
 def export() -> None:
     """Write schemas/json, docs/*.yaml and docs/reference; released schemas are never written over."""
     root = contract_files.checkout()
-    made = [f"schemas/{one}" for one in exported.export()]
+    made = [f"schemas/{path}" for path in exported.export()]
     for path in [*made, *contract_files.write(root), *openapi.write(root)]:
         typer.echo(f"wrote {path}")
     _refuse(_problems(root))

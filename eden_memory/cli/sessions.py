@@ -2,24 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from getpass import getuser
 from typing import Annotated, Any
 
 import typer
-from pymongo import AsyncMongoClient
 from pymongo.errors import ExecutionTimeout
 
 from eden_memory.assembly.handlers import window_limits
 from eden_memory.assembly.tailer import inbox_name
-from eden_memory.cli.memory.terminal import moment, show_table
-from eden_memory.cli.soon import ANSWER_SECONDS, soon
-from eden_memory.local.servers import endpoints
+from eden_memory.cli.live_namespace import ANSWER_SECONDS, soon
+from eden_memory.cli.terminal import moment, show_table
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.client import connect
-from eden_memory.replay.installation import live_settings
+from eden_memory.replay.installation import Installation, installation
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import ask, session_of
 from eden_memory.windows.pending_store import (
@@ -64,8 +59,8 @@ def windows(session: SessionId, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(found, indent=2, default=str))
         return
     rows = [
-        (one["formation_id"], one["messages"], one["because"], moment(one["at"]), REQUESTED[one["requested"]])
-        for one in found["windows"]
+        (row["formation_id"], row["messages"], row["because"], moment(row["at"]), REQUESTED[row["requested"]])
+        for row in found["windows"]
     ]
     show_table(COLUMNS, rows, "no window of this session has closed", whole=("window",), words=COLUMNS)
     typer.echo(f"{found['pending']} messages wait for their window")
@@ -74,21 +69,19 @@ def windows(session: SessionId, as_json: AsJson = False) -> None:
 
 
 def standing(settings: Settings) -> list[str]:
-    """What waits to be formed, and until when, in lines; or that it could not be counted."""
+    """Return lines about messages that wait to be formed, or one that says they could not be counted."""
     found = asyncio.run(soon(_waiting(settings)))
     return [NOT_ANSWERED] if found is None else found
 
 
 async def _waiting(settings: Settings) -> list[str]:
-    async with _client(settings) as client:
-        database = client[settings.mongodb.database]
-        live = await live_settings(settings, database)
-        limits = window_limits(live)
+    async with installation(settings) as at:
+        names, limits = at.settings.names, window_limits(at.settings)
         try:
-            found = await pending_messages(database[live.names["messages"]], limits.least)
+            found = await pending_messages(at.database[names["messages"]], limits.least)
         except ExecutionTimeout:
             return [NOT_COUNTED]
-        held = await sessions_without_documents(database[live.names["sessions"]])
+        held = await sessions_without_documents(at.database[names["sessions"]])
         return list(describe_pending(found, held, limits, datetime.now(UTC)))
 
 
@@ -98,21 +91,19 @@ def _ask(kind: str, session: str, what: str, **fields: bool) -> None:
 
 
 async def _asked(settings: Settings, kind: str, session: str, fields: dict[str, bool]) -> str:
-    async with _client(settings) as client:
-        identity = await named_session(settings, client, session)
-        inbox = client[settings.source_database][inbox_name(settings)]
+    async with installation(settings) as at:
+        identity = await named_session(at, session)
         request = await ask(
-            inbox,
+            at.source[inbox_name(settings)],
             {"kind": kind, "session_id": identity, "asked_by": f"eden session, {getuser()}", **fields},
         )
         return encode_id(request)
 
 
 async def _windows(settings: Settings, session: str) -> dict[str, Any]:
-    async with _client(settings) as client:
-        name = encode_id(await named_session(settings, client, session))
-        database = client[settings.mongodb.database]
-        names = (await live_settings(settings, database)).names
+    async with installation(settings) as at:
+        name = encode_id(await named_session(at, session))
+        database, names = at.database, at.settings.names
         state = await database[names["sessions"]].find_one({"_id": name}) or {}
         rows = await database[names["windows"]].find({"session_id": name}, sort=[("seq", 1)]).to_list()
         return {
@@ -134,25 +125,14 @@ async def _windows(settings: Settings, session: str) -> dict[str, Any]:
         }
 
 
-@asynccontextmanager
-async def _client(settings: Settings) -> AsyncGenerator[AsyncMongoClient[dict[str, Any]]]:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        yield client
-
-
-async def named_session(settings: Settings, client: AsyncMongoClient[dict[str, Any]], text: str) -> Any:
+async def named_session(at: Installation, text: str) -> Any:
     """Return the session that a person means, as the application has its id."""
-    fields, source, memory = (
-        settings.messages,
-        client[settings.source_database],
-        client[settings.mongodb.database],
-    )
-    names = (await live_settings(settings, memory)).names
+    fields = at.settings.messages
     return await session_of(
-        source,
+        at.source,
         fields.collection,
         fields.session_id,
         text,
-        inbox=source[inbox_name(settings)],
-        recorded=memory[names["messages"]],
+        inbox=at.source[inbox_name(at.settings)],
+        recorded=at.database[at.settings.names["messages"]],
     )

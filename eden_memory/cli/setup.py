@@ -6,10 +6,8 @@ from typing import Annotated
 import typer
 
 from eden_memory.assembly.mongo_setup import check, dimensions_of, set_up
-from eden_memory.local.servers import endpoints
 from eden_memory.memory.version_store import SHARING_MEANS, settle_sharing, stored_sharing
-from eden_memory.mongo.client import connect
-from eden_memory.replay.installation import live_settings
+from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.windows.pending_store import look_again
 
@@ -35,9 +33,8 @@ def setup(
 
 
 async def _work(settings: Settings, dimensions: int, wait: float, *, only_check: bool) -> list[str]:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        database = client[settings.mongodb.database]
-        names = (await live_settings(settings, database)).names
+    async with installation(settings) as at:
+        database, names = at.database, at.settings.names
         if only_check:
             return await check(database, names)
         made = await set_up(database, names, dimensions, wait)

@@ -10,13 +10,11 @@ import typer
 from pydantic import ValidationError
 from pymongo.asynchronous.collection import AsyncCollection
 
-from eden_memory.cli.memory.terminal import show_table
+from eden_memory.cli.terminal import show_table
 from eden_memory.directory.stream_store import FIELDS, label, streams_in
 from eden_memory.errors import Invalid, NotFound
-from eden_memory.local.servers import endpoints
 from eden_memory.mongo.application_ids import typed_id_of
-from eden_memory.mongo.client import connect
-from eden_memory.replay.installation import live_settings
+from eden_memory.replay.installation import installation
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.settings import Settings
@@ -32,7 +30,7 @@ Label = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 NAMES = frozenset({"_id", "agent_id", "scope", "shard"})
-"""What a stream is found by."""
+"""The fields that identify a stream."""
 SETTABLE = sorted(FIELDS - NAMES)
 KINDS: tuple[str, ...] = get_args(ScopeKind)
 
@@ -182,6 +180,5 @@ def _shown(stream: Stream) -> Row:
 
 @asynccontextmanager
 async def _streams(settings: Settings) -> AsyncGenerator[AsyncCollection[Row]]:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        database = client[settings.mongodb.database]
-        yield database[(await live_settings(settings, database)).names[Stream.COLLECTION]]
+    async with installation(settings) as at:
+        yield at.database[at.settings.names[Stream.COLLECTION]]

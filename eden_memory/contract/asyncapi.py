@@ -166,16 +166,18 @@ def _message(event: type[Event], number: int, declaration: Declaration) -> Node:
 
 def _examples(event: type[Event], number: int, declaration: Declaration) -> Iterator[Node]:
     """Each payload, with key and headers where a program of today writes that version."""
-    source = next((one for one, written in declaration.producers.items() if event.NAME in written), "")
+    source = next(
+        (program for program, written in declaration.producers.items() if event.NAME in written), ""
+    )
     for title, payload in examples_of(event.NAME, number).items():
         if number < event.VERSION:
             yield {"name": title, "payload": payload}
             continue
-        one = event.model_validate_json(json.dumps(payload))
+        example = event.model_validate_json(json.dumps(payload))
         yield {
             "name": title,
-            "summary": f"Kafka key: {one.key()}",
-            "headers": _as_text(_envelope(one, source)),
+            "summary": f"Kafka key: {example.key()}",
+            "headers": _as_text(_envelope(example, source)),
             "payload": payload,
         }
 
@@ -203,16 +205,16 @@ def _tombstone(name: str, of: Tombstones) -> Node:
 def _erased(event: type[Event], of: Tombstones) -> Node:
     """The tombstone of the first example."""
     payload = next(iter(examples_of(event.NAME, event.VERSION).values()))
-    one = event.model_validate_json(json.dumps(payload))
+    example = event.model_validate_json(json.dumps(payload))
     version = payload.get("version")
-    about = _envelope(one, of.by[0])._replace(
+    about = _envelope(example, of.by[0])._replace(
         entity_version=None if version is None else str(version),
-        scope=one.ordering_key(),
+        scope=example.ordering_key(),
         reason=of.reasons[-1],
     )
     return {
         "name": "erased",
-        "summary": f"Kafka key: {one.key()}",
+        "summary": f"Kafka key: {example.key()}",
         "headers": _as_text(about),
         "payload": None,
     }
@@ -233,7 +235,7 @@ def _said(method: Callable[..., str]) -> str:
 
 
 def _paragraphs(described: Any) -> list[str]:
-    return [" ".join(one.split()) for one in (getdoc(described) or "").split("\n\n")]
+    return [" ".join(paragraph.split()) for paragraph in (getdoc(described) or "").split("\n\n")]
 
 
 def _dead_letter() -> Node:

@@ -1,4 +1,4 @@
-"""What a program in any language must know to read the topics: the description in docs/asyncapi.yaml."""
+"""The guide to reading the topics in any language: the description in docs/asyncapi.yaml."""
 
 GUIDE = """\
 Topics of Eden Memory: chat messages, and the memory formed from them. This document, the JSON Schemas that it

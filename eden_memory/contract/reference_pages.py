@@ -1,11 +1,14 @@
 """docs/reference: events.md, documents.md and topics.md, made from the schemas and topics.yaml."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from inspect import getdoc
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
+from prometheus_client.metrics import MetricWrapperBase
 from pydantic import TypeAdapter
 
+from eden_memory import metrics
 from eden_memory.kafka.topics import Declaration, Topic, Topics
 from eden_memory.schemas.documents import DOCUMENTS, Document
 from eden_memory.schemas.events import REGISTRY
@@ -154,7 +157,7 @@ def _type(field: Schema) -> str:
 
 def _collection(field: Schema) -> str | None:
     if "prefixItems" in field:
-        return f"list of {' and '.join(_type(one) for one in field['prefixItems'])}"
+        return f"list of {' and '.join(_type(item) for item in field['prefixItems'])}"
     if field.get("type") == "array":
         return f"list of {_type(field['items'])}"
     if field.get("type") == "object":
@@ -216,3 +219,77 @@ def _program(topics: Topics, name: str) -> str:
 def _settings(topic: Topic) -> Iterator[tuple[str, str]]:
     yield "partitions", str(topic.partitions)
     yield from ((name, value) for name, value in topic.config.items() if name != "min.insync.replicas")
+
+
+METRICS_INTRO = """\
+# Metrics
+
+What `/metrics` of a process shows (`EDEN_HTTP_PORT`; `eden serve` on its own port), and all that it shows
+besides figures of the process itself (`process_*`, `python_*`). Every figure also has the label `namespace`
+(`EDEN_METRICS_NAMESPACE`). Labels are bounded: no user, session, message or memory is ever one; of agents the
+first `EDEN_METRICS_AGENTS` that a process meets have values of their own, the others are `other`.
+
+Lag has kafka_exporter's names (`kafka_consumergroup_lag_seconds` is ours: kafka_exporter has none), model calls
+have those of OpenTelemetry's GenAI conventions where there are any. One process among all reads lag, documents
+and spending, by a lease (`eden run lag`, or any `eden run` without names); the others show none of them.
+
+Counters of a process begin at 0 with it, and a label value begins with its first increment: rates are right,
+sums since a start are those of the processes that run. What has to be right to the cent, `eden_spent_usd`,
+comes from the stored totals. Gauges of single processes are to be added up (`eden_stage_running`), gauges of
+the system are the same wherever they are shown: take the largest (`eden_tailer_lag_seconds`, 0 where another
+process leads; all of budgets).
+"""
+SUFFIX = {"counter": "_total", "info": "_info"}
+
+
+class Listed(NamedTuple):
+    """One metric as it is scraped; a histogram's series end in `_bucket`, `_sum` and `_count`."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    about: str
+
+
+def listed() -> list[Listed]:
+    """The catalogue, in its order."""
+    found = [value for value in vars(metrics).values() if isinstance(value, MetricWrapperBase)]
+    return [_listed(metric) for metric in found]
+
+
+def metrics_page() -> str:
+    """A table for each area."""
+    rows = sorted(listed(), key=lambda metric: (_area(metric), metric.name))
+    sections = (_section(area, list(metrics_of)) for area, metrics_of in groupby(rows, key=_area))
+    return "\n".join([HEAD + METRICS_INTRO, *sections])
+
+
+def _listed(metric: Any) -> Listed:
+    (described,) = metric.describe()
+    name = described.name + SUFFIX.get(described.type, "")
+    labels: Sequence[str] = metric._labelnames
+    return Listed(name, described.type, tuple(labels), described.documentation)
+
+
+def _area(metric: Listed) -> str:
+    """`eden_stage_running` → stage."""
+    first, second, *_ = metric.name.split("_")
+    return second if first == "eden" else f"{first}_{second}" if first == "gen" else first
+
+
+def _section(area: str, listed_metrics: Sequence[Listed]) -> str:
+    return "\n".join(
+        [
+            f"## {area}\n",
+            "| metric | kind | labels | |",
+            "| --- | --- | --- | --- |",
+            *_rows(listed_metrics),
+            "",
+        ]
+    )
+
+
+def _rows(listed_metrics: Sequence[Listed]) -> Iterator[str]:
+    for metric in listed_metrics:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.about} |"

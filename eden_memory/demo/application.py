@@ -7,8 +7,8 @@ from typing import Any
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.demo.conversation import Change, Conversation, Message, Step, plain_text
-from eden_memory.demo.journey import Journey, Written
+from eden_memory.demo.conversation import Conversation, PlayedChange, PlayedMessage, PlayedStep, plain_text
+from eden_memory.demo.journey import ApplicationWrite, DeliveryLog
 from eden_memory.errors import EdenError
 from eden_memory.mongo.document_fields import cut
 
@@ -19,7 +19,7 @@ class ChatApplication:
     """Plays a conversation into a database of its own, noting every write in a journey."""
 
     def __init__(
-        self, client: AsyncMongoClient[dict[str, Any]], database: str, journey: Journey, text_limit: int
+        self, client: AsyncMongoClient[dict[str, Any]], database: str, journey: DeliveryLog, text_limit: int
     ) -> None:
         self._client, self._journey, self._text_limit = client, journey, text_limit
         self._database: AsyncDatabase[dict[str, Any]] = client[database]
@@ -58,19 +58,19 @@ class ChatApplication:
         asked = [{"kind": "session_ended", "session_id": session, "asked_by": "demo"} for session in sessions]
         await self._database["memory_inbox"].insert_many(asked)
 
-    async def _do(self, step: Step) -> None:
+    async def _do(self, step: PlayedStep) -> None:
         if step.change is not None:
             await self._change(step.change)
             return
         for message in step.messages:
             text = cut(plain_text(message.content), self._text_limit)
-            self._journey.wrote(Written("message", message.id, message.session, text, time.time()))
+            self._journey.wrote(ApplicationWrite("message", message.id, message.session, text, time.time()))
         await self._database["messages"].insert_many([_document(message) for message in step.messages])
 
-    async def _change(self, change: Change) -> None:
+    async def _change(self, change: PlayedChange) -> None:
         session = self._journey.writes[change.id][0].session
         text = None if change.change == "delete" else cut(plain_text(change.content or ""), self._text_limit)
-        self._journey.wrote(Written(change.change, change.id, session, text, time.time()))
+        self._journey.wrote(ApplicationWrite(change.change, change.id, session, text, time.time()))
         messages = self._database["messages"]
         if change.change == "delete":
             await messages.delete_one({"_id": change.id})
@@ -78,7 +78,7 @@ class ChatApplication:
             await messages.update_one({"_id": change.id}, {"$set": {"content": change.content}})
 
 
-def _document(message: Message) -> dict[str, Any]:
+def _document(message: PlayedMessage) -> dict[str, Any]:
     return {
         "_id": message.id,
         "session_id": message.session,

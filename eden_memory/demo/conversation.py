@@ -1,7 +1,7 @@
 """A conversation to play: JSON lines of messages, and what happens to some of them later."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ import orjson
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
 
-from eden_memory.demo.chatgpt_export import is_export, read_export
+from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.mongo.document_fields import text_of
 
@@ -24,7 +24,7 @@ Content = str | list[dict[str, Any]]
 Line = TypeVar("Line", bound=BaseModel)
 
 
-class Message(BaseModel):
+class PlayedMessage(BaseModel):
     """One line of a conversation; `user` is the author's id, if a user wrote it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,8 +43,8 @@ class Message(BaseModel):
         return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
-class Change(BaseModel):
-    """What happens to a message once the message `after` has been written."""
+class PlayedChange(BaseModel):
+    """An edit or deletion of a message, made once the message `after` has been written."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -58,36 +58,36 @@ _People = TypeAdapter(dict[str, list[dict[str, Any]]])
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlayedStep:
     """One thing that the application does: write some messages of one session, or one change."""
 
-    messages: Sequence[Message] = ()
-    change: Change | None = None
+    messages: Sequence[PlayedMessage] = ()
+    change: PlayedChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """Messages in the order in which they are written, changes, and the documents of people and sessions."""
 
-    messages: list[Message]
-    changes: list[Change]
+    messages: list[PlayedMessage]
+    changes: list[PlayedChange]
     people: dict[str, list[dict[str, Any]]]
 
-    def steps(self, together: int = 3) -> Iterator[Step]:
-        """What to do one after the other: at most `together` messages at once, changes in their place."""
-        waiting: list[Message] = []
+    def steps(self, together: int = 3) -> Iterator[PlayedStep]:
+        """Yield the writes in order: at most `together` messages at once, changes in their place."""
+        waiting: list[PlayedMessage] = []
         for message in self.messages:
             if waiting and (len(waiting) == together or waiting[-1].session != message.session):
-                yield Step(waiting)
+                yield PlayedStep(waiting)
                 waiting = []
             waiting.append(message)
             due = [change for change in self.changes if change.after == message.id]
             if due:
-                yield Step(waiting)
+                yield PlayedStep(waiting)
                 waiting = []
-                yield from (Step(change=change) for change in due)
+                yield from (PlayedStep(change=change) for change in due)
         if waiting:
-            yield Step(waiting)
+            yield PlayedStep(waiting)
 
 
 def read_conversation(path: Path = EXAMPLE) -> Conversation:
@@ -96,11 +96,13 @@ def read_conversation(path: Path = EXAMPLE) -> Conversation:
     An EdenError if it cannot be read.
     """
     if is_export(path):
-        exported = [Message.model_validate(row) for row in read_export(path)]
+        exported = [PlayedMessage.model_validate(row) for row in read_export(path)]
         return Conversation(_checked(path, exported), [], _nobody())
-    messages = _checked(path, [_numbered(index, one) for index, one in enumerate(_lines(path, Message), 1)])
+    messages = _checked(
+        path, [_numbered(index, message) for index, message in enumerate(_lines(path, PlayedMessage), 1)]
+    )
     changes_path, people_path = path.with_suffix(".changes.jsonl"), path.with_suffix(".people.yaml")
-    changes = _lines(changes_path, Change) if changes_path.exists() else []
+    changes = _lines(changes_path, PlayedChange) if changes_path.exists() else []
     people = _people(people_path) if people_path.exists() else {}
     known = {message.id for message in messages}
     if strangers := [change.id for change in changes if not {change.id, change.after} <= known]:
@@ -126,11 +128,11 @@ def _nobody() -> dict[str, list[dict[str, Any]]]:
 
 
 def plain_text(content: Content) -> str:
-    """What a message's content comes to as text."""
+    """Return a message's content as text."""
     return text_of(content)
 
 
-def _checked(path: Path, messages: list[Message]) -> list[Message]:
+def _checked(path: Path, messages: list[PlayedMessage]) -> list[PlayedMessage]:
     """There are some, and no two have one id."""
     if not messages:
         raise EdenError(f"{path} holds no messages", "Name a file of JSON lines.")
@@ -140,7 +142,7 @@ def _checked(path: Path, messages: list[Message]) -> list[Message]:
     return messages
 
 
-def _numbered(index: int, message: Message) -> Message:
+def _numbered(index: int, message: PlayedMessage) -> PlayedMessage:
     return message if message.id else message.model_copy(update={"id": f"m{index:04d}"})
 
 
@@ -162,3 +164,85 @@ def _line(path: Path, number: int, line: str, kind: type[Line]) -> Line:
         what = f"{path}, line {number}: {'.'.join(map(str, first['loc']))} {first['msg']}".replace("  ", " ")
         hint = "A line is {session, role, content, user, created_at}; id is optional."
         raise EdenError(what, hint) from None
+
+
+OWNER = "me"
+"""The author of all user messages: an export does not name its owner."""
+ROLES = ("user", "assistant", "tool", "system")
+Row = dict[str, Any]
+
+
+def is_export(path: Path) -> bool:
+    """Whether a file is to be read as an export: JSON, not JSON lines."""
+    return path.suffix == ".json"
+
+
+def read_export(path: Path) -> list[Row]:
+    """Rows of {id, session, role, content, user, created_at}, chats in order of their first message."""
+    try:
+        chats: Any = orjson.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise EdenError(
+            f"{path} cannot be read: {describe(error)}", "Give the conversations.json of an export."
+        ) from None
+    if not isinstance(chats, list):
+        raise EdenError(f"{path} is no list of conversations", "Give the conversations.json of an export.")
+    read = [_read(path, number, chat) for number, chat in enumerate(chats, 1) if isinstance(chat, dict)]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    rows = [row for chat in sorted(filter(None, read), key=_first) for row in chat]
+    if not rows:
+        raise EdenError(f"{path} holds no messages", "Give the conversations.json of an export.")
+    return rows
+
+
+def _read(path: Path, number: int, chat: Mapping[str, Any]) -> list[Row]:
+    try:
+        return _messages(number, chat)
+    except (AttributeError, TypeError, LookupError, ValueError, OverflowError, OSError) as error:
+        what = f"{path}: chat {number} is not built as those of an export ({type(error).__name__})"
+        raise EdenError(what, "Give the conversations.json of an export.") from None
+
+
+def _messages(number: int, chat: Mapping[str, Any]) -> list[Row]:
+    name = str(chat.get("conversation_id") or chat.get("id") or f"chat-{number}")
+    time, rows = chat.get("create_time"), list[Row]()
+    for node in _branch(chat):
+        message: Mapping[str, Any] = node.get("message") or {}
+        author: Mapping[str, Any] = message.get("author") or {}
+        role = author.get("role")
+        text = _text(message.get("content") or {})
+        time = message.get("create_time") or time
+        if role in ROLES and text and isinstance(time, int | float):
+            rows.append(
+                {
+                    "id": f"{name}-{len(rows) + 1}",
+                    "session": name,
+                    "role": role,
+                    "content": text,
+                    "user": OWNER if role == "user" else None,
+                    "created_at": datetime.fromtimestamp(time, UTC),
+                }
+            )
+    return rows
+
+
+def _branch(chat: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The nodes from the first to the one last shown; edits and new answers leave other branches beside it."""
+    nodes: Mapping[str, Mapping[str, Any]] = chat.get("mapping") or {}
+    current: str | None = chat.get("current_node") or next(reversed(list(nodes)), None)
+    path: list[Mapping[str, Any]] = []
+    seen: set[str] = set()
+    while current is not None and current in nodes and current not in seen:
+        seen.add(current)
+        path.append(nodes[current])
+        current = nodes[current].get("parent")
+    return reversed(path)
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    parts = content.get("parts") or [content.get("text")]
+    return "\n".join(part for part in parts if isinstance(part, str) and part.strip())
+
+
+def _first(chat: list[Row]) -> datetime:
+    found: datetime = chat[0]["created_at"]
+    return found

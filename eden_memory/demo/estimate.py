@@ -1,4 +1,4 @@
-"""What a conversation may cost, before a provider is asked for anything: every part is taken rather too dear."""
+"""Estimate what a conversation may cost before a provider is called; each part is estimated high."""
 
 from collections import Counter
 from collections.abc import Mapping

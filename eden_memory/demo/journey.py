@@ -1,9 +1,19 @@
-"""What was written, what of it has arrived, and how long it took. Pure."""
+"""Read chat.messages, and match its records to the application's writes: arrived or missing, order, delay."""
 
+import time
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from statistics import median, quantiles
-from typing import Literal
+from typing import Any, Literal
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
+
+from eden_memory.kafka.connection import client_kwargs
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import MessageRecorded, Watermark, decode
+from eden_memory.schemas.ids import split
+from eden_memory.settings import KafkaSettings
 
 Kind = Literal["message", "edit", "delete"]
 
@@ -23,7 +33,7 @@ class Arrival:
 
 
 @dataclass(slots=True)
-class Written:
+class ApplicationWrite:
     """One write of the application; without text it is a deletion."""
 
     kind: Kind
@@ -53,21 +63,21 @@ class Summary:
 
 
 @dataclass(slots=True)
-class Journey:
+class DeliveryLog:
     """Follows every write until a record that says the same has been read."""
 
-    writes: dict[str, list[Written]] = field(default_factory=dict[str, list[Written]])
+    writes: dict[str, list[ApplicationWrite]] = field(default_factory=dict[str, list[ApplicationWrite]])
     order: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     arrivals: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Message ids by session, in the order of their first arrival."""
 
-    def wrote(self, write: Written) -> None:
+    def wrote(self, write: ApplicationWrite) -> None:
         """A write is about to be made."""
         self.writes.setdefault(write.message, []).append(write)
         if write.kind == "message":
             self.order.setdefault(write.session, []).append(write.message)
 
-    def arrived(self, arrival: Arrival) -> Written | None:
+    def arrived(self, arrival: Arrival) -> ApplicationWrite | None:
         """The write that this record shows, the first time that it is shown."""
         seen = self.arrivals.setdefault(arrival.session, [])
         if arrival.text is not None and arrival.message not in seen:
@@ -84,7 +94,7 @@ class Journey:
         return [write.message for write in newest if write.delay is None and write.text != ""]
 
     def summary(self) -> Summary:
-        """How it stands."""
+        """Return the counts, delays and losses so far."""
         every = [write for writes in self.writes.values() for write in writes]
         delays = [write.delay for write in every if write.delay is not None]
         return Summary(
@@ -96,7 +106,7 @@ class Journey:
             p99=quantiles(delays, n=100)[98] if len(delays) > 1 else sum(delays),
         )
 
-    def _shown(self, write: Written) -> bool:
+    def _shown(self, write: ApplicationWrite) -> bool:
         """Read as it was, or replaced by a later write of the same message that was."""
         later = self.writes[write.message]
         return any(written.delay is not None for written in later[later.index(write) :])
@@ -107,3 +117,46 @@ class Journey:
         came = [message for message in self.arrivals.get(session, []) if message not in late]
         there = set(came)
         return came == [message for message in self.order[session] if message in there]
+
+
+Record = ConsumerRecord[bytes, bytes]
+
+
+class Arrivals:
+    """Reads from the topic's end as it is when the block is entered."""
+
+    def __init__(self, kafka: KafkaSettings, bootstrap: str, topic: str) -> None:
+        self._consumer: Any = AIOKafkaConsumer(
+            topic, **client_kwargs(kafka, bootstrap), enable_auto_commit=False, auto_offset_reset="latest"
+        )
+
+    async def __aenter__(self) -> "Arrivals":
+        await self._consumer.start()
+        for partition in self._consumer.assignment():
+            await self._consumer.position(partition)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._consumer.stop()
+
+    async def __aiter__(self) -> AsyncIterator[Arrival | Watermark]:
+        """Messages, tombstones and watermarks, as they come; other records are left out."""
+        async for record in self._consumer:
+            found = read(record, time.time())
+            if found is not None:
+                yield found
+
+
+def read(record: Record, at: float) -> Arrival | Watermark | None:
+    """Decode a record; None for events that the demo does not show."""
+    envelope = Envelope.of_headers(record.headers)
+    place: dict[str, Any] = {"partition": record.partition, "offset": record.offset, "at": at}
+    if record.value is None:
+        session = split(envelope.scope)[1] if envelope.scope else "(unknown)"
+        return Arrival(split(envelope.subject)[1], session, "", None, **place)
+    event = decode(envelope.name, envelope.version, record.value)
+    if isinstance(event, MessageRecorded):
+        author = split(event.user_id)[1] if event.user_id else event.role
+        message, session = split(event.message_id)[1], split(event.session_id)[1]
+        return Arrival(message, session, author, event.text, **place)
+    return event if isinstance(event, Watermark) else None

@@ -14,15 +14,23 @@ What the figures say:
 They cannot tell how well a memory reads, whether an unlisted one is true, or how another conversation would fare.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
+from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.demo.conversation import EXAMPLE
+from eden_memory.api.service import MemoryService
+from eden_memory.demo.conversation import EXAMPLE, Conversation, plain_text
+from eden_memory.names import Names
+from eden_memory.schemas.ids import split
+from eden_memory.schemas.scopes import Scope
+from eden_memory.search.search_requests import FoundFact
+from eden_memory.settings import Settings
 
 EXPECTED = EXAMPLE.with_suffix(".expected.yaml")
 Words = tuple[tuple[str, ...], ...]
@@ -38,7 +46,7 @@ class _Entry(BaseModel):
     why: str
 
 
-class Item(_Entry):
+class ExpectedItem(_Entry):
     """Something that a person would want remembered."""
 
     scope: str
@@ -47,7 +55,7 @@ class Item(_Entry):
     says: str
 
 
-class Ban(_Entry):
+class ForbiddenItem(_Entry):
     """Something that no memory of these kinds of scope may hold."""
 
     scopes: tuple[str, ...]
@@ -61,13 +69,13 @@ class Expectations(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: Literal[1]
-    facts: tuple[Item, ...]
-    reflections: tuple[Item, ...]
-    must_not: tuple[Ban, ...]
+    facts: tuple[ExpectedItem, ...]
+    reflections: tuple[ExpectedItem, ...]
+    must_not: tuple[ForbiddenItem, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Formed:
+class FormedMemory:
     """One active memory: a fact, a reflection (absorbed or not), or a blob."""
 
     kind: Literal["fact", "reflection", "blob"]
@@ -77,16 +85,16 @@ class Formed:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What was found, missed and violated; `wanted` and `unlisted` are the facts and reflections formed."""
+class MemoryVerdict:
+    """The items found and missed, the violations; `wanted` and `unlisted` are the facts and reflections formed."""
 
-    found: tuple[tuple[Item, Formed], ...]
-    missed: tuple[Item, ...]
-    violated: tuple[tuple[Ban, Formed], ...]
-    wanted: tuple[Formed, ...]
-    unlisted: tuple[Formed, ...]
+    found: tuple[tuple[ExpectedItem, FormedMemory], ...]
+    missed: tuple[ExpectedItem, ...]
+    violated: tuple[tuple[ForbiddenItem, FormedMemory], ...]
+    wanted: tuple[FormedMemory, ...]
+    unlisted: tuple[FormedMemory, ...]
     forbidden: int
-    """How many of `wanted` and `unlisted` something forbids."""
+    """The number of memories in `wanted` and `unlisted` that something forbids."""
 
     @property
     def recall(self) -> float:
@@ -110,33 +118,35 @@ def read_expectations(path: Path = EXPECTED) -> Expectations:
     return Expectations.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
-def judged(expected: Expectations, formed: Sequence[Formed]) -> Verdict:
+def judged(expected: Expectations, formed: Sequence[FormedMemory]) -> MemoryVerdict:
     """The verdict on a memory."""
     items = (*expected.facts, *expected.reflections)
-    lines = [line for one in formed for line in _lines(one)]
-    holders = [(item, next((one for one in lines if _holds(one, item)), None)) for item in items]
-    counted = [one for one in formed if one.kind != "blob" and not one.scope.startswith("session")]
-    wanted = tuple(one for one in counted if any(_holds(one, item) for item in items))
-    return Verdict(
-        found=tuple((item, one) for item, one in holders if one),
-        missed=tuple(item for item, one in holders if not one),
-        violated=tuple((ban, one) for ban in expected.must_not for one in lines if _violates(one, ban)),
+    lines = [line for memory in formed for line in _lines(memory)]
+    holders = [(item, next((line for line in lines if _holds(line, item)), None)) for item in items]
+    counted = [
+        memory for memory in formed if memory.kind != "blob" and not memory.scope.startswith("session")
+    ]
+    wanted = tuple(memory for memory in counted if any(_holds(memory, item) for item in items))
+    return MemoryVerdict(
+        found=tuple((item, line) for item, line in holders if line),
+        missed=tuple(item for item, line in holders if not line),
+        violated=tuple((ban, line) for ban in expected.must_not for line in lines if _violates(line, ban)),
         wanted=wanted,
-        unlisted=tuple(one for one in counted if one not in wanted),
-        forbidden=sum(any(_violates(one, ban) for ban in expected.must_not) for one in counted),
+        unlisted=tuple(memory for memory in counted if memory not in wanted),
+        forbidden=sum(any(_violates(memory, ban) for ban in expected.must_not) for memory in counted),
     )
 
 
-def _lines(formed: Formed) -> Iterator[Formed]:
+def _lines(formed: FormedMemory) -> Iterator[FormedMemory]:
     texts = formed.text.splitlines() if formed.kind == "blob" else [formed.text]
-    return (Formed(formed.kind, formed.scope, text) for text in texts if text.strip())
+    return (FormedMemory(formed.kind, formed.scope, text) for text in texts if text.strip())
 
 
-def _holds(formed: Formed, item: Item) -> bool:
+def _holds(formed: FormedMemory, item: ExpectedItem) -> bool:
     return formed.scope in (item.scope, *item.others) and _mentions(formed.text, item.mentions)
 
 
-def _violates(formed: Formed, ban: Ban) -> bool:
+def _violates(formed: FormedMemory, ban: ForbiddenItem) -> bool:
     kind = formed.scope.split(":")[0]
     return kind in ban.scopes and _mentions(formed.text, ban.mentions) and not _any(formed.text, ban.unless)
 
@@ -147,8 +157,77 @@ def _mentions(text: str, words: Words) -> bool:
 
 def _any(text: str, some: Sequence[str]) -> bool:
     low = text.casefold()
-    return any(one.casefold() in low for one in some)
+    return any(words.casefold() in low for words in some)
 
 
 def _share(part: int, whole: int) -> float:
     return part / whole if whole else 1.0
+
+
+QUESTION = "When will Kittiwake be launched?"
+KINDS: Mapping[str, str] = {"facts": "fact", "reflections": "reflection", "consolidated": "blob"}
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """The context that an agent gets for one session and user, and the results of a search."""
+
+    session: str
+    user: str | None
+    context: str
+    question: str
+    found: tuple[FoundFact, ...]
+
+
+async def example(settings: Settings, conversation: Conversation, question: str | None) -> Example:
+    """Return the context of the latest session of one user, and a search in it."""
+    session, user = _latest(conversation)
+    agent = next((row["agent_id"] for row in conversation.people["sessions"] if row["_id"] == session), None)
+    async with MemoryService(agent or "default", settings=settings) as memory:
+        context = await memory.get_memory_context(session, user)
+        asked = question or _last_question(conversation, session)
+        found = await memory.search_facts(asked, session=session, user=user, top_k=3) if asked else []
+    return Example(session, user, context, asked, tuple(found))
+
+
+async def verdict(database: AsyncDatabase[dict[str, Any]], names: Names) -> MemoryVerdict:
+    """Compare the stored memory with what a person would want remembered of the example."""
+    formed = [
+        _formed(kind, row)
+        for name, kind in KINDS.items()
+        async for row in database[names[name]].find(
+            {"content": {"$type": "string"}, "active": {"$ne": False}}
+        )
+    ]
+    return judged(read_expectations(), formed)
+
+
+def _formed(kind: Any, row: Mapping[str, Any]) -> FormedMemory:
+    return FormedMemory(kind, _scope(row["scope_key"]), row["content"])
+
+
+def _scope(key: str) -> str:
+    """`agent`, `group:yard`, `user:mara`, `session:s1`."""
+    scope = Scope.of_key(key, "s.")
+    named = scope.user_id or scope.group_id or scope.session_id
+    return f"{scope.kind}:{split(named)[1]}" if named else scope.kind
+
+
+def _latest(conversation: Conversation) -> tuple[str, str | None]:
+    """The session with the newest message among those of one user, so that earlier sessions show in its context."""
+    users: dict[str, set[str]] = {}
+    for message in conversation.messages:
+        users.setdefault(message.session, set()).update({message.user} if message.user is not None else ())
+    by_time = sorted(conversation.messages, key=attrgetter("created_at"), reverse=True)
+    newest = list(dict.fromkeys(message.session for message in by_time))
+    session = next((name for name in newest if len(users[name]) == 1), newest[0])
+    return session, next(iter(users[session]), None)
+
+
+def _last_question(conversation: Conversation, session: str) -> str:
+    texts = [
+        plain_text(message.content)
+        for message in conversation.messages
+        if message.session == session and message.user
+    ]
+    return next((text for text in reversed(texts) if text.rstrip().endswith("?")), "")

@@ -70,7 +70,9 @@ class FittedModel:
                 "(OLLAMA_CONTEXT_LENGTH, llama-server -c, vllm --max-model-len)"
             )
         named = {name: value for name, value in self.variables.items() if name in SHOWN}
-        facts.append("the same for `eden run`: " + " ".join(f"{name}={one}" for name, one in named.items()))
+        facts.append(
+            "the same for `eden run`: " + " ".join(f"{name}={value}" for name, value in named.items())
+        )
         return facts
 
 
@@ -127,7 +129,7 @@ async def _works(settings: Settings, server: LocalModelServer, model: str) -> No
 
 
 async def _tokens_a_second(settings: Settings, server: LocalModelServer, model: str) -> float | None:
-    """How fast it writes; None where the answer is too short to tell."""
+    """Measure the model's tokens a second; None if the answer is too short to tell."""
     seconds = settings.models.timeout_seconds
     variable = endpoint_variable(settings.models.api_key_env, provider_name(server.url))
     key = key_in(variable, settings.models.api_key_env)

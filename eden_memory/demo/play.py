@@ -13,12 +13,10 @@ from pydantic import SecretStr
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.demo.application import ChatApplication
-from eden_memory.demo.arrivals import Arrivals
+from eden_memory.demo.completion import formed
 from eden_memory.demo.conversation import PEOPLE, Conversation
-from eden_memory.demo.forming import formed
-from eden_memory.demo.journey import Arrival, Journey, Summary, Written
-from eden_memory.demo.judgement import Verdict
-from eden_memory.demo.memory import QUESTION, Example, example, verdict
+from eden_memory.demo.journey import ApplicationWrite, Arrival, Arrivals, DeliveryLog, Summary
+from eden_memory.demo.judgement import QUESTION, Example, MemoryVerdict, example, verdict
 from eden_memory.demo.system_process import SHOWN_DAYS, SystemProcess, environment, running_system
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config
@@ -28,28 +26,28 @@ from eden_memory.local import servers
 from eden_memory.local.servers import Endpoints
 from eden_memory.models.providers.catalogue import asked_for
 from eden_memory.mongo.client import connect
-from eden_memory.observability.progress import Progress
+from eden_memory.observability.formation_progress import FormationProgress
 from eden_memory.observability.watching import watching
 from eden_memory.settings import Settings, SourceSettings
 from eden_memory.task_ending import end
 
 DATABASE, PREFIX = "eden_demo", "eden-demo."
 READY_SECONDS, QUIET_SECONDS = 60.0, 20.0
-"""How long to wait for the tailer to follow, and for a record when something is still missing."""
+"""Seconds to wait for the tailer to follow, and for a record when something is still missing."""
 CAP_SECONDS = 0.25
 """Between two looks at what the calls have cost."""
 
 
-class View(Protocol):
+class DemoView(Protocol):
     """Shows the demo; called from one task."""
 
     def note(self, text: str) -> None:
         """A step of the preparation."""
 
-    def arrived(self, arrival: Arrival, write: Written | None) -> None:
+    def arrived(self, arrival: Arrival, write: ApplicationWrite | None) -> None:
         """A record was read; `write` is what it shows for the first time."""
 
-    def forming(self, progress: Progress) -> None:
+    def forming(self, progress: FormationProgress) -> None:
         """Memory begins to form: show it from here on."""
 
 
@@ -72,10 +70,10 @@ def running_servers(settings: Settings, *, keep: bool) -> Generator[Endpoints]:
             server(settings).stop()
 
 
-class Follower:
+class ArrivalFollower:
     """Reads records as they come, and says when something has."""
 
-    def __init__(self, journey: Journey, view: View) -> None:
+    def __init__(self, journey: DeliveryLog, view: DemoView) -> None:
         self._journey, self._view = journey, view
         self.following = asyncio.Event()
         self._moved = asyncio.Event()
@@ -100,21 +98,21 @@ class Follower:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoOutcome:
     """All that the demo has to show at its end."""
 
     summary: Summary
-    progress: Progress
+    progress: FormationProgress
     finished: bool
     """Everything that was said is formed."""
     example: Example
-    verdict: Verdict | None
+    verdict: MemoryVerdict | None
     """Of the demo's own conversation only."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be played, and how."""
+class DemoPlan:
+    """The conversation to play, at which rate, with which cap."""
 
     conversation: Conversation
     own: bool
@@ -124,11 +122,11 @@ class Plan:
     cap_usd: float
 
 
-async def play(settings: Settings, found: Endpoints, plan: Plan, view: View) -> Outcome:
+async def play(settings: Settings, found: Endpoints, plan: DemoPlan, view: DemoView) -> DemoOutcome:
     """Write the conversation, follow it into memory, say how it went; leaves nothing behind unless `keep`."""
     mapped = [name for name in PEOPLE if plan.conversation.people[name]]
     here = of_demo(settings, found, mapped)
-    topics, journey, progress = load_topics(here.kafka), Journey(), Progress()
+    topics, journey, progress = load_topics(here.kafka), DeliveryLog(), FormationProgress()
     told = environment(found, DATABASE, PREFIX, mapped, settings.llm)
     try:
         async with (
@@ -175,7 +173,7 @@ def _first(errors: BaseExceptionGroup[EdenError]) -> EdenError:
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
-async def _formed(here: Settings, plan: Plan, progress: Progress, system: SystemProcess) -> bool:
+async def _formed(here: Settings, plan: DemoPlan, progress: FormationProgress, system: SystemProcess) -> bool:
     sessions = len({message.session for message in plan.conversation.messages})
     async with connect(here.mongodb, endpoints_of(here)) as client, TaskGroup() as tasks:
         watch = tasks.create_task(system.watch())
@@ -186,7 +184,7 @@ async def _formed(here: Settings, plan: Plan, progress: Progress, system: System
     return finished
 
 
-async def within(work: Coroutine[Any, Any, None], progress: Progress, cap_usd: float) -> bool:
+async def within(work: Coroutine[Any, Any, None], progress: FormationProgress, cap_usd: float) -> bool:
     """Do the work; False, and it is cancelled, as soon as the calls have cost more than the cap."""
     task = asyncio.create_task(work)
     try:
@@ -201,14 +199,14 @@ async def within(work: Coroutine[Any, Any, None], progress: Progress, cap_usd: f
 
 
 async def _outcome(
-    here: Settings, plan: Plan, summary: Summary, progress: Progress, *, finished: bool
-) -> Outcome:
+    here: Settings, plan: DemoPlan, summary: Summary, progress: FormationProgress, *, finished: bool
+) -> DemoOutcome:
     shown = await example(here, plan.conversation, None if plan.own else QUESTION)
     judged = None
     if not plan.own:
         async with connect(here.mongodb, endpoints_of(here)) as client:
             judged = await verdict(client[DATABASE], here.names)
-    return Outcome(summary, progress, finished, shown, judged)
+    return DemoOutcome(summary, progress, finished, shown, judged)
 
 
 def endpoints_of(here: Settings) -> str:
@@ -226,11 +224,11 @@ async def _follow(
     write: Callable[[], Awaitable[None]],
     arrivals: Arrivals,
     system: SystemProcess,
-    journey: Journey,
-    view: View,
+    journey: DeliveryLog,
+    view: DemoView,
 ) -> None:
     """Write once the tailer follows, then read until nothing is missing or nothing comes any more."""
-    follower = Follower(journey, view)
+    follower = ArrivalFollower(journey, view)
     async with asyncio.TaskGroup() as tasks:
         others = [tasks.create_task(follower.read(arrivals)), tasks.create_task(system.watch())]
         view.note("tailer and stages start")
@@ -243,7 +241,7 @@ async def _follow(
             task.cancel()
 
 
-async def _ready(follower: Follower, system: SystemProcess) -> None:
+async def _ready(follower: ArrivalFollower, system: SystemProcess) -> None:
     try:
         async with asyncio.timeout(READY_SECONDS):
             await follower.following.wait()
@@ -254,7 +252,7 @@ async def _ready(follower: Follower, system: SystemProcess) -> None:
 
 @asynccontextmanager
 async def _application(
-    here: Settings, found: Endpoints, plan: Plan, journey: Journey
+    here: Settings, found: Endpoints, plan: DemoPlan, journey: DeliveryLog
 ) -> AsyncGenerator[ChatApplication]:
     client = connect(here.mongodb, found.mongodb)
     application = ChatApplication(client, DATABASE, journey, here.tailer.text_limit)
@@ -272,7 +270,7 @@ async def _application(
 
 @asynccontextmanager
 async def _applied(
-    settings: Settings, found: Endpoints, topics: Topics, view: View, *, keep: bool
+    settings: Settings, found: Endpoints, topics: Topics, view: DemoView, *, keep: bool
 ) -> AsyncGenerator[None]:
     admin = TopicAdmin(admin_config(settings.kafka, found.kafka))
     if kept := await asyncio.to_thread(admin.names, PREFIX):

@@ -1,1 +1,1 @@
-"""What people get wrong when they connect a system like this one, looked at and put into words."""
+"""Checks of the settings, the servers and the application's messages, with a hint for each problem."""

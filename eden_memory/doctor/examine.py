@@ -1,19 +1,21 @@
 """All checks, in the order in which a person would put things right."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
 from aiokafka.errors import KafkaError
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from packaging.requirements import Requirement
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from eden_memory.doctor import kafka, mapping, mongodb, source, topics
+from eden_memory.doctor import kafka_checks, mapping_checks, mongodb_checks, source_checks
 from eden_memory.doctor.finding import Finding
-from eden_memory.doctor.libraries import libraries
 from eden_memory.doctor.privileges import kafka_commands, mongodb_commands, needed
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
@@ -36,7 +38,7 @@ Check = tuple[str, Callable[[], Awaitable[Found]]]
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What was found, and the least rights as commands to copy."""
+    """The findings, and commands that grant the least rights needed."""
 
     findings: list[Finding]
     mongodb_role: str
@@ -82,7 +84,7 @@ def _examination(
 async def _mongodb(
     settings: Settings, uri: str, namespaces: Sequence[str]
 ) -> tuple[list[Finding], list[str]]:
-    """What was found, and the namespaces that rights were looked at for: those given and those that there are."""
+    """Return the findings, and the namespaces whose rights were checked: those given and those that exist."""
     try:
         async with connect(settings.mongodb, uri) as client:
             async with asyncio.timeout(SECONDS):
@@ -100,29 +102,31 @@ def _mongodb_checks(
 ) -> list[Check]:
     database, messages = client[settings.source_database], settings.messages
     return [
-        ("MongoDB version", lambda: mongodb.server_version(client)),
-        ("replica set", lambda: mongodb.replica_set(client)),
-        ("clock", lambda: mongodb.clock(client)),
-        ("namespace", lambda: mongodb.live_namespace(client, settings)),
-        ("sharing", lambda: mongodb.sharing(client, settings)),
-        ("oplog window", lambda: mongodb.oplog_window(client)),
-        ("MongoDB permissions", lambda: mongodb.permissions(client, needed(settings, namespaces))),
-        ("messages collection", lambda: source.messages_collection(database, messages)),
-        ("source", lambda: source.stored_source(client[settings.mongodb.database], settings)),
-        ("field mapping", lambda: mapping.field_mapping(database, settings)),
-        ("mapping version", lambda: mapping.mapping_version(client, settings)),
+        ("MongoDB version", lambda: mongodb_checks.server_version(client)),
+        ("replica set", lambda: mongodb_checks.replica_set(client)),
+        ("clock", lambda: mongodb_checks.clock(client)),
+        ("namespace", lambda: mongodb_checks.live_namespace(client, settings)),
+        ("sharing", lambda: mongodb_checks.sharing(client, settings)),
+        ("oplog window", lambda: mongodb_checks.oplog_window(client)),
+        ("MongoDB permissions", lambda: mongodb_checks.permissions(client, needed(settings, namespaces))),
+        ("messages collection", lambda: source_checks.messages_collection(database, messages)),
+        ("source", lambda: source_checks.stored_source(client[settings.mongodb.database], settings)),
+        ("field mapping", lambda: mapping_checks.field_mapping(database, settings)),
+        ("mapping version", lambda: mapping_checks.mapping_version(client, settings)),
         *_gateway_checks(settings, client),
-        ("backfill index", lambda: source.backfill_index(database, messages)),
-        ("session index", lambda: source.session_index(database, settings)),
-        ("TTL index", lambda: source.ttl_index(database, messages)),
-        ("pre-images", lambda: source.pre_images(database, messages)),
+        ("backfill index", lambda: source_checks.backfill_index(database, messages)),
+        ("session index", lambda: source_checks.session_index(database, settings)),
+        ("TTL index", lambda: source_checks.ttl_index(database, messages)),
+        ("pre-images", lambda: source_checks.pre_images(database, messages)),
     ]
 
 
 def _gateway_checks(settings: Settings, client: AsyncMongoClient[dict[str, Any]]) -> list[Check]:
     if settings.gateway.upstream is None:
         return []
-    return [("gateway turns", lambda: source.gateway_turns(client[settings.source_database], settings))]
+    return [
+        ("gateway turns", lambda: source_checks.gateway_turns(client[settings.source_database], settings))
+    ]
 
 
 async def _kafka(settings: Settings, bootstrap: str) -> list[Finding]:
@@ -130,7 +134,7 @@ async def _kafka(settings: Settings, bootstrap: str) -> list[Finding]:
         config = admin_config(settings.kafka, bootstrap)
         connection = client_kwargs(settings.kafka, bootstrap)
         admin: Any = AdminClient({**config, "log_level": 0})
-        await asyncio.to_thread(admin.list_topics, timeout=patience(kafka.SECONDS))
+        await asyncio.to_thread(admin.list_topics, timeout=patience(kafka_checks.SECONDS))
     except EdenError as error:
         return [Finding("Kafka", "fail", error.what, error.hint)]
     except KafkaException as error:
@@ -140,18 +144,18 @@ async def _kafka(settings: Settings, bootstrap: str) -> list[Finding]:
     names = [topic.name for topic in declared]
     return await _all(
         [
-            ("Kafka version", lambda: kafka.broker_version(connection)),
-            ("brokers", lambda: asyncio.to_thread(kafka.brokers, admin, settings.kafka)),
+            ("Kafka version", lambda: kafka_checks.broker_version(connection)),
+            ("brokers", lambda: asyncio.to_thread(kafka_checks.brokers, admin, settings.kafka)),
             ("broker settings", lambda: asyncio.to_thread(_broker, admin)),
-            ("topics", lambda: asyncio.to_thread(topics.topic_settings, TopicAdmin(config), declared)),
-            ("Kafka permissions", lambda: asyncio.to_thread(kafka.permissions, admin, names)),
+            ("topics", lambda: asyncio.to_thread(kafka_checks.topic_settings, TopicAdmin(config), declared)),
+            ("Kafka permissions", lambda: asyncio.to_thread(kafka_checks.permissions, admin, names)),
         ]
     )
 
 
 def _broker(admin: Any) -> list[Finding]:
-    settings = kafka.broker_settings(admin)
-    return [kafka.offsets_retention(settings), kafka.auto_create(settings)]
+    settings = kafka_checks.broker_settings(admin)
+    return [kafka_checks.offsets_retention(settings), kafka_checks.auto_create(settings)]
 
 
 async def _all(checks: list[Check]) -> list[Finding]:
@@ -171,3 +175,29 @@ async def _guarded(name: str, check: Callable[[], Awaitable[Found]]) -> Found:
         return Finding(name, "warn", f"could not be looked at: {error.what}", error.hint)
     except (PyMongoError, KafkaException, KafkaError, OSError) as error:
         return Finding(name, "warn", f"could not be looked at: {describe(error)}")
+
+
+DISTRIBUTION = "eden-memory"
+
+
+def libraries() -> Finding:
+    """Every required library is there, in a version that fits."""
+    wrong = list(_unmet(requires(DISTRIBUTION) or []))
+    if wrong:
+        return Finding("libraries", "fail", "; ".join(wrong), "`make setup` installs the versions pinned.")
+    python = ".".join(map(str, sys.version_info[:3]))
+    named = ", ".join(f"{name} {version(name)}" for name in ("pymongo", "aiokafka", "confluent-kafka"))
+    return Finding("libraries", "ok", f"Python {python}, {named}")
+
+
+def _unmet(wanted: list[str]) -> Iterator[str]:
+    for requirement in map(Requirement, wanted):
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            found = version(requirement.name)
+        except PackageNotFoundError:
+            yield f"{requirement.name} is not installed"
+            continue
+        if not requirement.specifier.contains(found, prereleases=True):
+            yield f"{requirement.name} is {found}, not {requirement.specifier}"

@@ -1,4 +1,4 @@
-"""What one check found."""
+"""The result of one check."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -77,7 +77,7 @@ def needed(settings: Settings, namespaces: Iterable[str] = ()) -> list[Privilege
 
 
 def missing(wanted: Sequence[Privilege], granted: Sequence[Mapping[str, Any]]) -> list[Privilege]:
-    """What is wanted and not granted; `granted` as the server's connectionStatus lists it."""
+    """Return the privileges that are not granted; `granted` as the server's connectionStatus lists it."""
     return [lacking for privilege in wanted if (lacking := _lacking(privilege, granted))]
 
 

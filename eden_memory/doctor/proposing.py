@@ -1,13 +1,14 @@
 """The mapping that an application's own documents suggest: which field is what, what each role means. Pure."""
 
+import json
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from bson import ObjectId
 
-from eden_memory.doctor.roles import meaning
 from eden_memory.doctor.sampled_fields import (
     SampledField,
     is_id,
@@ -18,6 +19,7 @@ from eden_memory.doctor.sampled_fields import (
     moment_kind,
     sampled_fields,
 )
+from eden_memory.mongo.document_fields import getter
 from eden_memory.settings import Role
 
 MOST_ROLES = 12
@@ -88,7 +90,7 @@ class Proposal:
 
     @property
     def likeness(self) -> int:
-        """How many fields of a message were found; 0 without a text, or where only a text was found."""
+        """The number of a message's fields that were found; 0 without a text, or where only a text was found."""
         found = sum(path not in (None, ID) for path in self.paths.values())
         return found if self.content is not None and found > 1 else 0
 
@@ -145,7 +147,7 @@ def _best(
         for number, sampled_field in enumerate(fields)
         if sampled_field.path not in paths
     ]
-    best = max(scored, key=lambda one: one[:2], default=None)
+    best = max(scored, key=lambda ranked: ranked[:2], default=None)
     return best[2] if best is not None and best[0] > 0 else None
 
 
@@ -156,7 +158,7 @@ def _time_of_ids(documents: Sequence[Mapping[str, Any]]) -> SampledField | None:
 
 
 def _named(sampled_field: SampledField, weights: Weights) -> float:
-    """How much the words of its path speak for a field; `sessionid` is read as `session id`."""
+    """Weigh how much the words of its path speak for a field; `sessionid` is read as `session id`."""
     return sum(
         weights.get(word, weights.get(word.removesuffix("id"), 0)) for word in set(sampled_field.words)
     )
@@ -230,3 +232,67 @@ def _of_users(fields: Sequence[SampledField], role: SampledField | None) -> Sequ
 def _says_who(sampled_field: SampledField) -> bool:
     booleans = sampled_field.share(lambda value: isinstance(value, bool)) >= HALF
     return booleans and bool(SAYS_WHO & set(sampled_field.words))
+
+
+NAMES: dict[Role, tuple[str, ...]] = {
+    "user": ("user", "human", "customer", "client", "visitor", "guest", "member", "person", "enduser", "me"),
+    "assistant": ("assistant", "ai", "bot", "chatbot", "model", "agent", "llm", "gpt", "copilot"),
+    "tool": (
+        "tool",
+        "function",
+        "toolresult",
+        "toolresponse",
+        "functionresponse",
+        "toolcall",
+        "functioncall",
+    ),
+    "system": ("system", "developer", "instruction", "instructions"),
+    "other": ("other",),
+}
+MEANINGS: dict[str, Role] = {name: role for role, names in NAMES.items() for name in names}
+NOT_LETTERS = re.compile(r"[^a-z]")
+AROUND = re.compile(r"(message|msg|role|turn)(chunk)?$|^role")
+"""Words around a role's name, as in `HumanMessage`, `AIMessageChunk`, `ROLE_USER`."""
+
+
+def meaning(name: object) -> Role | None:
+    """Our role for an application's name of one, whatever its case; None where its meaning is not clear."""
+    if not isinstance(name, str):
+        return None
+    plain = NOT_LETTERS.sub("", name.lower())
+    return MEANINGS.get(plain) or MEANINGS.get(AROUND.sub("", plain))
+
+
+Row = Mapping[str, Any]
+LONGEST = 100_000
+"""Characters of a text that are looked at as JSON."""
+
+
+def json_messages(documents: Sequence[Row], path: str) -> Proposal | None:
+    """The fields of the messages that a text field holds as JSON; None where fewer than half of the texts do."""
+    texts = [value for document in documents if isinstance(value := getter(path)(document), str) and value]
+    found = [parsed for text in texts if (parsed := _parsed(text)) is not None]
+    inner = propose(found)
+    return inner if found and len(found) >= HALF * len(texts) and inner.content is not None else None
+
+
+def listed_messages(documents: Sequence[Row]) -> tuple[str, Proposal] | None:
+    """The path of a list that holds a session's messages, and their fields."""
+    for sampled in sampled_fields(documents):
+        items = [
+            item for value in sampled.present if isinstance(value, list) for item in cast("list[Any]", value)
+        ]
+        rows = [cast("Row", item) for item in items if isinstance(item, Mapping)]
+        inner = propose(rows)
+        if inner.role is not None and inner.content is not None:
+            return sampled.path, inner
+    return None
+
+
+def _parsed(text: str) -> Row | None:
+    if len(text) > LONGEST or not text.lstrip().startswith("{"):
+        return None
+    try:
+        return cast("Row", json.loads(text))
+    except (ValueError, RecursionError):
+        return None

@@ -33,7 +33,7 @@ class SessionsProposal:
 
     @property
     def paths(self) -> dict[str, str]:
-        """What was found, by the name of the setting."""
+        """The paths that were found, by the name of the setting."""
         found = {"agent_id": self.agent_id, "users": self.users, "title": self.title}
         return {name: path for name, path in found.items() if path is not None}
 

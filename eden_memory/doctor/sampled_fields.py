@@ -78,7 +78,7 @@ def is_text(value: Any) -> bool:
 
 
 def kind(value: Any) -> str:
-    """What a value is, in the words of `eden.toml`'s comments."""
+    """Name the kind of a value, in the words of `eden.toml`'s comments."""
     match value:
         case str():
             return "text"
@@ -106,4 +106,4 @@ def moment_kind(value: Any) -> str:
 def kinds(values: Iterable[Any], of: Callable[[Any], str] = kind) -> str:
     """The kinds of some values, the commonest first."""
     found = [of(value) for value in values if value is not None]
-    return ", ".join(sorted(set(found), key=lambda one: (-found.count(one), one)))
+    return ", ".join(sorted(set(found), key=lambda name: (-found.count(name), name)))

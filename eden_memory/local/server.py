@@ -1,4 +1,4 @@
-"""What the local servers have in common: start, stop, kill, freeze, restart, in any folder, never a hang."""
+"""Start, stop, kill, freeze and restart a local server in a folder, each with a deadline."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
-from eden_memory.local import ports, process
+from eden_memory.local import ports, server_process
 from eden_memory.local.state import ServerState, exclusively, load, save
 
 START_SECONDS = 60.0
@@ -27,7 +27,7 @@ LOG_BYTES = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """How a start went: whether the server ran already, and what had to be repaired."""
+    """The result of a start: whether the server ran already, and what had to be repaired."""
 
     already: bool
     notes: Sequence[str] = ()
@@ -41,7 +41,7 @@ class _Attempt:
     notes: list[str] = field(default_factory=list[str])
 
 
-class LocalServer(ABC):
+class ServerInFolder(ABC):
     """One server in one folder: data, log, configuration and `server.json` stand there.
 
     Calls block; from asyncio use `asyncio.to_thread`. What goes wrong is an EdenError that ends in what the
@@ -79,7 +79,7 @@ class LocalServer(ABC):
 
     @property
     def state(self) -> ServerState:
-        """What `server.json` holds."""
+        """The content of `server.json`."""
         return load(self._state_file)
 
     @property
@@ -94,9 +94,9 @@ class LocalServer(ABC):
     def pid(self) -> int | None:
         """The pid of the running server, also when the state file lies; None when it does not run."""
         remembered = self.state.pid
-        if remembered is not None and process.is_server(remembered, self.program, self.marker):
+        if remembered is not None and server_process.is_server(remembered, self.program, self.marker):
             return remembered
-        return process.find(self.program, self.marker) if self.folder.is_dir() else None
+        return server_process.find(self.program, self.marker) if self.folder.is_dir() else None
 
     @property
     def running(self) -> bool:
@@ -127,7 +127,7 @@ class LocalServer(ABC):
         with self._exclusively("stopping"):
             pid = self.pid
             if pid is not None:
-                process.end(pid, lambda: self._is_mine(pid), seconds)
+                server_process.end(pid, lambda: self._is_mine(pid), seconds)
                 self._await_ports()
             self._remember(pid=None, started_at=None)
             return pid is not None
@@ -135,7 +135,7 @@ class LocalServer(ABC):
     def kill(self) -> None:
         """`kill -9`, as a crash would: nothing is flushed and the state file is left stale."""
         pid = self._running_pid()
-        process.kill(pid, lambda: self._is_mine(pid))
+        server_process.kill(pid, lambda: self._is_mine(pid))
         self._await_ports()
 
     def restart(self, seconds: float = START_SECONDS) -> Started:
@@ -145,11 +145,11 @@ class LocalServer(ABC):
 
     def freeze(self) -> None:
         """SIGSTOP: the process lives on and does nothing."""
-        process.send(self._running_pid(), signal.SIGSTOP)
+        server_process.send(self._running_pid(), signal.SIGSTOP)
 
     def thaw(self) -> None:
         """SIGCONT: a frozen process goes on."""
-        process.send(self._running_pid(), signal.SIGCONT)
+        server_process.send(self._running_pid(), signal.SIGCONT)
 
     def _keep(self, pid: int, seconds: float) -> Started:
         notes = [] if self.state.pid == pid else [f"{self.name} ran as pid {pid}, which was not remembered"]
@@ -178,19 +178,19 @@ class LocalServer(ABC):
     def _launch(self, attempt: _Attempt, seconds: float) -> Started:
         command = self._prepare(attempt.ports, attempt.notes)
         self._log_start = self._rotate_log()
-        pid = process.spawn(command, self.log, self.folder)
+        pid = server_process.spawn(command, self.log, self.folder)
         if not self._stays:
-            process.end_with_this_process(pid, self.program, self.marker)
+            server_process.end_with_this_process(pid, self.program, self.marker)
         save(self._state_file, ServerState(ports=attempt.ports, pid=pid, started_at=time.time()))
         try:
             self._wait_until_ready(pid, seconds)
         except BaseException:
-            process.kill(pid, lambda: self._is_mine(pid))
+            server_process.kill(pid, lambda: self._is_mine(pid))
             raise
         return Started(already=False, notes=tuple(attempt.notes))
 
     def _wait_until_ready(self, pid: int, seconds: float) -> None:
-        for _ in process.ticks(seconds):
+        for _ in server_process.ticks(seconds):
             if not self._is_mine(pid):
                 raise self._failure("ended while it was starting")
             version = self._probe()
@@ -200,7 +200,7 @@ class LocalServer(ABC):
         raise self._failure(f"(pid {pid}) does not answer after {seconds:.0f} s")
 
     def _failure(self, what: str) -> EdenError:
-        lines = process.last_words(self.log, self._log_start)
+        lines = server_process.last_words(self.log, self._log_start)
         return EdenError(
             f"{self.name} {what}; {self.log} says:\n{lines}",
             f"Run `eden down`, put right what the log says, then `eden up`. {self.folder} holds its data.",
@@ -214,7 +214,9 @@ class LocalServer(ABC):
         return attempt
 
     def _choose_port(self, name: str, remembered: int | None, notes: list[str]) -> int:
-        if remembered is not None and process.wait_until(lambda: ports.is_free(remembered), PORT_SECONDS):
+        if remembered is not None and server_process.wait_until(
+            lambda: ports.is_free(remembered), PORT_SECONDS
+        ):
             return remembered
         port = ports.choose()
         if remembered is not None:
@@ -225,7 +227,7 @@ class LocalServer(ABC):
 
     def _await_ports(self) -> None:
         """A process is gone a moment before the system has closed its sockets."""
-        process.wait_until(lambda: all(map(ports.is_free, self.state.ports.values())), PORT_SECONDS)
+        server_process.wait_until(lambda: all(map(ports.is_free, self.state.ports.values())), PORT_SECONDS)
 
     def _note_stale_pid(self, attempt: _Attempt) -> None:
         stale = self.state.pid
@@ -265,7 +267,7 @@ class LocalServer(ABC):
             save(self._state_file, state.model_copy(update=changed))
 
     def _is_mine(self, pid: int) -> bool:
-        return process.is_server(pid, self.program, self.marker)
+        return server_process.is_server(pid, self.program, self.marker)
 
     def _running_pid(self) -> int:
         pid = self.pid

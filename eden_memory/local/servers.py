@@ -18,7 +18,7 @@ from eden_memory.settings import Settings
 if TYPE_CHECKING:
     from eden_memory.local.kafka import LocalKafka
     from eden_memory.local.mongo import LocalMongo
-    from eden_memory.local.server import LocalServer
+    from eden_memory.local.server import ServerInFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Endpoints:
 
 
 class ServerReport(BaseModel):
-    """What people are told of one server."""
+    """The state of one server, for people."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -99,13 +99,13 @@ def down(settings: Settings) -> list[str]:
 
 
 def status(settings: Settings) -> list[ServerReport]:
-    """What runs and where; changes nothing."""
+    """Report which servers run and where; changes nothing."""
     external = [report for report in _named_by_settings(settings) if report]
     return [*external, *(_report(server) for server in _to_run_here(settings))]
 
 
-def _to_run_here(settings: Settings) -> "list[LocalServer]":
-    candidates: list[tuple[object, Callable[[Settings], LocalServer]]] = [
+def _to_run_here(settings: Settings) -> "list[ServerInFolder]":
+    candidates: list[tuple[object, Callable[[Settings], ServerInFolder]]] = [
         (settings.mongodb.uri, local_mongo),
         (settings.kafka.bootstrap, local_kafka),
     ]
@@ -128,16 +128,16 @@ def without_password(uri: str) -> str:
     return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}"
 
 
-def _stop(server: "LocalServer") -> bool:
+def _stop(server: "ServerInFolder") -> bool:
     return server.stop()
 
 
-def _start(server: "LocalServer", *, stays: bool) -> ServerReport:
+def _start(server: "ServerInFolder", *, stays: bool) -> ServerReport:
     started = server.start(stays=stays)
     return _report(server).model_copy(update={"already": started.already, "notes": tuple(started.notes)})
 
 
-def _report(server: "LocalServer") -> ServerReport:
+def _report(server: "ServerInFolder") -> ServerReport:
     pid, state = server.pid, server.state
     return ServerReport(
         name=server.name,
@@ -162,7 +162,7 @@ def _local_extra() -> Generator[None]:
         ) from None
 
 
-def _running(server: "LocalServer", variable: str) -> str:
+def _running(server: "ServerInFolder", variable: str) -> str:
     if not server.running:
         raise EdenError(
             f"{server.name} does not run here ({server.folder})",

@@ -1,4 +1,4 @@
-"""What is remembered of a local server between two commands: its ports, its pid, its version."""
+"""Keep a local server's ports, pid and version between two commands."""
 
 import fcntl
 import time

@@ -6,7 +6,7 @@ starting process holds the write end, so the system closes it with that process.
 
 import sys
 
-from eden_memory.local import process
+from eden_memory.local import server_process
 
 STOP_SECONDS = 10.0
 
@@ -15,8 +15,8 @@ def main() -> None:
     """Wait until the pipe is closed, then end the server if it is still that one."""
     pid, program, marker = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     sys.stdin.buffer.read()
-    if process.is_server(pid, program, marker):
-        process.end(pid, lambda: process.is_server(pid, program, marker), STOP_SECONDS)
+    if server_process.is_server(pid, program, marker):
+        server_process.end(pid, lambda: server_process.is_server(pid, program, marker), STOP_SECONDS)
 
 
 if __name__ == "__main__":

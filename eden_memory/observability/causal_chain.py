@@ -51,7 +51,7 @@ class Stored:
     contexts: Sequence[Told]
     """`memory_contexts` that show any of the scopes."""
     events: Sequence[Event]
-    """What the memory topics hold of the scopes."""
+    """The records of the scopes in the memory topics."""
 
     def of(self, formation_id: str) -> tuple[list[FactChanged], list[ReflectionFormed]]:
         """Versions of facts, and reflections, that one formation led to."""

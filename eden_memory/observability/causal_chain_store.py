@@ -1,12 +1,30 @@
-"""What a causal chain is read from: messages, windows, counted calls, facts, reflections, contexts."""
+"""Causal chains from stored data: messages, windows, counted calls, contexts, and records of the memory topics."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import Any
+from urllib.parse import unquote
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.errors import NotFound
+from eden_memory.kafka.connection import client_kwargs
+from eden_memory.kafka.topics import load_topics
+from eden_memory.local.servers import endpoints
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.given_ids import readings
 from eden_memory.mongo.money import plain
-from eden_memory.names import Names
+from eden_memory.observability.causal_chain import (
+    Node,
+    Stored,
+    from_blob,
+    from_fact,
+    from_message,
+    from_reflection,
+    window_forward,
+)
+from eden_memory.observability.scope_records import scope_records
 from eden_memory.schemas.documents import (
     Consolidated,
     Context,
@@ -15,37 +33,110 @@ from eden_memory.schemas.documents import (
     Message,
     Reflection,
     SessionState,
-    StoredBlob,
     WindowTexts,
 )
+from eden_memory.schemas.events import (
+    Event,
+    FactChanged,
+    FormationRequested,
+    ReflectionFormed,
+    ScopeConsolidated,
+)
+from eden_memory.schemas.provenance import Call
+from eden_memory.settings import Settings
 
 Row = dict[str, Any]
+TOPICS = ("memory.facts", "memory.reflections", "memory.consolidations")
+BLOB = re.compile(r"^((?:session|user|group|agent|shard):[^@]+?)(?:@(\d+))?$")
+DOCUMENTS = (Consolidated, Context, CountedCall, Fact, Message, Reflection, SessionState, WindowTexts)
 
 
-class MongoChain:
-    """Every read is by id; an operator's tool, so it asks nobody whose it is."""
+class CausalChains:
+    """Find out what an id stands for, and read its causal chain.
 
-    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
-        self._of = {
-            one: database[names[one.COLLECTION]]
-            for one in (
-                Consolidated,
-                Context,
-                CountedCall,
-                Fact,
-                Message,
-                Reflection,
-                SessionState,
-                StoredBlob,
-                WindowTexts,
+    An operator's tool: it reads every scope and checks no rights.
+    """
+
+    def __init__(self, settings: Settings, database: AsyncDatabase[Row]) -> None:
+        self._settings = settings
+        self._of = {document: database[settings.names[document.COLLECTION]] for document in DOCUMENTS}
+
+    async def chain(self, name: str) -> Node:
+        """The chain of what the name means; an EdenError if nothing has it."""
+        if (blob := BLOB.match(name)) is not None:
+            return await self._blob(await self._scope_key(blob[1]), int(blob[2]) if blob[2] else None)
+        if (fact := await self._find(Fact, name.partition("@")[0])) is not None:
+            return from_fact(await self._back([fact["scope_key"]], fact=fact["_id"]), fact["_id"])
+        if (row := await self._find(Reflection, name)) is not None:
+            stored = await self._back([row["scope_key"]], reflection=name)
+            return from_reflection(stored, _the(stored.events, name))
+        for given in (name, *(encode_id(reading) for reading in readings(name))):
+            if (message := await self._find(Message, given)) is not None:
+                return from_message(await self._forward(message["formation_id"], given), given)
+        session, _, rest = name.rpartition("/")
+        for given in (name, *(f"{encode_id(reading)}/{rest}" for reading in readings(session))):
+            if await self._find(WindowTexts, given) is not None:
+                return window_forward(await self._forward(given, None), given)
+        raise NotFound(
+            f"nothing is known under {name!r}",
+            "Give a message's id, or that of a fact, reflection or formation, or a blob's scope key.",
+        )
+
+    async def _scope_key(self, given: str) -> str:
+        """The key of a scope that has a blob, given with typed ids or as the tree prints it."""
+        kind, *ids = given.split(":")
+        typed = product(*([encode_id(value) for value in readings(unquote(given_id))] for given_id in ids))
+        for key in (given, *(":".join([kind, *parts]) for parts in typed)):
+            if await self._find(Consolidated, key) is not None:
+                return key
+        return given
+
+    async def _blob(self, scope_key: str, version: int | None) -> Node:
+        stored = await self._back([scope_key])
+        if not any(blob.scope.key == scope_key and version in (None, blob.version) for blob in stored.blobs):
+            raise NotFound(
+                f"{scope_key} has no blob of that version", "See `eden context` for what is there."
             )
-        }
+        return from_blob(stored, scope_key, version)
 
-    async def one(self, document: Any, name: str) -> Row | None:
+    async def _forward(self, formation_id: str | None, message_id: str | None) -> Stored:
+        windows = await self._windows([formation_id])
+        keys = [key for row in windows.values() for key in _scopes(row)]
+        events = await self._events(keys) if keys else []
+        named = [call.call_id for call in _calls(events, windows)]
+        return Stored(
+            windows=windows,
+            messages=await self._messages([message_id] if message_id else []),
+            calls=await self._calls(windows, named),
+            contexts=await self._contexts(keys),
+            events=events,
+        )
+
+    async def _back(
+        self, keys: Sequence[str], *, fact: str | None = None, reflection: str | None = None
+    ) -> Stored:
+        events = [event for event in await self._events(keys) if _concerns(event, fact, reflection)]
+        windows = await self._windows(_formations(events))
+        sources = [source.message_id for event in events for source in getattr(event, "sources", ())]
+        return Stored(
+            windows=windows,
+            messages=await self._messages(sources),
+            calls=await self._calls((), [call.call_id for call in _calls(events, None)]),
+            contexts=[],
+            events=events,
+        )
+
+    async def _events(self, keys: Sequence[str]) -> list[Event]:
+        topics = load_topics(self._settings.kafka, self._settings.placement)
+        client = client_kwargs(self._settings.kafka, endpoints(self._settings).kafka)
+        records = await scope_records(client, [topics.name(topic) for topic in TOPICS], keys)
+        return [record.event for record in records]
+
+    async def _find(self, document: Any, name: str) -> Row | None:
         """A document by its id."""
         return await self._of[document].find_one({"_id": name})
 
-    async def windows(self, formation_ids: Iterable[str | None]) -> dict[str, Row]:
+    async def _windows(self, formation_ids: Iterable[str | None]) -> dict[str, Row]:
         """Closed windows, without their texts, each with what its session waits for."""
         rows = await self._by_id(WindowTexts, formation_ids, {"messages.text": 0})
         unasked = [row["session_id"] for row in rows.values() if row["requested"] is None]
@@ -54,17 +145,17 @@ class MongoChain:
             row["waits_for"] = waiting.get(row["session_id"], {}).get("waits_for")
         return rows
 
-    async def messages(self, message_ids: Iterable[str]) -> dict[str, Row]:
+    async def _messages(self, message_ids: Iterable[str]) -> dict[str, Row]:
         """Messages as formation-trigger knows them; of one that is formed, its text while the window has it."""
         rows = await self._by_id(Message, message_ids)
         formations = [row["formation_id"] for row in rows.values()]
         for window in (await self._by_id(WindowTexts, formations, {"messages": 1})).values():
-            for one in window["messages"]:
-                if one["message_id"] in rows:
-                    rows[one["message_id"]]["text"] = one["text"]
+            for message in window["messages"]:
+                if message["message_id"] in rows:
+                    rows[message["message_id"]]["text"] = message["text"]
         return rows
 
-    async def calls(self, formation_ids: Iterable[str], call_ids: Iterable[str]) -> dict[str, Row]:
+    async def _calls(self, formation_ids: Iterable[str], call_ids: Iterable[str]) -> dict[str, Row]:
         """Counted calls: all of these formations, and those named."""
         either = [{"formation_id": {"$in": list(formation_ids)}}, {"_id": {"$in": list(call_ids)}}]
         rows = await self._of[CountedCall].find({"$or": either}).to_list()
@@ -72,7 +163,7 @@ class MongoChain:
             row["cost_usd"] = None if row["cost_usd"] is None else f"{plain(row['cost_usd']):f}"
         return {row["_id"]: row for row in rows}
 
-    async def contexts(self, scope_keys: Iterable[str]) -> list[Row]:
+    async def _contexts(self, scope_keys: Iterable[str]) -> list[Row]:
         """Ready contexts that show any of these scopes."""
         wanted = {"scope_keys": {"$in": list(scope_keys)}}
         return await self._of[Context].find(wanted, sort=[("_id", 1)], limit=100).to_list()
@@ -83,3 +174,51 @@ class MongoChain:
         wanted = [name for name in dict.fromkeys(names) if name is not None]
         rows = await self._of[document].find({"_id": {"$in": wanted}}, fields).to_list() if wanted else []
         return {row["_id"]: row for row in rows}
+
+
+def _concerns(event: Event, fact: str | None, reflection: str | None) -> bool:
+    """Of one fact its versions; of one reflection itself and the blobs."""
+    if fact is not None:
+        return isinstance(event, FactChanged) and event.fact_id == fact
+    if reflection is not None and isinstance(event, ReflectionFormed):
+        return event.reflection_id == reflection
+    return not isinstance(event, FactChanged)
+
+
+def _formations(events: Iterable[Event]) -> list[str | None]:
+    found: list[str | None] = []
+    for event in events:
+        if isinstance(event, FactChanged):
+            found.append(event.statement.formation_id if event.statement else None)
+        elif isinstance(event, ReflectionFormed):
+            found.append(event.formation_id)
+    return found
+
+
+def _calls(events: Iterable[Event], windows: Iterable[str] | None) -> list[Call]:
+    """The calls that records name; of these formations alone where some are given, blobs' always."""
+    wanted = None if windows is None else set(windows)
+    found: list[Call | None] = []
+    for event in events:
+        if isinstance(event, FactChanged):
+            if wanted is None or (event.statement and event.statement.formation_id in wanted):
+                found += [event.call, event.statement.call if event.statement else None]
+        elif isinstance(event, ScopeConsolidated) or (
+            isinstance(event, ReflectionFormed) and (wanted is None or event.formation_id in wanted)
+        ):
+            found.append(event.call)
+    return [call for call in found if call is not None]
+
+
+def _scopes(row: dict[str, Any]) -> list[str]:
+    if row["requested"] is None:
+        return []
+    request = FormationRequested.model_validate_json(row["requested"], extra="ignore")
+    return [scope.key for scope in request.scopes]
+
+
+def _the(events: Iterable[Event], name: str) -> ReflectionFormed:
+    for event in events:
+        if isinstance(event, ReflectionFormed) and event.reflection_id == name:
+            return event
+    raise NotFound(f"the record of reflection {name} is gone", "It was forgotten, or its topic was emptied.")

@@ -30,7 +30,7 @@ OF_GROUPS = (
 
 @dataclass(slots=True)
 class Census:
-    """What memory holds and has cost: documents by collection, scopes to be consolidated, sums of usage."""
+    """Count documents by collection, scopes that are due for consolidation, and the sums of usage."""
 
     counts: Callable[[], Awaitable[Mapping[str, int]]]
     due: Callable[[], AsyncIterable[Snapshot]]
@@ -48,7 +48,7 @@ class Census:
             metrics.SPENT.labels(*labels).set(usd)
         now = time.monotonic()
         due = [(snapshot.scope_key, snapshot.blob_version) async for snapshot in self.due()]
-        self._since = {one: self._since.get(one, now) for one in due}
+        self._since = {version: self._since.get(version, now) for version in due}
         metrics.CONSOLIDATION_DUE.set(len(due))
         metrics.CONSOLIDATION_DUE_SECONDS.set(now - min(self._since.values(), default=now))
 

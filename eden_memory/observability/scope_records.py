@@ -1,4 +1,4 @@
-"""What the memory topics hold of some scopes: one partition of each topic is read, up to where it ended."""
+"""Read the records of some scopes from the memory topics: one partition of each, up to its end at the start."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -16,7 +16,7 @@ from eden_memory.stages.publishing import partition_for
 POLL_MS = 1_000
 
 
-class Held(NamedTuple):
+class ScopeRecord(NamedTuple):
     """One record as a topic keeps it."""
 
     envelope: Envelope
@@ -25,7 +25,7 @@ class Held(NamedTuple):
 
 async def scope_records(
     client: dict[str, Any], topics: Sequence[str], scope_keys: Collection[str]
-) -> list[Held]:
+) -> list[ScopeRecord]:
     """The newest record of each key in these topics (full names) that is of one of the scopes; none erased."""
     partitions = await _partitions(client, topics, scope_keys)
     if not partitions:
@@ -48,10 +48,12 @@ async def _partitions(
     finally:
         await admin.close()
     wanted = {(topic, partition_for(key.encode(), there[topic])) for topic in there for key in keys}
-    return [TopicPartition(*one) for one in sorted(wanted)]
+    return [TopicPartition(*partition) for partition in sorted(wanted)]
 
 
-async def _read(consumer: Any, partitions: list[TopicPartition], keys: Collection[bytes]) -> list[Held]:
+async def _read(
+    consumer: Any, partitions: list[TopicPartition], keys: Collection[bytes]
+) -> list[ScopeRecord]:
     consumer.assign(partitions)
     await consumer.seek_to_beginning(*partitions)
     ends = await consumer.end_offsets(partitions)
@@ -61,13 +63,13 @@ async def _read(consumer: Any, partitions: list[TopicPartition], keys: Collectio
         for tp, records in (await consumer.getmany(*left, timeout_ms=POLL_MS)).items():
             found.update({(tp.topic, record.key): record for record in records if _ordering(record) in keys})
         left = {tp for tp in left if await consumer.position(tp) < ends[tp]}
-    return [_held(one) for one in found.values() if one.value is not None]
+    return [_scope_record(record) for record in found.values() if record.value is not None]
 
 
 def _ordering(record: Any) -> bytes:
     return dict(record.headers).get("ce_orderingkey", b"")
 
 
-def _held(record: Any) -> Held:
+def _scope_record(record: Any) -> ScopeRecord:
     envelope = Envelope.of_headers(record.headers)
-    return Held(envelope, decode(envelope.name, envelope.version, record.value))
+    return ScopeRecord(envelope, decode(envelope.name, envelope.version, record.value))

@@ -1,10 +1,17 @@
-"""Reads a topic as it lies there, for people: in no consumer group, and nothing is committed."""
+"""Read a topic for people, in no consumer group and without committing, and show its records.
+
+A record's text is data: no control character in it reaches a terminal.
+"""
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
-from typing import Any, Literal
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from typing import Any, Literal, cast
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -12,7 +19,164 @@ from aiokafka.errors import KafkaError
 
 from eden_memory.kafka import connection
 from eden_memory.kafka.offsets import partitions_there
-from eden_memory.observability.tap import Tapped
+from eden_memory.schemas.envelope import Envelope, EnvelopeError, event_type, rfc3339
+
+TOMBSTONE = "tombstone"
+LONG = 300
+"""Characters of one text that are shown in a line for people."""
+_OBEYED = re.compile(
+    "[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+_SHOWN_FIRST = ("text", "content", "decision", "action", "reason", "error", "outcome")
+
+
+@dataclass(frozen=True, slots=True)
+class Tapped:
+    """One record as it lies in a partition; `timestamp` is the broker's, `envelope` None where it has none."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: datetime
+    envelope: Envelope | None
+    problem: str = ""
+    """Why there is no envelope."""
+
+    @classmethod
+    def of(
+        cls,
+        place: tuple[str, int, int],
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes]],
+        timestamp_ms: int,
+    ) -> "Tapped":
+        """A record with its headers read."""
+        at = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+        try:
+            return cls(*place, key, value, at, Envelope.of_headers(headers))
+        except EnvelopeError as error:
+            return cls(*place, key, value, at, None, str(error))
+
+    @property
+    def time(self) -> datetime:
+        """The record's own time; the broker's where it has none."""
+        return self.envelope.time if self.envelope is not None else self.timestamp
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """The ordering key, and the scope or session that a tombstone names."""
+        about = self.envelope
+        return () if about is None else tuple(scope for scope in (about.ordering_key, about.scope) if scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which records; an empty filter: all. Times are the records' own (`ce_time`)."""
+
+    scopes: tuple[str, ...] = ()
+    """Patterns (`*`, `?`, `[…]`) of scope keys, in `chat.messages` of session ids."""
+    types: tuple[str, ...] = ()
+    """Names of events (`FactChanged`), with a version if it matters (`FactChanged.v1`), or `tombstone`."""
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def matches(self, record: Tapped) -> bool:
+        """Whether a record is one of them."""
+        return (
+            (self.since is None or record.time >= self.since)
+            and (self.until is None or record.time < self.until)
+            and (not self.types or bool(_names(record) & set(self.types)))
+            and (
+                not self.scopes
+                or any(fnmatchcase(key, scope) for key in record.scopes for scope in self.scopes)
+            )
+        )
+
+
+def harmless(text: str) -> str:
+    """Text whose control and direction characters are spelled out: no terminal obeys it, no line is broken."""
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def as_json(record: Tapped) -> dict[str, Any]:
+    """Everything about a record, its data as it stands there (in the version that was written)."""
+    about = record.envelope
+    shown: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "key": _text(record.key),
+        "timestamp": rfc3339(record.timestamp),
+    }
+    if about is None:
+        shown["problem"] = record.problem
+    else:
+        shown |= {
+            "id": about.id,
+            "type": event_type(about.name, about.version),
+            "source": about.source,
+            "time": rfc3339(about.time),
+            "subject": about.subject,
+            "orderingkey": about.ordering_key,
+            "entityversion": about.entity_version,
+            "scope": about.scope,
+            "reason": about.reason,
+        }
+    data, readable = _data(record.value)
+    return {**shown, "data" if readable else "data_text": data}
+
+
+def line(record: Tapped) -> tuple[str, str, str]:
+    """Time and place, what it is, what it says: three texts for a terminal, each harmless and on one line."""
+    at = f"{record.time:%Y-%m-%d %H:%M:%S} {record.partition}@{record.offset}"
+    about = record.envelope
+    if about is None:
+        return at, "not an event", harmless(f"{record.problem}; key {_text(record.key)}")
+    kind = f"{about.name}.v{about.version}"
+    if record.value is None:
+        told = f"{about.subject} is erased: {about.reason or 'no reason given'}"
+        return at, f"{kind} {TOMBSTONE}", harmless(" ".join((told, *record.scopes)))
+    data, _ = _data(record.value)
+    said = _said(cast(dict[str, Any], data)) if isinstance(data, dict) else _short(str(data))
+    return at, kind, harmless(f"{about.subject} {about.ordering_key}  {said}")
+
+
+def _names(record: Tapped) -> set[str]:
+    about = record.envelope
+    named = set[str]() if about is None else {about.name, f"{about.name}.v{about.version}"}
+    return {TOMBSTONE, *named} if record.value is None else named
+
+
+def _said(data: Mapping[str, Any]) -> str:
+    """The fields that people look for; else the whole, shortened."""
+    told = {name: data[name] for name in _SHOWN_FIRST if data.get(name) not in (None, "")}
+    return "  ".join(f"{name}={_short(_plain(value))}" for name, value in (told or data).items())[: LONG * 3]
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONG else text[: LONG - 1] + "…"
+
+
+def _data(value: bytes | None) -> tuple[Any, bool]:
+    """The JSON of a value; where it is none its text, and False."""
+    if value is None:
+        return None, True
+    try:
+        return json.loads(value), True
+    except (ValueError, RecursionError):
+        return _text(value), False
+
+
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode(errors="backslashreplace")
+
 
 Start = Literal["start", "end"] | datetime
 """From the first record kept, from the next one written, or from the broker's time."""
@@ -57,7 +221,7 @@ async def _seek(
     elif isinstance(start, datetime):
         milliseconds = int(start.timestamp() * 1000)
         found = await consumer.offsets_for_times(dict.fromkeys(partitions, milliseconds))
-        places |= {tp: one.offset for tp, one in found.items() if one is not None}
+        places |= {tp: place.offset for tp, place in found.items() if place is not None}
     for tp, offset in places.items():
         consumer.seek(tp, offset)
 
@@ -67,8 +231,8 @@ async def _following(consumer: Any, partition: TopicPartition) -> AsyncGenerator
     while True:
         batches = await consumer.getmany(timeout_ms=POLL_MS)
         for fetched in batches.values():
-            for one in fetched:
-                yield _tapped(one)
+            for record in fetched:
+                yield _tapped(record)
         silent = 0 if batches else silent + 1
         if silent >= SILENT_POLLS or (batches and not answers):
             silent, answers = 0, await _still_answers(consumer, partition, answers)
@@ -92,9 +256,9 @@ async def _until(consumer: Any, ends: Mapping[TopicPartition, int]) -> AsyncGene
     """By the consumer's positions, not by records: markers of transactions take offsets, too."""
     while await _behind(consumer, ends):
         for tp, fetched in (await consumer.getmany(timeout_ms=POLL_MS)).items():
-            for one in fetched:
-                if one.offset < ends[tp]:
-                    yield _tapped(one)
+            for record in fetched:
+                if record.offset < ends[tp]:
+                    yield _tapped(record)
 
 
 async def _behind(consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:
@@ -102,5 +266,6 @@ async def _behind(consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:
     return any(position < end for position, end in zip(positions, ends.values(), strict=True))
 
 
-def _tapped(one: Any) -> Tapped:
-    return Tapped.of((one.topic, one.partition, one.offset), one.key, one.value, one.headers, one.timestamp)
+def _tapped(record: Any) -> Tapped:
+    place = record.topic, record.partition, record.offset
+    return Tapped.of(place, record.key, record.value, record.headers, record.timestamp)

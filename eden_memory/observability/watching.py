@@ -1,10 +1,12 @@
-"""Feeds what people watch: memory from MongoDB, calls and lag from Kafka, into one picture."""
+"""Follow memory in MongoDB, calls and lag in Kafka, for people who watch a running system."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
 
 from aiokafka.errors import KafkaError
+from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.lag import lags
@@ -12,8 +14,8 @@ from eden_memory.kafka.offsets import TopicOffsets
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.observability.memory_feed import memory_feed
-from eden_memory.observability.progress import Progress
+from eden_memory.names import Names
+from eden_memory.observability.formation_progress import FormationProgress, MemoryChange
 from eden_memory.processors import pipeline
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
@@ -24,7 +26,7 @@ LAG_SECONDS = 1.0
 
 
 @asynccontextmanager
-async def watching(settings: Settings, progress: Progress) -> AsyncGenerator[None]:
+async def watching(settings: Settings, progress: FormationProgress) -> AsyncGenerator[None]:
     """Keep `progress` up to date for the block; what goes wrong meanwhile ends the block with it."""
     servers, topics = endpoints(settings), load_topics(settings.kafka, settings.placement)
     kafka = client_kwargs(settings.kafka, servers.kafka)
@@ -60,14 +62,44 @@ async def watching(settings: Settings, progress: Progress) -> AsyncGenerator[Non
 
 
 @asynccontextmanager
-async def _running(*work: Awaitable[None]) -> AsyncGenerator[None]:
+async def _running(*work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_of(awaitable)) for awaitable in work]
+        tasks = [group.create_task(coroutine) for coroutine in work]
         try:
             yield
         finally:
             await end(tasks)
 
 
-async def _of(work: Awaitable[None]) -> None:
-    await work
+COLLECTIONS = ("windows", "facts", "reflections", "consolidated")
+VERSIONED = ("facts", "consolidated")
+
+
+@asynccontextmanager
+async def memory_feed(
+    database: AsyncDatabase[dict[str, Any]], names: Names
+) -> AsyncGenerator[AsyncGenerator[MemoryChange]]:
+    """Yield what is new from the moment that the block is entered; vectors and histories are left out.
+
+    New is a document, and a new version of a fact or blob: that a blob absorbs a reflection from before is not.
+    """
+    kinds = {names[name]: name for name in COLLECTIONS}
+    pipeline: list[dict[str, Any]] = [
+        {
+            "$match": {
+                "$or": [
+                    {"ns.coll": {"$in": list(kinds)}, "operationType": "insert"},
+                    {"ns.coll": {"$in": [names[name] for name in VERSIONED]}, "operationType": "replace"},
+                ]
+            }
+        },
+        {"$unset": ["fullDocument.embedding", "fullDocument.history", "updateDescription"]},
+    ]
+    async with await database.watch(pipeline, full_document="updateLookup") as stream:
+
+        async def noticed() -> AsyncGenerator[MemoryChange]:
+            async for change in stream:
+                if change.get("fullDocument") is not None:
+                    yield MemoryChange(kinds[change["ns"]["coll"]], change["fullDocument"])
+
+        yield noticed()

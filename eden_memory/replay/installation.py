@@ -32,6 +32,11 @@ class Installation:
     database: Database
 
     @property
+    def source(self) -> Database:
+        """The application's database, with `memory_inbox`."""
+        return self.database.client[self.settings.source_database]
+
+    @property
     def namespaces(self) -> MongoNamespaces:
         """The namespaces, live or not."""
         return MongoNamespaces(self.database, self.settings.mongodb.prefix)

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from eden_memory.local.replica_set import LocalReplicaSet
-from eden_memory.local.server import LocalServer
+from eden_memory.local.server import ServerInFolder
 from tests.chaos.servers import Servers
 from tests.chaos.tailers import TailerProcess, Tailers
 from tests.chaos.waiting import until
+from tests.replica_set import LocalReplicaSet
 
 WEIGHTS = {
     "leader kill -9": 6,
@@ -118,7 +118,7 @@ class Faults:
         return found[0]
 
     def _server(self, what: str, how: str) -> None:
-        server: LocalServer = {
+        server: ServerInFolder = {
             "kafka": lambda: self._servers.kafka,
             "primary": self._servers.primary,
             "mongod": lambda: self._servers.member(self._chance),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from eden_memory.local.kafka import LocalKafka
 from eden_memory.local.mongo import LocalMongo
-from eden_memory.local.replica_set import LocalReplicaSet
+from tests.replica_set import LocalReplicaSet
 
 
 @dataclass(frozen=True)

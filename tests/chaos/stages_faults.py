@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from eden_memory.local.server import LocalServer
+from eden_memory.local.server import ServerInFolder
 from tests.chaos.compaction import HURRY, configure
 from tests.chaos.servers import Servers
 from tests.chaos.stages_workers import Workers
@@ -121,7 +121,7 @@ class Faults:
         await asyncio.to_thread(configure, self._servers.kafka.endpoint, self._topics, CALM)
 
     def _server(self, what: str, how: str) -> None:
-        server: LocalServer = self._servers.kafka if what == "kafka" else self._servers.primary()
+        server: ServerInFolder = self._servers.kafka if what == "kafka" else self._servers.primary()
         if how == "restart":
             server.restart()
         elif how == "frozen":

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from eden_memory.contract.settings_page import fixed_numbers, settings_page
+from eden_memory.contract.contract_files import fixed_numbers, settings_page
 from eden_memory.settings import Settings
 
 

@@ -9,14 +9,14 @@ import typer
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore
 from typer.testing import CliRunner, Result
 
-from eden_memory.cli import schemas, topics
+from eden_memory.cli import schemas, topic_commands
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config
 from eden_memory.settings import Settings
 from tests.servers import wait_until
 
 app = typer.Typer()
-app.add_typer(topics.app, name="topics")
+app.add_typer(topic_commands.app, name="topics")
 app.add_typer(schemas.app, name="schemas")
 
 

@@ -15,15 +15,15 @@ import pytest
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 from pymongo import MongoClient
 
-from eden_memory.demo import forming, play, system_process
+from eden_memory.demo import completion, play, system_process
 from eden_memory.demo.conversation import PEOPLE, Conversation, read_conversation
-from eden_memory.demo.journey import Arrival, Written
+from eden_memory.demo.journey import ApplicationWrite, Arrival
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import Endpoints
-from eden_memory.observability.progress import Progress
+from eden_memory.observability.formation_progress import FormationProgress
 from eden_memory.settings import KafkaSettings, Settings
 from eden_memory.stages.dead_letter_reading import DeadLetterFilter, dead_letters
 from tests.model_server.serving import model_server_process
@@ -52,8 +52,8 @@ class Silent:
     """A view that shows nothing."""
 
     def note(self, text: str) -> None: ...
-    def arrived(self, arrival: Arrival, write: Written | None) -> None: ...
-    def forming(self, progress: Progress) -> None: ...
+    def arrived(self, arrival: Arrival, write: ApplicationWrite | None) -> None: ...
+    def forming(self, progress: FormationProgress) -> None: ...
 
 
 class Noting(Silent):
@@ -241,9 +241,9 @@ def play_lines(*texts: str) -> Iterator[str]:
         yield json.dumps({"session": "s", "user": "ana", "role": role, "content": text, "created_at": at})
 
 
-async def played(settings: Settings, servers: TestServers, conversation: Conversation) -> play.Outcome:
+async def played(settings: Settings, servers: TestServers, conversation: Conversation) -> play.DemoOutcome:
     found = Endpoints(servers.mongodb_uri, servers.kafka_bootstrap)
-    plan = play.Plan(conversation, own=True, rate=500, keep=False, cap_usd=0.0)
+    plan = play.DemoPlan(conversation, own=True, rate=500, keep=False, cap_usd=0.0)
     return await play.play(settings, found, plan, Silent())
 
 
@@ -263,7 +263,7 @@ async def test_a_demo_after_one_that_was_kept_begins_anew(
     settings: Settings, servers: TestServers, small: Conversation, tmp_path: Path
 ) -> None:
     found = Endpoints(servers.mongodb_uri, servers.kafka_bootstrap)
-    kept = play.Plan(small, own=True, rate=500, keep=True, cap_usd=0.0)
+    kept = play.DemoPlan(small, own=True, rate=500, keep=True, cap_usd=0.0)
     first = await play.play(settings, found, kept, Silent())
     assert first.finished
     assert "Gothenburg" in first.example.context
@@ -277,7 +277,7 @@ async def test_a_demo_after_one_that_was_kept_begins_anew(
     path = tmp_path / "another.jsonl"
     path.write_text(json.dumps(line))
     view = Noting()
-    plan = play.Plan(read_conversation(path), own=True, rate=500, keep=True, cap_usd=0.0)
+    plan = play.DemoPlan(read_conversation(path), own=True, rate=500, keep=True, cap_usd=0.0)
     second = await play.play(settings, found, plan, view)
     here = play.of_demo(settings, found, [])
     names = [one.name for one in load_topics(here.kafka) if one.dead_of is not None]
@@ -311,7 +311,7 @@ async def test_messages_that_never_arrive_are_missing(
 ) -> None:
     monkeypatch.setattr(system_process, "COMMAND", (sys.executable, "-c", WATERMARKS_ONLY))
     monkeypatch.setattr(play, "QUIET_SECONDS", 1.0)
-    monkeypatch.setattr(forming, "QUIET_SECONDS", 1.0)
+    monkeypatch.setattr(completion, "QUIET_SECONDS", 1.0)
     outcome = await played(settings, servers, small)
     assert outcome.summary.missing == [message.id for message in small.messages]
     assert not outcome.summary.complete

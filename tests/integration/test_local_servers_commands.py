@@ -18,7 +18,7 @@ from eden_memory.local import servers
 from eden_memory.settings import Settings
 
 pytestmark = pytest.mark.servers
-UP = "from eden_memory.cli.servers import up; up()"
+UP = "from eden_memory.cli.server_commands import up; up()"
 
 
 def run(*arguments: str) -> str:

@@ -20,7 +20,7 @@ from eden_memory.errors import EdenError
 from eden_memory.local import ports
 from eden_memory.local.kafka import LocalKafka
 from eden_memory.local.mongo import LocalMongo
-from eden_memory.local.server import LocalServer
+from eden_memory.local.server import ServerInFolder
 
 pytestmark = pytest.mark.servers
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.servers
 class Kept:
     """A server together with something that was stored in it and must never be lost."""
 
-    def __init__(self, server: LocalServer, check: Callable[[str], list[str]]) -> None:
+    def __init__(self, server: ServerInFolder, check: Callable[[str], list[str]]) -> None:
         self.server = server
         self._check = check
         self._stored: list[str] = []
@@ -102,7 +102,7 @@ def kept_mongodb(tmp_path_factory: pytest.TempPathFactory) -> Generator[Kept]:
 
 
 @pytest.fixture
-def mongodb(kept_mongodb: Kept) -> LocalServer:
+def mongodb(kept_mongodb: Kept) -> ServerInFolder:
     """MongoDB alone, running."""
     kept_mongodb.server.start()
     kept_mongodb.is_there()
@@ -110,14 +110,14 @@ def mongodb(kept_mongodb: Kept) -> LocalServer:
 
 
 @pytest.fixture
-def server(kept: Kept) -> LocalServer:
+def server(kept: Kept) -> ServerInFolder:
     """The server, running, whatever the test before did to it."""
     kept.server.start()
     kept.is_there()
     return kept.server
 
 
-def test_data_survives_a_stop_and_a_start(kept: Kept, server: LocalServer) -> None:
+def test_data_survives_a_stop_and_a_start(kept: Kept, server: ServerInFolder) -> None:
     endpoint = server.endpoint
     assert server.stop()
     assert not server.running
@@ -126,7 +126,7 @@ def test_data_survives_a_stop_and_a_start(kept: Kept, server: LocalServer) -> No
     kept.is_there()
 
 
-def test_data_survives_kill_9_and_the_stale_pid_is_repaired(kept: Kept, server: LocalServer) -> None:
+def test_data_survives_kill_9_and_the_stale_pid_is_repaired(kept: Kept, server: ServerInFolder) -> None:
     dead = server.pid
     server.kill()
     assert server.state.pid == dead
@@ -136,14 +136,14 @@ def test_data_survives_kill_9_and_the_stale_pid_is_repaired(kept: Kept, server: 
     kept.is_there()
 
 
-def test_a_server_that_runs_already_is_kept(mongodb: LocalServer) -> None:
+def test_a_server_that_runs_already_is_kept(mongodb: ServerInFolder) -> None:
     pid = mongodb.pid
     assert mongodb.start().already
     assert mongodb.pid == pid
 
 
 def test_a_stale_pid_that_now_belongs_to_another_program_is_left_alone(
-    kept_mongodb: Kept, mongodb: LocalServer
+    kept_mongodb: Kept, mongodb: ServerInFolder
 ) -> None:
     mongodb.kill()
     with subprocess.Popen(["sleep", "60"]) as other:
@@ -158,7 +158,7 @@ def test_a_stale_pid_that_now_belongs_to_another_program_is_left_alone(
     kept_mongodb.is_there()
 
 
-def test_a_taken_port_moves_the_server_and_its_clients_find_it(kept: Kept, server: LocalServer) -> None:
+def test_a_taken_port_moves_the_server_and_its_clients_find_it(kept: Kept, server: ServerInFolder) -> None:
     old = server.port
     server.stop()
     with Taken(old):
@@ -168,7 +168,9 @@ def test_a_taken_port_moves_the_server_and_its_clients_find_it(kept: Kept, serve
         kept.is_there()
 
 
-def test_a_lost_state_file_does_not_start_a_second_server(kept_mongodb: Kept, mongodb: LocalServer) -> None:
+def test_a_lost_state_file_does_not_start_a_second_server(
+    kept_mongodb: Kept, mongodb: ServerInFolder
+) -> None:
     pid = mongodb.pid
     (mongodb.folder / "server.json").write_text("{ half a fi")
     assert mongodb.pid == pid
@@ -180,7 +182,7 @@ def test_a_lost_state_file_does_not_start_a_second_server(kept_mongodb: Kept, mo
 
 
 def test_a_frozen_server_is_told_of_within_the_deadline_and_can_be_stopped(
-    kept_mongodb: Kept, mongodb: LocalServer
+    kept_mongodb: Kept, mongodb: ServerInFolder
 ) -> None:
     mongodb.freeze()
     with pytest.raises(EdenError, match="does not answer after 1 s"):
@@ -191,7 +193,7 @@ def test_a_frozen_server_is_told_of_within_the_deadline_and_can_be_stopped(
     kept_mongodb.is_there()
 
 
-def test_a_thawed_server_goes_on(kept_mongodb: Kept, mongodb: LocalServer) -> None:
+def test_a_thawed_server_goes_on(kept_mongodb: Kept, mongodb: ServerInFolder) -> None:
     mongodb.freeze()
     mongodb.thaw()
     assert mongodb.start().already
@@ -200,7 +202,7 @@ def test_a_thawed_server_goes_on(kept_mongodb: Kept, mongodb: LocalServer) -> No
 
 @pytest.mark.parametrize("server_type", [LocalMongo, LocalKafka])
 def test_a_server_that_dies_at_its_start_is_told_with_the_end_of_its_log(
-    server_type: type[LocalServer], tmp_path: Path, jars_folder: Path
+    server_type: type[ServerInFolder], tmp_path: Path, jars_folder: Path
 ) -> None:
     broken = (
         LocalMongo(tmp_path, options={"storage": {"engine": "nonsense"}})
@@ -250,7 +252,7 @@ def small_disk(tmp_path: Path) -> Generator[Path]:
 
 @pytest.mark.parametrize("server_type", [LocalMongo, LocalKafka])
 def test_a_full_disk_is_told_and_the_data_is_there_once_there_is_room(
-    server_type: type[LocalServer], small_disk: Path, jars_folder: Path
+    server_type: type[ServerInFolder], small_disk: Path, jars_folder: Path
 ) -> None:
     mongodb = server_type is LocalMongo
     server = LocalMongo(small_disk) if mongodb else LocalKafka(small_disk, jars_folder=jars_folder)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from eden_memory.local.replica_set import LocalReplicaSet
+from tests.replica_set import LocalReplicaSet
 
 pytestmark = pytest.mark.servers
 

@@ -13,10 +13,10 @@ from unittest.mock import patch
 
 from eden_memory.demo import play
 from eden_memory.demo.conversation import PEOPLE, Conversation, read_conversation
-from eden_memory.demo.journey import Arrival, Written
+from eden_memory.demo.journey import ApplicationWrite, Arrival
 from eden_memory.demo.system_process import environment, running_system
 from eden_memory.local.servers import Endpoints
-from eden_memory.observability.progress import Progress
+from eden_memory.observability.formation_progress import FormationProgress
 from eden_memory.settings import LocalSettings, Settings
 from tests.model_server.serving import ModelServerProcess
 
@@ -96,8 +96,8 @@ class Shell:
 
 class _Silent:
     def note(self, text: str) -> None: ...
-    def arrived(self, arrival: Arrival, write: Written | None) -> None: ...
-    def forming(self, progress: Progress) -> None: ...
+    def arrived(self, arrival: Arrival, write: ApplicationWrite | None) -> None: ...
+    def forming(self, progress: FormationProgress) -> None: ...
 
 
 def of_sessions(sessions: Collection[str]) -> Conversation:
@@ -123,7 +123,7 @@ async def formed(
         llm="openai",
         local=LocalSettings(folder=folder),  # pyright: ignore[reportCallIssue]
     )
-    plan = play.Plan(conversation, own=True, rate=RATE, keep=True, cap_usd=CAP_USD)
+    plan = play.DemoPlan(conversation, own=True, rate=RATE, keep=True, cap_usd=CAP_USD)
     mapped = [one for one in PEOPLE if conversation.people[one]]
     own = {
         **environment(found, name, f"{name}.", mapped, "openai"),

@@ -9,7 +9,7 @@ from rich.console import Console
 from eden_memory.cli import demo
 from eden_memory.cli.main import main
 from eden_memory.demo.conversation import EXAMPLE, read_conversation
-from eden_memory.demo.play import Plan
+from eden_memory.demo.play import DemoPlan
 from eden_memory.settings import ModelsSettings, MongoSettings, Settings
 
 
@@ -43,7 +43,7 @@ def test_a_cap_is_an_amount(
 def test_a_demo_whose_price_is_not_known_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     models = ModelsSettings(fast="m", free="m", paid="m")  # pyright: ignore[reportCallIssue]
     settings = Settings(llm="http://127.0.0.1:9/v1", models=models)
-    plan = Plan(read_conversation(EXAMPLE), False, 60.0, False, 0.25)
+    plan = DemoPlan(read_conversation(EXAMPLE), False, 60.0, False, 0.25)
     demo._agree(Console(width=200), settings, plan, yes=True)  # pyright: ignore[reportPrivateUsage]
     said = capsys.readouterr().out
     assert "not all prices are known, and only known ones count: it stops at 0.25 USD" in said

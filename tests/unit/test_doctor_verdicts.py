@@ -10,10 +10,11 @@ from bson import ObjectId
 from confluent_kafka.admin import AclOperation  # pyright: ignore[reportPrivateImportUsage]
 
 import eden_memory
-from eden_memory.doctor import kafka, mongodb, source
+from eden_memory.doctor import kafka_checks, mongodb_checks, source_checks
+from eden_memory.doctor.examine import libraries
 from eden_memory.doctor.finding import Finding, failed
-from eden_memory.doctor.libraries import libraries
-from eden_memory.doctor.mapping import judge_documents, judge_version
+from eden_memory.doctor.kafka_checks import judge_report
+from eden_memory.doctor.mapping_checks import judge_documents, judge_version
 from eden_memory.doctor.privileges import (
     COLLECTIONS,
     Privilege,
@@ -22,7 +23,6 @@ from eden_memory.doctor.privileges import (
     mongodb_commands,
     needed,
 )
-from eden_memory.doctor.topics import judge_report
 from eden_memory.kafka.topic_admin import TopicReport
 from eden_memory.kafka.topic_diff import TopicDifference
 from eden_memory.names import FORMING, MEMORY
@@ -39,21 +39,21 @@ def settings(**groups: Any) -> Settings:
     ("version", "state"), [("4.4.29", "fail"), ("5.0.14", "fail"), ("6.0.5", "ok"), ("8.2.0-rc1", "ok")]
 )
 def test_a_mongodb_without_pre_images_is_too_old(version: str, state: str) -> None:
-    assert mongodb.judge_version(version).state == state
+    assert mongodb_checks.judge_version(version).state == state
 
 
 def test_a_standalone_server_has_no_change_streams() -> None:
-    assert mongodb.judge_topology({"ok": 1.0}).state == "fail"
-    assert "rs.initiate" in mongodb.judge_topology({"ok": 1.0}).hint
-    assert mongodb.judge_topology({"setName": "rs0", "hosts": ["a:1", "b:1"]}).what == "rs0, 2 members"
-    assert mongodb.judge_topology({"msg": "isdbgrid"}).state == "ok"
+    assert mongodb_checks.judge_topology({"ok": 1.0}).state == "fail"
+    assert "rs.initiate" in mongodb_checks.judge_topology({"ok": 1.0}).hint
+    assert mongodb_checks.judge_topology({"setName": "rs0", "hosts": ["a:1", "b:1"]}).what == "rs0, 2 members"
+    assert mongodb_checks.judge_topology({"msg": "isdbgrid"}).state == "ok"
 
 
 @pytest.mark.parametrize(
     ("seconds", "state"), [(0.2, "ok"), (-0.2, "ok"), (5, "warn"), (-5, "warn"), (-90, "fail")]
 )
 def test_a_clock_that_is_off_is_noticed_in_both_directions(seconds: float, state: str) -> None:
-    assert mongodb.judge_clock(timedelta(seconds=seconds)).state == state
+    assert mongodb_checks.judge_clock(timedelta(seconds=seconds)).state == state
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_clock_that_is_off_is_noticed_in_both_directions(seconds: float, state
     ],
 )
 def test_an_oplog_that_is_not_full_is_judged_by_its_pace(hours: float, filled: float, state: str) -> None:
-    assert mongodb.judge_oplog(timedelta(hours=hours), filled).state == state
+    assert mongodb_checks.judge_oplog(timedelta(hours=hours), filled).state == state
 
 
 def test_privileges_are_compared_action_by_action() -> None:
@@ -89,7 +89,7 @@ def test_a_grant_on_one_collection_is_none_on_the_database() -> None:
 
 def test_a_user_that_lacks_a_right_is_named_with_it() -> None:
     info = {"authenticatedUsers": [{"user": "eve", "db": "admin"}], "authenticatedUserPrivileges": []}
-    finding = mongodb.judge_permissions(info, [Privilege("eden", "", ("changeStream",))])
+    finding = mongodb_checks.judge_permissions(info, [Privilege("eden", "", ("changeStream",))])
     assert finding.state == "fail"
     assert "eve lacks changeStream on eden.*" in finding.what
 
@@ -145,19 +145,19 @@ def test_the_commands_to_copy_name_what_is_set() -> None:
     ("days", "state"), [(365, "ok"), (400, "ok"), (30, "warn"), (7, "warn"), (1, "fail")]
 )
 def test_offsets_have_to_outlive_a_long_stop(days: int, state: str) -> None:
-    assert kafka.offsets_retention({"offsets.retention.minutes": str(days * 1440)}).state == state
+    assert kafka_checks.offsets_retention({"offsets.retention.minutes": str(days * 1440)}).state == state
 
 
 def test_a_broker_that_hides_its_settings_is_a_warning() -> None:
-    assert kafka.offsets_retention({}).state == "warn"
-    assert kafka.auto_create({}).state == "ok"
-    assert kafka.auto_create({"auto.create.topics.enable": "true"}).state == "warn"
+    assert kafka_checks.offsets_retention({}).state == "warn"
+    assert kafka_checks.auto_create({}).state == "ok"
+    assert kafka_checks.auto_create({"auto.create.topics.enable": "true"}).state == "warn"
 
 
 def test_the_version_of_a_broker_shows_in_what_it_understands() -> None:
-    assert kafka.judge_requests({1: 0, 0: 0}).state == "fail"
-    assert kafka.judge_requests({1: 0, 65: 0}).what == "3.x"
-    assert kafka.judge_requests({1: 4, 65: 0}).what == "4.0 or newer"
+    assert kafka_checks.judge_requests({1: 0, 0: 0}).state == "fail"
+    assert kafka_checks.judge_requests({1: 0, 65: 0}).what == "3.x"
+    assert kafka_checks.judge_requests({1: 4, 65: 0}).what == "4.0 or newer"
 
 
 @pytest.mark.parametrize(
@@ -166,15 +166,15 @@ def test_the_version_of_a_broker_shows_in_what_it_understands() -> None:
 )
 def test_replicas_need_brokers(count: int, factor: int, insync: int, state: str) -> None:
     wanted = KafkaSettings(replication_factor=factor, min_insync_replicas=insync)  # pyright: ignore[reportCallIssue]
-    assert kafka.judge_brokers(count, wanted).state == state
+    assert kafka_checks.judge_brokers(count, wanted).state == state
 
 
 def test_a_topic_that_may_not_be_written_is_named() -> None:
     everything = {AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE}
-    found = kafka.judge_operations({"a": everything, "b": everything - {AclOperation.WRITE}})
+    found = kafka_checks.judge_operations({"a": everything, "b": everything - {AclOperation.WRITE}})
     assert found.state == "fail"
     assert "b: write" in found.what
-    assert kafka.judge_operations({"a": everything}).state == "ok"
+    assert kafka_checks.judge_operations({"a": everything}).state == "ok"
 
 
 def test_missing_topics_stop_everything_and_other_settings_only_warn() -> None:
@@ -187,26 +187,27 @@ def test_missing_topics_stop_everything_and_other_settings_only_warn() -> None:
 
 def test_a_ttl_index_asks_for_a_choice() -> None:
     indexes = {"old": {"key": [("created_at", 1)], "expireAfterSeconds": 86_400}}
-    finding = source.judge_ttl(indexes, MessagesSettings())
+    finding = source_checks.judge_ttl(indexes, MessagesSettings())
     assert finding.state == "fail"
     assert "EDEN_MESSAGES_ON_DELETE" in finding.hint
-    assert source.judge_ttl(indexes, MessagesSettings(on_delete="keep")).state == "ok"
-    assert source.judge_ttl({}, MessagesSettings()).state == "ok"
+    assert source_checks.judge_ttl(indexes, MessagesSettings(on_delete="keep")).state == "ok"
+    assert source_checks.judge_ttl({}, MessagesSettings()).state == "ok"
 
 
 def test_an_index_that_hides_messages_does_not_count() -> None:
     keys = {"key": [("created_at", 1), ("_id", 1)]}
-    assert source.judge_index({"a": keys}, MessagesSettings()).state == "ok"
-    assert source.judge_index({"a": {**keys, "sparse": True}}, MessagesSettings()).state == "warn"
+    assert source_checks.judge_index({"a": keys}, MessagesSettings()).state == "ok"
+    assert source_checks.judge_index({"a": {**keys, "sparse": True}}, MessagesSettings()).state == "warn"
     assert (
-        source.judge_index({"a": {**keys, "partialFilterExpression": {}}}, MessagesSettings()).state == "warn"
+        source_checks.judge_index({"a": {**keys, "partialFilterExpression": {}}}, MessagesSettings()).state
+        == "warn"
     )
-    assert source.judge_index({"a": {"key": [("created_at", 1)]}}, MessagesSettings()).state == "warn"
-    assert source.judge_index({"a": {"key": [("_fts", "text")]}}, MessagesSettings()).state == "warn"
+    assert source_checks.judge_index({"a": {"key": [("created_at", 1)]}}, MessagesSettings()).state == "warn"
+    assert source_checks.judge_index({"a": {"key": [("_fts", "text")]}}, MessagesSettings()).state == "warn"
 
 
 def test_the_index_on_ids_is_enough_where_they_hold_the_time() -> None:
-    found = source.judge_index({"_id_": {"key": [("_id", 1)]}}, MessagesSettings(created_at="_id"))
+    found = source_checks.judge_index({"_id_": {"key": [("_id", 1)]}}, MessagesSettings(created_at="_id"))
     assert (found.state, found.what) == ("ok", "{_id: 1}")
 
 
@@ -222,7 +223,7 @@ def test_the_index_on_ids_is_enough_where_they_hold_the_time() -> None:
     ],
 )
 def test_an_index_that_begins_with_the_session_finds_its_messages(index: dict[str, Any], state: str) -> None:
-    found = source.judge_session_index({"_id_": {"key": [("_id", 1)]}, "a": index}, MessagesSettings())
+    found = source_checks.judge_session_index({"_id_": {"key": [("_id", 1)]}, "a": index}, MessagesSettings())
     assert found.state == state
 
 

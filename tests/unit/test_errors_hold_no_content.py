@@ -311,7 +311,7 @@ def as_text(body: list[ast.stmt], name: str | None) -> Iterator[int]:
 
 
 REVIEWED = {
-    "eden_memory/cli/failures.py",
+    "eden_memory/cli/error_messages.py",
     "eden_memory/demo/conversation.py",
     "eden_memory/mongo/client.py",
     "eden_memory/assembly/mongo_setup.py",

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from eden_memory.settings import Group, Settings
+from eden_memory.settings import Settings, SettingsGroup
 
 ROOT = Path(__file__).parents[2]
-GROUPS: dict[str, type[Group]] = {
+GROUPS: dict[str, type[SettingsGroup]] = {
     name: field.annotation
     for name, field in Settings.model_fields.items()
-    if isinstance(field.annotation, type) and issubclass(field.annotation, Group)
+    if isinstance(field.annotation, type) and issubclass(field.annotation, SettingsGroup)
 }
 ALONE = sorted(set(Settings.model_fields) - set(GROUPS))
 """Settings of no group."""
@@ -29,7 +29,7 @@ def sources() -> Iterator[tuple[str, ast.Module]]:
 MODULES = tuple(sources())
 
 
-def reads(tree: ast.Module, group: str, kind: type[Group]) -> set[str]:
+def reads(tree: ast.Module, group: str, kind: type[SettingsGroup]) -> set[str]:
     """The fields of a group that a module reads: as attributes of what holds the group, or by their names."""
     holders, grew = {group} | _annotated(tree, kind.__name__), True
     while grew:

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from eden_memory.cli.memory import terminal
-from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask
+from eden_memory.cli import terminal
+from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask
 from eden_memory.memory.results import ConsolidationStatus, ScopeStats
 
 
@@ -17,7 +17,7 @@ def stats(agent: Agent = None, session: Session = None, user: User = None, as_js
     eden stats --session s1 --json
     """
 
-    async def work(who: Who) -> dict[str, ScopeStats]:
+    async def work(who: Viewer) -> dict[str, ScopeStats]:
         return await who.memory.get_memory_stats(**who.named)
 
     found = ask(agent, session, user, work)
@@ -53,7 +53,7 @@ def stats(agent: Agent = None, session: Session = None, user: User = None, as_js
 def consolidation(agent: str | None, session: str | None, user: str | None) -> dict[str, ConsolidationStatus]:
     """Of the scopes that are visible there."""
 
-    async def work(who: Who) -> dict[str, ConsolidationStatus]:
+    async def work(who: Viewer) -> dict[str, ConsolidationStatus]:
         return await who.memory.get_consolidation_status(**who.named)
 
     return ask(agent, session, user, work)

@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from eden_memory.cli.memory import terminal
-from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask, nothing
-from eden_memory.cli.times import moment
+from eden_memory.cli import terminal
+from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask, nothing
+from eden_memory.cli.terminal import parse_time
 from eden_memory.search.search_requests import SearchReport
 
 Time = Annotated[
-    datetime | None, typer.Option(parser=moment, metavar="TIME", help="what was known then (UTC)")
+    datetime | None, typer.Option(parser=parse_time, metavar="TIME", help="what was known then (UTC)")
 ]
 
 
@@ -47,7 +47,7 @@ def search(
     eden search office --as-of 2026-03-01 --json
     """
 
-    async def work(who: Who) -> SearchReport:
+    async def work(who: Viewer) -> SearchReport:
         return await who.memory.explain_search(
             queries,
             **who.named,

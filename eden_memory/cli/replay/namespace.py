@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.cli.confirming import confirm
-from eden_memory.cli.memory.terminal import show_table
 from eden_memory.cli.replay.reform_report import report
 from eden_memory.cli.replay.reform_shown import formed, user_edits
+from eden_memory.cli.terminal import confirm, show_table
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.logs import warnings_only

@@ -14,10 +14,9 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from eden_memory.cli.confirming import confirm
-from eden_memory.cli.memory.terminal import width
 from eden_memory.cli.replay import reform_shown as shown
 from eden_memory.cli.replay.reform_report import report
+from eden_memory.cli.terminal import confirm, width
 from eden_memory.errors import EdenError
 from eden_memory.logs import warnings_only
 from eden_memory.replay.reform.namespace_reform import (

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.cli.memory.terminal import console
 from eden_memory.cli.replay.report_view import show
+from eden_memory.cli.terminal import console
 from eden_memory.local.servers import endpoints
 from eden_memory.logs import warnings_only
 from eden_memory.mongo.client import connect

@@ -15,7 +15,7 @@ from eden_memory.errors import EdenError
 from eden_memory.replay.reform.own_parts import STREAMS
 from eden_memory.schemas.documents import Override, ReformAsked, Stream
 from eden_memory.schemas.reasons import reasons
-from eden_memory.settings import Group, Settings
+from eden_memory.settings import Settings, SettingsGroup
 
 GROUPS = ("windows", "models", "memory", "limits")
 ALONE = ("llm", "embedder")
@@ -116,7 +116,7 @@ def _check_name(name: str) -> None:
         raise EdenError(f"{name} cannot be set for a reform", HINT)
 
 
-def _group(name: str, group: Group, fields: Mapping[str, Any]) -> Group:
+def _group(name: str, group: SettingsGroup, fields: Mapping[str, Any]) -> SettingsGroup:
     try:
         return type(group).model_validate({**group.model_dump(), **fields})
     except ValidationError as error:

@@ -3,21 +3,23 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.demo.journey import Arrival, Journey, Kind, Written
+from eden_memory.demo.journey import ApplicationWrite, Arrival, DeliveryLog, Kind
 
 
 def wrote(
-    journey: Journey, message: str, text: str | None = "a", kind: Kind = "message", at: float = 0.0
+    journey: DeliveryLog, message: str, text: str | None = "a", kind: Kind = "message", at: float = 0.0
 ) -> None:
-    journey.wrote(Written(kind, message, "s", text, at))
+    journey.wrote(ApplicationWrite(kind, message, "s", text, at))
 
 
-def arrived(journey: Journey, message: str, text: str | None = "a", at: float = 1.0) -> Written | None:
+def arrived(
+    journey: DeliveryLog, message: str, text: str | None = "a", at: float = 1.0
+) -> ApplicationWrite | None:
     return journey.arrived(Arrival(message, "s", "ada", text, 0, 0, at))
 
 
 def test_what_has_not_arrived_is_missing() -> None:
-    journey = Journey()
+    journey = DeliveryLog()
     wrote(journey, "m1")
     wrote(journey, "m2")
     arrived(journey, "m1")
@@ -26,7 +28,7 @@ def test_what_has_not_arrived_is_missing() -> None:
 
 
 def test_an_edit_is_missing_until_its_own_text_arrives() -> None:
-    journey = Journey()
+    journey = DeliveryLog()
     wrote(journey, "m1", "before")
     wrote(journey, "m1", "after", "edit")
     arrived(journey, "m1", "before")
@@ -37,7 +39,7 @@ def test_an_edit_is_missing_until_its_own_text_arrives() -> None:
 
 
 def test_an_edit_that_overtook_the_first_text_stands_for_both() -> None:
-    journey = Journey()
+    journey = DeliveryLog()
     wrote(journey, "m1", "before")
     wrote(journey, "m1", "after", "edit")
     arrived(journey, "m1", "after")
@@ -46,7 +48,7 @@ def test_an_edit_that_overtook_the_first_text_stands_for_both() -> None:
 
 
 def test_a_deletion_is_missing_until_its_tombstone_arrives() -> None:
-    journey = Journey()
+    journey = DeliveryLog()
     wrote(journey, "m1")
     wrote(journey, "m1", None, "delete")
     arrived(journey, "m1")
@@ -56,7 +58,7 @@ def test_a_deletion_is_missing_until_its_tombstone_arrives() -> None:
 
 
 def test_a_placeholder_without_text_need_not_arrive_but_its_edit_must() -> None:
-    journey = Journey()
+    journey = DeliveryLog()
     wrote(journey, "m1", "")
     wrote(journey, "m2")
     arrived(journey, "m2")
@@ -68,7 +70,7 @@ def test_a_placeholder_without_text_need_not_arrive_but_its_edit_must() -> None:
 
 
 def test_a_session_out_of_order_is_named() -> None:
-    journey = Journey()
+    journey = DeliveryLog()
     wrote(journey, "m1")
     wrote(journey, "m2")
     arrived(journey, "m2")
@@ -78,7 +80,7 @@ def test_a_session_out_of_order_is_named() -> None:
 
 
 def test_only_the_first_arrival_counts_for_the_delay() -> None:
-    journey = Journey()
+    journey = DeliveryLog()
     wrote(journey, "m1", at=10.0)
     first = arrived(journey, "m1", at=10.5)
     assert first is not None
@@ -88,14 +90,14 @@ def test_only_the_first_arrival_counts_for_the_delay() -> None:
 
 
 def test_a_record_that_nobody_wrote_changes_nothing() -> None:
-    journey = Journey()
+    journey = DeliveryLog()
     assert arrived(journey, "stranger") is None
     assert journey.summary().complete
 
 
 @given(st.lists(st.sampled_from(["m1", "m2", "m3", "m4"]), max_size=12))
 def test_repeats_never_make_more_than_was_written(order: list[str]) -> None:
-    journey = Journey()
+    journey = DeliveryLog()
     for message in ("m1", "m2", "m3", "m4"):
         wrote(journey, message)
     for message in order:

@@ -7,16 +7,14 @@ import pytest
 from bson import ObjectId
 
 from eden_memory.doctor.finding import failed
-from eden_memory.doctor.mapping import judge_documents
-from eden_memory.doctor.proposed_findings import findings_of
-from eden_memory.doctor.proposed_toml import Place, as_toml, merged
-from eden_memory.doctor.proposing import propose
-from eden_memory.doctor.roles import meaning
+from eden_memory.doctor.mapping_checks import judge_documents
+from eden_memory.doctor.proposed_mapping import ProposedPlace, as_toml, findings_of, merged
+from eden_memory.doctor.proposing import meaning, propose
 from eden_memory.errors import EdenError
 from eden_memory.settings import Settings
 from tests.unit.doctor.schemas_of_chats import BEGAN, EXPECTED, langchain, many, nested, thread
 
-PLACE = Place("my_app", "chat_log", "eden")
+PLACE = ProposedPlace("my_app", "chat_log", "eden")
 SCHEMAS = [langchain, thread, nested]
 
 

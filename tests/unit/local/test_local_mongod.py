@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from eden_memory.errors import EdenError
-from eden_memory.local import mongod
+from eden_memory.local import mongo
 from eden_memory.local.servers import without_password
 
 LDD = """\
@@ -25,7 +25,7 @@ def fake_mongod(folder: Path, mode: int) -> Path:
 
 
 def test_missing_libraries_are_read_from_ldd() -> None:
-    assert mongod.missing_libraries(LDD) == ["libcurl.so.4", "libcrypto.so.3"]
+    assert mongo.missing_libraries(LDD) == ["libcurl.so.4", "libcrypto.so.3"]
 
 
 def test_a_missing_library_is_told_with_the_package_that_brings_it(
@@ -37,21 +37,21 @@ def test_a_missing_library_is_told_with_the_package_that_brings_it(
     ldd.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(EdenError, match=r"libcurl\.so\.4, libcrypto\.so\.3") as raised:
-        mongod.find()
+        mongo.find_mongod()
     assert "libcurl4 (Debian, Ubuntu) or libcurl (Fedora)" in raised.value.hint
 
 
 def test_a_mongod_on_the_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     binary = fake_mongod(tmp_path, 0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert mongod.find() == binary
+    assert mongo.find_mongod() == binary
 
 
 def test_a_mongod_without_its_run_bit_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     binary = fake_mongod(tmp_path, 0o644)
-    monkeypatch.setattr(mongod, "_from_wheel", lambda: binary)
+    monkeypatch.setattr(mongo, "_from_wheel", lambda: binary)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    assert os.access(mongod.find(), os.X_OK)
+    assert os.access(mongo.find_mongod(), os.X_OK)
 
 
 @pytest.mark.parametrize(

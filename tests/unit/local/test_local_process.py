@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from eden_memory.errors import EdenError
-from eden_memory.local import process
+from eden_memory.local import server_process
 from eden_memory.local.state import ServerState, exclusively, load, save
 
 PROGRAM = "python"
@@ -28,20 +28,20 @@ def marker(tmp_path: Path) -> str:
 
 @pytest.fixture
 def pid(tmp_path: Path, marker: str) -> Generator[int]:
-    spawned = process.spawn([sys.executable, "-c", WAITS, marker], tmp_path / "log", tmp_path)
+    spawned = server_process.spawn([sys.executable, "-c", WAITS, marker], tmp_path / "log", tmp_path)
     yield spawned
-    process.kill(spawned, lambda: process.is_server(spawned, PROGRAM, marker))
+    server_process.kill(spawned, lambda: server_process.is_server(spawned, PROGRAM, marker))
 
 
 def test_a_server_is_known_by_its_command_line(pid: int, marker: str) -> None:
-    assert process.is_server(pid, PROGRAM, marker)
-    assert process.find(PROGRAM, marker) == pid
+    assert server_process.is_server(pid, PROGRAM, marker)
+    assert server_process.find(PROGRAM, marker) == pid
 
 
 def test_a_recycled_pid_is_not_taken_for_the_server(pid: int, marker: str) -> None:
-    assert not process.is_server(os.getpid(), PROGRAM, marker)
-    assert not process.is_server(pid, PROGRAM, marker + ".other")
-    assert not process.is_server(pid, "mongod", marker)
+    assert not server_process.is_server(os.getpid(), PROGRAM, marker)
+    assert not server_process.is_server(pid, PROGRAM, marker + ".other")
+    assert not server_process.is_server(pid, "mongod", marker)
 
 
 def test_a_server_outlives_a_hangup_of_the_terminal_that_started_it(pid: int) -> None:
@@ -49,33 +49,33 @@ def test_a_server_outlives_a_hangup_of_the_terminal_that_started_it(pid: int) ->
 
 
 def test_a_killed_server_leaves_no_zombie(pid: int, marker: str) -> None:
-    process.kill(pid, lambda: process.is_server(pid, PROGRAM, marker))
+    server_process.kill(pid, lambda: server_process.is_server(pid, PROGRAM, marker))
     assert not psutil.pid_exists(pid)
 
 
 def test_a_server_that_ignores_sigterm_is_killed_at_the_deadline(tmp_path: Path, marker: str) -> None:
     log = tmp_path / "stubborn"
-    stubborn = process.spawn([sys.executable, "-c", IGNORES_SIGTERM, marker], log, tmp_path)
-    assert process.wait_until(lambda: process.last_words(log) == "up", SOON)
-    process.end(stubborn, lambda: process.is_server(stubborn, PROGRAM, marker), 0.3)
-    assert not process.is_server(stubborn, PROGRAM, marker)
+    stubborn = server_process.spawn([sys.executable, "-c", IGNORES_SIGTERM, marker], log, tmp_path)
+    assert server_process.wait_until(lambda: server_process.last_words(log) == "up", SOON)
+    server_process.end(stubborn, lambda: server_process.is_server(stubborn, PROGRAM, marker), 0.3)
+    assert not server_process.is_server(stubborn, PROGRAM, marker)
 
 
 def test_a_frozen_server_ends_when_asked_to(pid: int, marker: str) -> None:
-    process.send(pid, signal.SIGSTOP)
-    process.end(pid, lambda: process.is_server(pid, PROGRAM, marker), SOON)
-    assert not process.is_server(pid, PROGRAM, marker)
+    server_process.send(pid, signal.SIGSTOP)
+    server_process.end(pid, lambda: server_process.is_server(pid, PROGRAM, marker), SOON)
+    assert not server_process.is_server(pid, PROGRAM, marker)
 
 
 def test_a_signal_to_a_process_that_is_gone_is_no_error(pid: int, marker: str) -> None:
-    process.kill(pid, lambda: process.is_server(pid, PROGRAM, marker))
-    process.send(pid, signal.SIGTERM)
+    server_process.kill(pid, lambda: server_process.is_server(pid, PROGRAM, marker))
+    server_process.send(pid, signal.SIGTERM)
 
 
 def test_the_end_of_a_long_log_is_shown_when_it_names_no_error(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("".join(f"line {number}\n" for number in range(50_000)))
-    assert process.last_words(log).splitlines()[-2:] == ["line 49998", "line 49999"]
+    assert server_process.last_words(log).splitlines()[-2:] == ["line 49998", "line 49999"]
 
 
 def test_errors_of_this_start_are_shown_rather_than_the_last_lines(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_errors_of_this_start_are_shown_rather_than_the_last_lines(tmp_path: Pat
     ]
     with log.open("a") as file:
         file.write("\n".join([words[0].replace(", ", ","), *words[1:], *["shutting down"] * 20]))
-    assert process.last_words(log, since).splitlines() == ['{"s":"F","msg":"no space"}', words[1]]
+    assert server_process.last_words(log, since).splitlines() == ['{"s":"F","msg":"no space"}', words[1]]
 
 
 def test_state_comes_back_as_it_was_saved(tmp_path: Path) -> None:
@@ -117,8 +117,10 @@ def test_a_held_lock_ends_in_a_message_not_in_a_hang(tmp_path: Path) -> None:
 def test_the_lock_of_a_killed_program_is_free(tmp_path: Path, marker: str) -> None:
     lock = tmp_path / ".lock"
     take = f"import fcntl; f = open({str(lock)!r}, 'ab'); fcntl.flock(f, 2); print('held', flush=True)"
-    holder = process.spawn([sys.executable, "-c", f"{take}; {WAITS}", marker], tmp_path / "log", tmp_path)
-    assert process.wait_until(lambda: process.last_words(tmp_path / "log") == "held", SOON)
-    process.kill(holder, lambda: process.is_server(holder, PROGRAM, marker))
+    holder = server_process.spawn(
+        [sys.executable, "-c", f"{take}; {WAITS}", marker], tmp_path / "log", tmp_path
+    )
+    assert server_process.wait_until(lambda: server_process.last_words(tmp_path / "log") == "held", SOON)
+    server_process.kill(holder, lambda: server_process.is_server(holder, PROGRAM, marker))
     with exclusively(lock, 1.0, "starting"):
         pass

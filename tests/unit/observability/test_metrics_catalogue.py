@@ -22,7 +22,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as open_lat
 from starlette.testclient import TestClient
 
 from eden_memory import metrics
-from eden_memory.contract.metrics_page import listed, metrics_page
+from eden_memory.contract.reference_pages import listed, metrics_page
 from eden_memory.metrics import LLM_COST, CallMetrics
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.example_files import examples_of

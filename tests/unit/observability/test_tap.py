@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.observability.tap import Filter, Tapped, as_json, harmless, line
+from eden_memory.observability.tapping import Filter, Tapped, as_json, harmless, line
 from eden_memory.schemas.envelope import Envelope
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from eden_memory.cli import keys, sessions, topics
-from eden_memory.cli.memory.terminal import console, show_table, width
+from eden_memory.cli import keys, sessions, topic_commands
 from eden_memory.cli.replay.reform_shown import estimated
 from eden_memory.cli.replay.report_view import show
+from eden_memory.cli.terminal import console, show_table, width
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.replay.comparing.report import MemoryReport, StageSpending
 from eden_memory.replay.reform.expected_cost import Expecting, Pricing
@@ -250,13 +250,13 @@ def test_topics_and_their_groups_are_never_broken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], prefix: str, columns: int | None
 ) -> None:
     declared = load_topics(Settings().kafka.model_copy(update={"topic_prefix": prefix}))
-    monkeypatch.setattr(topics, "_connected", lambda: (declared, NoTopics()))
+    monkeypatch.setattr(topic_commands, "_connected", lambda: (declared, NoTopics()))
     if columns is None:
-        topics.describe()
+        topic_commands.describe()
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == 1 + sum(one.declaration is not None for one in declared)
     else:
-        lines = shown_on_a_terminal(monkeypatch, columns, topics.describe)
+        lines = shown_on_a_terminal(monkeypatch, columns, topic_commands.describe)
         assert all(len(line.rstrip()) <= columns for line in lines)
     ours = [one for one in declared if one.declaration is not None]
     names = {one.name for one in ours} | {
@@ -267,9 +267,9 @@ def test_topics_and_their_groups_are_never_broken(
 
 def test_one_topic_is_described_within_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     declared = load_topics(Settings().kafka)
-    monkeypatch.setattr(topics, "_connected", lambda: (declared, NoTopics()))
+    monkeypatch.setattr(topic_commands, "_connected", lambda: (declared, NoTopics()))
     for one in declared:
-        lines = shown_on_a_terminal(monkeypatch, 80, lambda name=one.name: topics.describe(name))
+        lines = shown_on_a_terminal(monkeypatch, 80, lambda name=one.name: topic_commands.describe(name))
         assert all(len(line) <= 80 for line in lines)
         assert lines[0] == f"{one.name}:"
         assert all(any(name in line for line in lines) for name in one.config)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from eden_memory.cli import budget
+from eden_memory.cli import budget_commands
 from eden_memory.cli.replay import rebuild, reform
 from eden_memory.errors import EdenError
 from eden_memory.replay.reform.reform_settings import overridden, overrides_of, streams_of
@@ -70,4 +70,4 @@ def test_a_number_that_is_none_is_refused(one: str) -> None:
 
 def test_a_budget_of_no_number_is_refused() -> None:
     with pytest.raises(EdenError, match="a limit cannot be nan USD"):
-        budget.set_("nan")
+        budget_commands.set_("nan")

@@ -5,9 +5,9 @@ from decimal import Decimal
 from typing import cast
 
 from eden_memory.call_costs import known_cost
-from eden_memory.cli.memory_view import _figures  # pyright: ignore[reportPrivateUsage]
+from eden_memory.cli.watch import _figures  # pyright: ignore[reportPrivateUsage]
 from eden_memory.memory.results import FactHistory, FactView, VersionView
-from eden_memory.observability.progress import Progress
+from eden_memory.observability.formation_progress import FormationProgress
 from eden_memory.replay.comparing.report import StageSpending
 from tests.calls import called
 
@@ -21,7 +21,7 @@ def test_a_sum_is_unknown_where_no_price_in_it_is_known() -> None:
 
 
 def test_progress_says_unknown_and_counts_a_shared_request_once() -> None:
-    progress = Progress()
+    progress = FormationProgress()
     progress.called(called("a", input_tokens=5))
     progress.called(called("b", input_tokens=5, requests=0))
     progress.called(called("c", outcome="rate_limited"))

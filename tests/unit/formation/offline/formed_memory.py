@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from eden_memory.demo.conversation import Conversation, Message, plain_text, read_conversation
-from eden_memory.demo.judgement import Formed
+from eden_memory.demo.conversation import Conversation, PlayedMessage, plain_text, read_conversation
+from eden_memory.demo.judgement import FormedMemory
 from eden_memory.formation.offline import OfflineModel
 from eden_memory.formation.prompt_material import (
     ConsolidationMaterial,
@@ -124,17 +124,19 @@ class Memory:
         elif decision != "NONE":
             self.facts[key][existing - 1] = (text, vector)
 
-    async def formed(self) -> list[Formed]:
+    async def formed(self) -> list[FormedMemory]:
         """All of it, and the blobs that consolidation makes of the reflections."""
-        facts = [Formed("fact", key, text) for key, some in self.facts.items() for text, _ in some]
-        stated = [Formed("reflection", key, text) for key, some in self.reflections.items() for text in some]
+        facts = [FormedMemory("fact", key, text) for key, some in self.facts.items() for text, _ in some]
+        stated = [
+            FormedMemory("reflection", key, text) for key, some in self.reflections.items() for text in some
+        ]
         return [*facts, *stated, *[await _blob(key, some) for key, some in self.reflections.items()]]
 
 
-async def _blob(key: str, buffer: Sequence[str]) -> Formed:
+async def _blob(key: str, buffer: Sequence[str]) -> FormedMemory:
     kind: ScopeKind = key.split(":", maxsplit=1)[0]  # pyright: ignore[reportAssignmentType]
     material = ConsolidationMaterial(kind, None, dated(*buffer), None, DEFAULTS[kind].blob_words)
-    return Formed("blob", key, (await answered(material, ConsolidatedText)).text)
+    return FormedMemory("blob", key, (await answered(material, ConsolidatedText)).text)
 
 
 def _similar(first: Sequence[float], second: Sequence[float]) -> float:
@@ -154,13 +156,13 @@ async def demo_memory(embedder: Embedder | None = None) -> Memory:
     return memory
 
 
-def _after_changes(told: Conversation) -> list[Message]:
+def _after_changes(told: Conversation) -> list[PlayedMessage]:
     changed = {one.id: one.content for one in told.changes}
     kept = [one for one in told.messages if changed.get(one.id, "") is not None]
     return [one.model_copy(update={"content": changed.get(one.id, one.content)}) for one in kept]
 
 
-def _line(message: Message, names: Mapping[str, str]) -> TranscriptLine:
+def _line(message: PlayedMessage, names: Mapping[str, str]) -> TranscriptLine:
     speaker = names[message.user] if message.user else "Juniper"
     return TranscriptLine(speaker, message.role, message.created_at, plain_text(message.content))
 

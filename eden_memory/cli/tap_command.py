@@ -9,15 +9,14 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.cli.replay.live import live_if_there
-from eden_memory.cli.times import moment
+from eden_memory.cli.live_namespace import live_if_there
+from eden_memory.cli.terminal import parse_time
 from eden_memory.errors import NotFound
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.logs import warnings_only
-from eden_memory.observability.tap import Filter, Tapped, as_json, line
-from eden_memory.observability.tapping import Start, tapping
+from eden_memory.observability.tapping import Filter, Start, Tapped, as_json, line, tapping
 from eden_memory.settings import Settings
 from eden_memory.task_ending import heeding
 
@@ -31,11 +30,11 @@ Type = Annotated[
 ]
 Since = Annotated[
     datetime | None,
-    typer.Option(parser=moment, metavar="TIME", help="only records of this time (ISO, UTC) or later"),
+    typer.Option(parser=parse_time, metavar="TIME", help="only records of this time (ISO, UTC) or later"),
 ]
 Until = Annotated[
     datetime | None,
-    typer.Option(parser=moment, metavar="TIME", help="only records before this time (ISO, UTC)"),
+    typer.Option(parser=parse_time, metavar="TIME", help="only records before this time (ISO, UTC)"),
 ]
 From = Annotated[
     str, typer.Option("--from", help="where to begin: start, end, or when the broker got it (ISO)")
@@ -65,7 +64,7 @@ def tap(
       eden tap chat.messages --type tombstone --since 2026-01-31
     """
     wanted = Filter(tuple(scope or ()), tuple(kind or ()), since, until)
-    start: Start = begin if begin in ("start", "end") else moment(begin)
+    start: Start = begin if begin in ("start", "end") else parse_time(begin)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it says the same at every attempt
     with suppress(KeyboardInterrupt), warnings_only():
         asyncio.run(heeding(_tap(Settings(), topic, start, wanted, until_end=until_end, json_lines=as_json)))
@@ -92,7 +91,7 @@ def _show(record: Tapped, *, json_lines: bool) -> None:
 
 def _full_name(settings: Settings, topic: str) -> str:
     topics = load_topics(settings.kafka, settings.placement)
-    names = [one.name for one in topics]
+    names = [declared.name for declared in topics]
     for name in (topic, topics.prefix + topic):
         if name in names:
             return name

@@ -11,9 +11,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from eden_memory.cli.confirming import agreed
-from eden_memory.cli.memory.terminal import show_table
-from eden_memory.cli.replay.live import live_if_there
+from eden_memory.cli.live_namespace import live_if_there
+from eden_memory.cli.terminal import agreed, show_table
 from eden_memory.contract.contract_files import ASYNCAPI, checkout, generated
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.kafka.connection import admin_config
@@ -70,7 +69,9 @@ def describe(topic: Name = None, as_json: AsJson = False) -> None:
     wanted = _chosen(topics, topic)
     found = admin.found(topics)
     if as_json:
-        typer.echo(json.dumps([_described(one, found.get(one.name)) for one in wanted], indent=2))
+        typer.echo(
+            json.dumps([_described(declared, found.get(declared.name)) for declared in wanted], indent=2)
+        )
     elif topic:
         typer.echo(f"{wanted[0].name}:")
         details = _details(wanted[0], found.get(wanted[0].name))

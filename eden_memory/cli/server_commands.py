@@ -60,7 +60,8 @@ def status(
             _say("\n".join(map(_line, reports)))
             _say_standing(reports)
         return
-    from eden_memory.cli.memory import numbers, terminal  # noqa: PLC0415 - `eden up` needs none of it
+    from eden_memory.cli import terminal  # noqa: PLC0415 - `eden up` needs none of it
+    from eden_memory.cli.memory import numbers  # noqa: PLC0415 - the same
 
     found = numbers.consolidation(agent, session, user)
     if as_json:
@@ -74,11 +75,17 @@ def _say_standing(reports: Sequence[ServerReport]) -> None:
     """Where MongoDB is there: which namespace is live, what waits, how budgets stand, which stages stand still."""
     if any(report.name.startswith("MongoDB") and report.running is False for report in reports):
         return
-    from eden_memory.cli import budget, pause, sessions, source  # noqa: PLC0415 - `eden up` needs none of it
-    from eden_memory.cli.replay import live  # noqa: PLC0415 - the same
+    from eden_memory.cli import (  # noqa: PLC0415 - `eden up` needs none of it
+        budget_commands,
+        live_namespace,
+        pause,
+        sessions,
+        source_commands,
+    )
 
-    for told in (live.told, source.standing, sessions.standing, budget.standing, pause.standing):
-        for line in told(Settings()):
+    parts = (live_namespace, source_commands, sessions, budget_commands, pause)
+    for part in parts:
+        for line in part.standing(Settings()):
             _say(line)
 
 

@@ -11,14 +11,12 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
 from eden_memory.assembly.tailer import inbox_name, message_mapping, misread_of, source_name
+from eden_memory.cli.live_namespace import soon
 from eden_memory.cli.sessions import named_session
-from eden_memory.cli.soon import soon
-from eden_memory.cli.times import moment
+from eden_memory.cli.terminal import parse_time
 from eden_memory.errors import EdenError, Invalid
-from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.client import connect
-from eden_memory.replay.installation import live_settings
+from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.source.flagged_message_store import Misread
 from eden_memory.source.inbox_store import ask
@@ -45,7 +43,7 @@ def reread(
     ] = None,
     since: Annotated[
         datetime | None,
-        typer.Option(parser=moment, metavar="TIME", help="only messages created then (UTC) or later"),
+        typer.Option(parser=parse_time, metavar="TIME", help="only messages created then (UTC) or later"),
     ] = None,
 ) -> None:
     """Read messages again with the field mapping as it is now; `eden run` has to run with it, too.
@@ -77,22 +75,21 @@ def reread(
 
 
 def standing(settings: Settings) -> list[str]:
-    """What another mapping read, in lines; nothing where MongoDB does not answer at once."""
+    """Return lines about messages that another mapping read; none if MongoDB does not answer at once."""
     return asyncio.run(soon(_misread(settings))) or []
 
 
 async def _misread(settings: Settings) -> list[str]:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        live = await live_settings(settings, client[settings.mongodb.database])
-        return (await misread_of(live, client)).lines()
+    async with installation(settings) as at:
+        return (await misread_of(at.settings, at.database.client)).lines()
 
 
 async def _reread(settings: Settings, session: str | None, since: datetime | None) -> list[str]:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        live = await live_settings(settings, client[settings.mongodb.database])
+    async with installation(settings) as at:
+        live, client = at.settings, at.database.client
         await _refuse_other_mapping(live, client)
-        only = None if session is None else await named_session(settings, client, session)
-        inbox = client[settings.source_database][inbox_name(settings)]
+        only = None if session is None else await named_session(at, session)
+        inbox = at.source[inbox_name(settings)]
         request = await ask(
             inbox,
             {"kind": "reread", "session_id": only, "since": since, "asked_by": f"eden source, {getuser()}"},
@@ -146,7 +143,7 @@ async def _result(settings: Settings, client: MongoClient, request: str) -> list
 
 
 async def _settled(settings: Settings, client: MongoClient) -> Misread:
-    """What is left once formation-trigger has stored what was recorded, as far as can be seen from here."""
+    """Wait until formation-trigger seems to have stored the messages; return what is still misread."""
     began = still = time.monotonic()
     found = await misread_of(settings, client)
     while (now := time.monotonic()) - still < STILL_SECONDS and now - began < STORED_SECONDS:

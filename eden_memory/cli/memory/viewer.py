@@ -30,7 +30,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class Viewer:
     """An agent's memory, and who looks at it."""
 
     memory: MemoryService
@@ -48,7 +48,9 @@ def nothing(what: str, user: str | None) -> str:
     return what if user is not None else f"{what}; what is known of a user is shown with --user ID"
 
 
-def ask(agent: str | None, session: str | None, user: str | None, work: Callable[[Who], Awaitable[T]]) -> T:
+def ask(
+    agent: str | None, session: str | None, user: str | None, work: Callable[[Viewer], Awaitable[T]]
+) -> T:
     """Do some work with an agent's memory, for who is named."""
 
     async def done() -> T:
@@ -61,7 +63,7 @@ def ask(agent: str | None, session: str | None, user: str | None, work: Callable
 @asynccontextmanager
 async def who(
     settings: Settings, agent: str | None, session: str | None, user: str | None, *, alone: bool = False
-) -> AsyncGenerator[Who]:
+) -> AsyncGenerator[Viewer]:
     """`alone`: without a user it is the session's only one. EdenError for who cannot be told from others."""
     memory = Memory(settings)
     with warnings_only():
@@ -71,7 +73,7 @@ async def who(
             person = None if user is None else await _named(memory, "user", user)
             if alone and user is None and named is not None:
                 person = await _only_user(memory, Asker(encode_id(agent_id), encode_id(named)))
-            yield Who(memory.agent(agent_id, asked_by="eden"), named, person)
+            yield Viewer(memory.agent(agent_id, asked_by="eden"), named, person)
         finally:
             await memory.close()
 

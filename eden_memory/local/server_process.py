@@ -122,7 +122,7 @@ def ticks(seconds: float) -> Iterator[float]:
 
 
 def last_words(log: Path, since: int = 0) -> str:
-    """What a log file says of a failure, from a byte offset on; empty when there is none."""
+    """Return the error lines of a log file from a byte offset on; empty when there is no file."""
     if not log.exists():
         return ""
     with log.open("rb") as file:

@@ -9,7 +9,7 @@ from pymongo import MongoClient
 from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
 from eden_memory.errors import EdenError
-from eden_memory.local import ports, process
+from eden_memory.local import ports, server_process
 from eden_memory.local.mongo import ALREADY_INITIALIZED, REPLICA_SET, LocalMongo, initial_config
 
 ELECTION_SECONDS = 30.0
@@ -71,7 +71,7 @@ class LocalReplicaSet:
 
     def await_primary(self, seconds: float = ELECTION_SECONDS) -> Member:
         """The primary, once there is one; an EdenError when none is elected in time."""
-        for _ in process.ticks(seconds):
+        for _ in server_process.ticks(seconds):
             primary = self.primary()
             if primary is not None:
                 return primary

@@ -1,17 +1,17 @@
-"""What goes wrong before or under a command, for people: settings that are not valid, servers that do not answer."""
+"""Turn errors of settings, MongoDB and Kafka into messages for people."""
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from tomllib import TOMLDecodeError
 from typing import cast
 
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from confluent_kafka import KafkaException
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 from pymongo.errors import ConfigurationError, ConnectionFailure, OperationFailure
 
-from eden_memory.cli.setting_names import nearest
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.settings import Settings
@@ -88,3 +88,19 @@ def _of_kafka(error: Exception) -> EdenError | None:
             return EdenError(f"Kafka could not do it: {describe(error)}", KAFKA)
         case _:
             return None
+
+
+def nearest(name: str) -> str | None:
+    """The setting or group that is called alike in the same place, or the same in another; None: none is."""
+    place, dot, last = name.rpartition(".")
+    groups = {"": Settings} | _groups()
+    if place in groups and (alike := get_close_matches(last, groups[place].model_fields, 1)):
+        return f"{place}{dot}{alike[0]}"
+    return next((f"{group}.{last}" for group, kind in _groups().items() if last in kind.model_fields), None)
+
+
+def _groups() -> dict[str, type[BaseModel]]:
+    kinds = {name: field.annotation for name, field in Settings.model_fields.items()}
+    return {
+        name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, BaseModel)
+    }

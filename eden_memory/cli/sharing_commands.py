@@ -6,12 +6,10 @@ from typing import Annotated, Any
 import typer
 from bson import ObjectId
 
-from eden_memory.cli.confirming import confirm
-from eden_memory.cli.memory import terminal
-from eden_memory.local.servers import endpoints
+from eden_memory.cli import terminal
+from eden_memory.cli.terminal import confirm
 from eden_memory.memory.hidden_store import HiddenItem, MongoHidden
-from eden_memory.mongo.client import connect
-from eden_memory.replay.installation import live_settings
+from eden_memory.replay.installation import installation
 from eden_memory.schemas.documents import InboxFactCommand, InboxForget
 from eden_memory.settings import Settings
 
@@ -103,14 +101,13 @@ def _shown(hidden_item: HiddenItem) -> Row:
 
 
 async def _found(settings: Settings) -> list[HiddenItem]:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        database = client[settings.mongodb.database]
-        names = (await live_settings(settings, database)).names
-        return [item async for item in MongoHidden(database, names, settings.memory.sharing).items()]
+    async with installation(settings) as at:
+        hidden = MongoHidden(at.database, at.settings.names, settings.memory.sharing)
+        return [item async for item in hidden.items()]
 
 
 async def _ask(settings: Settings, documents: list[Row]) -> None:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        inbox = client[settings.source_database][settings.names[InboxForget.COLLECTION]]
+    async with installation(settings) as at:
+        inbox = at.source[settings.names[InboxForget.COLLECTION]]
         for start in range(0, len(documents), TOGETHER):
             await inbox.insert_many(documents[start : start + TOGETHER])

@@ -1,11 +1,13 @@
 """Commands that open a database by themselves work on the namespace that is live, or on one that is named."""
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import PyMongoError
 
-from eden_memory.cli.soon import soon
+from eden_memory.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.replay.installation import live_settings
@@ -25,7 +27,7 @@ async def live_if_there(settings: Settings) -> Settings:
     return await soon(live_now(settings)) or settings
 
 
-def told(settings: Settings) -> list[str]:
+def standing(settings: Settings) -> list[str]:
     """Which namespace is live, in a line; nothing where MongoDB does not answer at once."""
     found = asyncio.run(soon(live_now(settings)))
     if found is None:
@@ -33,3 +35,16 @@ def told(settings: Settings) -> list[str]:
     placement = found.placement
     of = "" if placement.pipeline == placement.memory else f", formed by the pipeline of {placement.pipeline}"
     return [f"live namespace: {placement.memory}{of}"]
+
+
+T = TypeVar("T")
+ANSWER_SECONDS = 3.0
+
+
+async def soon(work: Awaitable[T], seconds: float = ANSWER_SECONDS) -> T | None:
+    """Await the work with a timeout; None if no server answers in time or access is denied."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except (EdenError, PyMongoError, TimeoutError):
+        return None

@@ -12,13 +12,13 @@ import typer
 from pymongo import AsyncMongoClient
 from rich.text import Text
 
-from eden_memory.cli.memory.terminal import show_table
-from eden_memory.cli.soon import soon
+from eden_memory.cli.live_namespace import soon
+from eden_memory.cli.terminal import show_table
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
-from eden_memory.replay.installation import live_settings
+from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_rules import Per, Spending, budget_id
 from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
@@ -100,9 +100,9 @@ async def _set(settings: Settings, agent: str | None, user: str | None, per: Per
 
 
 async def _list(settings: Settings) -> tuple[list[Spending], int]:
-    async with stores(settings) as (client, budgets):
-        database = client[settings.mongodb.database]
-        formations = MongoFormations(database, (await live_settings(settings, database)).names)
+    async with installation(settings) as at:
+        budgets = MongoBudgets(at.database, settings.names)
+        formations = MongoFormations(at.database, at.settings.names)
         return await budgets.all(), await formations.held_back()
 
 
@@ -115,7 +115,7 @@ async def _remove(settings: Settings, agent: str | None, user: str | None, per: 
 
 
 def standing(settings: Settings) -> list[str]:
-    """How budgets stand, a line each; nothing where there are none or MongoDB does not answer at once."""
+    """Return a line about each budget; none if MongoDB does not answer at once."""
     budgets, waiting = asyncio.run(soon(_list(settings))) or ((), 0)
     lines = [
         f"budget {budget.id}: {budget.room:.4f} of {budget.limit:.4f} USD left in {budget.period}"

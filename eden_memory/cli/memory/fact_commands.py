@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.cli.memory import terminal
-from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask
+from eden_memory.cli import terminal
+from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask
 from eden_memory.errors import Invalid
 from eden_memory.formation.offline.statements import statements
 from eden_memory.formation.prompt_material import TranscriptLine
@@ -54,8 +54,8 @@ def add(
     """
     given = [sys.stdin.read() if text == "-" else text for text in texts]
 
-    async def work(who: Who) -> Added:
-        messages = [{"role": "user", "content": one} for one in given]
+    async def work(who: Viewer) -> Added:
+        messages = [{"role": "user", "content": text} for text in given]
         return await who.memory.add(messages, **who.named, scope=scope, at=at)
 
     added = ask(agent, session, user, work)
@@ -108,7 +108,7 @@ def edit(
     if not text.strip():
         raise Invalid("the text is empty", "`eden retire` takes a fact out of memory.")
 
-    async def work(who: Who) -> str:
+    async def work(who: Viewer) -> str:
         return await who.memory.edit(fact, text, **who.named, expected_version=version, reason=reason)
 
     _asked(ask(agent, session, user, work), as_json=as_json)
@@ -130,7 +130,7 @@ def retire(
     eden retire FACT --user ada --reason "no longer so"
     """
 
-    async def work(who: Who) -> str:
+    async def work(who: Viewer) -> str:
         return await who.memory.retire(fact, **who.named, expected_version=version, reason=reason)
 
     _asked(ask(agent, session, user, work), as_json=as_json)

@@ -10,11 +10,10 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import InvalidName, OperationFailure
 
 from eden_memory.doctor.finding import Finding
-from eden_memory.doctor.inner_messages import json_messages, listed_messages
-from eden_memory.doctor.proposing import Proposal, propose
+from eden_memory.doctor.proposing import Proposal, json_messages, listed_messages, propose
 from eden_memory.doctor.proposing_sessions import SessionsProposal, propose_sessions
 from eden_memory.doctor.sampled_fields import is_id
-from eden_memory.doctor.source import judge_index, judge_session_index
+from eden_memory.doctor.source_checks import judge_index, judge_session_index
 from eden_memory.errors import EdenError
 from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.document_fields import getter
@@ -31,7 +30,7 @@ NOT_THEIRS = frozenset({"admin", "local", "config", "eden_demo"})
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class MessagesCandidate:
     """A collection, and the mapping that its newest documents suggest."""
 
     database: str
@@ -53,7 +52,7 @@ class Candidate:
         return f"{self.database}.{self.collection}"
 
 
-async def candidates(client: Client, settings: Settings, named: str | None) -> list[Candidate]:
+async def candidates(client: Client, settings: Settings, named: str | None) -> list[MessagesCandidate]:
     """The collections named (`DATABASE.COLLECTION`, or COLLECTION of any database), or those like chat messages."""
     databases = await _databases(client, settings)
     if named is not None:
@@ -71,16 +70,16 @@ async def candidates(client: Client, settings: Settings, named: str | None) -> l
     return [replace(found[0], documents=whole, proposal=propose(whole)), *found[1:]]
 
 
-async def _named(client: Client, databases: Sequence[str], named: str) -> list[Candidate]:
+async def _named(client: Client, databases: Sequence[str], named: str) -> list[MessagesCandidate]:
     """The collection of that whole name, in whatever databases there is one."""
     database, dot, collection = named.partition(".")
-    places = [(one, named) for one in databases]
+    places = [(database, named) for database in databases]
     if dot and "" not in (database, collection):
         places.insert(0, (database, collection))
-    found: list[Candidate] = []
+    found: list[MessagesCandidate] = []
     for place in places:
         if documents := await _glance(client, *place):
-            found.append(Candidate(*place, documents, propose(documents)))
+            found.append(MessagesCandidate(*place, documents, propose(documents)))
             if place[1] != named:
                 return found
     if found:
@@ -99,17 +98,17 @@ async def _glance(client: Client, database: str, collection: str) -> list[Row]:
         return []
 
 
-async def _glances(client: Client, settings: Settings, databases: Sequence[str]) -> list[Candidate]:
-    found: list[Candidate] = []
+async def _glances(client: Client, settings: Settings, databases: Sequence[str]) -> list[MessagesCandidate]:
+    found: list[MessagesCandidate] = []
     listed = ""
     for database in databases:
         for collection in await _collections(client, settings, database):
             documents = await _glance(client, database, collection)
-            one = Candidate(database, collection, documents, propose(documents))
-            if one.proposal.likely or one.holds_json:
-                found.append(one)
+            candidate = MessagesCandidate(database, collection, documents, propose(documents))
+            if candidate.proposal.likely or candidate.holds_json:
+                found.append(candidate)
             elif (inner := listed_messages(documents)) is not None:
-                listed = f"; {one.name} holds several messages in each document (`{inner[0]}`)"
+                listed = f"; {candidate.name} holds several messages in each document (`{inner[0]}`)"
     if not found:
         raise EdenError(
             f"no collection holds documents that look like chat messages{listed}",
@@ -124,7 +123,9 @@ async def _collections(client: Client, settings: Settings, database: str) -> lis
     return sorted(name for name in names if not name.startswith(("system.", settings.mongodb.prefix)))
 
 
-async def sessions_beside(client: Client, settings: Settings, messages: Candidate) -> SessionsProposal | None:
+async def sessions_beside(
+    client: Client, settings: Settings, messages: MessagesCandidate
+) -> SessionsProposal | None:
     """The collection of the same database whose ids are the sessions' of the messages; of several the fullest."""
     if messages.proposal.session_id is None:
         return None

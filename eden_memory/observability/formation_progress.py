@@ -1,4 +1,4 @@
-"""What a system has formed while it was watched: counts, the newest items, calls and cost, lag. Pure."""
+"""Count what a watched system forms: messages, memories, calls and cost, lag, with the newest items. Pure."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ NEWEST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed:
+class MemoryChange:
     """A change of one document of a memory collection, by name without prefix (`facts`)."""
 
     collection: str
@@ -21,7 +21,7 @@ class Noticed:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class NewMemory:
     """One new memory, as it is shown."""
 
     what: str
@@ -34,7 +34,7 @@ class Item:
 
 
 @dataclass(slots=True)
-class Spent:
+class CallTotals:
     """Calls of one stage; money where the price is known."""
 
     calls: int = 0
@@ -46,7 +46,7 @@ class Spent:
 
 
 @dataclass(slots=True)
-class Progress:
+class FormationProgress:
     """Fed by whoever reads MongoDB and Kafka; shown by whoever likes."""
 
     messages: int = 0
@@ -58,15 +58,15 @@ class Progress:
     """By kind of scope."""
     blobs: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     """Scope key → version, words."""
-    newest: deque[Item] = field(default_factory=lambda: deque[Item](maxlen=NEWEST))
-    spent: dict[str, Spent] = field(default_factory=dict[str, Spent])
+    newest: deque[NewMemory] = field(default_factory=lambda: deque[NewMemory](maxlen=NEWEST))
+    spent: dict[str, CallTotals] = field(default_factory=dict[str, CallTotals])
     lag: dict[str, int] = field(default_factory=dict[str, int])
     """Group → records that it has before it."""
-    tell: Callable[[Item], None] | None = None
+    tell: Callable[[NewMemory], None] | None = None
     """Told of every new item."""
     _seen: set[tuple[str, str, int]] = field(default_factory=set[tuple[str, str, int]])
 
-    def notice(self, change: Noticed) -> None:
+    def notice(self, change: MemoryChange) -> None:
         """A document was written; the same version of it counts once."""
         row = change.document
         version = int(row.get("version") or 1) if change.collection != "windows" else 1
@@ -89,7 +89,7 @@ class Progress:
 
     def called(self, call: ModelCalled) -> None:
         """A model was called; each call is to be given once."""
-        spent = self.spent.setdefault(call.stage, Spent())
+        spent = self.spent.setdefault(call.stage, CallTotals())
         spent.calls += call.requests
         spent.failed += call.requests if call.outcome != "answered" else 0
         spent.tokens_in += call.input_tokens
@@ -98,9 +98,9 @@ class Progress:
         spent.unpriced += call.requests if unpriced(call) else 0
 
     @property
-    def total(self) -> Spent:
+    def total(self) -> CallTotals:
         """Of all stages."""
-        total = Spent()
+        total = CallTotals()
         for spent in self.spent.values():
             total.calls += spent.calls
             total.failed += spent.failed
@@ -116,20 +116,20 @@ class Progress:
         why = f"{decision.lower()}: {row['reason']}" if row.get("reason") else decision.lower()
         if row.get("retired_at") is not None:
             why = f"retired, {row.get('retired_because')}"
-        self._show(Item("fact", row["scope_key"], row["content"], why))
+        self._show(NewMemory("fact", row["scope_key"], row["content"], why))
 
     def _reflection(self, row: Mapping[str, Any]) -> None:
         if row.get("content"):
             self.reflections[str(row["scope"])] += 1
-            self._show(Item("reflection", row["scope_key"], row["content"]))
+            self._show(NewMemory("reflection", row["scope_key"], row["content"]))
 
     def _blob(self, row: Mapping[str, Any]) -> None:
         words = len(str(row["content"]).split())
         self.blobs[row["_id"]] = int(row["version"]), words
         why = f"version {row['version']}, {words} words"
-        self._show(Item("blob", row["_id"], row["content"], why))
+        self._show(NewMemory("blob", row["_id"], row["content"], why))
 
-    def _show(self, item: Item) -> None:
+    def _show(self, item: NewMemory) -> None:
         self.newest.append(item)
         if self.tell is not None:
             self.tell(item)

@@ -6,7 +6,7 @@ import time
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.names import Names
-from eden_memory.observability.progress import Progress
+from eden_memory.observability.formation_progress import FormationProgress
 from eden_memory.processors.pipeline import FACT_EXTRACTION, FORMATION_TRIGGER, REFLECTION_EXTRACTION
 
 QUIET_SECONDS = 120.0
@@ -20,7 +20,7 @@ async def formed(
     database: Database,
     names: Names,
     sessions: int,
-    progress: Progress,
+    progress: FormationProgress,
     cap_usd: float,
     call_seconds: float = 0.0,
 ) -> bool:
@@ -46,7 +46,7 @@ async def formed(
     return False
 
 
-async def _done(database: Database, names: Names, sessions: int, progress: Progress) -> bool:
+async def _done(database: Database, names: Names, sessions: int, progress: FormationProgress) -> bool:
     windows, outcomes = database[names["windows"]], database[names["outcomes"]]
     if await windows.count_documents({"closed.because": "ended"}) < sessions:
         return False
@@ -58,6 +58,6 @@ async def _done(database: Database, names: Names, sessions: int, progress: Progr
     return not any(lag for group, lag in progress.lag.items() if group != FORMATION_TRIGGER)
 
 
-def _state(progress: Progress) -> str:
+def _state(progress: FormationProgress) -> str:
     counts = progress.messages, progress.windows, progress.decisions.total(), progress.reflections.total()
     return f"{counts} {progress.blobs} {progress.lag} {progress.total.calls}"

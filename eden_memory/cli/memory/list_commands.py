@@ -6,15 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from eden_memory.cli.memory import terminal
-from eden_memory.cli.memory.who import Agent, AsJson, Session, User, Who, ask, nothing
-from eden_memory.cli.times import moment
+from eden_memory.cli import terminal
+from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask, nothing
+from eden_memory.cli.terminal import parse_time
 from eden_memory.memory.results import BlobView, FactHistory, FactView, Page, ReflectionView, VersionView
 from eden_memory.schemas.scopes import ScopeKind
 
 
 class ScopeName(StrEnum):
-    """What a scope may be (schemas.scopes.ScopeKind)."""
+    """The kinds of scope (schemas.scopes.ScopeKind)."""
 
     SESSION = "session"
     USER = "user"
@@ -27,16 +27,19 @@ Scopes = Annotated[
     list[ScopeName] | None, typer.Option("--scope", help="only of this scope (again: several)")
 ]
 HoldsSince = Annotated[
-    datetime | None, typer.Option("--since", parser=moment, metavar="TIME", help="since then or later (UTC)")
+    datetime | None,
+    typer.Option("--since", parser=parse_time, metavar="TIME", help="since then or later (UTC)"),
 ]
 HoldsUntil = Annotated[
-    datetime | None, typer.Option("--until", parser=moment, metavar="TIME", help="since before then (UTC)")
+    datetime | None,
+    typer.Option("--until", parser=parse_time, metavar="TIME", help="since before then (UTC)"),
 ]
 SaidSince = Annotated[
-    datetime | None, typer.Option("--since", parser=moment, metavar="TIME", help="said then or later (UTC)")
+    datetime | None,
+    typer.Option("--since", parser=parse_time, metavar="TIME", help="said then or later (UTC)"),
 ]
 SaidUntil = Annotated[
-    datetime | None, typer.Option("--until", parser=moment, metavar="TIME", help="said before then (UTC)")
+    datetime | None, typer.Option("--until", parser=parse_time, metavar="TIME", help="said before then (UTC)")
 ]
 Limit = Annotated[int, typer.Option(min=1, max=200, help="a page's length")]
 Cursor = Annotated[str | None, typer.Option(help="of the page before this one")]
@@ -69,7 +72,7 @@ def facts(
     """
     active = None if everything else not retired
 
-    async def work(who: Who) -> Page[FactView]:
+    async def work(who: Viewer) -> Page[FactView]:
         return await who.memory.list_facts(
             **who.named,
             scopes=_kinds(scopes),
@@ -121,7 +124,7 @@ def reflections(
     eden reflections --session s1 --scope session --buffered
     """
 
-    async def work(who: Who) -> Page[ReflectionView]:
+    async def work(who: Viewer) -> Page[ReflectionView]:
         return await who.memory.list_reflections(
             **who.named,
             scopes=_kinds(scopes),
@@ -170,7 +173,7 @@ def blobs(
     eden blobs --session s1 --scope session --json
     """
 
-    async def work(who: Who) -> list[BlobView]:
+    async def work(who: Viewer) -> list[BlobView]:
         return await who.memory.list_blobs(**who.named, scopes=_kinds(scopes))
 
     found = ask(agent, session, user, work)
@@ -201,7 +204,7 @@ def history(
     eden history FACT --user ada
     """
 
-    async def work(who: Who) -> FactHistory:
+    async def work(who: Viewer) -> FactHistory:
         return await who.memory.history(fact, **who.named)
 
     found = ask(agent, session, user, work)

@@ -4,7 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from eden_memory.errors import Invalid
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.scopes import Scope
 
@@ -82,7 +83,7 @@ def show_table(
     is not enough, each row is a block with a line for every cell.
     """
     out = console()
-    cells = [[one if isinstance(one, Text) else Text(plain(str(one))) for one in row] for row in rows]
+    cells = [[cell if isinstance(cell, Text) else Text(plain(str(cell))) for cell in row] for row in rows]
     if not cells:
         typer.echo(empty, err=True)
         return
@@ -165,3 +166,30 @@ def _put_below(names: list[str], widths: list[int], cells: list[list[Text]], ids
 def show_json(value: Any) -> None:
     """One JSON value on standard output, in ASCII."""
     typer.echo(json.dumps(to_jsonable_python(value), indent=2))
+
+
+def confirm(question: str) -> None:
+    """Ask, and abort where the answer is no; Invalid where nobody is there to answer."""
+    if not agreed(question):
+        raise typer.Abort
+
+
+def agreed(question: str) -> bool:
+    """Ask; Invalid where standard input is no terminal and holds no answer."""
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        typer.echo(err=True)
+        raise Invalid("nobody is there to be asked", "Give --yes to do it without a question.") from None
+
+
+def parse_time(text: str) -> datetime:
+    """Read an ISO date or time; one without a zone is in UTC. A usage error for anything else."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        said = f"{text!r} is no time; give an ISO date or time, as 2026-01-31 or 2026-01-31T09:00"
+        raise typer.BadParameter(said) from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

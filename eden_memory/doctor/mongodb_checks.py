@@ -146,7 +146,7 @@ def judge_oplog(span: timedelta, filled: float) -> Finding:
 
 
 async def permissions(client: Client, needed: list[Privilege]) -> Finding:
-    """What the connection's user may do, against the least that the program needs."""
+    """Compare the rights of the connection's user with the least that the program needs."""
     status = await client.admin.command("connectionStatus", showPrivileges=True)
     return judge_permissions(status["authInfo"], needed)
 

@@ -1,4 +1,4 @@
-"""Write `kafka-jars.lock` anew: `python -m eden_memory.local.lock_jars` (resolves, fetches, hashes)."""
+"""Write `kafka-jars.lock` anew: `python tools/lock_jars.py` (resolves, fetches, hashes)."""
 
 import hashlib
 from pathlib import Path

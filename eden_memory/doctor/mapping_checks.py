@@ -13,9 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.tailer import message_mapping, misread_of
 from eden_memory.doctor.finding import Finding
-from eden_memory.doctor.inner_messages import json_messages
-from eden_memory.doctor.proposing import Proposal
-from eden_memory.doctor.roles import meaning
+from eden_memory.doctor.proposing import Proposal, json_messages, meaning
 from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.document_fields import Unusable, getter
 from eden_memory.replay.namespaces.live_store import MongoLive
@@ -81,7 +79,7 @@ def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
 
 
 def _json_text(path: str, inner: Proposal) -> Finding:
-    fields = ", ".join(f"`{one}`" for one in inner.paths.values() if one is not None)
+    fields = ", ".join(f"`{field}`" for field in inner.paths.values() if field is not None)
     what = (
         f"`{path}` holds JSON text: memory would be formed of the JSON, and no path leads to {fields} in it"
     )
@@ -159,7 +157,7 @@ def _roles(documents: Sequence[Mapping[str, Any]], messages: MessagesSettings) -
 
 
 def _roles_to_map(unknown: Collection[str]) -> str:
-    """What to set; a role is named only where its meaning is clear."""
+    """Suggest a setting for unknown roles; a role is named only where its meaning is clear."""
     clear = {name: role for name in unknown if (role := meaning(name)) is not None}
     if clear:
         return f"Map them: EDEN_MESSAGES_ROLES='{json.dumps(clear, ensure_ascii=False)}'."
