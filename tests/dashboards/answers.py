@@ -37,7 +37,7 @@ async def tables(prom: Prometheus, namespace: str) -> str:
 
 
 async def _table(prom: Prometheus, board: Board, namespace: str) -> str:
-    lines = [f"### {board.title}\n", "| | answer |", "| --- | --- |"]
+    lines = [f"## {board.title}\n", "| | answer |", "| --- | --- |"]
     for panel in board.panels:
         found = [(query.legend, await prom.query(filled(query.expr, namespace))) for query in panel.queries]
         lines.append(f"| {panel.title} | {'; '.join(_answers(panel, found, namespace)) or 'nothing yet'} |")

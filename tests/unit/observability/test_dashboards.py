@@ -73,7 +73,7 @@ def test_every_runbook_is_a_panel_that_links_lead_to() -> None:
     assert all(f"({name}.md)" in text for name in pages())
 
 
-def test_every_panel_stands_in_operations_with_its_answer() -> None:
-    page = (Path(__file__).parents[3] / "docs/operations.md").read_text()
+def test_every_panel_is_on_its_page_with_its_answer() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/panels.md").read_text()
     titles = [panel.title for board in BOARDS for panel in board.panels]
     assert [one for one in titles if f"\n| {one} |" not in page] == []
