@@ -1,6 +1,7 @@
 """formation-trigger's state restored from its records and its windows goes on as the one that was lost."""
 
 from dataclasses import dataclass
+from itertools import chain
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -177,6 +178,7 @@ async def test_whatever_was_published_of_it_all_goes_on_and_each_message_is_in_o
 
 @settings(max_examples=60)
 @given(steps)
+@example([("new", 1, 0, 0.0), ("new", 1, 0, 0.0), ("new", 0, 0, 31.0), ("edit", 0, 0, 0.0)])
 async def test_after_compaction_nothing_is_formed_twice_or_left_out(
     script: list[tuple[str, int, int, float]],
 ) -> None:
@@ -184,11 +186,16 @@ async def test_after_compaction_nothing_is_formed_twice_or_left_out(
     live = MemoryStore(LIMITS)
     published = formations(await run(trigger(live), *([one] for one in log)))
     store, _ = restored(Topics(log, published).compacted())
-    assert {one for some in waiting(store).values() for one in some} == {
-        one for some in waiting(live).values() for one in some
-    }
+    settled = homes(published)
+    cut = {
+        message.message_id
+        for window in store.stored_windows.values()
+        for message in window.messages
+        if message.message_id not in settled
+    }  # an edited message waits since its edit, which may close a window that the live trigger holds open
+    assert {*cut, *chain(*waiting(store).values())} == {*chain(*waiting(live).values())}
     again = await run(trigger(store), [watermark(99, 999)])
-    homes([*published, *formations(again)])
+    assert cut <= homes([*published, *formations(again)]).keys()
 
 
 def edited() -> Topics:
