@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 TOPICS = ("memory.facts", "memory.reflections", "memory.consolidations")
 FACT, REFLECTION, BLOB = "eden.FactChanged", "eden.ReflectionFormed", "eden.ScopeConsolidated"
-KNOWN = {FACT: 2, REFLECTION: 2, BLOB: 2}
+KNOWN = {FACT: 3, REFLECTION: 3, BLOB: 3}
 """The newest version of each type that this program has been checked against; older ones read the same."""
 
 

@@ -34,7 +34,7 @@ async def _filled(topics: Writing) -> int:
     value = json.dumps({**fact, "fact_id": "later", "version": 1, "text": "new", "unheard_of": 1}).encode()
     headers = topics.envelope("FactChanged", "newer", "later", fact["scope"]["key"]).headers()
     await topics.record("memory.facts", b"later@1", value, headers)
-    next_version = [(name, of.replace(b".v2", b".v3")) for name, of in headers]
+    next_version = [(name, of.replace(b".v3", b".v4")) for name, of in headers]
     await topics.record("memory.facts", b"later@2", b'{"said": "otherwise"}', next_version)
     return written + 2
 
@@ -47,7 +47,7 @@ async def test_a_plain_client_reads_everything_from_the_start(topics: Writing, s
     said = json.loads(lines[-1])
     assert (said["erased"], said["passed_over"]) == (len(MEMORY), 1 + SESSIONS_CLOSED)
     assert any("'new'" in line for line in lines)
-    assert sum(line.startswith("passed over eden.FactChanged.v3 later@2") for line in lines) == 1
+    assert sum(line.startswith("passed over eden.FactChanged.v4 later@2") for line in lines) == 1
     assert await topics.groups() == []
 
 
