@@ -79,7 +79,7 @@ class HeldScopes:
         if not asked:
             return
         if len(asked) == 1:
-            await self._refresh(asked[0])
+            await self._read(asked[0])
             return
         told = [held_scope.told for held_scope in asked]
         marks = await self._marks([held_scope.key for held_scope in asked])
@@ -91,7 +91,7 @@ class HeldScopes:
             for held_scope, is_newest in zip(asked, newest, strict=True)
             if held_scope.stale or not is_newest
         ]
-        await asyncio.gather(*(self._refresh(held_scope) for held_scope in behind))
+        await asyncio.gather(*(self._read(held_scope) for held_scope in behind))
 
     async def catch_up(self, scopes: Sequence[HeldScope]) -> None:
         """Before what was found is shown: what was told meanwhile."""
@@ -132,37 +132,39 @@ class HeldScopes:
         finally:
             self._following.pop(key, None)
 
-    async def _refresh(self, held: HeldScope) -> None:
-        """One scope, until nothing was told of it meanwhile."""
+    async def _read(self, held: HeldScope) -> None:
+        """Take in what was written to a scope, in the order of revisions, until nothing changed meanwhile."""
         async with held.lock:
             while held.stale or not self.is_live:
-                told = held.told
-                await self._read(held, (await self._marks([held.key])).get(held.key))
+                told, newest = held.told, await self._newest(held)
+                if newest != held.revision:
+                    self.queries += 1
+                    written = self._facts.find(_written_since(held), KEPT, batch_size=AT_ONCE)
+                    async for row in written.sort("revision"):
+                        self._take_in(held, row)
+                    held.revision = newest
                 held.seen = told
                 if not self.is_live:
                     return
+
+    async def _newest(self, held: HeldScope) -> int:
+        """Return the revision in the store, -1 for none; what was removed there leaves the scope."""
+        marks = (await self._marks([held.key])).get(held.key)
+        newest = marks["revision"] if marks is not None else -1
+        if newest < held.revision:
+            held.clear()
+        elif (
+            marks is not None
+            and newest > held.revision >= 0
+            and marks.get("reset_revision", 0) > held.revision
+        ):
+            await self._drop_removed(held)
+        return newest
 
     async def _marks(self, keys: Sequence[str]) -> Marks:
         self.queries += 1
         found = self._snapshots.find({"_id": {"$in": list(keys)}}, {"revision": 1, "reset_revision": 1})
         return {row["_id"]: row async for row in found}
-
-    async def _read(self, held: HeldScope, marks: Row | None) -> None:
-        """Take in what was written since, in the order of revisions."""
-        newest = marks["revision"] if marks is not None else -1
-        if newest == held.revision:
-            return
-        if newest < held.revision:
-            held.clear()
-        elif marks is not None and marks.get("reset_revision", 0) > held.revision >= 0:
-            await self._drop_removed(held)
-        self.queries += 1
-        asked: Row = {"scope_key": held.key, "revision": {"$gt": held.revision}}
-        if held.revision < 0:
-            asked["active"] = True
-        async for row in self._facts.find(asked, KEPT, batch_size=AT_ONCE).sort("revision"):
-            self._take_in(held, row)
-        held.revision = newest
 
     async def _drop_removed(self, held: HeldScope) -> None:
         """Documents were removed: keep what is there, by an index alone."""
@@ -200,6 +202,11 @@ class HeldScopes:
                 del self._held[held.key]
             if self.size <= self._most_bytes:
                 return
+
+
+def _written_since(held: HeldScope) -> Row:
+    since: Row = {"scope_key": held.key, "revision": {"$gt": held.revision}}
+    return since | {"active": True} if held.revision < 0 else since
 
 
 def _is_newest(held: HeldScope, marks: Marks) -> bool:
