@@ -60,14 +60,17 @@ def newest() -> dict[str, str]:
     events = {
         f"json/{event.NAME}.v{event.VERSION}.json": event_schema(event) for event in REGISTRY.events.values()
     }
-    documents = {f"json/documents/{one.NAME}.v{one.VERSION}.json": document_schema(one) for one in DOCUMENTS}
+    documents = {
+        f"json/documents/{document.NAME}.v{document.VERSION}.json": document_schema(document)
+        for document in DOCUMENTS
+    }
     return {path: _text(schema) for path, schema in (events | documents).items()}
 
 
 def versions() -> dict[str, int]:
     """Path without version (`json/MessageRecorded`) → newest version, of everything."""
     events = {f"json/{event.NAME}": event.VERSION for event in REGISTRY.events.values()}
-    return events | {f"json/documents/{one.NAME}": one.VERSION for one in DOCUMENTS}
+    return events | {f"json/documents/{document.NAME}": document.VERSION for document in DOCUMENTS}
 
 
 def problems(folder: Path = FOLDER) -> list[Problem]:

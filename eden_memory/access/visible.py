@@ -50,7 +50,7 @@ class VisibleScope:
     limits: ScopeLimits
     snapshot: Snapshot
     name: str | None = None
-    """What the application calls the group or session."""
+    """The application's name of the group or session."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from eden_memory.search.search_requests import FoundFact, SearchReport, SearchRe
 
 log = LibraryLogger()
 STAGE = "search"
-"""What the calls of searches are counted as."""
+"""The purpose under which the calls of searches are counted."""
 
 
 class SearchCalls(AgentCalls):

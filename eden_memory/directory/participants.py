@@ -200,7 +200,7 @@ class Audiences:
         return self.changes[generation - 1].large or () if users is None else audience_of(sorted(users))
 
     def change_of(self, generation: int) -> Change | None:
-        """What the first window of a generation records, so that its users are known from the topic alone."""
+        """Return what the first window of a generation records, so that its users are known from the topic alone."""
         joined, left, large = self.changes[generation - 1]
         listed = isinstance(self.audience_of(generation), tuple)
         return None if listed or large is not None else Change(joined=joined, left=left)

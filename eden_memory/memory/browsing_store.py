@@ -186,7 +186,7 @@ def page_query(listed: _List, keys: Sequence[str], filters: Filters, digest: str
 
 
 def _within(dated: str, filters: Filters) -> Row:
-    """What is of the time that is asked for; documents of an earlier version that lack it go by `formed_at`."""
+    """Select by time; documents of an earlier version that lack it go by `formed_at`."""
     asked = {"$gte": filters.since, "$lt": filters.until}
     bounds = {name: _utc(moment) for name, moment in asked.items() if moment is not None}
     return {"$and": [{"$or": [{dated: bounds}, {dated: None, "formed_at": bounds}]}]} if bounds else {}

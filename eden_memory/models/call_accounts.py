@@ -131,7 +131,7 @@ class Accounts:
 
 
 def kept_tokens(kept: KeptAnswer) -> Tokens:
-    """What a kept answer cost, in tokens."""
+    """Return what a stored answer cost, in tokens."""
     return Tokens(kept.input_tokens, kept.cached_tokens, kept.output_tokens, kept.reasoning_tokens)
 
 

@@ -22,7 +22,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What the provider counted; `cached` is a part of `input`, `reasoning` of `output`."""
+    """The tokens that the provider counted; `cached` is a part of `input`, `reasoning` of `output`."""
 
     input: int = 0
     cached: int = 0
@@ -31,7 +31,7 @@ class Tokens:
 
 
 def less(whole: Tokens, part: Tokens) -> Tokens:
-    """What is left of a count without a part of it."""
+    """Return what is left of a count without a part of it."""
     return Tokens(
         whole.input - part.input,
         whole.cached - part.cached,
@@ -42,7 +42,7 @@ def less(whole: Tokens, part: Tokens) -> Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a chat model returned, unjudged."""
+    """An unchecked answer of a chat model."""
 
     text: str
     finish: Finish

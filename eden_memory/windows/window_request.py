@@ -132,7 +132,7 @@ def _named(participants: Sequence[str], authors: Sequence[str], private: Collect
 
 
 def names_of(facts: SessionFacts, participants: Sequence[str]) -> dict[str, str]:
-    """What the agent and these of the users are called."""
+    """Return the names of the agent and of these users."""
     others = set(facts.users or ()).difference(participants)
     return {named: name for named, name in facts.names.items() if named not in others}
 

@@ -27,7 +27,7 @@ from eden_memory.settings import MessagesSettings, Role
 Row = dict[str, Any]
 Document = Mapping[str, Any]
 PLACES = frozenset({"$id", "$session_id", "$user_id", "$agent_id", "$role", "$created_at"})
-"""What a value of `gateway.message_fields` may stand for."""
+"""The placeholders that a value of `gateway.message_fields` may hold."""
 SLOT_BYTES = {12: 8, 16: 10}
 """Of an id of so many bytes: how many name the slot, so that the ids of a slot are a range."""
 

@@ -1,4 +1,4 @@
-"""What an answer is kept under: the hash of what was asked, the same in every process and at every attempt."""
+"""Keys of stored answers: the hash of the question, the same in every process and at every attempt."""
 
 import json
 from collections.abc import Mapping

@@ -87,7 +87,7 @@ class AskingModel:
         self._prefix = "" if namespace == "live" else f"{namespace}/"
 
     async def earlier(self, unit: str) -> Earlier | None:
-        """What has arrived for a unit before a crash."""
+        """Return the answer that arrived for a unit before a crash."""
         chain = chain_of(await self._answers.of_unit(self._prefix + unit))
         if not chain:
             if (run := RUN.get()) is not None:
@@ -173,7 +173,7 @@ class AskingModel:
     def _instead(
         self, question: _Question[A], arrived: KeptAnswer, kept: KeptAnswer
     ) -> tuple[KeptAnswer, bool]:
-        """What is stored in place of what has arrived, and whether that is another's; ours is noted then."""
+        """Return the stored answer, and whether another one was stored first; ours is noted then."""
         if kept == arrived:
             return kept, False
         own = with_id(of_kept(arrived, "answered", question.answers, 0), arrived.id)
@@ -181,7 +181,7 @@ class AskingModel:
         return kept, True
 
     async def _stored(self, question: _Question[A], kept: KeptAnswer) -> tuple[KeptAnswer, bool]:
-        """What is stored in place of an answer of no use, and whether that is another's: only that is marked."""
+        """Return what is stored in place of a useless answer, and whether that is another one."""
         writing, question.writing = question.writing, None
         run = RUN.get()
         if writing is None or run is None:

@@ -31,7 +31,7 @@ log = LibraryLogger()
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked, for whom, and what its answer is kept under."""
+    """A question, whom it is asked for, and the key of its answer."""
 
     key: str
     unit: str

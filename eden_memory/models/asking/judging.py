@@ -14,7 +14,7 @@ ERRORS_NAMED = 8
 
 
 def cut_short(completion: Completion) -> str | None:
-    """What is wrong with an answer before anyone reads it."""
+    """Return what is wrong with an answer before its content is read."""
     if completion.finish == "truncated":
         return TRUNCATED
     if completion.finish == "refused":

@@ -1,4 +1,4 @@
-"""What is asked after an answer that fell short: the same question, the answer, and what is wrong with it."""
+"""Questions after an invalid answer: the same question, the answer, and what is wrong with it."""
 
 from eden_memory.models.asking.judging import EMPTY, REFUSED, TRUNCATED
 from eden_memory.models.calls import Turn
@@ -35,12 +35,12 @@ def turns(prompt: Prompt, text: str | None = None, note: str = "") -> tuple[Turn
 
 
 def invalid_note(problem: str) -> str:
-    """What the model is told of an invalid answer."""
+    """Explain to the model why an answer is invalid."""
     return NOTES.get(problem) or INVALID_NOTE.format(problem=problem)
 
 
 def shortcoming_note(problem: str) -> str:
-    """What the model is told of a valid answer that does not do."""
+    """Explain to the model why a valid answer cannot be used."""
     return SHORT_NOTE.format(problem=problem)
 
 

@@ -18,7 +18,7 @@ class Route:
     guard: Guard
     breaker: Breaker
     parameters: Mapping[str, str]
-    """What an answer depends on besides model and prompt: where the model is, how much it thinks."""
+    """The endpoint and the effort that an answer depends on besides model and prompt."""
 
 
 class Router:

@@ -169,7 +169,7 @@ class EmbeddingCalls:
                 first += own
             else:
                 run.begin(self._answers.keep_all(own), own)
-        kept.update((one.id, one) for one in await self._answers.keep_all(first))
+        kept.update((answer.id, answer) for answer in await self._answers.keep_all(first))
 
     def _useful(
         self, lines: Sequence[Line], vectors: Sequence[Sequence[float]], tokens: Tokens, watch: Stopwatch

@@ -1,1 +1,1 @@
-"""What every call of a provider goes through."""
+"""The guard that every call of a provider passes."""

@@ -37,7 +37,7 @@ def wire_to(
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What is asked, whatever the form of the answer; `most`: its tokens, thoughts included."""
+    """A request without the form of its answer; `most`: the answer's tokens, thoughts included."""
 
     model: str
     system: str
@@ -61,7 +61,9 @@ class _Try:
         """Its answer, with the tokens of all; the refusal if that is what it brought."""
         if self.found is None:
             raise self.refused or InvalidRequest("no form of answer is accepted", too_long=False)
-        spent = reduce(_sum, (one.found.tokens for one in tries if one.found is not None), Tokens())
+        spent = reduce(
+            _sum, (attempt.found.tokens for attempt in tries if attempt.found is not None), Tokens()
+        )
         return replace(self.found, tokens=spent)
 
     def trial(self) -> Trial:
@@ -93,7 +95,7 @@ class CompatibleChat:
 
     @property
     def forms(self) -> Mapping[str, Form]:
-        """What has been found out, by model."""
+        """Return what has been found out, by model."""
         return self._known
 
     async def complete(
@@ -134,7 +136,7 @@ class CompatibleChat:
         except BaseException:
             question.trials.extend(found.trial() for found in tries)
             raise
-        counts = next((one for one in reversed(tries) if one.found is not None), tries[-1])
+        counts = next((attempt for attempt in reversed(tries) if attempt.found is not None), tries[-1])
         question.trials.extend(found.trial() for found in tries if found is not counts)
         return counts.completed(tries)
 

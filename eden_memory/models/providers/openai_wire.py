@@ -230,8 +230,8 @@ def vectors(body: Body, wanted: int) -> tuple[list[list[float]], Tokens]:
     data = objects_of(body.get("data"))
     if len(data) != wanted:
         raise CallFailed("provider_error", f"{len(data)} vectors for {wanted} texts")
-    ordered = sorted(data, key=lambda one: count_of(one.get("index")))
-    found = [_numbers(one.get("embedding")) for one in ordered]
+    ordered = sorted(data, key=lambda entry: count_of(entry.get("index")))
+    found = [_numbers(entry.get("embedding")) for entry in ordered]
     if not all(len(vector) == len(found[0]) > 0 for vector in found):
         raise CallFailed("provider_error", "unreadable vectors")
     return found, _tokens(object_of(body.get("usage")))

@@ -55,7 +55,7 @@ class Feeding:
     room: Callable[[], int] | None = None
     """How many may be on their way now, at least 1; None: always `at_once`."""
     heard: Collection[str] = ()
-    """What its user has heard in large sessions (eden_memory.replay.reform.selection)."""
+    """The large sessions' generations that the reform's user has heard (eden_memory.replay.reform.selection)."""
     missing: int = 0
     """Windows whose texts are gone."""
     _known: set[str] = field(default_factory=set[str])
