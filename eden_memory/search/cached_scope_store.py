@@ -65,7 +65,7 @@ class HeldScopes:
         for scope in scopes:
             scope.users += 1
         try:
-            await self.refresh(scopes)
+            await asyncio.gather(*(self._read(scope) for scope in await self._behind(scopes)))
             yield scopes
         finally:
             for scope in scopes:
@@ -73,30 +73,10 @@ class HeldScopes:
                 self._count(scope)
             self._shrink()
 
-    async def refresh(self, scopes: Sequence[HeldScope]) -> None:
-        """Read what was written since; no query where nothing was."""
-        asked = scopes if not self.is_live else [scope for scope in scopes if scope.stale]
-        if not asked:
-            return
-        if len(asked) == 1:
-            await self._read(asked[0])
-            return
-        told = [held_scope.told for held_scope in asked]
-        marks = await self._marks([held_scope.key for held_scope in asked])
-        newest = [_is_newest(held_scope, marks) for held_scope in asked]
-        for held_scope, seen, is_newest in zip(asked, told, newest, strict=True):
-            held_scope.seen = seen if is_newest else held_scope.seen
-        behind = [
-            held_scope
-            for held_scope, is_newest in zip(asked, newest, strict=True)
-            if held_scope.stale or not is_newest
-        ]
-        await asyncio.gather(*(self._read(held_scope) for held_scope in behind))
-
     async def catch_up(self, scopes: Sequence[HeldScope]) -> None:
-        """Before what was found is shown: what was told meanwhile."""
+        """Read what was written while the scopes were searched, before what was found is shown."""
         if self.is_live and any(scope.stale for scope in scopes):
-            await self.refresh(scopes)
+            await asyncio.gather(*(self._read(scope) for scope in await self._behind(scopes)))
 
     async def close(self) -> None:
         """End what runs in the background."""
@@ -131,6 +111,21 @@ class HeldScopes:
             log.warning("what changed is read at the next search", scope=key, reason=type(error).__name__)
         finally:
             self._following.pop(key, None)
+
+    async def _behind(self, scopes: Sequence[HeldScope]) -> Sequence[HeldScope]:
+        """Return the scopes to read; of several, one query tells which have a new revision."""
+        asked = scopes if not self.is_live else [scope for scope in scopes if scope.stale]
+        if len(asked) < 2:
+            return asked
+        told = [scope.told for scope in asked]
+        marks = await self._marks([scope.key for scope in asked])
+        behind: list[HeldScope] = []
+        for scope, seen in zip(asked, told, strict=True):
+            is_newest = _is_newest(scope, marks)
+            scope.seen = seen if is_newest else scope.seen
+            if scope.stale or not is_newest:
+                behind.append(scope)
+        return behind
 
     async def _read(self, held: HeldScope) -> None:
         """Take in what was written to a scope, in the order of revisions, until nothing changed meanwhile."""
