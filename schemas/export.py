@@ -24,7 +24,7 @@ LOCK = "released.lock"
 WORDS = {"description", "examples"}
 
 
-class Problem(NamedTuple):
+class FileProblem(NamedTuple):
     """One file that is not as it should be.
 
     `what`: missing; stale (an export puts it right); released (it no longer means what was released: give
@@ -73,7 +73,7 @@ def versions() -> dict[str, int]:
     return events | {f"json/documents/{document.NAME}": document.VERSION for document in DOCUMENTS}
 
 
-def problems(folder: Path = FOLDER) -> list[Problem]:
+def problems(folder: Path = FOLDER) -> list[FileProblem]:
     """What is wrong between the code, the files under `folder` and its lock; empty when all is in step."""
     return [*_out_of_step(folder), *_broken_locks(folder), *_strays(folder)]
 
@@ -149,26 +149,26 @@ def _read(path: Path) -> str | None:
     return path.read_text() if path.exists() else None
 
 
-def _out_of_step(folder: Path) -> Iterator[Problem]:
+def _out_of_step(folder: Path) -> Iterator[FileProblem]:
     released = read_lock(folder)
     for path, text in newest().items():
         stored = _read(folder / path)
         if stored is None:
-            yield Problem("missing", path)
+            yield FileProblem("missing", path)
         elif stored != text:
-            yield Problem("stale" if released.get(path) in (None, digest(text)) else "released", path)
+            yield FileProblem("stale" if released.get(path) in (None, digest(text)) else "released", path)
 
 
-def _broken_locks(folder: Path) -> Iterator[Problem]:
+def _broken_locks(folder: Path) -> Iterator[FileProblem]:
     for path, locked in read_lock(folder).items():
         stored = _read(folder / path)
         if stored is None or digest(stored) != locked:
-            yield Problem("released", path)
+            yield FileProblem("released", path)
 
 
-def _strays(folder: Path) -> Iterator[Problem]:
+def _strays(folder: Path) -> Iterator[FileProblem]:
     """Versions that no type has, or that are missing between the first and the newest."""
     found = {path.relative_to(folder).as_posix() for path in (folder / "json").rglob("*.json")}
     wanted = {f"{name}.v{number}.json" for name, last in versions().items() for number in range(1, last + 1)}
-    yield from (Problem("unknown", path) for path in sorted(found - wanted))
-    yield from (Problem("gap", path) for path in sorted(wanted - found - set(newest())))
+    yield from (FileProblem("unknown", path) for path in sorted(found - wanted))
+    yield from (FileProblem("gap", path) for path in sorted(wanted - found - set(newest())))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eden_memory.errors import EdenError
 from eden_memory.failures import PermanentError
-from eden_memory.models.calls import CallFailed, Turn
+from eden_memory.models.calls import CallFailed, PromptTurn
 from eden_memory.models.guard.pace import SHORT
 from eden_memory.models.providers.api_keys import endpoint_variable, key_in
 from eden_memory.models.providers.catalogue import is_url, provider_name
@@ -136,7 +136,7 @@ async def _tokens_a_second(settings: Settings, server: LocalModelServer, model: 
     wire = wire_to(server.url, key, variable, connections(1, seconds), seconds)
     began = time.perf_counter()
     try:
-        found = await wire.chat(model, "", (Turn("user", QUESTION),), None, None, MEASURED)
+        found = await wire.chat(model, "", (PromptTurn("user", QUESTION),), None, None, MEASURED)
     except (CallFailed, PermanentError):
         return None
     finally:

@@ -34,7 +34,7 @@ class NoVector(LookupError):  # noqa: N818 - it is a direction, not an error
 
 
 @dataclass(frozen=True, slots=True)
-class ModelChoice:
+class SettledDecision:
     """A valid decision other than ADD: the effect of a new fact on one that it was compared with."""
 
     decision: Literal["UPDATE", "DELETE", "NONE"]
@@ -49,7 +49,7 @@ class ModelChoice:
 class Comparison:
     """The outcome of a call: `as_shown` are the texts that the model saw, by fact id."""
 
-    choices: Mapping[str, ModelChoice] = field(default_factory=dict[str, ModelChoice])
+    choices: Mapping[str, SettledDecision] = field(default_factory=dict[str, SettledDecision])
     """By the new fact's id."""
     considered: Mapping[str, tuple[Considered, ...]] = field(
         default_factory=dict[str, tuple[Considered, ...]]
@@ -72,7 +72,7 @@ def compared(
 ) -> Comparison:
     """Check an answer against what was shown (`texts`, by fact id); of two decisions on a fact the first counts."""
     names = [fact_id for fact_id, _ in plan.known] + [fact.fact_id for fact in plan.new]
-    choices: dict[str, ModelChoice] = {}
+    choices: dict[str, SettledDecision] = {}
     decided: set[str] = set()
     void = 0
     for decision in decisions:
@@ -93,7 +93,7 @@ def compared(
 
 def _choice(
     plan: DecisionPlan, decision: FactDecision, names: Sequence[str], words: int
-) -> ModelChoice | None:
+) -> SettledDecision | None:
     """Return a decision that is valid; None if it names a fact that was not compared, or lacks a usable text."""
     if (
         not 1 <= decision.fact <= len(plan.new)
@@ -106,7 +106,7 @@ def _choice(
     if text is not None and not 0 < len(text.split()) <= LONGEST * words:
         return None
     reason = " ".join(decision.reason.split())[:200] if decision.reason else None
-    return ModelChoice(decision.decision, names[decision.existing - 1], text, reason)
+    return SettledDecision(decision.decision, names[decision.existing - 1], text, reason)
 
 
 class DecisionResolver:
@@ -119,7 +119,7 @@ class DecisionResolver:
         self._vectors, self._limits = vectors, limits
         self._settled: dict[str, str] = {}
         """Fact that now holds what was stated: by the statement's hash, and by its own id."""
-        self._by_text: dict[str, ModelChoice] = {}
+        self._by_text: dict[str, SettledDecision] = {}
         """The first choice on a text, by its hash."""
         self.counts: Counter[str] = Counter()
 
@@ -135,7 +135,7 @@ class DecisionResolver:
             self.counts["void"] += choice is not None
             self._add(stated)
 
-    def _choice(self, stated: Stated) -> ModelChoice | None:
+    def _choice(self, stated: Stated) -> SettledDecision | None:
         """Return the model's choice for the statement, or for an earlier one with the same text.
 
         Where it named a statement that is not decided here, what it said of that one holds.
@@ -153,13 +153,13 @@ class DecisionResolver:
     def _decided(self, fact_id: str) -> bool:
         return fact_id in self._settled or self._facts.recorded(fact_id) is not None
 
-    def _target(self, choice: ModelChoice | None) -> KnownFact | None:
+    def _target(self, choice: SettledDecision | None) -> KnownFact | None:
         """Return the fact that is meant, as it is now: a new fact may have become a part of another."""
         if choice is None:
             return None
         return self._facts.active(self._settled.get(choice.target, choice.target))
 
-    def _carry_out(self, stated: Stated, choice: ModelChoice, target: KnownFact) -> bool:
+    def _carry_out(self, stated: Stated, choice: SettledDecision, target: KnownFact) -> bool:
         cause = self._cause(stated, choice.reason)
         if choice.decision == "NONE":
             self._join(stated, target, cause)
@@ -168,7 +168,7 @@ class DecisionResolver:
             return self._replace(stated, choice, target, cause)
         return self._update(stated, choice, target, cause)
 
-    def _update(self, stated: Stated, choice: ModelChoice, target: KnownFact, cause: ChangeCause) -> bool:
+    def _update(self, stated: Stated, choice: SettledDecision, target: KnownFact, cause: ChangeCause) -> bool:
         assert choice.text is not None
         worded = self._worded(choice.text)
         if not self._keeps(choice, target):
@@ -184,7 +184,9 @@ class DecisionResolver:
             self._facts.retire(cause, target, "UPDATE", "duplicate", other.fact_id)
         return True
 
-    def _replace(self, stated: Stated, choice: ModelChoice, target: KnownFact, cause: ChangeCause) -> bool:
+    def _replace(
+        self, stated: Stated, choice: SettledDecision, target: KnownFact, cause: ChangeCause
+    ) -> bool:
         if not self._unchanged(choice, target):
             return False
         if stated.said_at < target.valid_from:
@@ -263,11 +265,11 @@ class DecisionResolver:
         self._settled[stated.hash] = self._settled[stated.fact_id] = fact_id
         self.counts[how] += 1
 
-    def _unchanged(self, choice: ModelChoice, target: KnownFact) -> bool:
+    def _unchanged(self, choice: SettledDecision, target: KnownFact) -> bool:
         """Return whether the fact still reads as the model saw it."""
         return normalised(self._compared.as_shown[choice.target]) == normalised(target.text)
 
-    def _keeps(self, choice: ModelChoice, target: KnownFact) -> bool:
+    def _keeps(self, choice: SettledDecision, target: KnownFact) -> bool:
         """Return whether the merged text loses nothing that an earlier decision of this call has brought in."""
         assert choice.text is not None
         seen = _words(self._compared.as_shown[choice.target])

@@ -13,7 +13,7 @@ Finish = Literal["complete", "truncated", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PromptTurn:
     """One message of the request after the system prompt."""
 
     role: Literal["user", "assistant"]
@@ -74,7 +74,7 @@ class ChatProvider(Protocol):
         self,
         model: str,
         system: str,
-        turns: Sequence[Turn],
+        turns: Sequence[PromptTurn],
         answer: type[Answer],
         most: int | None = None,
         trials: list[Trial] | None = None,

@@ -13,7 +13,7 @@ NEWEST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryChange:
+class WatchedChange:
     """A change of one document of a memory collection, by name without prefix (`facts`)."""
 
     collection: str
@@ -66,7 +66,7 @@ class FormationProgress:
     """Told of every new item."""
     _seen: set[tuple[str, str, int]] = field(default_factory=set[tuple[str, str, int]])
 
-    def notice(self, change: MemoryChange) -> None:
+    def notice(self, change: WatchedChange) -> None:
         """A document was written; the same version of it counts once."""
         row = change.document
         version = int(row.get("version") or 1) if change.collection != "windows" else 1

@@ -15,7 +15,7 @@ from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.names import Names
-from eden_memory.observability.formation_progress import FormationProgress, MemoryChange
+from eden_memory.observability.formation_progress import FormationProgress, WatchedChange
 from eden_memory.processors import pipeline
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
@@ -78,7 +78,7 @@ VERSIONED = ("facts", "consolidated")
 @asynccontextmanager
 async def memory_feed(
     database: AsyncDatabase[dict[str, Any]], names: Names
-) -> AsyncGenerator[AsyncGenerator[MemoryChange]]:
+) -> AsyncGenerator[AsyncGenerator[WatchedChange]]:
     """Yield what is new from the moment that the block is entered; vectors and histories are left out.
 
     New is a document, and a new version of a fact or blob: that a blob absorbs a reflection from before is not.
@@ -97,9 +97,9 @@ async def memory_feed(
     ]
     async with await database.watch(pipeline, full_document="updateLookup") as stream:
 
-        async def noticed() -> AsyncGenerator[MemoryChange]:
+        async def noticed() -> AsyncGenerator[WatchedChange]:
             async for change in stream:
                 if change.get("fullDocument") is not None:
-                    yield MemoryChange(kinds[change["ns"]["coll"]], change["fullDocument"])
+                    yield WatchedChange(kinds[change["ns"]["coll"]], change["fullDocument"])
 
         yield noticed()

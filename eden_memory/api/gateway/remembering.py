@@ -25,21 +25,21 @@ log = LibraryLogger()
 T = TypeVar("T")
 
 
-class MemoryText(NamedTuple):
+class RememberedText(NamedTuple):
     """`stable`: blobs and reflections. `changing`: facts with their ages, and what was found for this turn."""
 
     stable: str
     changing: str
 
 
-def memory_text(context: str, found: Sequence[FactLine], now: datetime) -> MemoryText:
+def memory_text(context: str, found: Sequence[FactLine], now: datetime) -> RememberedText:
     """Return the texts for a context and found facts; facts that the context shows already are not repeated."""
     lines = [line for line in found if f"] {one_line(line.content)} (" not in context]
     stable, facts = parted(context)
     retrieved = context_xml((), now, Showing(), lines)
     if not facts or not retrieved:
-        return MemoryText(stable, facts or retrieved)
-    return MemoryText(stable, facts.removesuffix(CLOSING) + _inside(retrieved) + CLOSING)
+        return RememberedText(stable, facts or retrieved)
+    return RememberedText(stable, facts.removesuffix(CLOSING) + _inside(retrieved) + CLOSING)
 
 
 def parted(context: str) -> tuple[str, str]:
@@ -53,7 +53,7 @@ def parted(context: str) -> tuple[str, str]:
     return ("" if rest == notice + CLOSING else rest), notice + context[start:end] + CLOSING
 
 
-def in_one(text: MemoryText) -> str:
+def in_one(text: RememberedText) -> str:
     """Both in one, what is stable first."""
     if not text.stable or not text.changing:
         return text.stable or text.changing
@@ -69,7 +69,7 @@ def _inside(context: str) -> str:
 class Remembered:
     """The messages to be added, and `memory_hits` as JSON."""
 
-    text: MemoryText
+    text: RememberedText
     hits: bytes
 
 
@@ -114,7 +114,7 @@ class Remembering:
         lines = [FactLine(fact.scope, fact.content, fact.valid_from) for fact in found]
         text = memory_text(context, lines, self._clock())
         if self._gateway.placement == "start":
-            text = MemoryText(in_one(text), "")
+            text = RememberedText(in_one(text), "")
         return Remembered(text, orjson.dumps([_hit(fact) for fact in found]))
 
 

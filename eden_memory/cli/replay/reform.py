@@ -20,9 +20,9 @@ from eden_memory.cli.terminal import confirm, width
 from eden_memory.errors import EdenError
 from eden_memory.logs import warnings_only
 from eden_memory.replay.reform.namespace_reform import (
+    Confirmation,
     Estimated,
     Formed,
-    Question,
     ReformRequest,
     ReformStep,
     Switched,
@@ -140,7 +140,7 @@ async def reformed(
                 for line in _lines(name, request, step):
                     console.print(line, markup=False) if isinstance(line, str) else console.print(line)
                 match step:
-                    case Question() if not yes:
+                    case Confirmation() if not yes:
                         confirm(step.text)
                     case Formed(user_edits=None):
                         ended = "capped"
@@ -155,7 +155,7 @@ def _lines(name: str, request: ReformRequest, step: ReformStep) -> Iterable[Any]
     match step:
         case Estimated():
             return shown.estimated(name, step.asked, step.plan, step.cap)
-        case Question():
+        case Confirmation():
             return step.because
         case Formed(user_edits=None):
             return [

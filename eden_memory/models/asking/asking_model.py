@@ -14,7 +14,7 @@ from eden_memory.models.asking.chat import Chat, Request
 from eden_memory.models.asking.judging import REFUSED, TRUNCATED, parsed
 from eden_memory.models.asking.route import Router
 from eden_memory.models.call_accounts import Accounts, of_kept, with_id
-from eden_memory.models.calls import Turn
+from eden_memory.models.calls import PromptTurn
 from eden_memory.models.guard.budget import CallBudget
 from eden_memory.models.model_protocols import LanguageModel
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
@@ -39,7 +39,7 @@ class _Question(Generic[A]):
     unit: str
     key: str
     known: dict[str, KeptAnswer]
-    turns: Sequence[Turn]
+    turns: Sequence[PromptTurn]
     answers: int = 0
     invalid: int = 0
     best: Answered[A] | None = None

@@ -19,7 +19,7 @@ from eden_memory.models.call_accounts import (
     price,
     unanswered_id,
 )
-from eden_memory.models.calls import CallFailed, Completion, Trial, Turn, less
+from eden_memory.models.calls import CallFailed, Completion, PromptTurn, Trial, less
 from eden_memory.models.guard.budget import CallBudget
 from eden_memory.models.guard.stopwatch import LEAST, Stopwatch
 from eden_memory.models.question import Asking, Prompt
@@ -36,7 +36,7 @@ class Request:
     key: str
     unit: str
     prompt: Prompt
-    turns: Sequence[Turn]
+    turns: Sequence[PromptTurn]
     answer: type[Answer]
     asking: Asking
     repair: int = 0

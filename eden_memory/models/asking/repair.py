@@ -1,7 +1,7 @@
 """Questions after an invalid answer: the same question, the answer, and what is wrong with it."""
 
 from eden_memory.models.asking.judging import EMPTY, REFUSED, TRUNCATED
-from eden_memory.models.calls import Turn
+from eden_memory.models.calls import PromptTurn
 from eden_memory.models.question import Prompt
 
 CALLS = 6
@@ -26,12 +26,12 @@ SHORT_NOTE = (
 )
 
 
-def turns(prompt: Prompt, text: str | None = None, note: str = "") -> tuple[Turn, ...]:
+def turns(prompt: Prompt, text: str | None = None, note: str = "") -> tuple[PromptTurn, ...]:
     """The question; behind an earlier answer, that answer and what is wrong with it."""
-    asked = Turn("user", prompt.user)
+    asked = PromptTurn("user", prompt.user)
     if text is None:
         return (asked,)
-    return asked, Turn("assistant", text.strip() or "(nothing)"), Turn("user", note)
+    return asked, PromptTurn("assistant", text.strip() or "(nothing)"), PromptTurn("user", note)
 
 
 def invalid_note(problem: str) -> str:

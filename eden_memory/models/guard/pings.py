@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from eden_memory.models.call_accounts import Accounts, Cost, Ended, error_kind, price, unanswered_id
-from eden_memory.models.calls import ChatProvider, EmbeddingProvider, Tokens, Turn
+from eden_memory.models.calls import ChatProvider, EmbeddingProvider, PromptTurn, Tokens
 from eden_memory.models.guard.breaker import Ping
 from eden_memory.models.guard.stopwatch import Stopwatch
 from eden_memory.models.question import Asking
@@ -15,7 +15,7 @@ STAGE = "ping"
 SYSTEM = 'Answer with the JSON object {"works": true} and nothing else.'
 MOST = 64
 """Tokens of its answer."""
-QUESTION = Turn("user", "Do you work?")
+QUESTION = PromptTurn("user", "Do you work?")
 ON_NOBODYS_BEHALF = Asking(STAGE, "facts", STAGE, "", "")
 
 

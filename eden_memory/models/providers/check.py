@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 
 from eden_memory.failures import PermanentError
-from eden_memory.models.calls import CallFailed, ChatProvider, Completion, EmbeddingProvider, Turn
+from eden_memory.models.calls import CallFailed, ChatProvider, Completion, EmbeddingProvider, PromptTurn
 from eden_memory.models.providers.catalogue import OFFLINE, EmbeddingModel, used_for
 from eden_memory.models.providers.compatible import CompatibleChat
 from eden_memory.models.providers.prices import PerMillion, deprecated, per_million
@@ -73,7 +73,7 @@ async def _chat(
     started = time.perf_counter()
     try:
         async with asyncio.timeout(limit):
-            found = await provider.complete(model, SYSTEM, (Turn("user", USER),), Checked, MOST)
+            found = await provider.complete(model, SYSTEM, (PromptTurn("user", USER),), Checked, MOST)
     except TimeoutError:
         return replace(empty, problem=f"no answer within {limit:g} s")
     except (CallFailed, PermanentError) as error:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import httpx2
 from pydantic import ValidationError
 
-from eden_memory.models.calls import Completion, Tokens, Trial, Turn
+from eden_memory.models.calls import Completion, PromptTurn, Tokens, Trial
 from eden_memory.models.providers.answer_schema import described
 from eden_memory.models.providers.catalogue import provider_name
 from eden_memory.models.providers.found_json import found_json
@@ -41,7 +41,7 @@ class _Question:
 
     model: str
     system: str
-    turns: Sequence[Turn]
+    turns: Sequence[PromptTurn]
     answer: type[Answer]
     most: int | None
     trials: list[Trial]
@@ -102,7 +102,7 @@ class CompatibleChat:
         self,
         model: str,
         system: str,
-        turns: Sequence[Turn],
+        turns: Sequence[PromptTurn],
         answer: type[Answer],
         most: int | None = None,
         trials: list[Trial] | None = None,

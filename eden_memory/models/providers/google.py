@@ -8,7 +8,7 @@ import httpx2
 from google import genai
 from google.genai import types
 
-from eden_memory.models.calls import Completion, Tokens, Trial, Turn
+from eden_memory.models.calls import Completion, PromptTurn, Tokens, Trial
 from eden_memory.models.effort import THOUGHTS, google_thinking
 from eden_memory.models.providers.answer_schema import schema_of
 from eden_memory.models.providers.google_wire import completion, read, translated, vectors
@@ -55,7 +55,7 @@ class GoogleChat:
         self,
         model: str,
         system: str,
-        turns: Sequence[Turn],
+        turns: Sequence[PromptTurn],
         answer: type[Answer],
         most: int | None = None,
         trials: list[Trial] | None = None,
@@ -126,6 +126,6 @@ def _thinking(model: str, effort: Effort | None) -> types.ThinkingConfig | None:
     return None if asked is None else types.ThinkingConfig(thinking_level=types.ThinkingLevel(asked))
 
 
-def _content(turn: Turn) -> types.Content:
+def _content(turn: PromptTurn) -> types.Content:
     role = "user" if turn.role == "user" else "model"
     return types.Content(role=role, parts=[types.Part(text=turn.text)])

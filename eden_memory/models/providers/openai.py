@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import httpx2
 
-from eden_memory.models.calls import Completion, Tokens, Trial, Turn
+from eden_memory.models.calls import Completion, PromptTurn, Tokens, Trial
 from eden_memory.models.effort import THOUGHTS, openai_effort, thinks
 from eden_memory.models.providers.answer_schema import schema_of
 from eden_memory.models.providers.openai_wire import Body, OpenAIWire
@@ -46,7 +46,7 @@ class OpenAIChat:
         self,
         model: str,
         system: str,
-        turns: Sequence[Turn],
+        turns: Sequence[PromptTurn],
         answer: type[Answer],
         most: int | None = None,
         trials: list[Trial] | None = None,

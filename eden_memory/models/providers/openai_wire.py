@@ -14,7 +14,7 @@ import openai
 import orjson
 
 from eden_memory.failures import PermanentError
-from eden_memory.models.calls import CallFailed, Completion, Finish, Tokens, Trial, Turn
+from eden_memory.models.calls import CallFailed, Completion, Finish, PromptTurn, Tokens, Trial
 from eden_memory.models.providers.loose import (
     Body,
     count_of,
@@ -81,7 +81,7 @@ class OpenAIWire:
         self,
         model: str,
         system: str,
-        turns: Sequence[Turn],
+        turns: Sequence[PromptTurn],
         response_format: Body | None,
         effort: Effort | None = None,
         most: int | None = None,

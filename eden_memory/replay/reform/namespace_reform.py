@@ -63,7 +63,7 @@ class Estimated:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Confirmation:
     """The next step needs consent; a caller that refuses closes the generator."""
 
     text: str
@@ -88,7 +88,7 @@ class Switched:
     """The reform is live."""
 
 
-ReformStep = Estimated | Question | Formed | Switched
+ReformStep = Estimated | Confirmation | Formed | Switched
 
 
 async def reform(
@@ -121,7 +121,7 @@ async def reform(
                 refuse_unpriced(found.plan, request.cap)
                 if not found.plan.expecting.windows:
                     raise EdenError("there is no window to form anew", "Look at what was selected.")
-                yield Question("Form them anew?")
+                yield Confirmation("Form them anew?")
                 recorded = await work.begin(found)
             else:
                 recorded, found = await work.go_on(before, digest)
@@ -303,7 +303,7 @@ class _Reform:
             await self._reforms.caught_up(self.name, datetime.now(UTC))
         return Formed(recorded, missing, dead, user_edits)
 
-    def doubts(self, recorded: Reform, own: Settings, user_edits: AppliedEdits) -> Iterator[Question]:
+    def doubts(self, recorded: Reform, own: Settings, user_edits: AppliedEdits) -> Iterator[Confirmation]:
         """Yield the questions before a switch; EdenError where only a part was formed anew."""
         if not whole(recorded.asked) and not self.request.accept:
             raise EdenError(
@@ -311,6 +311,6 @@ class _Reform:
                 "All other memory would be missing. Switch all the same with --accept.",
             )
         if user_edits.unmatched or user_edits.outdated:
-            yield Question("Switch without these changes?")
+            yield Confirmation("Switch without these changes?")
         if lines := to_be_set(self.settings, own, recorded.asked):
-            yield Question("Switch all the same?", lines)
+            yield Confirmation("Switch all the same?", lines)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from eden_memory.observability.formation_progress import MemoryChange
+from eden_memory.observability.formation_progress import WatchedChange
 from eden_memory.observability.watching import memory_feed
 from tests.integration.memory.writer_kit import Database, apply, store_of
 from tests.names import NAMES
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.servers
 async def test_a_reflection_from_before_that_a_blob_absorbs_is_not_shown_as_new(database: Database) -> None:
     store = store_of(database)
     await apply(store, [delivered(reflection("before")), delivered(fact("f", 1))])
-    seen: list[MemoryChange] = []
+    seen: list[WatchedChange] = []
     async with memory_feed(database, NAMES) as feed:
         await apply(
             store,

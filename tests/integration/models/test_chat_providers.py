@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from eden_memory.failures import PermanentError
-from eden_memory.models.calls import CallFailed, ChatProvider, Completion, Turn
+from eden_memory.models.calls import CallFailed, ChatProvider, Completion, PromptTurn
 from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts, FactDecisions, StatedReflections
 from tests.integration.models.conftest import KEY, chat_of
 from tests.model_server.config import FaultName
@@ -15,10 +15,12 @@ from tests.model_server.script import Asked, Said, default_script
 from tests.model_server.serving import Serving, until
 
 SYSTEM = "Scopes:\n- agent: work\n- user: life\n"
-CONVERSATION = (Turn("user", "[1] 10:00 Ann: I moved, MARK-7 it is\n[2] 10:01 bot: noted"),)
+CONVERSATION = (PromptTurn("user", "[1] 10:00 Ann: I moved, MARK-7 it is\n[2] 10:01 bot: noted"),)
 
 
-async def ask(chat: ChatProvider, turns: Sequence[Turn] = CONVERSATION, model: str = "m-1") -> Completion:
+async def ask(
+    chat: ChatProvider, turns: Sequence[PromptTurn] = CONVERSATION, model: str = "m-1"
+) -> Completion:
     return await chat.complete(model, SYSTEM, turns, ExtractedFacts)
 
 
@@ -63,7 +65,7 @@ async def test_a_repair_sends_the_earlier_answer_and_the_error(chat: ChatProvide
         return default_script(asked)
 
     models.script = script
-    await ask(chat, (*CONVERSATION, Turn("assistant", "{"), Turn("user", "that was not JSON")))
+    await ask(chat, (*CONVERSATION, PromptTurn("assistant", "{"), PromptTurn("user", "that was not JSON")))
     assert [role for role, _ in seen[0].turns] == ["user", "assistant", "user"]
     assert seen[0].turns[-1][1] == "that was not JSON"
     assert seen[0].system.startswith(SYSTEM.strip())

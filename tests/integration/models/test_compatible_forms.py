@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from eden_memory.failures import PermanentError
-from eden_memory.models.calls import CallFailed, Turn
+from eden_memory.models.calls import CallFailed, PromptTurn
 from eden_memory.models.providers.compatible import CompatibleChat
 from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts
 from eden_memory.schemas.events import ModelCalled
@@ -16,7 +16,7 @@ from tests.model_server.script import Asked, Fault, Said, Script, default_script
 from tests.model_server.serving import Serving
 from tests.unit.model_calls.model_fakes import PROMPT, MemoryAnswers, asking, model_over
 
-TURNS = (Turn("user", "[1] 10:00 Ann: MARK-1 it is"),)
+TURNS = (PromptTurn("user", "[1] 10:00 Ann: MARK-1 it is"),)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from eden_memory.formation.prompt_material import (
     ScopeBrief,
     TranscriptLine,
 )
-from eden_memory.models.calls import ChatProvider, Turn
+from eden_memory.models.calls import ChatProvider, PromptTurn
 from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts, StatedReflections
 from tests.model_server.script import Asked, Fault, Said, default_script
 from tests.model_server.serving import Serving, model_server_process, serving, until
@@ -37,14 +37,14 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 async def test_its_default_answers_fit_the_prompts_of_formation(chat: ChatProvider) -> None:
     prompt = prompts.fact_extraction(FactMaterial(LINES, SCOPES[:2], 30, 30), "<<f>>")
-    found = await chat.complete("m", prompt.system, (Turn("user", prompt.user),), ExtractedFacts)
+    found = await chat.complete("m", prompt.system, (PromptTurn("user", prompt.user),), ExtractedFacts)
     facts = ExtractedFacts.model_validate_json(found.text).facts
     assert [(fact.text[:6], fact.scope, fact.messages) for fact in facts] == [
         ("MARK-1", "user", [1]),
         ("MARK-2", "user", [3]),
     ]
     prompt = prompts.reflection_extraction(ReflectionMaterial(LINES, SCOPES, (), 35), "<<f>>")
-    found = await chat.complete("m", prompt.system, (Turn("user", prompt.user),), StatedReflections)
+    found = await chat.complete("m", prompt.system, (PromptTurn("user", prompt.user),), StatedReflections)
     stated = StatedReflections.model_validate_json(found.text).reflections
     assert [one.scope for one in stated] == ["user", "user", "session"]
 
@@ -52,7 +52,7 @@ async def test_its_default_answers_fit_the_prompts_of_formation(chat: ChatProvid
 async def test_its_consolidations_stay_within_the_limit_and_keep_what_fits(chat: ChatProvider) -> None:
     material = ConsolidationMaterial("user", "- first of all", TWO, None, 8, AT)
     prompt = prompts.consolidation(material, "<<f>>")
-    found = await chat.complete("m", prompt.system, (Turn("user", prompt.user),), ConsolidatedText)
+    found = await chat.complete("m", prompt.system, (PromptTurn("user", prompt.user),), ConsolidatedText)
     text = ConsolidatedText.model_validate_json(found.text).text
     assert text.splitlines() == ["- second of all", "- third of all"]
 

@@ -1,4 +1,4 @@
-"""The ways through the system stay short: few functions of ours before a driver's call, shown in docs/architecture.md."""
+"""Few functions of ours lie between an entry and a driver's call; docs/architecture.md shows them."""
 
 from pathlib import Path
 

@@ -12,8 +12,8 @@ from prometheus_client import REGISTRY
 from eden_memory.api.gateway.chat_access import ChatAccess
 from eden_memory.api.gateway.chat_request import MemoryOptions
 from eden_memory.api.gateway.remembering import (
-    MemoryText,
     Remembered,
+    RememberedText,
     Remembering,
     in_one,
     memory_text,
@@ -132,8 +132,8 @@ def test_a_context_parts_at_its_facts_whatever_memories_say() -> None:
 
 
 def test_nothing_remembered_is_nothing_said() -> None:
-    assert memory_text("", [], NOW) == MemoryText("", "")
-    assert in_one(MemoryText("", "")) == ""
+    assert memory_text("", [], NOW) == RememberedText("", "")
+    assert in_one(RememberedText("", "")) == ""
     only = memory_text("", [FactLine(USER, "Had a dog.", NOW)], NOW)
     assert only.stable == ""
     assert in_one(only) == only.changing

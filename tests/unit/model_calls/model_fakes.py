@@ -10,7 +10,7 @@ from eden_memory.models.asking.asking_model import AskingModel
 from eden_memory.models.asking.chat import Chat
 from eden_memory.models.asking.route import Router
 from eden_memory.models.call_accounts import Accounts
-from eden_memory.models.calls import ChatProvider, Completion, Finish, Tokens, Trial, Turn
+from eden_memory.models.calls import ChatProvider, Completion, Finish, PromptTurn, Tokens, Trial
 from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls
 from eden_memory.models.embeddings.kept_embedder import KeptEmbedder
 from eden_memory.models.guard.budget import CallBudget
@@ -74,9 +74,9 @@ class MemoryAnswers:
 class FakeChat:
     """A ChatProvider: `says` in turn, the last one for ever; pings are counted and answered apart."""
 
-    says: Callable[[Sequence[Turn]], Said] | Sequence[Said]
+    says: Callable[[Sequence[PromptTurn]], Said] | Sequence[Said]
     ping: BaseException | None = None
-    asked: list[tuple[Turn, ...]] = field(default_factory=list[tuple[Turn, ...]])
+    asked: list[tuple[PromptTurn, ...]] = field(default_factory=list[tuple[PromptTurn, ...]])
     models: list[str] = field(default_factory=list[str])
     bounds: list[int] = field(default_factory=list[int])
     """Of the answers asked for, in tokens."""
@@ -89,7 +89,7 @@ class FakeChat:
         self,
         model: str,
         system: str,
-        turns: Sequence[Turn],
+        turns: Sequence[PromptTurn],
         answer: type[Answer],
         most: int | None = None,
         trials: list[Trial] | None = None,

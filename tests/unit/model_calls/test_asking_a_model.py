@@ -8,7 +8,7 @@ import pytest
 
 from eden_memory.failures import PermanentError, ProviderError, QuestionSpent
 from eden_memory.models.asking.asking_model import AskingModel
-from eden_memory.models.calls import CallFailed, Turn
+from eden_memory.models.calls import CallFailed, PromptTurn
 from eden_memory.models.question import unit_of
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.events import ModelCalled
@@ -117,7 +117,7 @@ async def test_an_invalid_answer_is_repaired_with_what_was_wrong_with_it(
     provider = FakeChat([wrong, GOOD])
     assert await ask(model_over(provider, MemoryAnswers())) == "all of it"
     first, said, why = provider.asked[1]
-    assert (first, said.role, why.role) == (Turn("user", PROMPT.user), "assistant", "user")
+    assert (first, said.role, why.role) == (PromptTurn("user", PROMPT.user), "assistant", "user")
     assert told in why.text
     assert said.text.strip()
     assert [(call.repair, call.outcome == "answered") for call in noted] == [(0, False), (1, True)]
