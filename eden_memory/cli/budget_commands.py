@@ -24,7 +24,7 @@ from eden_memory.usage.budget_rules import Per, Spending, budget_id
 from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
 from eden_memory.usage.usage_store import MongoUsage
 
-app = typer.Typer(help="Limits of what formation may spend.", no_args_is_help=True)
+app = typer.Typer(help="Limit what formation may spend.", no_args_is_help=True)
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
 Agent = Annotated[
     str | None, typer.Option(help="of this agent alone; typed (s.TEXT, i.NUMBER, …) or its text")

@@ -29,7 +29,7 @@ from eden_memory.usage.memory_cost import Share, of_blob, of_fact, total
 from eden_memory.usage.totals_store import MongoTotals, UsageQuery, UsageSum, together
 from eden_memory.usage.usage_store import LIVE, newest
 
-app = typer.Typer(help="What models cost: today, this month, or of one memory.", no_args_is_help=True)
+app = typer.Typer(help="Show what models cost: today, this month, or for one memory.", no_args_is_help=True)
 By = Literal["agent", "user", "stage", "model", "day"]
 ByOption = Annotated[By | None, typer.Option("--by", help="one line for each of these")]
 Agent = Annotated[

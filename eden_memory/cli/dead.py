@@ -24,7 +24,7 @@ from eden_memory.stages.failure_decisions import UNPUBLISHABLE
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.publishing import Publisher, new_producer
 
-app = typer.Typer(help="Dead letters: what stages have given up.", no_args_is_help=True)
+app = typer.Typer(help="List, retry and drop dead letters.", no_args_is_help=True)
 
 Topic = Annotated[str | None, typer.Option(help="only those of this topic, without prefix")]
 Stage = Annotated[str | None, typer.Option(help="only those that this stage gave up")]

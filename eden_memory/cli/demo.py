@@ -40,7 +40,7 @@ def demo(
     cap: Annotated[float, typer.Option(min=0.0, help="US dollars that the demo may cost at most")] = 0.25,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask before a conversation is sent")] = False,
 ) -> None:
-    """Write a conversation as a chat application would, and show the memory that forms of it."""
+    """Play a conversation as a chat application would write it, and show the memory formed from it."""
     signal.signal(signal.SIGTERM, _as_interrupt)
     # What goes wrong is said by the demo itself; a client's retries while topics are made are no news.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)

@@ -40,7 +40,7 @@ def forget(
         ),
     ] = False,
 ) -> None:
-    """Forget something by hand: what rests on it alone is removed, and blobs that absorbed it are made anew.
+    """Forget a message, session, user or fact, and everything derived only from it; summaries are rebuilt.
 
     Examples:
 

@@ -12,7 +12,7 @@ from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
 from eden_memory.stages.controls import MongoGroupNotes
 
-app = typer.Typer(help="Consumer groups of the stages.", no_args_is_help=True)
+app = typer.Typer(help="Restart a consumer group that has lost its offsets.", no_args_is_help=True)
 
 
 @app.command()

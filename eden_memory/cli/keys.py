@@ -20,7 +20,7 @@ from eden_memory.settings import Settings
 
 COLUMNS = ("hash", "name", "rights", "agents", "users", "per minute", "created", "last used", "revoked")
 
-app = typer.Typer(help="API keys of `eden serve`: only their hashes are kept.", no_args_is_help=True)
+app = typer.Typer(help="Manage API keys of `eden serve`; only their hashes are stored.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="what people call it; free of other valid keys")]
 Agents = Annotated[list[str] | None, typer.Option("--agent", help="only this agent (again: several)")]

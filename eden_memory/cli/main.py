@@ -22,7 +22,7 @@ COMMANDS: Mapping[str, Entry] = {
     "down": Entry("server_commands:down", "Stop the local servers; their data stays.", patient=True),
     "status": Entry(
         "server_commands:status",
-        "Say which servers run and what waits; of an agent, session or user, how near memory is to consolidation.",
+        "Show which servers run and what is waiting; for an agent, session or user, when it consolidates.",
     ),
     "doctor": Entry(
         "doctor:doctor",
@@ -30,17 +30,15 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "setup": Entry(
         "setup:setup",
-        "Make the collections, validators and indexes of memory, where they are not there; safe to repeat.",
+        "Create memory's collections, validators and indexes where they are missing; safe to repeat.",
     ),
     "run": Entry(
         "run:run", "Run the tailer and the stages until SIGTERM; any number of copies may run.", patient=True
     ),
-    "serve": Entry(
-        "serve:serve", "Answer requests over HTTP until SIGTERM: the API, the gateway and MCP.", patient=True
-    ),
+    "serve": Entry("serve:serve", "Serve the HTTP API, the gateway and MCP until SIGTERM.", patient=True),
     "demo": Entry(
         "demo:demo",
-        "Write a conversation as a chat application would, and show the memory that forms of it.",
+        "Play a conversation as a chat application would write it, and show the memory formed from it.",
         patient=True,
     ),
     "context": Entry(
@@ -56,24 +54,26 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "history": Entry(
         "memory.list_commands:history",
-        "Show all versions of a fact: why each came to be, what it rests on, what it cost.",
+        "Show all versions of a fact: the reason for each, its sources and its cost.",
     ),
     "stats": Entry(
         "memory.numbers:stats",
-        "Count what is remembered, scope by scope: words, versions, reflections, facts, times.",
+        "Count memory scope by scope: words, versions, reflections, facts, times.",
     ),
     "add": Entry(
         "memory.fact_commands:add",
-        "Remember a text without a chat: it is formed into memory as a chat message would be.",
+        "Remember a text without a chat: memory is formed from it as from a chat message.",
     ),
-    "edit": Entry("memory.fact_commands:edit", "Give a fact another text; the old one stays in its history."),
+    "edit": Entry(
+        "memory.fact_commands:edit", "Change the text of a fact; the old text stays in its history."
+    ),
     "retire": Entry(
         "memory.fact_commands:retire",
-        "Take a fact out of search and context; its history stays (`eden forget` leaves nothing).",
+        "Remove a fact from search and context; its history stays (`eden forget` deletes that too).",
     ),
     "forget": Entry(
         "forget:forget",
-        "Forget something by hand: what rests on it alone is removed, and blobs that absorbed it are made anew.",
+        "Forget a message, session, user or fact, and everything derived only from it; summaries are rebuilt.",
     ),
     "mcp": Entry(
         "mcp:mcp",
@@ -82,59 +82,61 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "pause": Entry(
         "pause:pause",
-        "Let a stage stand still: it keeps its place and its partitions, and starts nothing new.",
+        "Pause a stage: it keeps its offsets and partitions, and starts nothing new.",
     ),
     "resume": Entry(
         "pause:resume",
-        "Let a stage go on that was paused by hand or for its dead letters; an outage ends by itself.",
+        "Resume a stage that was paused by hand or for its dead letters; an outage ends by itself.",
     ),
     "reembed": Entry(
         "reembed:reembed",
-        "Ask for new vectors of all facts that another model embedded; safe to stop and to repeat.",
+        "Embed all facts of another embedding model again; safe to stop and repeat.",
         patient=True,
     ),
     "rebuild": Entry(
         "replay.rebuild:rebuild",
-        "Rebuild memory from the memory topics into a namespace, without any model; safe to stop and to repeat.",
+        "Rebuild memory from its topics into a namespace, without a model; safe to stop and repeat.",
         patient=True,
     ),
     "reform": Entry(
         "replay.reform:app",
-        "Form memory anew in a namespace: `eden reform NAME [OPTIONS]` (options: `eden reform run --help`).",
+        "Form memory again in a namespace: `eden reform NAME [OPTIONS]` (options: `eden reform run --help`).",
         patient=True,
     ),
-    "namespace": Entry(
-        "replay.namespace:app", "Which memory there is, which is live, and another made live."
-    ),
+    "namespace": Entry("replay.namespace:app", "List namespaces, and choose which one is live."),
     "tap": Entry("tap_command:tap", "Show the records of a topic, until Ctrl-C.", patient=True),
     "watch": Entry(
         "watch:watch",
         "Show windows, facts with their decisions, reflections, blobs, calls, cost and lag, until Ctrl-C.",
         patient=True,
     ),
-    "windows": Entry("sessions:windows", "The windows of a session: what closed them, and what still waits."),
-    "source": Entry("source_commands:app", "The application's messages, as the field mapping reads them."),
-    "session": Entry("sessions:app", "Ask something of one session."),
+    "windows": Entry(
+        "sessions:windows", "Show a session's windows: why they closed, and what is still waiting."
+    ),
+    "source": Entry("source_commands:app", "Read messages again after a corrected field mapping."),
+    "session": Entry("sessions:app", "Form a session's waiting messages now, or end the session."),
     "stream": Entry(
         "streams:app",
-        "How an agent's scopes and shards are formed: guidance, thresholds, limits, and what is switched off.",
+        "Configure an agent's scopes and shards: guidance, thresholds, limits, switches.",
     ),
     "sharing": Entry(
         "sharing_commands:app",
-        "What private sharing hides of agents, groups and shards, because it rests on what users said.",
+        "Show and retire what private sharing hides from agents, groups and shards.",
     ),
-    "budget": Entry("budget_commands:app", "Limits of what formation may spend."),
-    "cost": Entry("cost:app", "What models cost: today, this month, or of one memory."),
+    "budget": Entry("budget_commands:app", "Limit what formation may spend."),
+    "cost": Entry("cost:app", "Show what models cost: today, this month, or for one memory."),
     "trace": Entry(
         "trace:trace",
-        "Follow a message to the memory that came of it, or a memory back to its messages; from stored data alone.",
+        "Trace a message to the memories formed from it, or a memory back to its messages.",
     ),
-    "dead": Entry("dead:app", "Dead letters: what stages have given up."),
-    "groups": Entry("groups:app", "Consumer groups of the stages."),
-    "keys": Entry("keys:app", "API keys of `eden serve`: only their hashes are kept."),
-    "models": Entry("models:app", "Language models and embedders."),
-    "topics": Entry("topic_commands:app", "The topics of topics.yaml on a broker."),
-    "schemas": Entry("schemas:app", "The exported contract: JSON Schemas, AsyncAPI, reference pages."),
+    "dead": Entry("dead:app", "List, retry and drop dead letters."),
+    "groups": Entry("groups:app", "Restart a consumer group that has lost its offsets."),
+    "keys": Entry("keys:app", "Manage API keys of `eden serve`; only their hashes are stored."),
+    "models": Entry("models:app", "Check language models and embedders."),
+    "topics": Entry(
+        "topic_commands:app", "Compare a broker's topics with topics.yaml, and create or change them."
+    ),
+    "schemas": Entry("schemas:app", "Export the contract: JSON Schemas, AsyncAPI, reference pages."),
 }
 """A command's line is the first sentence of its docstring."""
 PANELS: Mapping[str, Sequence[str]] = {

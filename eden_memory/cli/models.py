@@ -24,14 +24,14 @@ from eden_memory.settings import Settings
 if TYPE_CHECKING:
     from eden_memory.models.providers.check import CheckedModel
 
-app = typer.Typer(help="Language models and embedders.", no_args_is_help=True)
+app = typer.Typer(help="Check language models and embedders.", no_args_is_help=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
 
 
 @app.callback()
 def models() -> None:
-    """Language models and embedders."""
+    """Check language models and embedders."""
 
 
 @app.command()

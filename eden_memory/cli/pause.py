@@ -20,14 +20,14 @@ Reason = Annotated[str, typer.Option(help="shown wherever the stage's state is s
 
 
 def pause(stage: Stage, reason: Reason = "paused by hand") -> None:
-    """Let a stage stand still: it keeps its place and its partitions, and starts nothing new."""
+    """Pause a stage: it keeps its offsets and partitions, and starts nothing new."""
     _check(stage)
     asyncio.run(_pause(Settings(), Pause(stage, "hand", reason, datetime.now(UTC))))
     typer.echo(f"{stage} is paused; `eden resume {stage}` lets it go on")
 
 
 def resume(stage: Stage) -> None:
-    """Let a stage go on that was paused by hand or for its dead letters; an outage ends by itself."""
+    """Resume a stage that was paused by hand or for its dead letters; an outage ends by itself."""
     _check(stage)
     lifted = asyncio.run(_resume(Settings(), stage))
     typer.echo(f"{stage} goes on" if lifted else f"{stage} was not paused (an outage would end by itself)")

@@ -24,7 +24,7 @@ def reembed(
         bool, typer.Option("--wait/--no-wait", help="show the progress until all facts have their vector")
     ] = True,
 ) -> None:
-    """Ask for new vectors of all facts that another model embedded; safe to stop and to repeat."""
+    """Embed all facts of another embedding model again; safe to stop and repeat."""
     with suppress(KeyboardInterrupt):
         asyncio.run(heeding(_work(Settings(), wait=wait)))
 

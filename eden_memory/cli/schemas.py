@@ -11,9 +11,7 @@ from eden_memory.contract import contract_files
 from eden_memory.errors import EdenError
 from eden_memory.schemas import export as exported
 
-app = typer.Typer(
-    help="The exported contract: JSON Schemas, AsyncAPI, reference pages.", no_args_is_help=True
-)
+app = typer.Typer(help="Export the contract: JSON Schemas, AsyncAPI, reference pages.", no_args_is_help=True)
 
 HINTS = {
     "missing": "not exported yet: run `make schemas`",

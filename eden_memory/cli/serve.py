@@ -14,7 +14,7 @@ from eden_memory.stages import process
 def serve(
     debug: Annotated[bool, typer.Option(help="more log lines, and stack traces")] = False,
 ) -> None:
-    """Answer requests over HTTP until SIGTERM: the API, the gateway and MCP.
+    """Serve the HTTP API, the gateway and MCP until SIGTERM.
 
     On loopback without a key, elsewhere only with one (eden keys create). EDEN_SERVE_HOST and EDEN_SERVE_PORT
     say where. Any number of copies may run.

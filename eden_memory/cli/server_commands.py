@@ -41,7 +41,7 @@ def status(
     user: Who = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output")] = False,
 ) -> None:
-    """Say which servers run and what waits; of an agent, session or user, how near memory is to consolidation.
+    """Show which servers run and what is waiting; for an agent, session or user, when it consolidates.
 
     Examples:
 

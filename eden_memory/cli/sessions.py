@@ -28,7 +28,7 @@ NOT_ANSWERED = f"waiting to be formed: not known, MongoDB did not say within {AN
 COLUMNS = ("window", "messages", "closed because", "closed at", "requested")
 REQUESTED = {True: "yes", False: "waits"}
 
-app = typer.Typer(help="Ask something of one session.", no_args_is_help=True)
+app = typer.Typer(help="Form a session's waiting messages now, or end the session.", no_args_is_help=True)
 
 SessionId = Annotated[
     str, typer.Argument(help="as in the application, or typed: s.TEXT, i.NUMBER, u.UUID, o.OBJECTID")
@@ -53,7 +53,7 @@ def form(
 
 
 def windows(session: SessionId, as_json: AsJson = False) -> None:
-    """The windows of a session: what closed them, and what still waits."""
+    """Show a session's windows: why they closed, and what is still waiting."""
     found = asyncio.run(_windows(Settings(), session))
     if as_json:
         typer.echo(json.dumps(found, indent=2, default=str))

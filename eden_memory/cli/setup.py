@@ -21,7 +21,7 @@ def setup(
         bool, typer.Option("--check", help="change nothing; exit code 1 if anything lacks")
     ] = False,
 ) -> None:
-    """Make the collections, validators and indexes of memory, where they are not there; safe to repeat."""
+    """Create memory's collections, validators and indexes where they are missing; safe to repeat."""
     settings = Settings()
     done = asyncio.run(_work(settings, dimensions or dimensions_of(settings), wait, only_check=only_check))
     for line in done:

@@ -17,7 +17,7 @@ Row = dict[str, Any]
 REASON = "it rests on what users said, and sharing is private"
 TOGETHER = 500
 app = typer.Typer(
-    help="What private sharing hides of agents, groups and shards, because it rests on what users said.",
+    help="Show and retire what private sharing hides from agents, groups and shards.",
     no_args_is_help=True,
 )
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]

@@ -27,12 +27,12 @@ LOOK_SECONDS = 0.5
 STORED_SECONDS, STILL_SECONDS = 20.0, 2.0
 """For formation-trigger to store what was recorded: at most, and for as long nothing must have changed."""
 
-app = typer.Typer(help="The application's messages, as the field mapping reads them.", no_args_is_help=True)
+app = typer.Typer(help="Read messages again after a corrected field mapping.", no_args_is_help=True)
 
 
 @app.callback()
 def source() -> None:
-    """The application's messages, as the field mapping reads them."""
+    """Read messages again after a corrected field mapping."""
 
 
 @app.command()

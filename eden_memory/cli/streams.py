@@ -21,7 +21,7 @@ from eden_memory.settings import Settings
 
 Row = dict[str, Any]
 app = typer.Typer(
-    help="How an agent's scopes and shards are formed: guidance, thresholds, limits, and what is switched off.",
+    help="Configure an agent's scopes and shards: guidance, thresholds, limits, switches.",
     no_args_is_help=True,
 )
 Agent = Annotated[str, typer.Argument(help="the agent, as in the application or typed: s.TEXT, o.OBJECTID")]

@@ -25,7 +25,9 @@ from eden_memory.settings import Settings
 OVERVIEW = ("topic", "records", "groups", "kept")
 DETAILS = ("setting", "declared", "on the broker")
 
-app = typer.Typer(help="The topics of topics.yaml on a broker.", no_args_is_help=True)
+app = typer.Typer(
+    help="Compare a broker's topics with topics.yaml, and create or change them.", no_args_is_help=True
+)
 
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
 Delete = Annotated[

@@ -33,7 +33,7 @@ def trace(
     content: Annotated[bool, typer.Option("--content", help="texts too: they are people's words")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """Follow a message to the memory that came of it, or a memory back to its messages; from stored data alone."""
+    """Trace a message to the memories formed from it, or a memory back to its messages."""
     node = asyncio.run(chain_of(Settings(), name))
     if as_json:
         told = node.as_dict(content=content)

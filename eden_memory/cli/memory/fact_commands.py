@@ -40,7 +40,7 @@ def add(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remember a text without a chat: it is formed into memory as a chat message would be.
+    """Remember a text without a chat: memory is formed from it as from a chat message.
 
     Examples:
 
@@ -99,7 +99,7 @@ def edit(
     reason: Reason = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a fact another text; the old one stays in its history.
+    """Change the text of a fact; the old text stays in its history.
 
     Example:
 
@@ -123,7 +123,7 @@ def retire(
     reason: Reason = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a fact out of search and context; its history stays (`eden forget` leaves nothing).
+    """Remove a fact from search and context; its history stays (`eden forget` deletes that too).
 
     Example:
 

@@ -197,7 +197,7 @@ def history(
     user: User = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show all versions of a fact: why each came to be, what it rests on, what it cost.
+    """Show all versions of a fact: the reason for each, its sources and its cost.
 
     Example:
 

@@ -8,7 +8,7 @@ from eden_memory.memory.results import ConsolidationStatus, ScopeStats
 
 
 def stats(agent: Agent = None, session: Session = None, user: User = None, as_json: AsJson = False) -> None:
-    """Count what is remembered, scope by scope: words, versions, reflections, facts, times.
+    """Count memory scope by scope: words, versions, reflections, facts, times.
 
     Examples:
 

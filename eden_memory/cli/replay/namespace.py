@@ -28,7 +28,7 @@ from eden_memory.settings import Settings
 
 COLUMNS = ("namespace", "", "kind", "pipeline", "state", "made", "documents", "size")
 
-app = typer.Typer(help="Which memory there is, which is live, and another made live.", no_args_is_help=True)
+app = typer.Typer(help="List namespaces, and choose which one is live.", no_args_is_help=True)
 app.command("diff")(report)
 Name = Annotated[str, typer.Argument(help="the namespace")]
 

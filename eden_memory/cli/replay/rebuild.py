@@ -53,7 +53,7 @@ def rebuild(
     nothing: Nothing = False,
     show: Most = SHOWN,
 ) -> None:
-    """Rebuild memory from the memory topics into a namespace, without any model; safe to stop and to repeat.
+    """Rebuild memory from its topics into a namespace, without a model; safe to stop and repeat.
 
     Live memory is not touched, and nothing is published. Exit code 1: it differs from live memory; 130: stopped
     before it was done.

@@ -49,7 +49,7 @@ class _Reforms(TyperGroup):
 
 app = typer.Typer(
     cls=_Reforms,
-    help="Form memory anew in a namespace: `eden reform NAME [OPTIONS]` (options: `eden reform run --help`).",
+    help="Form memory again in a namespace: `eden reform NAME [OPTIONS]` (options: `eden reform run --help`).",
     no_args_is_help=True,
 )
 app.command("report")(report)
