@@ -145,7 +145,7 @@ def request(
     estimate: Estimate | None = None,
 ) -> None:
     """Write the request: who takes part, and where memory may go, as the application says now."""
-    if len(window.closed.users) == LISTED_USERS:  # as stored, it names no more: all seen so far count
+    if window.closed.more:  # all seen so far count
         window.closed = replace(window.closed, users=_distinct(*window.closed.users, *session.users))
     users, participants = _taking_part(window, facts)
     generation = session.audiences.generation_of(users)

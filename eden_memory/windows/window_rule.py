@@ -76,6 +76,8 @@ class Closed:
     asked_by: str | None = None
     users: tuple[str, ...] = ()
     """Authors seen in the session before; the session fills it in."""
+    more: bool = False
+    """As stored, `users` names the first of them only."""
 
 
 def weighted_tokens(text: str, role: str) -> float:
