@@ -42,7 +42,9 @@ TAILER_OPLOG_BYTES_LEFT = Gauge(
     "eden_tailer_oplog_left_bytes", "Bytes of the oplog between its oldest entry and the tailer's position"
 )
 TAILER_OPLOG_WINDOW = Gauge("eden_tailer_oplog_window_seconds", "Time between the oplog's ends")
-TAILER_COMMITS = Counter("eden_tailer_commits", "Kafka transactions committed")
+TAILER_COMMITS = Counter(
+    "eden_tailer_commits", "Times that published records were confirmed and the position saved"
+)
 TAILER_BACKFILL_READ = Gauge(
     "eden_tailer_backfill_messages", "Messages read in by the backfill or merge under way"
 )

@@ -291,9 +291,7 @@ class TailerSettings(SettingsGroup):
         None, description="ISO date: older messages are not read in at the first start"
     )
     lease_seconds: PositiveFloat = Field(6.0, description="a leader silent for so long is replaced")
-    commit_seconds: PositiveFloat = Field(
-        5.0, description="Kafka transaction and stream position are saved so often"
-    )
+    commit_seconds: PositiveFloat = Field(5.0, description="the stream position is saved so often")
     watermark_seconds: PositiveFloat = Field(
         10.0, description="time between two Watermark records of a partition"
     )

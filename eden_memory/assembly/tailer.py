@@ -30,7 +30,7 @@ from eden_memory.schemas.documents import (
     InboxSessionEnded,
 )
 from eden_memory.settings import Settings
-from eden_memory.source.chat_topics import TransactionalPublisher
+from eden_memory.source.chat_topics import FencedPublisher
 from eden_memory.source.flagged_message_store import MappingVersions, Misread
 from eden_memory.source.inbox_mapping import InboxMapping
 from eden_memory.source.inbox_store import MongoInbox
@@ -150,7 +150,7 @@ def _leading(
         )
 
     def lead(epoch: int, stopping: asyncio.Event) -> Awaitable[None]:
-        publisher = TransactionalPublisher(kafka, topics.prefix + source_name(settings), topics, limits)
+        publisher = FencedPublisher(kafka, topics.prefix + source_name(settings), topics, limits)
         source = _source(settings, client, new_source=new_source)
         leader = Leader(epoch, source, mapping, publisher, settings.tailer.commit_seconds, stopping)
         return Leadership(

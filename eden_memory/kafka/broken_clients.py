@@ -72,7 +72,7 @@ async def close_producer(producer: Any, seconds: float = CLOSE_SECONDS) -> None:
     """Stop a producer that may have failed, and close its connections and end its task whatever happens: also when
     cancelled."""
     async with AsyncExitStack() as stack:  # the last one first
-        stack.push_async_callback(end, [sending(producer)])
+        stack.push_async_callback(end, filter(None, [sending(producer)]))  # none before the start
         for close in (producer.client.close, producer.stop):
             stack.push_async_callback(closed, close, seconds)
 

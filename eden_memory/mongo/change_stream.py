@@ -64,7 +64,7 @@ class ChangeStream:
         await self.close()
         batch = await self._aggregate({})
         await self.close()
-        return batch._replace(decoded=tuple)
+        return batch._replace(decoded=tuple, size=0)
 
     async def next(self, after: str) -> ChangeBatch:
         """The batch after a position; empty when nothing happened for a while. Opens or reopens as needed."""
@@ -160,6 +160,7 @@ class ChangeStream:
         seconds, counter = token_time(position)
         return ChangeBatch(
             decoded=lambda: [self._change(decode(event.raw, PLAIN)) for event in events],
+            size=len(events),
             position=position,
             version=version_of(seconds, max(counter - 1, 0)),
             time=datetime.fromtimestamp(seconds, UTC),

@@ -43,6 +43,8 @@ class ChangeBatch(NamedTuple):
     decoded: Callable[[], Sequence[ChangeEvent]]
     """Decodes the changes, each time it is called: after the next batch has been asked for, so that the server
     works meanwhile."""
+    size: int
+    """How many they are."""
     position: str
     version: str
     """Every change up to this cluster time stands in this batch or an earlier one."""

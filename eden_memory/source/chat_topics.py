@@ -1,8 +1,8 @@
-"""Publish the tailer's records to Kafka: whole batches in one long transaction, committed now and then.
+"""Publish the tailer's records to Kafka: whole batches, in order, readable at once.
 
-The fixed `transactional.id` fences off an old leader that wakes up; the records are visible to
-read_uncommitted consumers (ours) at once, so the commit costs no latency. After any error the publisher is of
-no more use: close it, start another, and go on from the last position that was saved.
+Each start of a publisher shuts out every older one (kafka/fencing.py), so an old leader that wakes up publishes
+nothing. After any error the publisher is of no more use: close it, start another, and go on from the last position
+that was saved.
 """
 
 import asyncio
@@ -15,10 +15,13 @@ from typing import Any
 import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
+from aiokafka.producer.message_accumulator import BatchBuilder
 
 from eden_memory import metrics
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
+from eden_memory.kafka.broken_clients import close_producer
+from eden_memory.kafka.fencing import fence, take_identity
 from eden_memory.kafka.outgoing import DEAD, EVERYWHERE, EVERYWHERE_ELSE, Outgoing, cut_to, refused
 from eden_memory.kafka.topics import Topics
 from eden_memory.stages.failure_decisions import TOO_LARGE
@@ -27,21 +30,24 @@ from eden_memory.stages.publishing import partition_for
 log = structlog.get_logger("eden.tailer")
 
 BATCH_BYTES = 900_000
+FEW_RECORDS, FEW_BYTES = 8, 4_000
+"""Records that are sent together are not compressed up to here: that would cost more than it saves."""
+UNCOMPRESSED = 0
 ANSWER_SECONDS = 20.0
 """A broker that does not confirm for so long is taken for frozen."""
 STOP_SECONDS = 0.7
-"""For aborting, and for disconnecting: a frozen broker must not hold up a stop."""
+"""For sending what is left, and for disconnecting: a frozen broker must not hold up a stop."""
 
 
 class PublishFailed(EdenError):  # noqa: N818 - reads as what happened
-    """Kafka refused or did not answer; what was sent since the last commit has to be sent again."""
+    """Kafka refused or did not answer; what was sent since the last saved position has to be sent again."""
 
 
-class TransactionalPublisher:
+class FencedPublisher:
     """One leader's producer; `client` holds the connection's arguments (kafka/connection.py).
 
     `limits` holds the bytes that topics take at once, by full name, as far as a broker has refused more: half of
-    what it refused last. A refusal ends the transaction, so they outlive the publisher.
+    what it refused last. A refusal ends the publisher, so they outlive it.
     """
 
     def __init__(
@@ -53,45 +59,39 @@ class TransactionalPublisher:
     ) -> None:
         self._topics = topics
         self._limits = {} if limits is None else limits
-        self._producer: Any = AIOKafkaProducer(
-            **client,
-            transactional_id=transactional_id,
-            compression_type="zstd",
-            max_batch_size=BATCH_BYTES,
-            linger_ms=0,
-            request_timeout_ms=int(ANSWER_SECONDS * 1000),
-        )
-        self._open = False
+        self._client, self._transactional_id = client, transactional_id
+        self._producer: Any = None
+        self._compressed, self._dirty = True, False
         self._building: dict[tuple[str, int], Any] = {}
         self._sent: set[asyncio.Future[Any]] = set()
         self._failed: BaseException | None = None
         self._partitions: dict[str, tuple[str, int]] = {}
 
-    @property
-    def dirty(self) -> bool:
-        """Whether anything was sent since the last commit."""
-        return self._open
-
     async def start(self) -> None:
-        """Connect, and shut out every older holder of the transactional id."""
+        """Shut out every older publisher with this transactional id, then connect.
+
+        Dead letters may come twice, so their topics need no fence.
+        """
         async with _answered("starting"):
+            written = self._topics.written_by("tailer")
+            identity = await fence(self._client, self._transactional_id, written)
+            self._producer = AIOKafkaProducer(
+                **self._client,
+                enable_idempotence=True,
+                compression_type="zstd",
+                max_batch_size=BATCH_BYTES,
+                linger_ms=0,
+                request_timeout_ms=int(ANSWER_SECONDS * 1000),
+            )
+            take_identity(self._producer, identity)
             await self._producer.start()
 
     async def stop(self) -> None:
-        """Disconnect; an open transaction is aborted."""
+        """Disconnect; what is not confirmed yet may arrive or not."""
         for future in self._sent:
             future.cancel()
-        try:
-            async with asyncio.timeout(STOP_SECONDS):
-                if self._open:
-                    await self._producer.abort_transaction()
-        except (KafkaError, TimeoutError, AssertionError):
-            pass  # the next holder of the id aborts it
-        try:
-            async with asyncio.timeout(STOP_SECONDS):
-                await self._producer.stop()
-        except (KafkaError, TimeoutError):
-            return
+        if self._producer is not None:
+            await close_producer(self._producer, STOP_SECONDS)
 
     async def partitions(self, topic: str) -> int:
         """Return how many partitions a topic has."""
@@ -103,10 +103,7 @@ class TransactionalPublisher:
             raise PublishFailed(f"publishing: {self._failed!r}") from self._failed
         if not records:
             return
-        if not self._open:
-            async with _answered("beginning a transaction"):
-                await self._producer.begin_transaction()
-            self._open = True
+        self._compressed = len(records) > FEW_RECORDS or sum(record.size for record in records) > FEW_BYTES
         for record in records:
             topic, count = self._partitions.get(record.topic) or await self._place(record.topic)
             for partition in _partitions_of(record, count):
@@ -114,16 +111,12 @@ class TransactionalPublisher:
         for topic, partition in list(self._building):
             await self._ship(topic, partition)
 
-    async def commit(self) -> None:
-        """Wait until everything sent is confirmed, and commit it."""
-        if not self._open:
-            return
-        sent, self._sent = self._sent, set()
+    async def confirmed(self) -> bool:
+        """Wait until everything sent so far is confirmed; tell whether anything was sent since the last call."""
+        dirty, self._dirty = self._dirty, False
         async with _answered("publishing"):
-            await asyncio.gather(*sent)
-        async with _answered("committing"):
-            await self._producer.commit_transaction()
-        self._open = False
+            await asyncio.gather(*self._sent)
+        return dirty
 
     async def _append(self, topic: str, partition: int, record: Outgoing) -> None:
         place = topic, partition
@@ -135,7 +128,7 @@ class TransactionalPublisher:
                 await self._ship(topic, partition)
         builder = self._building.get(place)
         if builder is None:
-            builder = self._building[place] = self._producer.create_batch()
+            builder = self._building[place] = self._batch()
         fields: dict[str, Any] = {
             "timestamp": None,
             "key": record.key,
@@ -144,9 +137,12 @@ class TransactionalPublisher:
         }
         if builder.append(**fields) is None:
             await self._ship(topic, partition)
-            builder = self._building[place] = self._producer.create_batch()
+            builder = self._building[place] = self._batch()
             if builder.append(**fields) is None:
                 raise PublishFailed(f"a record of {len(record.value or b'')} bytes does not fit into {topic}")
+
+    def _batch(self) -> Any:
+        return self._producer.create_batch() if self._compressed else BatchBuilder(BATCH_BYTES, UNCOMPRESSED)
 
     async def _bury(self, record: Outgoing, limit: int) -> None:
         """Send the dead letter of a record that is too large, or a smaller dead letter."""
@@ -168,6 +164,7 @@ class TransactionalPublisher:
                 builder, topic, partition=partition
             )
         self._sent.add(confirmed)
+        self._dirty = True
         confirmed.add_done_callback(partial(self._done, topic, size))
 
     def _done(self, topic: str, size: int, confirmed: "asyncio.Future[Any]") -> None:

@@ -1,7 +1,7 @@
 """Publish records and save the tailer's position, in the order in which things become final.
 
-records → Kafka's commit → position → inbox documents erased. If the process dies in between, the next leader
-repeats everything from the position; a repeated record is the same record.
+records → confirmed by Kafka → position → inbox documents erased, while more is being published. If the process dies
+in between, the next leader repeats everything from the position; a repeated record is the same record.
 """
 
 import asyncio
@@ -20,15 +20,18 @@ from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.mongo.changes import SourceFailed
 from eden_memory.schemas.envelope import parse_type
 from eden_memory.schemas.events import MessageRecorded
-from eden_memory.source.chat_topics import TransactionalPublisher
+from eden_memory.source.chat_topics import FencedPublisher
 from eden_memory.source.inbox_store import MongoInbox
 from eden_memory.source.messages_store import CollectionReader
 from eden_memory.source.position_store import MongoPositions, TailerPosition
 from eden_memory.source.source_mapping import Mapped, SourceMapping, Unmapped
+from eden_memory.task_ending import end
 
 log = structlog.get_logger("eden.tailer")
 
 MESSAGE = MessageRecorded.__name__
+FENCED_SECONDS = 86_400.0
+"""Kafka forgets a transactional id that was not used for a week, by default, and with it whom it has shut out."""
 DEAD_TOGETHER = 10
 """Originals of dead letters held in memory at once: each may have 16 MB."""
 
@@ -51,7 +54,7 @@ class Leader:
         epoch: int,
         source: Source,
         mapping: SourceMapping,
-        publisher: TransactionalPublisher,
+        publisher: FencedPublisher,
         commit_seconds: float,
         stopping: asyncio.Event,
     ) -> None:
@@ -61,7 +64,8 @@ class Leader:
         self._position: TailerPosition | None = None
         self.saved: TailerPosition | None = None
         """The position that the next leader would begin from."""
-        self._committed = time.monotonic()
+        self._committed = self._claimed = time.monotonic()
+        self._saving: asyncio.Task[None] | None = None
         self._carried: list[Any] = []
         self.published = False
         """Whether any message of this source was published, now or before."""
@@ -83,6 +87,7 @@ class Leader:
     async def claim(self) -> None:
         """Shut out older leaders, in Kafka and in MongoDB, and take over the position."""
         await self.publisher.start()
+        self._claimed = time.monotonic()
         self._position = self.saved = await self.source.positions.claim(self.epoch)
         self.published = self._position is not None and self._position.published
 
@@ -109,32 +114,57 @@ class Leader:
         await self.publisher.send(self.mapping.dead(unmapped, originals, now))
 
     async def advance(self, position: TailerPosition) -> None:
-        """Move to `position`: everything before it was published. Make that final when it is time."""
+        """Move to `position`: everything before it was published. When it is time, make that final beside it."""
         self._position = position
-        if time.monotonic() - self._committed >= self._commit_seconds:
-            await self.settle()
+        if self._saving is not None and self._saving.done():
+            await self._saved()
+        now = time.monotonic()
+        if now - self._claimed >= FENCED_SECONDS:
+            await self._claim_again()
+        elif self._saving is None and now - self._committed >= self._commit_seconds:
+            self._saving = asyncio.create_task(self._make_final(position, list(self._carried)))
 
     async def settle(self, position: TailerPosition | None = None) -> None:
-        """Make final what was published: commit, save the position, erase the inbox documents carried."""
+        """Make final what was published: wait for Kafka, save the position, erase the inbox documents carried."""
         self._position = position or self._position
-        if self.publisher.dirty:
-            await self.publisher.commit()
-            metrics.TAILER_COMMITS.inc()
+        await self._saved()
+        await self._make_final(self._position, list(self._carried))
+
+    async def close(self) -> None:
+        """Disconnect; the next leader repeats what is not final yet."""
+        if self._saving is not None:
+            await end([self._saving])
+        await self.publisher.stop()
+
+    async def _claim_again(self) -> None:
+        await self.settle()
+        await self.publisher.stop()
+        await self.claim()
+
+    async def _saved(self) -> None:
+        """Wait for the saving that goes on beside the work; raises what it met."""
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            await saving
+
+    async def _make_final(self, position: TailerPosition | None, carried: Sequence[Any]) -> None:
         self._committed = time.monotonic()
+        if position is not None:
+            position = replace(position, published=self.published)
+        if await self.publisher.confirmed():
+            metrics.TAILER_COMMITS.inc()
         try:
-            await self._save()
+            await self._save(position, carried)
         except SourceFailed as error:  # it stays behind, which is safe, and is saved the next time
             log.warning("position not saved", reason=error.what)
 
-    async def _save(self) -> None:
-        if self._position is not None:
-            self._position = replace(self._position, published=self.published)
-        if self._position is not None and self._position != self.saved:
-            await self.source.positions.save(self.epoch, self._position)
-            self.saved = self._position
-        if self._carried:
-            await self.source.inbox.erase(self._carried)
-            self._carried.clear()
+    async def _save(self, position: TailerPosition | None, carried: Sequence[Any]) -> None:
+        if position is not None and position != self.saved:
+            await self.source.positions.save(self.epoch, position)
+            self.saved = position
+        if carried:
+            await self.source.inbox.erase(carried)
+            del self._carried[: len(carried)]
 
     def erase_later(self, ids: Sequence[Any]) -> None:
         """Erase inbox documents that are already carried at the next `settle`."""

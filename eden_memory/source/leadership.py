@@ -156,7 +156,7 @@ class Leadership:
                 await leader.settle()
         finally:
             await leader.source.changes.close()
-            await leader.publisher.stop()
+            await leader.close()
 
     async def _warn(self) -> None:
         """Log what the operator should know before the phases begin."""

@@ -20,6 +20,8 @@ from eden_memory.source.source_mapping import Mapped
 log = structlog.get_logger("eden.tailer")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+FEW_CHANGES = 20
+"""So few are published before more are asked for: what they cost is less than what waiting for the question would."""
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 MapChanges = Callable[[Sequence[ChangeEvent]], Mapped]
@@ -44,9 +46,12 @@ class StreamFollower:
         stopped = asyncio.create_task(self._leader.stopping.wait())
         try:
             while (batch := await _unless(stopped, coming)) is not None:
+                if batch.size <= FEW_CHANGES:
+                    await self._publish(batch)
                 coming = asyncio.create_task(self._next(batch.position))
-                await _question_sent()
-                await self._publish(batch)
+                if batch.size > FEW_CHANGES:
+                    await _question_sent()
+                    await self._publish(batch)
                 await self._rereader.run()
         finally:
             coming.cancel()

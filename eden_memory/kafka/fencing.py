@@ -1,0 +1,59 @@
+"""Shut earlier producers of a transactional id out of topics, without a transaction over what is sent.
+
+Kafka counts the producers of a transactional id: each one that starts has the next epoch. A partition refuses a batch
+whose epoch is lower than the newest that it has seen, also a batch outside of transactions.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+
+from eden_memory.kafka.broken_clients import closed
+
+AGAIN_MS = 20
+"""Kafka asks a producer to start again while the transaction before it is being ended."""
+
+
+class ProducerIdentity(NamedTuple):
+    """The name under which a producer's batches are accepted, until the next producer of its id starts."""
+
+    id: int
+    epoch: int
+
+
+async def fence(client: dict[str, Any], transactional_id: str, topics: Sequence[str]) -> ProducerIdentity:
+    """Make every partition of the topics refuse the earlier producers of an id; KafkaError.
+
+    An empty transaction writes a marker with the new epoch to each partition. The second producer starts only when
+    all markers are written, so that nothing of an earlier producer can follow.
+    """
+    async with _started(client, transactional_id) as producer:
+        places = [place for topic in topics for place in await _partitions(producer, topic)]
+        await producer.begin_transaction()
+        for place in places:
+            producer._txn_manager.maybe_add_partition_to_txn(place)
+        await producer.abort_transaction()
+    async with _started(client, transactional_id) as producer:
+        transactions = producer._txn_manager
+        return ProducerIdentity(transactions.producer_id, transactions.producer_epoch)
+
+
+def take_identity(producer: Any, identity: ProducerIdentity) -> None:
+    """Make an idempotent producer that has not started yet send under an identity."""
+    producer._txn_manager.set_pid_and_epoch(*identity)
+
+
+@asynccontextmanager
+async def _started(client: dict[str, Any], transactional_id: str) -> AsyncGenerator[Any]:
+    producer: Any = AIOKafkaProducer(**client, transactional_id=transactional_id, retry_backoff_ms=AGAIN_MS)
+    try:
+        await producer.start()
+        yield producer
+    finally:
+        await closed(producer.stop)
+
+
+async def _partitions(producer: Any, topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in await producer.partitions_for(topic)]

@@ -1,0 +1,75 @@
+"""What the tailer's publisher shuts out, and how it sends a few records."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.kafka.topics import load_topics
+from eden_memory.source.chat_topics import FencedPublisher, PublishFailed
+from tests.integration.source.harness import PARTITIONS, Kit
+
+pytestmark = pytest.mark.servers
+
+
+def record(partition: int, text: str) -> Outgoing:
+    key = f"{text}-{partition}".encode()
+    return Outgoing("chat.messages", key, text.encode(), [], key, partition)
+
+
+def records(text: str) -> list[Outgoing]:
+    """One for each partition."""
+    return [record(partition, text) for partition in range(PARTITIONS)]
+
+
+@asynccontextmanager
+async def publisher(chat: Kit) -> AsyncIterator[FencedPublisher]:
+    made = FencedPublisher(chat.client, "tailer", load_topics(chat.settings.kafka))
+    try:
+        await made.start()
+        yield made
+    finally:
+        await made.stop()
+
+
+async def values(chat: Kit, last: str) -> list[str]:
+    """All that a reader of committed records gets, up to a record in each partition."""
+    async with chat.topic(isolation="read_committed") as topic:
+        wanted = {f"{last}-{partition}" for partition in range(PARTITIONS)}
+        await topic.until(lambda: wanted <= {one.key for one in topic.everything}, "the last records")
+        return sorted(one.key for one in topic.everything)
+
+
+@pytest.mark.parametrize("partition", range(PARTITIONS))
+async def test_an_old_publisher_is_shut_out_of_partitions_that_nobody_has_written(
+    chat: Kit, partition: int
+) -> None:
+    async with publisher(chat) as old, publisher(chat) as new:
+        await old.send([record(partition, "old")])
+        with pytest.raises(PublishFailed):
+            await old.confirmed()
+        await new.send(records("new"))
+        assert await new.confirmed()
+    assert await values(chat, "new") == [f"new-{number}" for number in range(PARTITIONS)]
+
+
+async def test_what_an_old_publisher_sent_before_stands_before_all_of_the_new_one(chat: Kit) -> None:
+    async with publisher(chat) as old:
+        await old.send(records("old"))
+        await old.confirmed()
+        async with publisher(chat) as new:
+            await new.send(records("new"))
+            await new.confirmed()
+            await old.send(records("late"))
+            with pytest.raises(PublishFailed):
+                await old.confirmed()
+    assert not [key for key in await values(chat, "new") if key.startswith("late")]
+
+
+async def test_a_publisher_with_nothing_new_has_nothing_to_make_final(chat: Kit) -> None:
+    async with publisher(chat) as only:
+        assert not await only.confirmed()
+        await only.send(records("text"))
+        assert await only.confirmed()
+        assert not await only.confirmed()
