@@ -67,6 +67,7 @@ bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway benc
 
 bench-tailer: setup ## the tailer against its bounds
 	@$(BIN)/python -m tests.bench.tailer
+	@$(BIN)/python -m tests.bench.tailer_pairs
 
 bench-formation: setup ## the whole of formation against a model server; HOT=1: one hot scope
 	@$(BIN)/python -m tests.bench.formation $(if $(HOT),--hot)

@@ -109,11 +109,11 @@ class ChangeStream:
             "fullDocumentBeforeChange": "whenAvailable",
             **resume,
         }
-        named = {"$or": [{"ns.coll": {"$in": self._collections}}, {"to.coll": {"$in": self._collections}}]}
-        everything_gone = {"operationType": {"$in": ["dropDatabase", "invalidate"]}}
+        ours = {"ns.coll": {"$in": self._collections}}
+        may_be_ours = {"operationType": {"$in": ["rename", "dropDatabase", "invalidate"]}}
         pipeline = [
             {"$changeStream": stage},
-            {"$match": {"$or": [named, everything_gone]}},
+            {"$match": {"$or": [ours, may_be_ours]}},
             {"$project": self._project},
         ]
         self._session = self._client.start_session(causal_consistency=False)
@@ -233,9 +233,9 @@ def _projection(fields: Mapping[str, Sequence[str]], kept_before: Sequence[str])
         "operationType": 1,
         "clusterTime": 1,
         "txnNumber": 1,
-        "documentKey._id": 1,
-        "ns.coll": 1,
-        "to.coll": 1,
+        "documentKey": 1,  # whole objects cost the server less than a path into them
+        "ns": 1,
+        "to": 1,
         **{f"fullDocument.{path}": 1 for path in _without_nested(wanted)},
         **{f"fullDocumentBeforeChange.{path}": 1 for path in _without_nested(before)},
         "touched": {"$cond": [{"$eq": ["$operationType", "update"]}, names, "$$REMOVE"]},

@@ -1,7 +1,7 @@
-"""The tailer against its bounds: catch-up, backfill, insert → readable in Kafka, CPU and memory.
+"""The tailer against its bounds: catch-up, backfill, CPU and memory (tailer_pairs.py: latency).
 
-`python -m tests.bench.tailer [--messages N] [--rounds N] [--seconds N] [--million]`: private servers, the tailer
-as a process of its own, a table for people and one JSON object as the last line.
+`python -m tests.bench.tailer [--messages N] [--rounds N] [--million]`: private servers, the tailer as a process of
+its own, a table for people and one JSON object as the last line.
 
 The bounds come from the same run over the same messages: the change stream alone (raw batches, nothing decoded
 but the envelope of the answer), the producer alone (finished records, whole zstd batches), and both one after
@@ -10,16 +10,15 @@ the other, 1/(1/a + 1/b).
 
 import argparse
 import asyncio
-import gc
 import logging
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -42,13 +41,12 @@ from eden_memory.mongo.client import connect
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from eden_memory.stages.publishing import partition_for
 from tests.bench.chat_load import messages
-from tests.bench.report import Report, Row, median, percentile
+from tests.bench.report import Report, Row, median
 from tests.servers import TestServers, running_servers
 
-COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run", "tailer")
+TAILER = (sys.executable, "-m", "eden_memory.cli.main", "run", "tailer")
 BATCH = 4_000
-RATES = (50, 500)
-MEMORY_TARGET, P50_TARGET, P99_TARGET, CPU_TARGET = 150.0, 4.0, 12.0, 25.0
+MEMORY_TARGET, CPU_TARGET = 150.0, 18.0
 MEGABYTE = 1 << 20
 
 
@@ -73,7 +71,18 @@ class Stand:
     consumer: Any
     count: int
     token: str = ""
-    tokens: list[str] = field(default_factory=list[str])
+
+    @property
+    def uri(self) -> str:
+        """Where MongoDB is."""
+        uri = self.settings.mongodb.uri
+        assert uri is not None
+        return uri.get_secret_value()
+
+    @property
+    def topic(self) -> str:
+        """The full name of `chat.messages`."""
+        return self.settings.kafka.topic_prefix + "chat.messages"
 
     @property
     def database(self) -> Any:
@@ -83,12 +92,22 @@ class Stand:
         """Records on `chat.messages`, whoever wrote them."""
         return sum((await self.consumer.end_offsets(self.consumer.assignment())).values())
 
-    async def place(self, phase: str) -> None:
-        """Set the tailer back to before all messages."""
-        where = {"token": self.token, "version": "0" * 16, "phase": phase, "page": None, "read": 0}
+    async def place(self, phase: str, token: str | None = None) -> None:
+        """Set the tailer back to before all messages, or to another position."""
+        where = {"token": token or self.token, "version": "0" * 16, "phase": phase, "page": None, "read": 0}
         await self.database[self.settings.names["positions"]].update_one(
             {"_id": source_tailing.source_name(self.settings)}, {"$set": where}, upsert=True
         )
+
+    async def place_now(self) -> None:
+        """Set the tailer behind all messages."""
+        await self.place("stream", await self.now())
+
+    async def now(self) -> str:
+        """The stream's position of this moment."""
+        async with await self.database.watch(max_await_time_ms=50) as stream:
+            await stream.try_next()
+            return str(stream.resume_token["_data"])
 
 
 @asynccontextmanager
@@ -115,9 +134,7 @@ async def stand(servers: TestServers, count: int) -> AsyncGenerator[Stand]:
 async def _fill(made: Stand) -> None:
     collection = made.database["messages"]
     await collection.create_index([("created_at", ASCENDING), ("_id", ASCENDING)])
-    async with await made.database.watch(max_await_time_ms=50) as stream:
-        await stream.try_next()
-        made.token = str(stream.resume_token["_data"])
+    made.token = await made.now()
     documents = messages(made.count)
     while batch := list(islice(documents, 10_000)):
         await collection.insert_many(batch, ordered=False)
@@ -183,19 +200,17 @@ def _client(made: Stand) -> dict[str, Any]:
 
 
 @contextmanager
-def tailer_process(made: Stand) -> Generator[psutil.Process]:
-    """`eden run tailer`, stopped by SIGTERM after the block."""
-    uri, kafka = made.settings.mongodb.uri, made.settings.kafka
-    assert uri is not None
+def tailer_process(made: Stand, command: Sequence[str] = TAILER) -> Generator[psutil.Process]:
+    """`eden run tailer`, or another tailer, stopped by SIGTERM after the block."""
     environment = {
-        "EDEN_MONGODB_URI": uri.get_secret_value(),
+        "EDEN_MONGODB_URI": made.uri,
         "EDEN_MONGODB_DATABASE": made.settings.mongodb.database,
-        "EDEN_KAFKA_BOOTSTRAP": kafka.bootstrap or "",
-        "EDEN_KAFKA_TOPIC_PREFIX": kafka.topic_prefix,
+        "EDEN_KAFKA_BOOTSTRAP": made.settings.kafka.bootstrap or "",
+        "EDEN_KAFKA_TOPIC_PREFIX": made.settings.kafka.topic_prefix,
         "EDEN_TAILER_LEASE_SECONDS": "30",
     }
     with tempfile.NamedTemporaryFile(suffix=".log") as log:
-        process = subprocess.Popen(COMMAND, env={**os.environ, **environment}, stdout=log, stderr=log)
+        process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=log, stderr=log)
         try:
             yield psutil.Process(process.pid)
         except AssertionError as error:
@@ -205,25 +220,25 @@ def tailer_process(made: Stand) -> Generator[psutil.Process]:
             process.wait(20)
 
 
-async def passed(made: Stand, phase: str) -> Passage:
+async def passed(made: Stand, phase: str, command: Sequence[str] = TAILER) -> Passage:
     """A tailer over all messages, by the stream or by a backfill."""
     await made.place(phase)
     before = await made.ends()
-    with tailer_process(made) as process:
-        await _until(made.ends, lambda ends: ends > before, "the first record")
-        first, began, cpu = await made.ends(), time.monotonic(), _cpu(process)
+    with tailer_process(made, command) as process:
+        await until(made.ends, lambda ends: ends > before, "the first record")
+        first, began, cpu = await made.ends(), time.monotonic(), cpu_of(process)
         memory: list[tuple[int, float]] = []
 
         def through(ends: int) -> bool:
             memory.append((ends - before, process.memory_info().rss / MEGABYTE))
             return ends >= before + made.count
 
-        last = await _until(made.ends, through, "the last record", 300)
+        last = await until(made.ends, through, "the last record", 300)
         seconds, moved = time.monotonic() - began, max(last - first, 1)
-        return Passage(moved / seconds, (_cpu(process) - cpu) / moved * 1e6, memory)
+        return Passage(moved / seconds, (cpu_of(process) - cpu) / moved * 1e6, memory)
 
 
-async def _until(
+async def until(
     look: Callable[[], Any], holds: Callable[[int], bool], what: str, seconds: float = 60.0
 ) -> int:
     end = time.monotonic() + seconds
@@ -233,136 +248,13 @@ async def _until(
     return int(found)
 
 
-def _cpu(process: psutil.Process) -> float:
+def cpu_of(process: psutil.Process) -> float:
     times = process.cpu_times()
     return times.user + times.system
 
 
-async def stream_latencies(made: Stand, rate: int, seconds: float) -> list[float]:
-    """A bound: milliseconds from the call of insert_one to the bare event in this process's hands."""
-    written: dict[Any, float] = {}
-    arrived: dict[Any, float] = {}
-    collection = made.database[f"bound_{uuid4().hex[:8]}"]
-    async with await collection.watch([{"$project": {"documentKey": 1}}]) as stream:
-
-        async def write(number: int) -> None:
-            written[number] = time.perf_counter()
-            await collection.insert_one({"_id": number, "content": "x" * 300})
-
-        async def read() -> None:
-            while len(arrived) < int(rate * seconds):
-                event = await stream.next()
-                arrived[event["documentKey"]["_id"]] = time.perf_counter()
-
-        await _at(rate, seconds, write, read)
-    await collection.drop()
-    return _milliseconds(written, arrived)
-
-
-async def producer_latencies(made: Stand, rate: int, seconds: float) -> list[float]:
-    """A bound: milliseconds from handing one record to the producer to the record in a consumer's hands."""
-    written: dict[bytes, float] = {}
-    arrived: dict[bytes, float] = {}
-    name = made.settings.kafka.topic_prefix + "chat.messages"
-    producer: Any = AIOKafkaProducer(**_client(made), enable_idempotence=True, linger_ms=0)
-    consumer: Any = AIOKafkaConsumer(name, **_client(made), auto_offset_reset="latest")
-    await producer.start()
-    await consumer.start()
-    await consumer.seek_to_end()
-    marker = uuid4().hex[:8]
-
-    async def write(number: int) -> None:
-        key = f"{marker}-{number}".encode()
-        builder = producer.create_batch()
-        builder.append(key=key, value=b"x" * 500, timestamp=None)
-        written[key] = time.perf_counter()
-        await producer.send_batch(builder, name, partition=number % 6)
-
-    async def read() -> None:
-        while len(arrived) < int(rate * seconds):
-            for batch in (await consumer.getmany(timeout_ms=1_000)).values():
-                arrived.update({one.key: time.perf_counter() for one in batch if one.key in written})
-
-    try:
-        await _at(rate, seconds, write, read)
-    finally:
-        await producer.stop()
-        await consumer.stop()
-    return _milliseconds(written, arrived)
-
-
-async def _at(
-    rate: int, seconds: float, write: Callable[[int], Awaitable[None]], read: Callable[[], Awaitable[None]]
-) -> None:
-    """Write so many a second while reading, until all has been read."""
-    reading, began, writes = asyncio.ensure_future(read()), time.perf_counter(), list[Any]()
-    for number in range(int(rate * seconds)):
-        await asyncio.sleep(max(began + number / rate - time.perf_counter(), 0))
-        writes.append(asyncio.ensure_future(write(number)))
-    await asyncio.gather(*writes)
-    async with asyncio.timeout(30):
-        await reading
-
-
-def _milliseconds(written: Mapping[Any, float], arrived: Mapping[Any, float]) -> list[float]:
-    """The first fifth warms connections and servers up."""
-    return [(arrived[key] - at) * 1_000 for key, at in list(written.items())[len(written) // 5 :]]
-
-
-async def latencies(made: Stand, rate: int, seconds: float) -> list[float]:
-    """Milliseconds from the call of insert_one (w: majority) to the record in a consumer's hands."""
-    written: dict[bytes, float] = {}
-    arrived: dict[bytes, float] = {}
-    count = int(rate * seconds)
-    marker = uuid4().hex[:8]
-    consumer: Any = AIOKafkaConsumer(
-        made.settings.kafka.topic_prefix + "chat.messages", **_client(made), auto_offset_reset="latest"
-    )
-    await consumer.start()
-    await consumer.seek_to_end()
-
-    async def write(number: int) -> None:
-        (document,) = messages(1, seed=number + 2)
-        document["_id"] = f"{marker}-{number}"
-        written[f"s.{marker}-{number}".encode()] = time.perf_counter()
-        await made.database["messages"].insert_one(document)
-
-    async def read() -> None:
-        while len(arrived) < count:
-            for batch in (await consumer.getmany(timeout_ms=1_000)).values():
-                now = time.perf_counter()
-                arrived.update({one.key: now for one in batch if one.key in written})
-
-    try:
-        await _at(rate, seconds, write, read)
-    finally:
-        await consumer.stop()
-    return _milliseconds(written, arrived)
-
-
-async def measured_latencies(made: Stand, seconds: float, rounds: int) -> dict[str, float]:
-    """p50 and p99 at each rate, while one tailer runs."""
-    await made.place("stream")
-    before, results = await made.ends(), dict[str, float]()
-    gc.collect()
-    gc.freeze()  # what the earlier phases left is no longer looked through in the middle of a measurement
-    with tailer_process(made):
-        await _until(made.ends, lambda ends: ends >= before + made.count, "it has caught up", 300)
-        for rate in RATES:
-            for what, measure in (
-                ("", latencies),
-                ("stream_", stream_latencies),
-                ("producer_", producer_latencies),
-            ):
-                runs = [await measure(made, rate, seconds) for _ in range(rounds)]
-                for name, share in (("p50", 0.50), ("p99", 0.99)):
-                    found = median([percentile(run, share) for run in runs])
-                    results[f"{what}{name}_ms_at_{rate}"] = found
-    return results
-
-
-async def measure(servers: TestServers, count: int, rounds: int, seconds: float) -> Report:
-    """Everything; `seconds` 0 leaves the latencies out."""
+async def measure(servers: TestServers, count: int, rounds: int) -> Report:
+    """Speed, CPU and memory."""
     report = Report("tailer", f"the tailer over {count:,} messages of about 400 bytes, {rounds} rounds")
     async with stand(servers, count) as made:
         records = finished_records(made, min(count, 50_000))
@@ -374,8 +266,6 @@ async def measure(servers: TestServers, count: int, rounds: int, seconds: float)
             fills.append(await passed(made, "backfill"))
         del records
         _throughput(report, median(drains), median(produces), streams, fills)
-        if seconds:
-            _latency(report, await measured_latencies(made, seconds, rounds))
     return report
 
 
@@ -406,22 +296,6 @@ def _throughput(
     ]
 
 
-def _latency(report: Report, found: dict[str, float]) -> None:
-    for rate in RATES:
-        for name, target in (("p50", P50_TARGET), ("p99", P99_TARGET)):
-            place = f"{name}_ms_at_{rate}"
-            value, parts = found[place], (found["stream_" + place], found["producer_" + place])
-            report.results[place] = value
-            report.bounds |= {"stream_" + place: parts[0], "producer_" + place: parts[1]}
-            report.ratios[f"{name}_at_{rate}_of_target"] = value / target
-            report.ratios[f"{name}_at_{rate}_of_parts"] = value / sum(parts)
-            what = f"insert → readable, {rate}/s, {name}"
-            report.rows += [
-                Row(what, value, "ms", target, "target"),
-                Row(what, value, "ms", sum(parts), "stream alone + producer alone"),
-            ]
-
-
 async def million(servers: TestServers, count: int = 1_000_000) -> Report:
     """Memory over a long catch-up: what it is at a tenth of the way, and at the end."""
     report = Report("tailer-memory", f"memory over {count:,} messages")
@@ -441,7 +315,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of writing, for each rate and round")
     parser.add_argument("--million", action="store_true", help="memory over 1,000,000 messages instead")
     asked = parser.parse_args()
     logging.disable(logging.ERROR)
@@ -449,11 +322,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         running_servers({}, Path(folder), Path(".eden/jars")) as servers,
     ):
-        work = (
-            million(servers)
-            if asked.million
-            else measure(servers, asked.messages, asked.rounds, asked.seconds)
-        )
+        work = million(servers) if asked.million else measure(servers, asked.messages, asked.rounds)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(work).show()
 

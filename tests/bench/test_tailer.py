@@ -17,7 +17,7 @@ TIMES = 3
 async def test_catching_up_keeps_within_reach_of_its_bound(servers: TestServers) -> None:
     best = dict[str, float]()
     for _ in range(TIMES):
-        ratios = (await measure(servers, 20_000, 1, 0)).ratios
+        ratios = (await measure(servers, 20_000, 1)).ratios
         assert ratios["memory_of_target"] <= 1.5
         best = {name: max(best.get(name, 0.0), ratios[name]) for name in LEAST}
         if all(best[name] >= least for name, least in LEAST.items()):
