@@ -29,8 +29,8 @@ points to and the examples in it are all that a consumer needs.
 - **Caught up.** Take the end offsets when you begin; you are there when your *position* has reached them in
   every partition. Offsets have gaps (compaction, transaction markers), so the last record's offset may never be
   `end - 1`.
-- **Transactions.** `memory.*` is written without; `chat.messages` with, so readers of committed records see it
-  seconds late.
+- **Transactions.** No record is part of one: readers of committed records see all of them as soon as others do.
+  (Topics that earlier versions wrote hold some in `chat.messages`.)
 
 ## Order, repeats, versions
 

@@ -30,8 +30,9 @@ from eden_memory.task_ending import end
 log = structlog.get_logger("eden.tailer")
 
 MESSAGE = MessageRecorded.__name__
-FENCED_SECONDS = 86_400.0
-"""Kafka forgets a transactional id that was not used for a week, by default, and with it whom it has shut out."""
+FENCED_SECONDS = 43_200.0
+"""By default Kafka forgets a producer after a day in a partition where it writes nothing, its transactional id after
+a week, and with them whom it shuts out."""
 DEAD_TOGETHER = 10
 """Originals of dead letters held in memory at once: each may have 16 MB."""
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.bench import tailer_pairs
 from tests.bench.report import Report, Row
 from tests.bench.tailer import measure
 from tests.servers import TestServers
@@ -23,6 +24,12 @@ async def test_catching_up_keeps_within_reach_of_its_bound(servers: TestServers)
         if all(best[name] >= least for name, least in LEAST.items()):
             return
     raise AssertionError(f"{best} of {LEAST}")
+
+
+@pytest.mark.servers
+async def test_readers_of_committed_records_are_not_behind_the_others(servers: TestServers) -> None:
+    results = (await tailer_pairs.measure(servers, 1, 2_000, 100, 3.0)).results
+    assert results["read_committed_p50"] <= 4 * results["read_uncommitted_p50"]
 
 
 def test_the_last_line_of_a_benchmark_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,12 @@
 """What the tailer's publisher shuts out, and how it sends a few records."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.kafka.topics import load_topics
@@ -65,6 +68,65 @@ async def test_what_an_old_publisher_sent_before_stands_before_all_of_the_new_on
             with pytest.raises(PublishFailed):
                 await old.confirmed()
     assert not [key for key in await values(chat, "new") if key.startswith("late")]
+
+
+class Held:
+    """Holds the first start of a publisher, before or after its fence's transaction ends, until told to go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> None:
+        self._abort, self._after = AIOKafkaProducer.abort_transaction, after
+        self.there, self.on = asyncio.Event(), asyncio.Event()
+        held = self
+
+        async def abort(producer: Any) -> None:
+            await held.abort(producer)
+
+        monkeypatch.setattr(AIOKafkaProducer, "abort_transaction", abort)
+
+    async def abort(self, producer: Any) -> None:
+        if self._after or self.there.is_set():
+            await self._abort(producer)
+        if not self.there.is_set():
+            self.there.set()
+            await self.on.wait()
+            if not self._after:
+                await self._abort(producer)
+
+
+async def test_an_old_publisher_that_finishes_its_start_late_shuts_nobody_out(
+    chat: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(monkeypatch, after=True)
+    old = FencedPublisher(chat.client, "tailer", load_topics(chat.settings.kafka))
+    starting = asyncio.create_task(old.start())
+    await held.there.wait()
+    async with publisher(chat) as new:
+        held.on.set()
+        await starting
+        await new.send(records("new"))
+        assert await new.confirmed()
+    await old.stop()
+    assert await values(chat, "new") == [f"new-{number}" for number in range(PARTITIONS)]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_a_start_whose_transaction_never_ended_or_ends_late_holds_nobody_up(
+    chat: Kit, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    held = Held(monkeypatch, after=False)
+    old = FencedPublisher(chat.client, "tailer", load_topics(chat.settings.kafka))
+    starting = asyncio.create_task(old.start())
+    await held.there.wait()
+    if lost:
+        starting.cancel()
+    async with publisher(chat) as new:
+        held.on.set()
+        refused = (await asyncio.gather(starting, return_exceptions=True))[0]
+        assert isinstance(refused, asyncio.CancelledError if lost else PublishFailed)
+        await new.send(records("new"))
+        assert await new.confirmed()
+    await old.stop()
+    assert await values(chat, "new") == [f"new-{number}" for number in range(PARTITIONS)]
 
 
 async def test_a_publisher_with_nothing_new_has_nothing_to_make_final(chat: Kit) -> None:
