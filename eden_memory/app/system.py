@@ -30,7 +30,7 @@ from eden_memory.mongo.client import connect, hosts
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.observability.lag_export import Census, LagExport
 from eden_memory.processors import pipeline
-from eden_memory.replay.namespaces.live_store import MongoLive
+from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.replay.namespaces.standby_writers import standby_writers
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings

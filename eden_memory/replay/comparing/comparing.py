@@ -14,8 +14,16 @@ from eden_memory.replay.comparing.differing import (
     differing,
     set_aside,
 )
-from eden_memory.replay.comparing.likeness import DIMENSIONS, WORDS, related, word_vectors
-from eden_memory.replay.comparing.matching import BLOCK, Pair, VectorFile, best_first
+from eden_memory.replay.comparing.matching import (
+    BLOCK,
+    DIMENSIONS,
+    WORDS,
+    Pair,
+    VectorFile,
+    best_first,
+    related,
+    word_vectors,
+)
 from eden_memory.replay.comparing.report import MemoryReport, ScopeDiffers
 from eden_memory.schemas.scopes import Scope
 

@@ -14,9 +14,8 @@ from eden_memory.replay.group_progress import remove_group
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import WRITER, checked, placement_of, sweeping_of, unknown
 from eden_memory.replay.namespaces.switching import keep_original
-from eden_memory.replay.reform.exclusive_store import alone
-from eden_memory.replay.reform.own_parts import STREAMS, OwnStreams, own_topics
-from eden_memory.replay.reform.reform_store import MongoReforms
+from eden_memory.replay.reform.reform_settings import STREAMS, OwnStreams, own_topics
+from eden_memory.replay.reform.reform_store import MongoReforms, alone
 from eden_memory.replay.restore.restored_store import MongoRestored
 from eden_memory.schemas.documents import Namespace
 
