@@ -16,8 +16,7 @@ from eden_memory.kafka.offsets import partitions_asked
 from eden_memory.kafka.outgoing import CUT, DEAD_HEADERS
 from eden_memory.kafka.record import Record, as_record
 from eden_memory.stages.controls import DeadRetry
-from eden_memory.stages.dead_letter_retries import read_at
-from eden_memory.stages.dead_letters import dead_topic, known_as, original
+from eden_memory.stages.dead_letters import dead_topic, known_as, original, read_at
 from eden_memory.stages.outcome import StoredRecord
 
 POLL_MS = 1_000

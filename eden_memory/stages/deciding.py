@@ -13,18 +13,16 @@ import structlog
 from eden_memory import metrics
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.registry import Registry
-from eden_memory.stages.codec import Encoder, TopicOf, kind_of
+from eden_memory.stages.codec import Encoder, Read, Reader, TopicOf, kind_of, members, wanted
 from eden_memory.stages.dead_letters import DeathCause, dead_letter
 from eden_memory.stages.failure_decisions import Failure, Kind, attempts_allowed, backoff, delay
-from eden_memory.stages.handler_run import HandlerRun, KeptElsewhere
+from eden_memory.stages.handler_run import HandlerRun, KeptElsewhere, UsageLog
 from eden_memory.stages.lanes import Again, Queued, Unit
 from eden_memory.stages.outcome import Ledger, OutcomeTooLarge, Publishing, Reread, StageOutcome, StoredRecord
 from eden_memory.stages.outcome_publishing import OutcomePublishing
 from eden_memory.stages.patience import SERVERS, until_done
-from eden_memory.stages.record_reading import Read, Reader, members, wanted
 from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Outgoing, Result, Retry, Stage
 from eden_memory.stages.stage_health import StageHealth
-from eden_memory.stages.usage_log import UsageLog
 from eden_memory.task_ending import Deadline
 
 log = structlog.get_logger()

@@ -18,8 +18,9 @@ from eden_memory.kafka.record import Record, as_record
 from eden_memory.schemas.registry import Registry
 from eden_memory.stages.codec import TopicOf
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes, Pause, PauseKind
-from eden_memory.stages.dead_letter_retries import DeadRetries
+from eden_memory.stages.dead_letters import DeadRetries
 from eden_memory.stages.deciding import Deciding, StageTools
+from eden_memory.stages.handler_run import UsageLog
 from eden_memory.stages.lanes import Lanes, Queued
 from eden_memory.stages.membership import LEAVE_SECONDS, Fetched, Membership
 from eden_memory.stages.outcome import Ledger, Publishing
@@ -28,7 +29,6 @@ from eden_memory.stages.process import State
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Stage
 from eden_memory.stages.stage_health import StageGauges, StageHealth
-from eden_memory.stages.usage_log import UsageLog
 from eden_memory.task_ending import end, run_until_first
 
 log = structlog.get_logger()

@@ -34,10 +34,9 @@ from eden_memory.schemas.events import FactCommanded
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.stages.codec import TopicOf, record_of
-from eden_memory.stages.handler_run import HandlerRun
+from eden_memory.stages.handler_run import HandlerRun, UsageLog
 from eden_memory.stages.outcome import Publishing, StoredRecord
 from eden_memory.stages.publishing import Publisher, new_producer
-from eden_memory.stages.usage_log import UsageLog
 from eden_memory.tracing import traceparent
 
 SOURCE = "reform"
