@@ -29,8 +29,6 @@ DIGITS = 4
 """Similarities are rounded: what is beyond is noise of the order in which products are added up."""
 
 
-MOST_HELD = 32_000_000
-"""Bytes up to which they are kept in memory."""
 WORDS = "words"
 """In the place of an embedding model's name: texts are compared by their words."""
 RELATED_SHARE, SAME_SHARE = 0.65, 0.86
@@ -42,15 +40,12 @@ LETTERS = 3
 
 
 class VectorFile:
-    """Vectors of length 1 by place, in memory or in a nameless temporary file; a vector that was not put is 0."""
+    """Vectors of length 1 by place, in a nameless temporary file; a vector that was not put is 0."""
 
     def __init__(self, count: int, dimensions: int) -> None:
         self._count, self._dimensions = count, dimensions
-        small = 4 * count * dimensions <= MOST_HELD
-        self._held: Floats | None = np.zeros((count, dimensions), np.float32) if small else None
-        self._file = None if small else tempfile.TemporaryFile(prefix="eden-vectors-")  # noqa: SIM115 - closed with this
-        if self._file is not None:
-            self._file.truncate(4 * count * dimensions)
+        self._file = tempfile.TemporaryFile(prefix="eden-vectors-")  # noqa: SIM115 - closed with this
+        self._file.truncate(4 * count * dimensions)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -58,8 +53,7 @@ class VectorFile:
 
     def __exit__(self, *_: object) -> None:
         """Remove the file."""
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
     def __len__(self) -> int:
         return self._count
@@ -71,16 +65,11 @@ class VectorFile:
         vector = np.frombuffer(packed, "<f4")
         length = float(np.linalg.norm(vector))
         unit = (vector / length if length else vector).astype(np.float32)
-        if self._held is not None:
-            self._held[place] = unit
-        else:
-            os.pwrite(self._descriptor, unit.tobytes(), place * 4 * self._dimensions)
+        os.pwrite(self._file.fileno(), unit.tobytes(), place * 4 * self._dimensions)
         return True
 
     def take(self, places: Places) -> Floats:
         """Those at these ascending places."""
-        if self._held is not None:
-            return self._held[places]
         rows = np.empty((len(places), self._dimensions), np.float32)
         if len(places) and places[-1] - places[0] + 1 == len(places):
             self._read(rows, int(places[0]))
@@ -90,12 +79,7 @@ class VectorFile:
         return rows
 
     def _read(self, into: Floats, place: int) -> None:
-        os.preadv(self._descriptor, [into.data.cast("B")], place * 4 * self._dimensions)
-
-    @property
-    def _descriptor(self) -> int:
-        assert self._file is not None
-        return self._file.fileno()
+        os.preadv(self._file.fileno(), [into.data.cast("B")], place * 4 * self._dimensions)
 
 
 class Pair(NamedTuple):
@@ -268,15 +252,13 @@ def same_figures(text: str, other: str) -> bool:
     return Counter(findall(r"\d+", text)) == Counter(findall(r"\d+", other))
 
 
-def word_vectors(texts: Sequence[str]) -> Floats:
-    """A vector of length 1 for each text (0 for an empty one), of its words and their parts of three letters."""
-    rows = np.zeros((len(texts), DIMENSIONS), np.float32)
-    for row, text in zip(rows, texts, strict=True):
-        for part, times in _parts(text).items():
-            number = crc32(part.encode())
-            row[number % DIMENSIONS] += log1p(times) * (1 if number & 0x8000_0000 else -1)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return (rows / np.where(lengths == 0, 1, lengths)).astype(np.float32)
+def word_vector(text: str) -> Floats:
+    """A vector of a text's words and their parts of three letters; of any length."""
+    vector = np.zeros(DIMENSIONS, np.float32)
+    for part, times in _parts(text).items():
+        number = crc32(part.encode())
+        vector[number % DIMENSIONS] += log1p(times) * (1 if number & 0x8000_0000 else -1)
+    return vector
 
 
 def _parts(text: str) -> Counter[str]:
