@@ -7,12 +7,12 @@ from hashlib import blake2b
 from typing import Any
 
 import structlog
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 
 from eden_memory.error_text import describe_with_trace
-from eden_memory.kafka.broken_clients import close_consumer
 from eden_memory.kafka.outgoing import CUT, DEAD, DEAD_HEADERS, LEAST
 from eden_memory.kafka.record import Record, as_record
+from eden_memory.kafka.topic_reading import consuming
 from eden_memory.schemas.envelope import rfc3339
 from eden_memory.stages.controls import DeadRetry, MongoControls
 from eden_memory.stages.failure_decisions import Failure
@@ -230,17 +230,12 @@ def _number(asked: DeadRetry) -> int:
 
 async def read_at(client: dict[str, Any], tp: TopicPartition, offset: int) -> Record | None:
     """One record by its offset; None if the broker does not hold it any more, a TimeoutError if it does not say."""
-    consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
-    try:
-        await consumer.start()
-        consumer.assign([tp])
+    async with consuming(client, [tp]) as consumer:
         first, end = (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[tp]
         if not first <= offset < end:
             return None
         consumer.seek(tp, offset)
         fetched = await consumer.getmany(tp, timeout_ms=int(READ_SECONDS * 1000), max_records=1)
-    finally:
-        await close_consumer(consumer)
     for record in fetched.get(tp, []):
         return as_record(record) if record.offset == offset else None
     raise TimeoutError(f"{tp.topic}/{tp.partition}@{offset} was not read in {READ_SECONDS} s")
