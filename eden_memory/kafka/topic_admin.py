@@ -24,8 +24,7 @@ from confluent_kafka.admin import (
 
 from eden_memory.awaited import Awaited
 from eden_memory.errors import EdenError
-from eden_memory.kafka.topic_diff import BrokerTopic, TopicDifference, differences, unknown_topics
-from eden_memory.kafka.topics import Topics
+from eden_memory.kafka.topics import BrokerTopic, TopicDifference, Topics, differences, unknown_topics
 from eden_memory.own_process import patience
 
 TIMEOUT = 30.0

@@ -15,8 +15,8 @@ from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.constants import MOST_LISTED
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.memory import memory_views as views
-from eden_memory.memory.hidden_store import MongoHidden, without
 from eden_memory.memory.results import BlobView, FactHistory, FactView, Page, ReflectionView
+from eden_memory.memory.snapshot_store import MongoHidden, without
 from eden_memory.mongo.documents import document_of
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Access, Consolidated, Fact, Reflection

@@ -6,7 +6,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.call_costs import CHARGED
-from eden_memory.mongo.money import plain
+from eden_memory.mongo.documents import plain
 from eden_memory.names import Names
 from eden_memory.replay.reform.expected_cost import VECTORS, RecordedRow, StageCalls
 from eden_memory.schemas.documents import CountedCall
