@@ -153,12 +153,15 @@ async def known_messages(consumers: Consumers) -> AsyncGenerator[Known]:
 
 
 async def holds_any_record(consumers: Consumers) -> bool:
-    """Tell whether anything was ever written to the topic; PublishFailed when the broker does not answer."""
+    """Tell whether the topic holds any record (markers of a fence are none); PublishFailed without an answer."""
     consumer = consumers("read_uncommitted")
     try:
         await start(consumer)
         ends = await consumer.end_offsets(consumer.assignment())
-        return any(ends.values())
+        while any([await consumer.position(partition) < end for partition, end in ends.items()]):
+            if await consumer.getmany(timeout_ms=500, max_records=1):
+                return True
+        return False
     except KafkaError as error:
         raise PublishFailed(f"Kafka, looking whether the topic holds anything: {describe(error)}") from error
     finally:
