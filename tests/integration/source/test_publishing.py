@@ -1,7 +1,7 @@
 """What the tailer's publisher shuts out, and how it sends a few records."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,7 +27,7 @@ def records(text: str) -> list[Outgoing]:
 
 
 @asynccontextmanager
-async def publisher(chat: Kit) -> AsyncIterator[FencedPublisher]:
+async def publisher(chat: Kit) -> AsyncGenerator[FencedPublisher]:
     made = FencedPublisher(chat.client, "tailer", load_topics(chat.settings.kafka))
     try:
         await made.start()
