@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from eden_memory.assembly.mongo_setup import check, dimensions_of, set_up
+from eden_memory.assembly.mongo_setup import check_all, dimensions_of, set_up
 from eden_memory.memory.version_store import SHARING_MEANS, settle_sharing, stored_sharing
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
@@ -36,7 +36,7 @@ async def _work(settings: Settings, dimensions: int, wait: float, *, only_check:
     async with installation(settings) as at:
         database, names = at.database, at.settings.names
         if only_check:
-            return await check(database, names)
+            return await check_all(database, names, dimensions)
         made = await set_up(database, names, dimensions, wait)
         if settings.windows.stale_hours:
             await look_again(database[names["messages"]], names["sessions"])
