@@ -13,9 +13,8 @@ from eden_memory.metrics import CallMetrics, GuardMetrics, UsageMetrics
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.models.embeddings.search_embedder import SearchEmbedder, Unstored
-from eden_memory.models.model_protocols import Embedder
 from eden_memory.models.providers.prices import Prices
-from eden_memory.models.question import Asking
+from eden_memory.models.question import Asking, Embedder
 from eden_memory.models.rerankers import reranker_of
 from eden_memory.search.search_usage import SearchUsage
 from eden_memory.settings import Settings

@@ -10,7 +10,7 @@ from decimal import Decimal
 from eden_memory.assembly.handlers import Account
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.errors import EdenError
-from eden_memory.models.asking.reused import CountedReuse
+from eden_memory.models.asking.answer_forwarding import CountedReuse
 from eden_memory.names import Names
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Database
