@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.calls import CallFailed
 from eden_memory.models.guard.pace import Pace
+from eden_memory.stages.failure_decisions import growing
+from eden_memory.stages.stage import RetryPolicy
 
 REMEMBERED = 20_000
 
@@ -81,11 +83,12 @@ class Breaker:
         """Calls of the model that have been sent and not answered."""
         self._answers = 0
         self._name, self._ping, self._clock = name, ping, clock
-        self._first_wait, self._longest_wait = waits
+        self._waits = RetryPolicy(*waits)
         self._opened = opened
         self._failing: Counter[str] = Counter()
         self._asking: asyncio.Task[None] | None = None
-        self._wait = self._first_wait
+        self._probes = 0
+        """Failed ones, in a row."""
         self._next_probe = 0.0
         self.successes = Successes()
         self.away: CallFailed | None = None
@@ -105,7 +108,7 @@ class Breaker:
         if self.away is not None:
             log.info("provider answers again", provider=self._name)
             self.away = None
-            self._wait = self._first_wait
+            self._probes = 0
             self._opened(False)
 
     async def failed(self, unit: str, failure: CallFailed) -> CallFailed:
@@ -141,11 +144,11 @@ class Breaker:
             log.warning("provider away, calls wait", provider=self._name, reason=str(failure))
             self._opened(True)
         self.away = failure
+        self._probes += 1
         self._next_probe = self._clock() + max(
-            random.uniform(self._wait / 2, self._wait),  # noqa: S311 - nothing secret
+            growing(self._waits, self._probes) * random.uniform(0.5, 1.0),  # noqa: S311 - nothing secret
             min(failure.retry_after or 0.0, LONGEST_ASKED),
         )
-        self._wait = min(self._longest_wait, self._wait * 2)
 
     def _until_probe(self) -> float:
         return max(0.05, self._next_probe - self._clock())

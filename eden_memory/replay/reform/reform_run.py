@@ -25,7 +25,7 @@ from eden_memory.schemas.documents import Reform
 from eden_memory.settings import Settings
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import ProcessPart, Together
-from eden_memory.task_ending import end
+from eden_memory.task_ending import end, first_of
 
 TICK_SECONDS = 0.5
 LEAVE_SECONDS = 20.0
@@ -103,7 +103,7 @@ class ReformRun:
         assert self._cutting is not None
         while not steps.done():
             watched = jobs if self._all_cut else (*jobs, self._cutting)
-            await asyncio.wait([steps, *watched], return_when=asyncio.FIRST_COMPLETED)
+            await first_of(steps, *watched)
             for job in (*jobs, self._cutting):
                 if job.done():
                     job.result()
