@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from eden_memory.assembly.mongo_setup import check, dimensions_of, set_up
+from eden_memory.assembly.mongo_setup import check_all, dimensions_of, set_up
 from eden_memory.assembly.tailer import inbox_name
 from eden_memory.memory.reembedding_store import Reembedding
 from eden_memory.memory.version_store import SHARING_MEANS, settle_sharing, stored_sharing
@@ -44,7 +44,7 @@ async def _work(settings: Settings, dimensions: int, wait: float, *, only_check:
     async with installation(settings) as at:
         database, names = at.database, at.settings.names
         if only_check:
-            return await check(database, names)
+            return await check_all(database, names, dimensions)
         made = await set_up(database, names, dimensions, wait)
         if settings.windows.stale_hours:
             await look_again(database[names["messages"]], names["sessions"])

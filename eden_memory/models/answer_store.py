@@ -16,6 +16,7 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.error_text import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.grouped_inserts import GroupedInserts
+from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Answer
@@ -28,6 +29,8 @@ REASON_CHARACTERS = 1_000
 Document = dict[str, Any]
 Unit = tuple[str, str | None]
 """A unit, and the id of an answer that may be another's."""
+
+ANSWER_INDEXES: Indexes = {Answer.COLLECTION: (index_on("unit", sparse=True),)}
 
 
 class MongoAnswers:
@@ -46,7 +49,7 @@ class MongoAnswers:
 
     async def prepare(self) -> None:
         """Create the index."""
-        await self._answers.create_index("unit", sparse=True)
+        await self._answers.create_indexes(list(ANSWER_INDEXES[Answer.COLLECTION]))
 
     async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, Answer]:
         """All answers of a unit, by id, and the one under `answer_id`; look-ups of the same moment share a query."""

@@ -87,7 +87,7 @@ class PointInTimeLists:
             if row.get("embedding_model") != self._model:
                 row["embedding"] = None
             then = as_known(candidate(row), row["active"], row.get("history", []), when)
-            if then is not None and not then.hidden_from(when.private):
+            if then is not None and not then.is_hidden(when):
                 known[then.fact_id] = then
         return known
 
