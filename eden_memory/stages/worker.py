@@ -291,8 +291,8 @@ class Worker:
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.warning("control not carried out", stage=self.stage.name, error=str(task.exception()))
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("control not carried out", stage=self.stage.name, error=describe(error))
 
 
 def _alone(reasons: Sequence[str]) -> str | None:
