@@ -20,11 +20,11 @@ from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Answer
+from eden_memory.stages.failure_decisions import backoff
+from eden_memory.stages.patience import SERVERS
 
 log = LibraryLogger()
 AWAY = (ConnectionFailure, WaitQueueTimeoutError, WTimeoutError)
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-"""Seconds between two attempts to store: an answer is paid for, so there is no last one."""
 REASON_CHARACTERS = 1_000
 Document = dict[str, Any]
 Unit = tuple[str, str | None]
@@ -62,14 +62,14 @@ class MongoAnswers:
 
     async def keep(self, answer: Answer) -> Answer:
         """Store it until that is confirmed; what is stored under its id already is returned in its place."""
-        pause = FIRST_PAUSE
+        attempts = 0
         while True:
             try:
                 return await self._keep(answer)
             except AWAY as error:
                 log.warning("answer not stored yet", error=describe(error))
-                await asyncio.sleep(pause)
-                pause = min(LONGEST_PAUSE, pause * 2)
+                attempts += 1
+                await asyncio.sleep(backoff(SERVERS, attempts))
 
     async def keep_all(self, answers: Sequence[Answer]) -> list[Answer]:
         """The same of several, together: who keeps a window's vectors one by one makes a task for each."""

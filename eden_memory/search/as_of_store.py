@@ -12,7 +12,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.memory.scope_matrix import matrix_of
-from eden_memory.models.model_protocols import Embedder
+from eden_memory.models.question import Embedder
 from eden_memory.names import Names
 from eden_memory.search.cached_scope import with_vector
 from eden_memory.search.fact_candidates import FactCandidate, Ranked, When

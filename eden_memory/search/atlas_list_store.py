@@ -10,7 +10,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.models.model_protocols import Embedder
+from eden_memory.models.question import Embedder
 from eden_memory.mongo.documents import vector_of
 from eden_memory.names import Names
 from eden_memory.search.as_of_store import PointInTimeLists

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from eden_memory.errors import OverBudget
-from eden_memory.models.model_protocols import Embedder
-from eden_memory.models.question import Asking
+from eden_memory.models.question import Asking, Embedder
 from eden_memory.search.fact_candidates import Ranked, When
 from eden_memory.search.fusion import QueryLists
 from eden_memory.search.ranking import Ranking

@@ -11,7 +11,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.context.context_feed import ContextChange
-from eden_memory.models.model_protocols import Embedder
+from eden_memory.models.question import Embedder
 from eden_memory.names import Names
 from eden_memory.search.as_of_store import PointInTimeLists
 from eden_memory.search.cached_scope import HeldScope
