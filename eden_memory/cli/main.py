@@ -42,7 +42,7 @@ COMMANDS: Mapping[str, Entry] = {
         patient=True,
     ),
     "context": Entry(
-        "memory.search:context", "Print the context of a session's user: the XML for the agent's prompt."
+        "context:context", "Print the context of a session's user: the XML for the agent's prompt."
     ),
     "search": Entry("memory.search:search", "Search the facts that a user may see, as an agent would."),
     "facts": Entry("memory.list_commands:facts", "List the facts that a user may see, newest first."),
