@@ -8,6 +8,8 @@ from eden_memory.formation.offline.sentences import english, pattern, plain, say
 
 _SHORT = {"'m": " am", "'ve": " have", "'ll": " will", "'d": " would", "'re": " are"}
 _ODD = {"am": "is", "have": "has", "do": "does", "don't": "doesn't", "haven't": "hasn't", "go": "goes"}
+UNNAMED = re.compile(r"User(?: \d+)?$")
+"""The name of a speaker without one, which has no shorter form."""
 _AHEAD = {"today": 0, "tonight": 0, "this": 0, "tomorrow": 1, "next": 1}
 """Units from now; what else is said is one back."""
 
@@ -21,6 +23,8 @@ def third_person(text: str, name: str) -> str:
     text = re.sub(r"\b(?:[Mm]y own|[Mm]y|[Mm]ine|[Oo]urs?)\b", lambda _: f"{name}'s", text)
     text = re.sub(r"\b(?:I|[Mm]e|[Mm]yself)\b", lambda _: name, text)
     head, first, tail = text.partition(name)
+    if UNNAMED.match(name):
+        return head + first + tail.replace(f"{name}'s", "their")
     return head + first + tail.replace(name, short)
 
 
