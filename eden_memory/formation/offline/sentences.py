@@ -143,7 +143,7 @@ def clauses(sentence: str) -> Iterator[str]:
     named = pattern(rf"^({_NAME}) is the (?:one|person) who ").sub(r"\1 ", named)
     named = pattern(rf"^{_NAME} (?:wrote|writes|said|says): ?").sub("", named)
     named = pattern(
-        r" here(?: now)?(?=[,.!]|$)|,? (?:also|too|though|lol|haha|tbh|btw)(?=[,.!]|$)| of us\b"
+        r" here(?: now)?(?=[,.!]|$)|,? (?:also|too|though|lol|haha|tbh|btw|by the way)(?=[,.!]|$)| of us\b"
     ).sub("", named)
     return (clause[0].upper() + clause[1:] for clause in _pieces(named))
 
