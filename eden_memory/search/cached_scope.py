@@ -1,13 +1,14 @@
 """One scope's active facts as a process keeps them: texts, vectors and words, as of a revision."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 
 from eden_memory.memory.scope_matrix import Hit
-from eden_memory.search.fact_candidates import FactCandidate
+from eden_memory.search.expiring_facts import ExpiringFacts
+from eden_memory.search.fact_candidates import FactCandidate, When
 from eden_memory.search.quick_matrix import QuickMatrix
 from eden_memory.search.text_index import AskedWord, Rarity, TextIndex
 
@@ -19,9 +20,6 @@ AT_ONCE = 1_000
 """Facts after which the event loop has its turn."""
 THREAD_FACTS = 20_000
 """From so many facts on words are looked up beside the event loop."""
-
-
-NONE: frozenset[str] = frozenset()
 
 
 class HeldScope:
@@ -40,6 +38,7 @@ class HeldScope:
         """Facts whose vector is another model's: they are found by their words alone."""
         self.of_users: set[str] = set()
         """Facts that rest on what users said: not found where sharing is private."""
+        self._expiring = ExpiringFacts()
         self._writing: asyncio.Task[None] | None = None
         self.clear()
 
@@ -49,6 +48,7 @@ class HeldScope:
         self.facts: dict[str, FactCandidate] = {}
         self.other_model.clear()
         self.of_users.clear()
+        self._expiring.clear()
         self._matrix: QuickMatrix | None = None
         self._words: TextIndex | None = None
         self.has_words = False
@@ -73,6 +73,7 @@ class HeldScope:
         self._characters += len(fact.text) - (len(known.text) if known else 0)
         self.facts[fact.fact_id] = replace(fact, vector=None)
         (self.of_users.add if fact.of_users else self.of_users.discard)(fact.fact_id)
+        self._expiring.put(fact.fact_id, fact.expires_at)
         if self._words is not None and (known is None or known.text != fact.text):
             self._words.put(fact.fact_id, fact.text)
         if vector is not None:
@@ -87,6 +88,7 @@ class HeldScope:
         known = self.facts.pop(fact_id, None)
         self.other_model.discard(fact_id)
         self.of_users.discard(fact_id)
+        self._expiring.put(fact_id, None)
         if known is None:
             return
         self._characters -= len(known.text)
@@ -101,11 +103,9 @@ class HeldScope:
         vector = self._matrix.vector(fact_id) if self._matrix is not None else None
         return fact if fact is None or vector is None else with_vector(fact, vector)
 
-    async def nearest(
-        self, vectors: Sequence[bytes], most: int, least: float, *, private: bool = False
-    ) -> list[list[Hit]]:
-        """For each vector the nearest facts; nothing for vectors of another length; `private`: none of users."""
-        hidden = frozenset(self.of_users) if private else NONE
+    async def nearest(self, vectors: Sequence[bytes], most: int, least: float, when: When) -> list[list[Hit]]:
+        """For each vector the nearest facts that are not hidden; nothing for vectors of another length."""
+        hidden = self._hidden(when)
         found = await self._nearest(vectors, most + len(hidden), least)
         if not hidden:
             return found
@@ -166,12 +166,18 @@ class HeldScope:
         return self._words.rarity(words) if self._words is not None else Rarity(0, {})
 
     async def by_words(
-        self, words: Sequence[AskedWord], rarity: Rarity, most: int, *, private: bool = False
+        self, words: Sequence[AskedWord], rarity: Rarity, most: int, when: When
     ) -> list[tuple[str, float]]:
-        """Facts by their words, best first; `private`: none that rests on what users said."""
-        hidden = frozenset(self.of_users) if private else NONE
+        """Facts by their words that are not hidden, best first."""
+        hidden = self._hidden(when)
         found = await self._by_words(words, rarity, most + len(hidden))
         return [hit for hit in found if hit[0] not in hidden][:most] if hidden else found
+
+    def _hidden(self, when: When) -> Set[str]:
+        """Return the facts that this search may not find."""
+        moment = when.unexpired_at
+        expired = self._expiring.past(moment) if moment is not None else frozenset[str]()
+        return expired | self.of_users if self.key in when.private else expired
 
     async def _by_words(
         self, words: Sequence[AskedWord], rarity: Rarity, most: int

@@ -9,7 +9,7 @@ import pytest
 
 from eden_memory.search import cached_scope as held_scope
 from eden_memory.search.cached_scope import HeldScope
-from eden_memory.search.fact_candidates import FactCandidate
+from eden_memory.search.fact_candidates import NOW, FactCandidate
 from eden_memory.search.quick_matrix import QuickMatrix
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -31,7 +31,7 @@ async def test_a_search_that_is_cancelled_keeps_writers_away_until_its_thread_ha
     monkeypatch.setattr(held_scope, "THREAD_PRODUCTS", 0)
     scope = HeldScope("user:s.a:s.ada")
     scope.put(FactCandidate("f", scope.key, "text", AT, AT, 1), VECTOR)
-    search = asyncio.create_task(scope.nearest([VECTOR], 1, 0.0))
+    search = asyncio.create_task(scope.nearest([VECTOR], 1, 0.0, NOW))
     await asyncio.to_thread(begun.wait, 20)
     search.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -40,5 +40,5 @@ async def test_a_search_that_is_cancelled_keeps_writers_away_until_its_thread_ha
     may_end.set()
     async with asyncio.timeout(60), scope.lock:
         pass
-    (found,) = await scope.nearest([VECTOR], 1, 0.0)
+    (found,) = await scope.nearest([VECTOR], 1, 0.0, NOW)
     assert [one.fact_id for one in found] == ["f"]
