@@ -45,7 +45,9 @@ COMMANDS: Mapping[str, Entry] = {
         "context:context", "Print the context of a session's user: the XML for the agent's prompt."
     ),
     "search": Entry("memory.search:search", "Search the facts that a user may see, as an agent would."),
-    "facts": Entry("memory.list_commands:facts", "List the facts that a user may see, newest first."),
+    "facts": Entry(
+        "memory.list_commands:facts", "List the facts that a user may see; those formed last come first."
+    ),
     "reflections": Entry(
         "memory.list_commands:reflections", "List the reflections that a user may see, newest first."
     ),

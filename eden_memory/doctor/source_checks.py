@@ -106,7 +106,7 @@ def judge_index(indexes: Indexes, messages: MessagesSettings) -> Finding:
 async def session_index(database: Database, settings: Settings) -> Finding:
     """Where no document lists a session's users, each context and search looks up the authors of its messages."""
     mapped, messages = settings.sessions.collection, settings.messages
-    if mapped is not None:
+    if mapped is not None and await database[mapped].find_one({settings.sessions.users: {"$type": "array"}}):
         return Finding("session index", "ok", f"not needed while {mapped} lists who is in a session")
     return judge_session_index(await database[messages.collection].index_information(), messages)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 from aiokafka.client import AIOKafkaClient, CoordinationType
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError, for_code
 from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.protocol.group import LeaveGroupRequest
@@ -117,6 +117,8 @@ async def remove_dead_members(client: dict[str, Any], group: str) -> list[str]:
             if proved_dead(client_id):
                 await kafka.send(node, LeaveGroupRequest(group, member_id))
                 removed.append(client_id)
+    except GroupCoordinatorNotAvailableError:  # a new broker, in which no group has been yet
+        return []
     except KafkaError as error:
         log.info("dead members were not looked for", group=group, error=describe(error))
     finally:

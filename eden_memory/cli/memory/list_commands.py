@@ -63,7 +63,7 @@ def facts(
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the facts that a user may see, newest first.
+    """List the facts that a user may see; those formed last come first.
 
     --since and --until go by the time in the column "since": from when a fact holds.
 
