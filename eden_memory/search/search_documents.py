@@ -1,8 +1,10 @@
 """Documents of `memory_facts` as search reads them: tolerantly, by the few fields that it needs."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import bson
+from bson.codec_options import CodecOptions
 from pydantic import TypeAdapter, ValidationError
 
 from eden_memory.access.sharing import rests_on_users
@@ -28,6 +30,9 @@ SHOWN = (
     "sources.participants",
 )
 KEPT = (*SHOWN, "embedding", "embedding_model", "active", "revision")
+CACHED = tuple(name for name in SHOWN if name != "scope_key" and "." not in name)
+"""Fields that a cached document has, where they are set; beside them `of_users`."""
+OPTIONS = CodecOptions[Row](tz_aware=True)
 _KEYS: TypeAdapter[tuple[ScopeKey, ...]] = TypeAdapter(tuple[ScopeKey, ...])
 
 
@@ -46,9 +51,49 @@ def candidate(row: Mapping[str, Any]) -> FactCandidate:
         replaces=row.get("replaces"),
         replaced_by=row.get("replaced_by"),
         expires_at=row.get("expires_at"),
-        of_users=rests_on_users(row["scope_key"], row.get("sources", ())),
+        of_users=row.get("of_users", False) or rests_on_users(row["scope_key"], row.get("sources", ())),
         began_at=row.get("said_at"),
     )
+
+
+class CachedFact(NamedTuple):
+    """An active fact in few bytes."""
+
+    fact_id: str
+    text: str
+    of_users: bool
+    document: bytes
+    """BSON of the fields that a search shows or ranks by."""
+    vector: bytes
+    """Packed float32; empty if it has none of the embedder's model."""
+
+
+def cached_facts(batch: bytes, model: str) -> dict[str, CachedFact | None]:
+    """Return the facts of a batch of BSON documents by id, None for those that are not active any more."""
+    return {row["_id"]: _cached(row, model) if row["active"] else None for row in _rows(batch)}
+
+
+def _cached(row: Row, model: str) -> CachedFact:
+    of_users = rests_on_users(row["scope_key"], row.get("sources", ()))
+    document = {name: row[name] for name in CACHED if row.get(name)} | (
+        {"of_users": True} if of_users else {}
+    )
+    vector = packed_of(row.get("embedding")) if row.get("embedding_model") == model else None
+    return CachedFact(row["_id"], row["content"], of_users, bson.encode(document), vector or b"")
+
+
+def cached_text(document: bytes) -> str:
+    """The text of a cached document."""
+    return _rows(document)[0]["content"]
+
+
+def cached_candidate(fact_id: str, scope_key: str, document: bytes) -> FactCandidate:
+    """A cached fact, without its vector."""
+    return candidate({**_rows(document)[0], "_id": fact_id, "scope_key": scope_key})
+
+
+def _rows(documents: bytes) -> list[Row]:
+    return bson.decode_all(documents, OPTIONS)  # pyright: ignore[reportUnknownMemberType]
 
 
 def checked(scope_keys: Sequence[str]) -> list[str]:
