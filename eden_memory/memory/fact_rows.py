@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 
 class FactRows:
-    """`arrays` have their facts along the first axis; they grow by a sixteenth, so little of them is unused."""
+    """`arrays` have their facts along the first axis; where they are full, they grow by a share of their length."""
 
-    def __init__(self, *arrays: NDArray[Any]) -> None:
+    def __init__(self, *arrays: NDArray[Any], growth: float) -> None:
         self.arrays: Sequence[NDArray[Any]] = arrays
+        self._growth = growth
         self.ids: list[str] = []
         self._row_of: dict[str, int] = {}
 
@@ -50,7 +51,7 @@ class FactRows:
     def _grow(self, count: int) -> None:
         missing = count - len(self.arrays[0])
         if missing > 0:
-            more = max(missing, count // 16, 8)
+            more = max(missing, round(count * self._growth), 8)
             self.arrays = [
                 np.concatenate((array, np.zeros((more, *array.shape[1:]), array.dtype)))
                 for array in self.arrays

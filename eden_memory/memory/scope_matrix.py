@@ -26,7 +26,7 @@ class ScopeMatrix:
 
     def __init__(self, dimensions: int) -> None:
         self.dimensions = dimensions
-        self._facts = FactRows(np.zeros((0, dimensions), np.float32), np.zeros(0, np.float32))
+        self._facts = FactRows(np.zeros((8, dimensions), np.float32), np.zeros(8, np.float32), growth=1)
 
     def __len__(self) -> int:
         return len(self._facts)

@@ -44,6 +44,8 @@ class HeldScope:
         self.revision = -1
         self.facts: dict[str, bytes] = {}
         """Documents by fact id (eden_memory.search.search_documents)."""
+        self.expected = 0
+        """Facts that it will have once it has been read."""
         self.of_users.clear()
         self._matrix: QuickMatrix | None = None
         self._words = TextIndex()
@@ -68,7 +70,7 @@ class HeldScope:
             self._put_document(fact)
         vector = next((fact.vector for fact in facts if fact.vector), None)
         if vector is not None and self._matrix is None:
-            self._matrix = QuickMatrix(len(vector) // 4)
+            self._matrix = QuickMatrix(len(vector) // 4, self.expected)
         if self._matrix is not None:
             self._matrix.put({fact.fact_id: fact.vector for fact in facts})
 

@@ -139,6 +139,7 @@ class HeldScopes:
             while held.stale or not self.is_live:
                 told, newest = held.told, await self._newest(held)
                 if newest != held.revision:
+                    await self._expect(held)
                     self.queries += 1
                     async for batch in one_ahead(self._written_since(held)):
                         await self._take_in(held, batch)
@@ -146,6 +147,12 @@ class HeldScopes:
                 held.seen = told
                 if not self.is_live:
                     return
+
+    async def _expect(self, held: HeldScope) -> None:
+        """Count the facts of a scope that nothing is cached of: its vectors then need no more room than they take."""
+        if held.revision < 0:
+            self.queries += 1
+            held.expected = await self._facts.count_documents({"scope_key": held.key, "active": True})
 
     async def _newest(self, held: HeldScope) -> int:
         """Return the revision in the store, -1 for none; what was removed there leaves the scope."""

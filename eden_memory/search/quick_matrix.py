@@ -23,15 +23,18 @@ Levels = NDArray[np.uint8]
 
 
 class QuickMatrix:
-    """Packed float32 vectors (schemas.fields.pack_vector) by fact id; all have `dimensions` numbers."""
+    """Packed float32 vectors (schemas.fields.pack_vector) by fact id; all have `dimensions` numbers.
 
-    def __init__(self, dimensions: int) -> None:
+    There is room for so many facts from the start; for more, all are copied now and then.
+    """
+
+    def __init__(self, dimensions: int, room: int = 0) -> None:
         self.dimensions = dimensions
         bits = next((bits for bits in (8, 4) if bits * dimensions <= 8 * REST_BYTES), 2)
         self._shifts, self._most = range(0, 8, bits), 2**bits - 2
         packed = -(-dimensions * bits // 8)
-        coarse, rest = np.zeros((0, dimensions), np.int8), np.zeros((0, packed), np.uint8)
-        self._facts = FactRows(coarse, rest, np.zeros(0, np.float32))
+        coarse, rest = np.zeros((room, dimensions), np.int8), np.zeros((room, packed), np.uint8)
+        self._facts = FactRows(coarse, rest, np.zeros(room, np.float32), growth=1 / 32)
 
     def __len__(self) -> int:
         return len(self._facts)

@@ -30,8 +30,9 @@ SHOWN = (
     "sources.participants",
 )
 KEPT = (*SHOWN, "embedding", "embedding_model", "active", "revision")
+SHORT = {name: chr(ord("a") + number) for number, name in enumerate((*SHOWN, "of_users"))}
+"""Names of fields in a cached document."""
 CACHED = tuple(name for name in SHOWN if name != "scope_key" and "." not in name)
-"""Fields that a cached document has, where they are set; beside them `of_users`."""
 OPTIONS = CodecOptions[Row](tz_aware=True)
 _KEYS: TypeAdapter[tuple[ScopeKey, ...]] = TypeAdapter(tuple[ScopeKey, ...])
 
@@ -75,21 +76,27 @@ def cached_facts(batch: bytes, model: str) -> dict[str, CachedFact | None]:
 
 def _cached(row: Row, model: str) -> CachedFact:
     of_users = rests_on_users(row["scope_key"], row.get("sources", ()))
-    document = {name: row[name] for name in CACHED if row.get(name)} | (
-        {"of_users": True} if of_users else {}
-    )
+    shown = {name: row[name] for name in CACHED if row.get(name) is not None}
     vector = packed_of(row.get("embedding")) if row.get("embedding_model") == model else None
-    return CachedFact(row["_id"], row["content"], of_users, bson.encode(document), vector or b"")
+    return CachedFact(row["_id"], row["content"], of_users, cached_document(shown, of_users), vector or b"")
+
+
+def cached_document(shown: Row, of_users: bool = False) -> bytes:
+    """BSON of a fact's fields under short names."""
+    document = {SHORT[name]: value for name, value in shown.items()}
+    return bson.encode(document | {SHORT["of_users"]: True} if of_users else document)
 
 
 def cached_text(document: bytes) -> str:
     """The text of a cached document."""
-    return _rows(document)[0]["content"]
+    return _rows(document)[0][SHORT["content"]]
 
 
 def cached_candidate(fact_id: str, scope_key: str, document: bytes) -> FactCandidate:
     """A cached fact, without its vector."""
-    return candidate({**_rows(document)[0], "_id": fact_id, "scope_key": scope_key})
+    (row,) = _rows(document)
+    named = {name: row[short] for name, short in SHORT.items() if short in row}
+    return candidate({**named, "_id": fact_id, "scope_key": scope_key})
 
 
 def _rows(documents: bytes) -> list[Row]:

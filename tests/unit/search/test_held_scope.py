@@ -4,14 +4,13 @@ import asyncio
 import threading
 from datetime import UTC, datetime
 
-import bson
 import numpy as np
 import pytest
 
 from eden_memory.search import cached_scope as held_scope
 from eden_memory.search.cached_scope import HeldScope
 from eden_memory.search.quick_matrix import QuickMatrix
-from eden_memory.search.search_documents import CachedFact
+from eden_memory.search.search_documents import CachedFact, cached_document
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 VECTOR = np.array([1, 0], np.float32).tobytes()
@@ -32,7 +31,7 @@ async def test_a_search_that_is_cancelled_keeps_writers_away_until_its_thread_ha
     monkeypatch.setattr(held_scope, "THREAD_PRODUCTS", 0)
     scope = HeldScope("user:s.a:s.ada")
     document = {"content": "text", "formed_at": AT, "valid_from": AT, "version": 1}
-    scope.put([CachedFact("f", "text", of_users=False, document=bson.encode(document), vector=VECTOR)])
+    scope.put([CachedFact("f", "text", of_users=False, document=cached_document(document), vector=VECTOR)])
     search = asyncio.create_task(scope.nearest([VECTOR], 1, 0.0))
     await asyncio.to_thread(begun.wait, 20)
     search.cancel()
