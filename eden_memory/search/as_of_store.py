@@ -12,7 +12,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.memory.scope_matrix import matrix_of
-from eden_memory.models.model_protocols import Embedder
+from eden_memory.models.question import Embedder
 from eden_memory.names import Names
 from eden_memory.search.cached_scope import with_vector
 from eden_memory.search.fact_candidates import FactCandidate, Ranked, When
@@ -87,7 +87,7 @@ class PointInTimeLists:
             if row.get("embedding_model") != self._model:
                 row["embedding"] = None
             then = as_known(candidate(row), row["active"], row.get("history", []), when)
-            if then is not None and not then.hidden_from(when.private):
+            if then is not None and not then.is_hidden(when):
                 known[then.fact_id] = then
         return known
 

@@ -1,12 +1,13 @@
 """One scope's active facts as a process keeps them: documents, vectors and words, as of a revision."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 from eden_memory.memory.scope_matrix import Hit
-from eden_memory.search.fact_candidates import FactCandidate
+from eden_memory.search.expiring_facts import ExpiringFacts
+from eden_memory.search.fact_candidates import FactCandidate, When
 from eden_memory.search.quick_matrix import QuickMatrix
 from eden_memory.search.search_documents import CachedFact, cached_candidate, cached_text
 from eden_memory.search.text_index import AskedWord, Rarity, TextIndex
@@ -17,9 +18,6 @@ THREAD_PRODUCTS = 2_000_000
 """From so many multiplications on they are done beside the event loop."""
 THREAD_FACTS = 20_000
 """From so many facts on words are looked up beside the event loop."""
-
-
-NONE: frozenset[str] = frozenset()
 
 
 class HeldScope:
@@ -36,6 +34,7 @@ class HeldScope:
         """Bytes that are counted for it among all scopes."""
         self.of_users: set[str] = set()
         """Facts that rest on what users said: not found where sharing is private."""
+        self._expiring = ExpiringFacts()
         self._writing: asyncio.Task[None] | None = None
         self.clear()
 
@@ -47,6 +46,7 @@ class HeldScope:
         self.expected = 0
         """Facts that it will have once it has been read."""
         self.of_users.clear()
+        self._expiring.clear()
         self._matrix: QuickMatrix | None = None
         self._words = TextIndex()
         self.has_words = False
@@ -79,6 +79,7 @@ class HeldScope:
         self._document_bytes += len(fact.document) - len(known or b"")
         self.facts[fact.fact_id] = fact.document
         (self.of_users.add if fact.of_users else self.of_users.discard)(fact.fact_id)
+        self._expiring.put(fact.fact_id, fact.expires_at)
         if known is None or cached_text(known) != fact.text:
             self._words.put(fact.fact_id, fact.text)
 
@@ -88,6 +89,7 @@ class HeldScope:
         if known is None:
             return
         self.of_users.discard(fact_id)
+        self._expiring.put(fact_id, None)
         self._document_bytes -= len(known)
         if self._matrix is not None:
             self._matrix.remove(fact_id)
@@ -102,11 +104,9 @@ class HeldScope:
         vector = self._matrix.vector(fact_id) if self._matrix is not None else None
         return fact if vector is None else with_vector(fact, vector)
 
-    async def nearest(
-        self, vectors: Sequence[bytes], most: int, least: float, *, private: bool = False
-    ) -> list[list[Hit]]:
-        """For each vector the nearest facts; nothing for vectors of another length; `private`: none of users."""
-        hidden = frozenset(self.of_users) if private else NONE
+    async def nearest(self, vectors: Sequence[bytes], most: int, least: float, when: When) -> list[list[Hit]]:
+        """For each vector the nearest facts that are not hidden; nothing for vectors of another length."""
+        hidden = self._hidden(when)
         found = await self._nearest(vectors, most + len(hidden), least)
         if not hidden:
             return found
@@ -155,12 +155,18 @@ class HeldScope:
         return self._words.rarity(words)
 
     async def by_words(
-        self, words: Sequence[AskedWord], rarity: Rarity, most: int, *, private: bool = False
+        self, words: Sequence[AskedWord], rarity: Rarity, most: int, when: When
     ) -> list[tuple[str, float]]:
-        """Facts by their words, best first; `private`: none that rests on what users said."""
-        hidden = frozenset(self.of_users) if private else NONE
+        """Facts by their words that are not hidden, best first."""
+        hidden = self._hidden(when)
         found = await self._by_words(words, rarity, most + len(hidden))
         return [hit for hit in found if hit[0] not in hidden][:most] if hidden else found
+
+    def _hidden(self, when: When) -> Set[str]:
+        """Return the facts that this search may not find."""
+        moment = when.unexpired_at
+        expired = self._expiring.past(moment) if moment is not None else frozenset[str]()
+        return expired | self.of_users if self.key in when.private else expired
 
     async def _by_words(
         self, words: Sequence[AskedWord], rarity: Rarity, most: int

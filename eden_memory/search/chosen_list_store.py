@@ -8,7 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.context.context_feed import ContextChange
 from eden_memory.logs import LibraryLogger
-from eden_memory.models.model_protocols import Embedder
+from eden_memory.models.question import Embedder
 from eden_memory.names import Names
 from eden_memory.search.atlas_list_store import AtlasFactLists
 from eden_memory.search.cached_scope_store import Kept

@@ -11,7 +11,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.context.context_feed import ContextChange
-from eden_memory.models.model_protocols import Embedder
+from eden_memory.models.question import Embedder
 from eden_memory.names import Names
 from eden_memory.search.as_of_store import PointInTimeLists
 from eden_memory.search.cached_scope import HeldScope
@@ -89,9 +89,7 @@ class PlainFactLists:
         if not when.is_now:
             return await self._then.semantic(keys, vectors, most, least, when)
         async with self._scopes.current(keys) as scopes:
-            hits = await asyncio.gather(
-                *(scope.nearest(vectors, most, least, private=scope.key in when.private) for scope in scopes)
-            )
+            hits = await asyncio.gather(*(scope.nearest(vectors, most, least, when) for scope in scopes))
             lists: list[list[Scored]] = [[] for _ in vectors]
             for scope, found in zip(scopes, hits, strict=True):
                 for scored, near in zip(lists, found, strict=True):
@@ -137,10 +135,7 @@ async def _by_words(
     if not words:
         return []
     rarity = together([scope.rarity(words) for scope in scopes])
-    found = [
-        (scope, await scope.by_words(words, rarity, most, private=scope.key in when.private))
-        for scope in scopes
-    ]
+    found = [(scope, await scope.by_words(words, rarity, most, when)) for scope in scopes]
     return [(-score, fact_id, scope) for scope, hits in found for fact_id, score in hits if score >= least]
 
 

@@ -1,6 +1,7 @@
 """Documents of `memory_facts` as search reads them: tolerantly, by the few fields that it needs."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import bson
@@ -63,6 +64,7 @@ class CachedFact(NamedTuple):
     fact_id: str
     text: str
     of_users: bool
+    expires_at: datetime | None
     document: bytes
     """BSON of the fields that a search shows or ranks by."""
     vector: bytes
@@ -78,7 +80,14 @@ def _cached(row: Row, model: str) -> CachedFact:
     of_users = rests_on_users(row["scope_key"], row.get("sources", ()))
     shown = {name: row[name] for name in CACHED if row.get(name) is not None}
     vector = packed_of(row.get("embedding")) if row.get("embedding_model") == model else None
-    return CachedFact(row["_id"], row["content"], of_users, cached_document(shown, of_users), vector or b"")
+    return CachedFact(
+        fact_id=row["_id"],
+        text=row["content"],
+        of_users=of_users,
+        expires_at=row.get("expires_at"),
+        document=cached_document(shown, of_users),
+        vector=vector or b"",
+    )
 
 
 def cached_document(shown: Row, of_users: bool = False) -> bytes:

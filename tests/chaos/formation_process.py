@@ -21,8 +21,7 @@ from eden_memory.assembly import model_factory as factory
 from eden_memory.formation import consolidation_rules as consolidating
 from eden_memory.logs import configure
 from eden_memory.models.answer_store import MongoAnswers
-from eden_memory.models.asking.chat import Chat, Request
-from eden_memory.models.asking.route import Route
+from eden_memory.models.asking.chat import Chat, Request, Route
 from eden_memory.models.calls import CallFailed
 from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls, Line
 from eden_memory.models.providers import providers

@@ -1,15 +1,97 @@
-"""`eden search`: facts, as an agent would find them; with `--debug`, what every stage of the search did."""
+"""`eden context` and `eden search`: memory as an agent gets it, or with `--debug` how the search found it."""
 
+import asyncio
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 import typer
 
 from eden_memory.cli import terminal
-from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask, nothing
+from eden_memory.cli.memory.viewer import AS_ID, Agent, AsJson, Session, User, Viewer, ask, nothing, who
+from eden_memory.cli.sessions import named_session
 from eden_memory.cli.terminal import parse_time
+from eden_memory.memory.results import ScopeStats
+from eden_memory.replay.installation import installation
 from eden_memory.search.search_requests import SearchReport
+from eden_memory.settings import Settings
+
+NEWEST = 50
+"""Facts that are looked at to tell why a context shows none."""
+SessionId = Annotated[str, typer.Argument(help=AS_ID)]
+ContextUser = Annotated[str | None, typer.Option(help="whose context; unset: the session's only user")]
+Message = Annotated[str | None, typer.Option(help="the user's message: what it asks of the past is searched")]
+Stats = Annotated[bool, typer.Option("--stats", help="numbers of each visible scope, as JSON, in its place")]
+
+
+def context(
+    session: SessionId,
+    user: ContextUser = None,
+    agent: Agent = None,
+    message: Message = None,
+    stats: Stats = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the context of a session's user: the XML for the agent's prompt.
+
+    Examples:
+
+    eden context s1
+
+    eden context s1 --user ada --message "what did I say about Lyon?"
+    """
+    if stats:
+        terminal.show_json(asyncio.run(_stats(session, user, agent)))
+        return
+    found, older = asyncio.run(_context(session, user, agent, message))
+    if as_json:
+        terminal.show_json({"context": found})
+    elif found:
+        typer.echo(terminal.plain(found))
+    elif not older:
+        typer.echo(nothing("nothing is remembered that could be shown here", user), err=True)
+    if older:
+        days = Settings().memory.context_days
+        typer.echo(
+            f"all facts known here are older than {days:g} days, and EDEN_MEMORY_CONTEXT_DAYS leaves such facts out "
+            "of a context; --message TEXT brings back what a message asks for, `eden search` finds them all",
+            err=True,
+        )
+
+
+async def _stats(session: str, user: str | None, agent: str | None) -> dict[str, ScopeStats]:
+    async with who(Settings(), agent, session, user, alone=True) as viewer:
+        return await viewer.memory.get_memory_stats(viewer.session, viewer.user)
+
+
+async def _context(
+    session: str, user: str | None, agent: str | None, message: str | None
+) -> tuple[str, bool]:
+    """The context, and whether it shows no fact because all that are known are too old for it."""
+    async with who(Settings(), agent, session, user, alone=True) as viewer:
+        found = await viewer.memory.get_memory_context(viewer.session, viewer.user, message)
+        older = "<Facts>" not in found and await _only_older(viewer)
+        if not found and not older:
+            await _demand(Settings(), session)
+        return found, older
+
+
+async def _only_older(viewer: Viewer) -> bool:
+    settings = Settings().memory
+    newest = await viewer.memory.list_facts(**viewer.named, active=True, limit=NEWEST)
+    oldest = datetime.now(UTC) - timedelta(days=settings.context_days)
+    return (
+        bool(newest.items)
+        and settings.facts_in_context
+        and all(fact.valid_from < oldest for fact in newest.items)
+    )
+
+
+async def _demand(settings: Settings, session: str) -> None:
+    """NotFound where nothing names the session; a typed id is taken as it is."""
+    async with installation(settings) as at:
+        await named_session(at, session)
+
 
 Time = Annotated[
     datetime | None, typer.Option(parser=parse_time, metavar="TIME", help="what was known then (UTC)")
