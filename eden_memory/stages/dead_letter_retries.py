@@ -4,18 +4,18 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
-import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from eden_memory.kafka.broken_clients import close_consumer
 from eden_memory.kafka.record import Record, as_record
+from eden_memory.logs import LibraryLogger
 from eden_memory.stages.controls import DeadRetry, MongoControls
 from eden_memory.stages.dead_letters import known_as, original
 from eden_memory.stages.finished_offsets import AssignedPartition
 from eden_memory.stages.lanes import Queued
 from eden_memory.stages.outcome import Ledger
 
-log = structlog.get_logger()
+log = LibraryLogger()
 READ_SECONDS = 10.0
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from eden_memory.cli import terminal
+from eden_memory.cli import tables, terminal
 from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask, nothing
 from eden_memory.cli.terminal import parse_time
 from eden_memory.memory.results import BlobView, FactHistory, FactView, Page, ReflectionView, VersionView
@@ -90,14 +90,14 @@ def facts(
     rows = (
         (
             terminal.scope_name(item.scope),
-            terminal.line(item.content),
+            tables.line(item.content),
             terminal.moment(item.valid_from),
             f"v{item.version}" + ("" if item.active else f" retired: {item.retired_because or 'asked'}"),
             item.fact_id,
         )
         for item in page.items
     )
-    terminal.show_table(
+    tables.show_table(
         ("scope", "fact", "since", "version", "id"), rows, nothing("no facts that could be shown here", user)
     )
     _more(page)
@@ -142,14 +142,14 @@ def reflections(
     rows = (
         (
             terminal.scope_name(item.scope),
-            terminal.line(item.content),
+            tables.line(item.content),
             terminal.moment(item.said_at),
             f"in blob v{item.absorbed_into}" if item.absorbed else "buffered",
             item.reflection_id,
         )
         for item in page.items
     )
-    terminal.show_table(
+    tables.show_table(
         ("scope", "reflection", "said", "absorbed", "id"),
         rows,
         nothing("no reflections that could be shown here", user),
@@ -184,10 +184,10 @@ def blobs(
         typer.echo(nothing("no blobs that could be shown here", user), err=True)
     for blob in found:
         head = f"{terminal.scope_name(blob.scope)}, version {blob.version}, {blob.words} of {blob.word_limit} words"
-        terminal.console().print(
+        tables.console().print(
             f"{terminal.plain(head)}, {terminal.moment(blob.consolidated_at)}", style="bold"
         )
-        terminal.console().print(terminal.plain(blob.content) + "\n", soft_wrap=True)
+        tables.console().print(terminal.plain(blob.content) + "\n", soft_wrap=True)
 
 
 def history(
@@ -216,14 +216,14 @@ def history(
             f"v{version.version}",
             terminal.moment(version.valid_from),
             _why(version),
-            terminal.line(version.content),
+            tables.line(version.content),
             _cost(version),
         )
         for version in found.versions
     )
-    terminal.show_table(("", "since", "why", "text", "USD"), rows, "")
+    tables.show_table(("", "since", "why", "text", "USD"), rows, "")
     for name, value in _rest(found).items():
-        terminal.console().print(f"{name}: {terminal.plain(value)}", soft_wrap=True)
+        tables.console().print(f"{name}: {terminal.plain(value)}", soft_wrap=True)
 
 
 def _why(version_view: VersionView) -> str:

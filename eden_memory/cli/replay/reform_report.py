@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from eden_memory.cli.replay.report_view import show
-from eden_memory.cli.terminal import console
+from eden_memory.cli.tables import console
 from eden_memory.local.servers import endpoints
-from eden_memory.logs import warnings_only
 from eden_memory.mongo.client import connect
 from eden_memory.replay.comparing.memory_report import ReportRequest, compared
 from eden_memory.replay.comparing.report import MemoryReport
 from eden_memory.settings import Settings
+from eden_memory.structured_logs import warnings_only
 
 MOST = 10
 Name = Annotated[str, typer.Argument(help="the namespace")]

@@ -7,7 +7,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from eden_memory.cli.terminal import line, moment, plain
+from eden_memory.cli.tables import line
+from eden_memory.cli.terminal import moment, plain
 from eden_memory.replay.comparing.differing import ChangedText, Differing, MemoryText, Run, TextCounts
 from eden_memory.replay.comparing.report import KINDS, MemoryReport, ScopeDiffers, StageSpending, total_of
 from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit

@@ -18,6 +18,7 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.replay.namespaces.namespace_names import READY
 from eden_memory.schemas.documents import Live, Namespace
+from eden_memory.settings import Settings
 
 log = LibraryLogger()
 
@@ -146,3 +147,8 @@ class MongoLive:
 def placed(live: Live | None) -> Placement:
     """Return the placement in the document."""
     return Placement() if live is None else Placement(live.memory, live.pipeline)
+
+
+async def live_settings(settings: Settings, database: AsyncDatabase[Row]) -> Settings:
+    """Return the settings of the live namespace."""
+    return settings.placed(await MongoLive(database, settings.mongodb.prefix).placement())

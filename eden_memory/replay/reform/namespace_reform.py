@@ -16,8 +16,9 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
 from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER
-from eden_memory.replay.installation import Database, Installation, live_settings
+from eden_memory.replay.installation import Database, Installation
 from eden_memory.replay.namespaces.dropping import clear
+from eden_memory.replay.namespaces.live_store import live_settings
 from eden_memory.replay.namespaces.namespace_names import checked, prefix_of
 from eden_memory.replay.namespaces.switching import switch
 from eden_memory.replay.reform.exclusive_store import alone
