@@ -24,7 +24,7 @@ log = LibraryLogger()
 
 Row = dict[str, Any]
 KEY = "live"
-AWAIT_MS = 500
+AWAIT_MS = 1_000
 SILENT_SECONDS = 3.0
 """A server that does not even say that nothing happened for so long is taken for gone."""
 AGAIN_SECONDS = 0.5
