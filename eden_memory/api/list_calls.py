@@ -7,8 +7,7 @@ from typing import Any
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.api.memory_changes import changes
 from eden_memory.app.memory import SharedMemory
-from eden_memory.app.readers import Readers
-from eden_memory.app.scope_numbers import consolidation_status, scope_stats
+from eden_memory.app.readers import Readers, consolidation_status, scope_stats
 from eden_memory.memory.browsing_store import Browsing, Filters
 from eden_memory.memory.results import (
     BlobView,

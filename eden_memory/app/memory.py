@@ -20,7 +20,7 @@ from eden_memory.local.servers import endpoints
 from eden_memory.memory.export_store import Export
 from eden_memory.mongo.client import connect
 from eden_memory.placement import Placement
-from eden_memory.replay.namespaces.live_store import MongoLive
+from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.settings import Settings
 
 Client = AsyncMongoClient[dict[str, Any]]

@@ -1,16 +1,98 @@
 """Search over what the settings name: their embedder, store of facts, ranking and reranker."""
 
+import asyncio
+import time
+from collections.abc import Sequence
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.app.search_models import SearchModels
-from eden_memory.metrics import SearchMetrics
+from eden_memory.assembly.model_factory import Models
+from eden_memory.errors import OverBudget
+from eden_memory.metrics import CallMetrics, GuardMetrics, SearchMetrics, UsageMetrics
+from eden_memory.models.answer_store import MongoAnswers
+from eden_memory.models.embeddings.local_embedder import LocalEmbedder
+from eden_memory.models.embeddings.search_embedder import SearchEmbedder, Unstored
+from eden_memory.models.model_protocols import Embedder
+from eden_memory.models.providers.prices import Prices
+from eden_memory.models.question import Asking
+from eden_memory.models.rerankers import reranker_of
 from eden_memory.search.access_count_store import AccessCounting, MongoAccesses
 from eden_memory.search.chosen_list_store import ChosenFactLists
 from eden_memory.search.ranking import Ranking, unrelated_similarity
 from eden_memory.search.search_engine import SearchEngine
+from eden_memory.search.search_usage import SearchUsage
 from eden_memory.settings import SearchSettings, Settings
+from eden_memory.usage.budget_rules import Spending
+from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.usage_store import MongoUsage
+
+CALL_SECONDS = 10.0
+"""A search's call of a provider is given up then, so that calls of a provider that hangs do not pile up."""
+FRESH_SECONDS = 2.0
+"""How long what was read of budgets is used."""
+READ_SECONDS = 1.0
+
+
+class SearchModels:
+    """Made in the event loop that searches; a model is loaded, or a provider asked, with the first query."""
+
+    def __init__(self, settings: Settings, database: AsyncDatabase[dict[str, Any]]) -> None:
+        """EdenError if the embedder is a provider that has no key, or the reranker's folder holds no model."""
+        names, limit = settings.names, min(CALL_SECONDS, settings.models.timeout_seconds)
+        bounded = settings.models.model_copy(update={"timeout_seconds": limit})
+        self.reranker = reranker_of(settings.search)
+        self._usage = SearchUsage(
+            MongoUsage(database, names), CallMetrics(settings.metrics.agents), UsageMetrics()
+        )
+        self._models = Models(
+            settings.model_copy(update={"models": bounded}),
+            Unstored(MongoAnswers(database, names)),
+            Prices().cost,
+            calls=self._usage,
+            guards=GuardMetrics(),
+        )
+        self._budgets = SearchBudgets(MongoBudgets(database, names))
+        asked = self._models.embedder
+        self.embedder: Embedder = (
+            asked if isinstance(asked, LocalEmbedder) else SearchEmbedder(asked, self._budgets.admit)
+        )
+
+    async def close(self) -> None:
+        """Write what was counted; let go of threads and connections."""
+        if self.reranker is not None:
+            await self.reranker.close()
+        if isinstance(self.embedder, SearchEmbedder):
+            await self.embedder.close()
+        await self._models.close()
+        await self._usage.close()
+
+
+class SearchBudgets:
+    """Refuses calls that a budget has no room for; budgets are read every two seconds at most."""
+
+    def __init__(self, budgets: MongoBudgets) -> None:
+        self._budgets = budgets
+        self._known: Sequence[Spending] | None = None
+        self._read_at = 0.0
+
+    async def admit(self, asking: Asking | None) -> None:
+        """Return if a call may be made on this behalf; OverBudget if not."""
+        agent_id, user_id = (asking.agent_id, asking.user_id) if asking else (None, None)
+        for spending in await self._read():
+            if spending.room <= 0 and spending.concerns(agent_id, user_id):
+                raise OverBudget(spending.id)
+
+    async def _read(self) -> Sequence[Spending]:
+        if self._known is None or time.monotonic() - self._read_at > FRESH_SECONDS:
+            try:
+                async with asyncio.timeout(READ_SECONDS):
+                    self._known = await self._budgets.all()
+            except Exception:
+                if self._known is None:
+                    raise
+            self._read_at = time.monotonic()
+        return self._known
 
 
 class OwnSearch:

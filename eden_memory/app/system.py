@@ -22,7 +22,7 @@ from eden_memory.housekeeping.consumption_store import ConsumptionMarks
 from eden_memory.housekeeping.janitor import PAUSE_SECONDS, ROUND_SECONDS, Janitor
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.lag import LagReader
-from eden_memory.kafka.preflight import topics_exist
+from eden_memory.kafka.topic_admin import topics_exist
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.memory.version_store import count_documents, heed_versions
@@ -30,7 +30,7 @@ from eden_memory.mongo.client import connect, hosts
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.observability.lag_export import Census, LagExport
 from eden_memory.processors import pipeline
-from eden_memory.replay.namespaces.live_store import MongoLive
+from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.replay.namespaces.standby_writers import standby_writers
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings

@@ -24,13 +24,13 @@ from eden_memory.processors.context_cache import ContextCacheStage
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
+from eden_memory.stages.handler_run import USAGE_SOURCE, UsageLog
 from eden_memory.stages.outcome import Publishing
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.process import ProcessPart
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Handler
-from eden_memory.stages.usage_log import USAGE_SOURCE, UsageLog
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.usage.budget_metrics import BudgetMetrics
 from eden_memory.usage.budget_store import MongoBudgets, MongoFormations

@@ -16,7 +16,7 @@ from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.replay.namespaces.live_store import live_settings
+from eden_memory.replay.namespaces.namespace_store import live_settings
 from eden_memory.settings import Settings
 from eden_memory.stages.controls import DeadRetry, MongoControls
 from eden_memory.stages.dead_letter_reading import DeadLetter, DeadLetterFilter, dead_letter_at, dead_letters

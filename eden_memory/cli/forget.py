@@ -11,7 +11,7 @@ from eden_memory.errors import Invalid, NotFound
 from eden_memory.mongo.bson_ids import decode_id
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.namespace_names import goes_on
-from eden_memory.replay.namespaces.undeleted_store import neglected
+from eden_memory.replay.reform.reform_store import neglected
 from eden_memory.schemas.documents import Fact, InboxForget, Message, Namespace, Reflection, StoredBlob
 from eden_memory.settings import Settings
 from eden_memory.source.flagged_message_store import missing_messages

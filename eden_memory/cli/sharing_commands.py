@@ -8,7 +8,7 @@ from bson import ObjectId
 
 from eden_memory.cli import tables, terminal
 from eden_memory.cli.terminal import confirm
-from eden_memory.memory.hidden_store import HiddenItem, MongoHidden
+from eden_memory.memory.snapshot_store import HiddenItem, MongoHidden
 from eden_memory.replay.installation import installation
 from eden_memory.schemas.documents import InboxFactCommand, InboxForget
 from eden_memory.settings import Settings

@@ -18,8 +18,7 @@ from eden_memory.contract.contract_files import ASYNCAPI, checkout, generated
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import TopicAdmin, TopicReport
-from eden_memory.kafka.topic_diff import BrokerTopic, TopicDifference
-from eden_memory.kafka.topics import Topic, Topics, load_topics
+from eden_memory.kafka.topics import BrokerTopic, Topic, TopicDifference, Topics, load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.settings import Settings
 

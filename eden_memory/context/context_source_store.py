@@ -16,8 +16,8 @@ from eden_memory.access.visible import Asker, Present, VisibleMemory, broad_scop
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.directory.participants import Streams
 from eden_memory.logs import LibraryLogger
-from eden_memory.memory.hidden_store import MongoHidden
 from eden_memory.memory.snapshot_projection import recent_fact
+from eden_memory.memory.snapshot_store import MongoHidden
 from eden_memory.mongo.documents import document_of
 from eden_memory.schemas.documents import RECENT_FACTS, Fact, Snapshot, Stream
 from eden_memory.schemas.scopes import Scope, Sharing

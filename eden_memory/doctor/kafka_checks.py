@@ -11,8 +11,7 @@ from confluent_kafka.admin import AclOperation, ConfigResource  # pyright: ignor
 
 from eden_memory.doctor.finding import Finding
 from eden_memory.kafka.topic_admin import TopicAdmin, TopicReport
-from eden_memory.kafka.topic_diff import TopicDifference
-from eden_memory.kafka.topics import Topics
+from eden_memory.kafka.topics import TopicDifference, Topics
 from eden_memory.settings import KafkaSettings
 
 SECONDS = 10.0

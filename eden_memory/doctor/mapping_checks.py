@@ -16,7 +16,7 @@ from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.proposing import Proposal, json_messages, meaning
 from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.document_fields import Unusable, getter
-from eden_memory.replay.namespaces.live_store import MongoLive
+from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.settings import MessagesSettings, Settings
 from eden_memory.source.flagged_message_store import Misread
 from eden_memory.source.message_mapping import ROLES, MessageMapping

@@ -12,9 +12,9 @@ from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.privileges import Privilege, missing
 from eden_memory.memory.version_store import SHARING_MEANS, stored_sharing
 from eden_memory.placement import Placement
-from eden_memory.replay.namespaces.live_store import MongoLive
 from eden_memory.replay.namespaces.namespace_names import goes_on
-from eden_memory.replay.namespaces.undeleted_store import neglected
+from eden_memory.replay.namespaces.namespace_store import MongoLive
+from eden_memory.replay.reform.reform_store import neglected
 from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.scopes import Sharing
 from eden_memory.settings import Settings

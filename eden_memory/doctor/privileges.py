@@ -9,7 +9,7 @@ from typing import Any
 from eden_memory.assembly.tailer import source_name
 from eden_memory.names import FORMING, MEMORY
 from eden_memory.placement import collections_of
-from eden_memory.replay.reform.own_parts import STREAMS
+from eden_memory.replay.reform.reform_settings import STREAMS
 from eden_memory.schemas.documents import DOCUMENTS
 from eden_memory.settings import Settings
 

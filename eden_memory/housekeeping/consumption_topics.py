@@ -4,12 +4,13 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from eden_memory.housekeeping.consumption import Offsets, Partition
 from eden_memory.kafka.connection import start
 from eden_memory.kafka.offsets import committed_by, partitions_of
+from eden_memory.kafka.topic_reading import consuming
 
 
 class ConsumedTopics:
@@ -25,13 +26,10 @@ class ConsumedTopics:
     async def ends(self, topics: Sequence[str]) -> Offsets:
         """Return the end of every partition of the topics that exist."""
         partitions = await partitions_of(self._admin, topics)
-        consumer: Any = AIOKafkaConsumer(**self._client, enable_auto_commit=False)
-        await start(consumer)
-        try:
-            ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions) if partitions else {}
-        finally:
-            await consumer.stop()
-        return _by_place(ends)
+        if not partitions:
+            return {}
+        async with consuming(self._client, partitions) as consumer:
+            return _by_place(await consumer.end_offsets(partitions))
 
     async def remove(self, records: Mapping[Partition, int]) -> None:
         """Remove the records below these offsets."""

@@ -1,22 +1,32 @@
-"""Consumers and producers of aiokafka whose own tasks have ended: noticed, and closed all the same.
+"""Clients of aiokafka whose own tasks have ended, and group members whose process was killed: noticed and closed.
 
 An error that aiokafka does not expect ends the task that met it; the client then stands still without a word, and
 its `stop` raises the error before it has closed the connections.
+
+A member's client id names its process. Only that of a process of this kernel and pid namespace can be proved dead;
+every other member is left to its timeout.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
+from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.errors import KafkaError, for_code
+from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.commit import OffsetFetchRequest
+from aiokafka.protocol.group import LeaveGroupRequest
 
+from eden_memory.error_text import describe
+from eden_memory.logs import LibraryLogger
+from eden_memory.own_process import proved_dead
 from eden_memory.task_ending import Deadline, end
 
 CLOSE_SECONDS = 5.0
 Send = Callable[..., Awaitable[Any]]
 FAILURES = (KafkaError, OSError, RuntimeError, TimeoutError)
+log = LibraryLogger()
 
 
 def consumer_broken(consumer: Any) -> bool:
@@ -93,3 +103,25 @@ def heeding_group_errors(send: Send) -> Send:
         return response
 
     return checked
+
+
+async def remove_dead_members(client: dict[str, Any], group: str) -> list[str]:
+    """Take the members that are proved dead out of a group; their client ids. What the broker refuses is left."""
+    kafka: Any = AIOKafkaClient(**client)
+    removed: list[str] = []
+    try:
+        await kafka.bootstrap()
+        node = await kafka.coordinator_lookup(CoordinationType.GROUP, group)
+        described = await kafka.send(node, DescribeGroupsRequest([group]))
+        for member_id, client_id, *_ in described.groups[0][5]:
+            if proved_dead(client_id):
+                await kafka.send(node, LeaveGroupRequest(group, member_id))
+                removed.append(client_id)
+    except KafkaError as error:
+        log.info("dead members were not looked for", group=group, error=describe(error))
+    finally:
+        with suppress(KafkaError):
+            await kafka.close()
+    if removed:
+        log.info("dead members left their group", group=group, members=len(removed))
+    return removed

@@ -246,9 +246,7 @@ class FirstUnread:
                     self._nothing[tp, left.pop(tp)] = ends[tp, offset]
 
 
-def _same(
-    last: LagReading, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-) -> bool:
+def _same(last: LagReading, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
     """Whether nothing was written or removed since, and nobody had anything to read then."""
     return last.ends == ends and last.starts == starts and not any(found.lag for found in last.groups)
 

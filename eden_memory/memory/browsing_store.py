@@ -1,10 +1,13 @@
 """Lists of facts, reflections and blobs in the visible scopes, page by page, and a fact's history."""
 
+import json
 import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, get_args
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any, cast, get_args
 
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -12,9 +15,8 @@ from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.constants import MOST_LISTED
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.memory import memory_views as views
-from eden_memory.memory.hidden_store import MongoHidden, without
-from eden_memory.memory.list_cursors import cursor_of, digest_of, place_of
 from eden_memory.memory.results import BlobView, FactHistory, FactView, Page, ReflectionView
+from eden_memory.memory.snapshot_store import MongoHidden, without
 from eden_memory.mongo.documents import document_of
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Access, Consolidated, Fact, Reflection
@@ -24,6 +26,10 @@ from eden_memory.schemas.scopes import Scope, ScopeKind
 KEY_TEXT = re.compile(r"[A-Za-z0-9_.~%:/-]{1,4096}")
 KINDS: tuple[str, ...] = get_args(ScopeKind)
 Row = dict[str, Any]
+LONGEST = 8_192
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Place = tuple[datetime, *tuple[int | str, ...]]
+"""The values that the last item of a page was sorted by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,3 +220,39 @@ def _wanted(view: VisibleMemory, filters: Filters) -> list[str]:
 
 def _utc(moment: datetime) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def digest_of(*filters: Any) -> str:
+    """Return a hash of the filters that a cursor is bound to."""
+    return sha256(json.dumps(filters, default=str).encode()).hexdigest()[:16]
+
+
+def cursor_of(digest: str, place: Sequence[Any]) -> str:
+    """Return the cursor at which the next page begins."""
+    at, *rest = place
+    plain = [digest, (at - EPOCH) // timedelta(milliseconds=1), *rest]
+    return urlsafe_b64encode(json.dumps(plain, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def place_of(digest: str, cursor: str, types: Sequence[type]) -> list[Any]:
+    """Return the time and values of a cursor, of these types; Invalid unless it is a cursor of this list."""
+    try:
+        found: Any = json.loads(urlsafe_b64decode(cursor[:LONGEST] + "=" * (-len(cursor) % 4)))
+        bound, milliseconds, *rest = cast("list[Any]", found)
+        fits = (
+            isinstance(found, list)
+            and type(milliseconds) is int
+            and [type(key) for key in rest] == list(types)
+        )
+        at = EPOCH + timedelta(milliseconds=milliseconds) if fits and bound == digest else None
+        storable = all(map(_is_storable, rest))
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        at, rest, storable = None, [], False
+    if at is None or not storable:
+        raise Invalid("this is no cursor of this list", "Give the last page's cursor with the same filters.")
+    return [at, *rest]
+
+
+def _is_storable(value: Any) -> bool:
+    """Return whether MongoDB can compare with it; a UnicodeEncodeError (ValueError) for what is no text."""
+    return len(value.encode()) <= LONGEST if isinstance(value, str) else -(2**63) <= value < 2**63

@@ -1,18 +1,28 @@
-"""Snapshots of scopes: all that a context, a prompt or a consolidation needs of one, in one document."""
+"""Snapshots of scopes, all that a prompt or a context needs of one; and the same without memory that users led to."""
 
-from collections.abc import Collection, Iterable
-from typing import Any
+import re
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
+from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.memory.hidden_store import MongoHidden
+from eden_memory.access.sharing import ALONE, WIDE, WITHOUT_USERS, in_force, private_keys
+from eden_memory.directory.own_sessions import BEGINS
+from eden_memory.directory.stream_store import MongoStreams
+from eden_memory.memory.version_store import stored_sharing
 from eden_memory.mongo.documents import document_of
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
-from eden_memory.schemas.documents import Snapshot
+from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Snapshot
+from eden_memory.schemas.ids import encode
+from eden_memory.schemas.scopes import Scope, Sharing
 
 Row = dict[str, Any]
+GIVEN_TO_ALL = re.compile(rf"^{re.escape(encode(BEGINS))}((?!%3A).)+$")
+"""Sessions of texts that were added for no user (eden_memory.directory.own_sessions.given_to_all)."""
 
 
 class MongoSnapshots:
@@ -35,3 +45,121 @@ class MongoSnapshots:
     async def _read(self, keys: list[str]) -> dict[str, Snapshot]:
         found = self._snapshots.find({"_id": {"$in": keys}})
         return {row["_id"]: document_of(Snapshot, row) async for row in found}
+
+
+def of_users(keys: Iterable[str]) -> Row:
+    """Return a query for memory of these scopes that rests on messages hidden by private sharing."""
+    groups, others = list[str](), list[str]()
+    for key in keys:
+        (groups if key.startswith("group:") else others).append(key)
+    return {"$or": [_resting(groups, {"$in": list(ALONE)}), _resting(others, {"$ne": WITHOUT_USERS})]}
+
+
+def _resting(keys: list[str], participants: Row) -> Row:
+    source: Row = {"participants": participants, "session_id": {"$not": GIVEN_TO_ALL}}
+    return {"scope_key": {"$in": keys}, "sources": {"$elemMatch": source}}
+
+
+def without(keys: Iterable[str]) -> Row:
+    """Return a query for everything but what :func:`of_users` finds; empty where nothing is private."""
+    private = list(keys)
+    return {"$nor": [of_users(private)]} if private else {}
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenItem:
+    """A hidden fact, reflection or blob."""
+
+    kind: Literal["fact", "reflection", "blob"]
+    id: str
+    scope: Scope
+    content: str
+
+
+class MongoHidden:
+    """Finds hidden memory of one namespace; `chosen`: the mode that this process is set to."""
+
+    def __init__(self, database: AsyncDatabase[Row], names: Names, chosen: Sharing | None = None) -> None:
+        self._database, self._names = database, names
+        self._chosen: Sharing | None = chosen
+
+    async def sharing(self) -> Sharing:
+        """Return the mode that readers go by; read anew each time, so that a switch holds at once."""
+        return in_force(await stored_sharing(self._database, self._names), self._chosen)
+
+    async def taken_out(self, snapshots: Mapping[str, Snapshot], keys: Iterable[str]) -> dict[str, Snapshot]:
+        """Return the snapshots, those of these scopes without memory that users' messages led to."""
+        private = [key for key in keys if key in snapshots and _says_something(snapshots[key])]
+        if not private:
+            return dict(snapshots)
+        shots = [snapshots[key] for key in private]
+        recent = [recent_fact.fact_id for shot in shots for recent_fact in shot.recent_facts]
+        waiting = [reflection.reflection_id for shot in shots for reflection in shot.buffer]
+        facts = await self._ids(Fact.COLLECTION, private, recent)
+        reflections = await self._ids(Reflection.COLLECTION, private, waiting)
+        blobs = await self.blobs([shot.scope_key for shot in shots if shot.blob is not None])
+        return {**snapshots, **{key: _without(snapshots[key], facts, reflections, blobs) for key in private}}
+
+    async def blobs(self, keys: Iterable[str]) -> set[str]:
+        """Return the scopes whose blob has absorbed a hidden reflection."""
+        if not (asked := list(keys)):
+            return set()
+        query = {"absorbed": True, **of_users(asked)}
+        return set(await self._of(Reflection.COLLECTION).distinct("scope_key", query))
+
+    async def items(self) -> AsyncGenerator[HiddenItem]:
+        """Yield all that is hidden at this moment: facts that are not retired, reflections, blobs."""
+        scopes = {scope.key: scope for scope in await self._private_scopes()}
+        active: Row = {"active": True, **of_users(scopes)}
+        async for row in self._listed(Fact.COLLECTION, active):
+            yield HiddenItem("fact", row["_id"], scopes[row["scope_key"]], row["content"])
+        async for row in self._listed(Reflection.COLLECTION, of_users(scopes)):
+            yield HiddenItem("reflection", row["_id"], scopes[row["scope_key"]], row["content"])
+        blobs = list(await self.blobs(scopes))
+        async for row in self._listed(Consolidated.COLLECTION, {"_id": {"$in": blobs}}):
+            yield HiddenItem("blob", f"{row['_id']}@{row['version']}", scopes[row["_id"]], row["content"])
+
+    def _listed(self, collection: str, query: Row) -> Any:
+        return self._of(collection).find(query, {"scope_key": 1, "content": 1, "version": 1}).sort("_id")
+
+    async def _private_scopes(self) -> list[Scope]:
+        streams, sharing = MongoStreams(self._database, self._names), await self.sharing()
+        found: list[Scope] = []
+        async for row in (
+            self._of(Snapshot.COLLECTION).find({"scope": {"$in": sorted(WIDE)}}, {"agent_id": 1}).sort("_id")
+        ):
+            scope = Scope.of_key(row["_id"], row["agent_id"])
+            if private_keys([scope], await streams.of(scope.agent_id), sharing):
+                found.append(scope)
+        return found
+
+    async def _ids(self, collection: str, keys: list[str], ids: list[str]) -> set[str]:
+        if not ids:
+            return set()
+        query: Row = {"_id": {"$in": ids}, **of_users(keys)}
+        return {row["_id"] async for row in self._of(collection).find(query, {"_id": 1})}
+
+    def _of(self, collection: str) -> Any:
+        return self._database.get_collection(
+            self._names[collection],
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("majority"),
+        )
+
+
+def _says_something(shot: Snapshot) -> bool:
+    return bool(shot.recent_facts or shot.buffer or shot.blob)
+
+
+def _without(shot: Snapshot, facts: set[str], reflections: set[str], blobs: set[str]) -> Snapshot:
+    return shot.model_copy(
+        update={
+            "recent_facts": tuple(
+                recent_fact for recent_fact in shot.recent_facts if recent_fact.fact_id not in facts
+            ),
+            "buffer": tuple(
+                reflection for reflection in shot.buffer if reflection.reflection_id not in reflections
+            ),
+            "blob": None if shot.scope_key in blobs else shot.blob,
+        }
+    )

@@ -19,7 +19,6 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from eden_memory.error_text import describe
 from eden_memory.mongo.changes import ChangeBatch, ChangeEvent, PositionLost, SourceFailed, version_of
-from eden_memory.mongo.resume_tokens import token_position, token_time
 
 PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(
     tz_aware=False,
@@ -36,6 +35,12 @@ ASSERTIONS_FROM = 20_000
 """Codes from here on are assertions inside the server, such as the many ways to fail at decoding a token."""
 ANSWER_SECONDS = 15.0
 """A server that does not answer for so long is taken for frozen."""
+TIMESTAMP_TYPE = "82"
+AFTER_TIME = 18
+FIRST = "2B022C010029"
+"""Format version 1, an event, position 0: nearly every token."""
+ZERO, LONGEST_INTEGER = 0x29, 0x32
+"""Type bytes of integers: 0 is the type byte alone, then come those of integers of 1 to 8 bytes."""
 
 
 class ChangeStream:
@@ -249,3 +254,34 @@ def _keys(document: str) -> dict[str, Any]:
 def _without_nested(paths: Sequence[str]) -> list[str]:
     """A projection may not name both a field and something inside it: the outer one is enough."""
     return [path for path in paths if not any(path.startswith(outer + ".") for outer in paths)]
+
+
+def token_time(token: str) -> tuple[int, int]:
+    """Seconds since the epoch and counter of a token's cluster time; a ValueError if it is not of that form."""
+    if not token.startswith(TIMESTAMP_TYPE) or len(token) < AFTER_TIME:
+        raise ValueError(f"not a resume token: {token[:24]!r}")
+    return int(token[2:10], 16), int(token[10:AFTER_TIME], 16)
+
+
+def token_position(token: str) -> int:
+    """The event's position within its transaction, 0 outside of one; a ValueError if the token is not of that form.
+
+    The events of a transaction share a cluster time, however many oplog entries the transaction takes.
+    """
+    if token.startswith(FIRST, AFTER_TIME):
+        return 0
+    version, at = _integer(token, AFTER_TIME)
+    if version:
+        _, at = _integer(token, at)
+    return _integer(token, at)[0]
+
+
+def _integer(token: str, at: int) -> tuple[int, int]:
+    """The integer at an offset, and the offset behind it."""
+    length, at = int(token[at : at + 2], 16) - ZERO - 1, at + 2
+    if length == -1:
+        return 0, at
+    end = at + 2 * length
+    if not 0 < length < LONGEST_INTEGER - ZERO or len(token) < end:
+        raise ValueError(f"not a resume token: {token[:40]!r}")
+    return int(token[at:end], 16) >> 1, end  # the lowest bit says whether a fraction follows

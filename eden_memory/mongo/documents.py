@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TypeVar, cast
 
+from bson import Decimal128
 from bson.binary import VECTOR_SUBTYPE, Binary
-from bson.decimal128 import Decimal128
 
 from eden_memory.schemas.documents import Document
 from eden_memory.schemas.fields import pack_vector
@@ -79,3 +79,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in cast("list[Any]", value)]
     return value.to_decimal() if isinstance(value, Decimal128) else value
+
+
+def stored(amount: Decimal) -> Decimal128:
+    """For a document or `$inc`: exact."""
+    return Decimal128(amount)
+
+
+def plain(value: Any) -> Decimal:
+    """As stored; nothing is 0, without the exponent that a zero may carry."""
+    if value is None:
+        return Decimal(0)
+    amount = value.to_decimal() if isinstance(value, Decimal128) else Decimal(str(value))
+    return amount if amount else Decimal(0)

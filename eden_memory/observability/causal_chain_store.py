@@ -13,8 +13,8 @@ from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.documents import plain
 from eden_memory.mongo.given_ids import readings
-from eden_memory.mongo.money import plain
 from eden_memory.observability.causal_chain import (
     Node,
     Stored,

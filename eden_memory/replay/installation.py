@@ -14,9 +14,8 @@ from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.placement import ORIGINAL, Placement, collections_of
 from eden_memory.replay.group_progress import remove_group
-from eden_memory.replay.namespaces.live_store import MongoLive, live_settings
 from eden_memory.replay.namespaces.namespace_names import checked, placement_of, unknown
-from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
+from eden_memory.replay.namespaces.namespace_store import MongoLive, MongoNamespaces, live_settings
 from eden_memory.schemas.documents import Namespace
 from eden_memory.settings import Settings
 from eden_memory.stages.controls import MongoGroupNotes

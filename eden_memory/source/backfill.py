@@ -2,6 +2,9 @@
 
 Both read the collection in (created_at, _id) order, then the inbox. The backfill publishes everything, and resumes
 where it stopped. The merge publishes only what differs from the topic, and ends messages that lost their document.
+
+A request covers every message written before it. So the inbox is a phase of its own: once a request is published, no
+page is read any more, and what the pages lack comes with the stream, at its own version.
 """
 
 import asyncio
@@ -16,7 +19,7 @@ import structlog
 
 from eden_memory import metrics
 from eden_memory.kafka.outgoing import Outgoing
-from eden_memory.mongo.changes import DocumentPage
+from eden_memory.mongo.changes import DocumentPage, SourceFailed
 from eden_memory.source.known_message_topics import Known
 from eden_memory.source.leader import Leader
 from eden_memory.source.message_mapping import TOPIC, Origin
@@ -30,7 +33,7 @@ PROGRESS_SECONDS = 5.0
 
 
 async def backfill(leader: Leader) -> None:
-    """Publish every message of the collection, from where `position.page` says; ends in phase `stream`."""
+    """Publish every message of the collection, from where `position.page` says; ends in phase `inbox`."""
     position = leader.position
     progress = ReadProgress("backfill", await leader.source.messages.count(), position.read)
     async for page in pages_ahead(leader, position.page):
@@ -46,7 +49,7 @@ async def backfill(leader: Leader) -> None:
 
 
 async def merge(leader: Leader, known: Known) -> None:
-    """Publish what is new or changed against `known`, end what is missing; ends in phase `stream`.
+    """Publish what is new or changed against `known`, end what is missing; ends in phase `inbox`.
 
     The position's version stays that of the merge's beginning. What is missing ended before it: a deletion
     since then comes with the stream, at a version of its own, above.
@@ -132,14 +135,24 @@ async def _end_missing(leader: Leader, known: Known, position: TailerPosition) -
 
 
 async def _finish(leader: Leader, position: TailerPosition, progress: "ReadProgress") -> None:
-    """Publish the inbox, behind every message, and go over to the stream, which finds requests to read again."""
-    waiting = Mapped()
-    now = await leader.source.changes.now()
-    for document in await leader.source.inbox.waiting():
-        leader.mapping.carry(waiting, document, now.version, now.time)
-    await leader.publish(waiting, now.time, "inbox")
+    """Go over to the inbox; SourceFailed if the position cannot be saved, because then pages would be read again."""
     progress.report(position.read, finished=True)
-    await leader.settle(replace(position, phase="stream", page=None))
+    await leader.settle(replace(position, phase="inbox", page=None))
+    if leader.saved != leader.position:
+        raise SourceFailed("the position behind the last page is not saved")
+
+
+async def carry_inbox(leader: Leader) -> None:
+    """Publish the inbox, behind every message, and go over to the stream, which finds requests to read again.
+
+    Its version is taken after it was read: no request, and no message before a request, has a higher one.
+    """
+    waiting = await leader.source.inbox.waiting()
+    now, mapped = await leader.source.changes.now(), Mapped()
+    for document in waiting:
+        leader.mapping.carry(mapped, document, now.version, now.time)
+    await leader.publish(mapped, now.time, "inbox")
+    await leader.settle(replace(leader.position, phase="stream"))
 
 
 async def pages_ahead(leader: Leader, after: Any, session: Any = None) -> AsyncGenerator[DocumentPage, None]:

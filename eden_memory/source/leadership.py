@@ -15,7 +15,7 @@ import structlog
 from eden_memory import metrics
 from eden_memory.mongo.changes import PositionLost, SourceFailed
 from eden_memory.mongo.leases import LeaseLost, MongoLease
-from eden_memory.source.backfill import backfill, merge
+from eden_memory.source.backfill import backfill, carry_inbox, merge
 from eden_memory.source.chat_topics import PublishFailed
 from eden_memory.source.flagged_message_store import MappingVersions
 from eden_memory.source.known_message_topics import Consumers, holds_any_record, known_messages
@@ -177,6 +177,8 @@ class Leadership:
                 await backfill(leader)
             case "merge":
                 await self._merge()
+            case "inbox":
+                await carry_inbox(leader)
             case _:
                 try:
                     await StreamFollower(

@@ -34,7 +34,7 @@ class TailerPosition:
     """Where to follow the stream from, once everything older has been read in."""
     version: str
     phase: str = "stream"
-    """`backfill` (reading the collection), `merge` (against what the topic knows) or `stream`."""
+    """`backfill` (reading the collection), `merge` (against what the topic knows), `inbox` (requests) or `stream`."""
     page: Any = None
     """The page that the reading has come to."""
     read: int = 0

@@ -9,7 +9,11 @@ from typing import Any, Literal
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
+from eden_memory.error_text import describe
+from eden_memory.logs import LibraryLogger
 from eden_memory.names import Names
+
+log = LibraryLogger()
 
 PauseKind = Literal["hand", "dead-letters", "outage"]
 Document = dict[str, Any]
@@ -174,7 +178,9 @@ class MongoControls:
                     while self._listening and stream.alive:
                         if await stream.try_next() is not None:
                             self._tell()
-            except PyMongoError:
+            except Exception as error:  # noqa: BLE001 - pauses must reach us whatever broke the stream
+                if not isinstance(error, PyMongoError):
+                    log.warning("controls could not be watched", error=describe(error))
                 await asyncio.sleep(AGAIN_SECONDS)
 
     def _tell(self) -> None:

@@ -1,30 +1,24 @@
 """Dead letters as people look at them: read off their topics, filtered, with what became of them."""
 
 import re
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 
-from eden_memory.errors import EdenError
-from eden_memory.kafka.broken_clients import close_consumer
-from eden_memory.kafka.connection import start
 from eden_memory.kafka.offsets import partitions_asked
 from eden_memory.kafka.outgoing import CUT, DEAD_HEADERS
-from eden_memory.kafka.record import Record, as_record
+from eden_memory.kafka.record import Record
+from eden_memory.kafka.topic_reading import reading_partitions
 from eden_memory.stages.controls import DeadRetry
-from eden_memory.stages.dead_letter_retries import read_at
-from eden_memory.stages.dead_letters import dead_topic, known_as, original
+from eden_memory.stages.dead_letters import dead_topic, known_as, original, read_at
 from eden_memory.stages.outcome import StoredRecord
 
-POLL_MS = 1_000
 STILL_SECONDS = 30.0
 """A partition that gives nothing for so long is given up."""
 ID = re.compile(r"(.+)/(\d+)@(\d+)")
-Offsets = dict[TopicPartition, int]
 OnProgress = Callable[[int, int], None]
 """(records read, records in all)."""
 
@@ -177,37 +171,15 @@ async def dead_letter_at(client: dict[str, Any], topics: Sequence[str], name: st
 async def _records(
     client: dict[str, Any], topics: Sequence[str], on_progress: OnProgress
 ) -> AsyncIterator[Record]:
-    """All records of these topics, one partition after the other; empty partitions are not read."""
+    """All records of these topics, one partition after the other."""
     partitions = await partitions_asked(client, topics)
     if not partitions:
         return
-    consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
-    try:
-        await start(consumer)
-        consumer.assign(partitions)
-        begins: Offsets = await consumer.beginning_offsets(partitions)
-        ends: Offsets = await consumer.end_offsets(partitions)
-        total, done = sum(ends[tp] - begins[tp] for tp in partitions), 0
+    async with reading_partitions(client, partitions) as reader:
+        total, done = sum(reader.ends.values()) - sum(reader.begins.values()), 0
         for tp in partitions:
-            if begins[tp] < ends[tp]:
-                async for record in _whole(consumer, tp, begins[tp], ends[tp]):
+            async for batch in reader.batches(tp, patience=STILL_SECONDS):
+                for record in batch:
                     done += 1
                     on_progress(done, total)
                     yield record
-    finally:
-        await close_consumer(consumer)
-
-
-async def _whole(consumer: Any, tp: TopicPartition, begin: int, end: int) -> AsyncIterator[Record]:
-    consumer.assign([tp])
-    consumer.seek(tp, begin)
-    position, until = begin, time.monotonic() + STILL_SECONDS
-    while position < end:
-        for fetched in (await consumer.getmany(tp, timeout_ms=POLL_MS)).get(tp, []):
-            if fetched.offset < end:
-                yield as_record(fetched)
-        if (reached := await consumer.position(tp)) > position:
-            position, until = reached, time.monotonic() + STILL_SECONDS
-        elif time.monotonic() > until:
-            what = f"Kafka gave nothing of {tp.topic}/{tp.partition} for {STILL_SECONDS:g} s"
-            raise EdenError(what, "Check that its broker runs, and try again.")

@@ -3,29 +3,28 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 
 from eden_memory import metrics
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.schemas.registry import Registry
-from eden_memory.stages.codec import Encoder, TopicOf, kind_of
+from eden_memory.stages.codec import Encoder, Read, Reader, kind_of, members, wanted
 from eden_memory.stages.dead_letters import DeathCause, dead_letter
 from eden_memory.stages.failure_decisions import Failure, Kind, attempts_allowed, backoff, delay
 from eden_memory.stages.handler_run import HandlerRun, KeptElsewhere
 from eden_memory.stages.lanes import Again, Queued, Unit
-from eden_memory.stages.outcome import Ledger, OutcomeTooLarge, Publishing, Reread, StageOutcome, StoredRecord
+from eden_memory.stages.outcome import OutcomeTooLarge, Reread, StageOutcome, StoredRecord
 from eden_memory.stages.outcome_publishing import OutcomePublishing
 from eden_memory.stages.patience import SERVERS, until_done
-from eden_memory.stages.record_reading import Read, Reader, members, wanted
 from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Outgoing, Result, Retry, Stage
 from eden_memory.stages.stage_health import StageHealth
-from eden_memory.stages.usage_log import UsageLog
 from eden_memory.task_ending import Deadline
+
+if TYPE_CHECKING:
+    from eden_memory.stages.worker import Surroundings
 
 log = structlog.get_logger()
 RECORD_LIMIT = 4_000_000
@@ -33,30 +32,18 @@ REREADS = 20
 """How often a decision is made anew because another one was stored first, before that counts as a failure."""
 
 
-@dataclass(frozen=True, slots=True)
-class StageTools:
-    """The stores and functions that a stage's units are worked on with."""
-
-    topic_of: TopicOf
-    registry: Registry
-    publisher: Publishing
-    ledger: Ledger | None
-    clock: Callable[[], datetime]
-    group: str
-    usage: UsageLog | None = None
-
-
 class Deciding:
     """Works on the units of one stage; returns to the lanes whether and when to try again."""
 
-    def __init__(self, stage: Stage, tools: StageTools, health: StageHealth) -> None:
+    def __init__(self, stage: Stage, around: "Surroundings", health: StageHealth) -> None:
         self._stage = stage
-        self._tools = tools
+        self._around = around
+        self._group = around.group_of(stage.name)
         self._health = health
-        self._reader = Reader(stage, tools.registry, health)
-        self._encoder = Encoder(stage.name, tools.topic_of)
-        self._publish = OutcomePublishing(stage, self._encoder, tools.publisher, tools.group, tools.clock)
-        self._ledger = tools.ledger if stage.decides else None
+        self._reader = Reader(stage, around.registry, health)
+        self._encoder = Encoder(stage.name, around.topic_of)
+        self._publish = OutcomePublishing(stage, self._encoder, around.publisher, self._group, around.clock)
+        self._ledger = around.ledger if stage.decides else None
         self._finished = {
             how: metrics.STAGE_RECORDS.labels(stage.name, how) for how in ("decided", "dead", "skipped")
         }
@@ -125,8 +112,8 @@ class Deciding:
             result = Failure.of(error)
         finally:
             self._handler_seconds.observe(time.perf_counter() - begun)
-            if self._tools.usage is not None and not isinstance(result, Decision):
-                self._tools.usage.add(run.calls)
+            if self._around.usage is not None and not isinstance(result, Decision):
+                self._around.usage.add(run.calls)
         if isinstance(result, Decision) and run.calls:
             return replace(result, events=[*result.events, *map(_model_call, run.calls)])
         return result
@@ -197,7 +184,7 @@ class Deciding:
             topic=last.topic,
             partition=last.partition,
             offset=last.offset,
-            decided_at=self._tools.clock(),
+            decided_at=self._around.clock(),
         )
 
     async def _settle(
@@ -328,8 +315,8 @@ class Deciding:
             attempts=attempts,
             at=f"{record.topic}/{record.partition}@{record.offset}",
         )
-        now = self._tools.clock()
-        cause = DeathCause(self._stage.name, self._tools.group, failure, attempts, now, item.times)
+        now = self._around.clock()
+        cause = DeathCause(self._stage.name, self._group, failure, attempts, now, item.times)
         return dead_letter(record, cause)
 
 

@@ -13,8 +13,7 @@ from functools import partial
 
 from eden_memory.kafka.record import Record
 from eden_memory.stages.finished_offsets import AssignedPartition
-from eden_memory.stages.rounds import Rounds
-from eden_memory.stages.slots import Slots
+from eden_memory.stages.slots import Rounds, Slots
 
 TOGETHER_BYTES = 4_000_000
 

@@ -27,9 +27,14 @@ from aiokafka.structs import ConsumerRecord
 
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
-from eden_memory.kafka.broken_clients import close_consumer, closed, consumer_broken, heeding_group_errors
+from eden_memory.kafka.broken_clients import (
+    close_consumer,
+    closed,
+    consumer_broken,
+    heeding_group_errors,
+    remove_dead_members,
+)
 from eden_memory.kafka.connection import CLIENT_ID
-from eden_memory.kafka.dead_members import remove_dead_members
 from eden_memory.own_process import naming_process
 from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.failure_decisions import Kind, classify, connection_lost

@@ -1,6 +1,12 @@
-"""How many handlers run at once in one process, shared in turn between its stages."""
+"""How many handlers run at once in one process, and whose turn it is: stages, partitions and lanes take turns."""
 
+from collections import deque
 from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from eden_memory.stages.finished_offsets import AssignedPartition
+
+L = TypeVar("L")
 
 
 class Slots:
@@ -41,3 +47,38 @@ class Slots:
             del self._waiting[self._turn]
             self._turn()
             self._turn = None
+
+
+class Rounds(Generic[L]):
+    """A round robin over partitions of a round robin over lanes."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[AssignedPartition, deque[L]] = {}
+        self._order: deque[AssignedPartition] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._order)
+
+    def push(self, home: AssignedPartition, lane: L) -> None:
+        """Let a lane wait for its turn, behind the others of its partition."""
+        lanes = self._lanes.get(home)
+        if lanes is None:
+            lanes = self._lanes[home] = deque()
+            self._order.append(home)
+        lanes.append(lane)
+
+    def pop(self) -> L:
+        """The next lane; an IndexError if none waits."""
+        home = self._order.popleft()
+        lanes = self._lanes[home]
+        lane = lanes.popleft()
+        if lanes:
+            self._order.append(home)
+        else:
+            del self._lanes[home]
+        return lane
+
+    def clear(self) -> None:
+        """Forget all turns."""
+        self._lanes.clear()
+        self._order.clear()

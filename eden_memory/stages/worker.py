@@ -18,8 +18,9 @@ from eden_memory.kafka.record import Record, as_record
 from eden_memory.schemas.registry import Registry
 from eden_memory.stages.codec import TopicOf
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes, Pause, PauseKind
-from eden_memory.stages.dead_letter_retries import DeadRetries
-from eden_memory.stages.deciding import Deciding, StageTools
+from eden_memory.stages.dead_letters import DeadRetries
+from eden_memory.stages.deciding import Deciding
+from eden_memory.stages.handler_run import UsageLog
 from eden_memory.stages.lanes import Lanes, Queued
 from eden_memory.stages.membership import LEAVE_SECONDS, Fetched, Membership
 from eden_memory.stages.outcome import Ledger, Publishing
@@ -28,7 +29,6 @@ from eden_memory.stages.process import State
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Stage
 from eden_memory.stages.stage_health import StageGauges, StageHealth
-from eden_memory.stages.usage_log import UsageLog
 from eden_memory.task_ending import end, run_until_first
 
 log = structlog.get_logger()
@@ -95,21 +95,11 @@ class Worker:
         self._around = around
         self._bounds = around.bounds
         self._most = max(around.bounds.records, 2 * stage.batch)
-        group = around.group_of(stage.name)
-        tools = StageTools(
-            around.topic_of,
-            around.registry,
-            around.publisher,
-            around.ledger,
-            around.clock,
-            group,
-            around.usage,
-        )
         self.health = StageHealth(
             stage.name, stage.dead_share, around.clock, announce=self._announce, finished=self._finished
         )
         self.lanes = Lanes(
-            Deciding(stage, tools, self.health),
+            Deciding(stage, around, self.health),
             at_once=stage.at_once,
             together=stage.batch or stage.together,
             slots=around.slots,
@@ -117,7 +107,12 @@ class Worker:
         self.health.control(self.lanes)
         topics = list(dict.fromkeys(around.topic_of(event) for event in stage.reads))
         self.membership = Membership(
-            around.client, group, topics, around.notes, self.lanes.drop_revoked, self._on_assigned
+            around.client,
+            around.group_of(stage.name),
+            topics,
+            around.notes,
+            self.lanes.drop_revoked,
+            self._on_assigned,
         )
         self._retries = DeadRetries(
             stage.name, around.client, around.controls, around.ledger, self._queue_retry
@@ -296,8 +291,8 @@ class Worker:
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.warning("control not carried out", stage=self.stage.name, error=str(task.exception()))
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("control not carried out", stage=self.stage.name, error=describe(error))
 
 
 def _alone(reasons: Sequence[str]) -> str | None:

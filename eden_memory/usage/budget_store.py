@@ -12,7 +12,7 @@ from pymongo import UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.mongo.money import plain, stored
+from eden_memory.mongo.documents import plain, stored
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.call_costs import known_cost
-from eden_memory.mongo.money import plain
+from eden_memory.mongo.documents import plain
 from eden_memory.names import Names
 from eden_memory.schemas.documents import CountedCall, Fact, Message, UsageState, UsageTotal
 from eden_memory.usage.memory_cost import Embedded

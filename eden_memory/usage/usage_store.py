@@ -15,7 +15,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from eden_memory.call_costs import unpriced
-from eden_memory.mongo.money import stored
+from eden_memory.mongo.documents import stored
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Budget, CountedCall, UsageState, UsageTotal

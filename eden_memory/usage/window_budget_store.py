@@ -14,7 +14,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.call_costs import CHARGED
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.money import plain
+from eden_memory.mongo.documents import plain
 from eden_memory.names import Names
 from eden_memory.schemas.documents import CountedCall, WindowTexts
 from eden_memory.usage.budget_metrics import BudgetMetrics

@@ -27,7 +27,7 @@ from prometheus_client.openmetrics.exposition import generate_latest  # pyright:
 from eden_memory.metrics import CallMetrics, FormationMetrics
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.example_files import examples_of
-from eden_memory.stages.labelled_metrics import Labelled, exposition
+from eden_memory.stages.health_server import Labelled, exposition
 from eden_memory.stages.worker import Bounds, Worker
 from tests.bench.formation_trigger import TEXT, namespace
 from tests.bench.lanes import PARTITIONS, _cpu, _settings, lanes_cpu  # pyright: ignore[reportPrivateUsage]

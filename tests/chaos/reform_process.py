@@ -13,7 +13,7 @@ from eden_memory.cli.replay import reform
 from eden_memory.models.providers import providers as _loaded  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from eden_memory.mongo.leases import LeaseLost
 from eden_memory.own_process import claim_process
-from eden_memory.replay.reform import exclusive_store as alone
+from eden_memory.replay.reform import reform_store
 from eden_memory.replay.reform.namespace_reform import ReformRequest
 from eden_memory.settings import Settings
 from eden_memory.stages import membership as consuming
@@ -39,7 +39,7 @@ def main(place: Place, name: str, given: ReformRequest, log: Path) -> None:
     os.dup2(descriptor, 2)
     os.environ.update(place.environment)
     consuming.SESSION_MS, consuming.HEARTBEAT_MS = place.session_ms, 300
-    alone.LEASE_SECONDS = place.lease_seconds
+    reform_store.LEASE_SECONDS = place.lease_seconds
     try:
         asyncio.run(
             reform.reformed(Settings(), name, given, Console(width=150, force_terminal=False), yes=True)

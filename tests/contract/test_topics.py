@@ -9,8 +9,17 @@ import pytest
 import yaml
 
 from eden_memory.errors import EdenError
-from eden_memory.kafka.topic_diff import KEYS_MOVE, BrokerTopic, differences, unknown_topics
-from eden_memory.kafka.topics import Topic, Topics, load_topics, read_topics, topics_path
+from eden_memory.kafka.topics import (
+    KEYS_MOVE,
+    BrokerTopic,
+    Topic,
+    Topics,
+    differences,
+    load_topics,
+    read_topics,
+    topics_path,
+    unknown_topics,
+)
 from eden_memory.processors import pipeline
 from eden_memory.schemas.events import REGISTRY, Event, MessageRecorded
 from eden_memory.settings import KafkaSettings

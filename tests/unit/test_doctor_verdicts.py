@@ -24,7 +24,7 @@ from eden_memory.doctor.privileges import (
     needed,
 )
 from eden_memory.kafka.topic_admin import TopicReport
-from eden_memory.kafka.topic_diff import TopicDifference
+from eden_memory.kafka.topics import TopicDifference
 from eden_memory.names import FORMING, MEMORY
 from eden_memory.placement import Placement
 from eden_memory.settings import KafkaSettings, MessagesSettings, MongoSettings, Settings

@@ -7,15 +7,22 @@ from typing import Protocol
 
 from eden_memory.replay.comparing.differing import (
     Differing,
-    MemoryText,
     ScopeSeen,
     ScopeTexts,
+    Texts,
     blobs_differing,
     differing,
     set_aside,
 )
-from eden_memory.replay.comparing.likeness import DIMENSIONS, WORDS, related, word_vectors
-from eden_memory.replay.comparing.matching import BLOCK, Pair, VectorFile, best_first
+from eden_memory.replay.comparing.matching import (
+    DIMENSIONS,
+    WORDS,
+    Pair,
+    VectorFile,
+    best_first,
+    related,
+    word_vector,
+)
 from eden_memory.replay.comparing.report import MemoryReport, ScopeDiffers
 from eden_memory.schemas.scopes import Scope
 
@@ -106,70 +113,44 @@ class Comparing:
             return await self._reflections(live, shadow)
         same, ours, theirs = set_aside(live.by_key, shadow.by_key)
         pairs = await self._by_meaning(ours, theirs, related(model) if self._least is None else self._least)
-        return _differing(same, ours, theirs, pairs, model, self._most)
+        return differing(same, ours, theirs, pairs, model, self._most)
 
     async def _reflections(self, live: ScopeTexts, shadow: ScopeTexts) -> Differing:
         """Nobody has vectors of reflections: by their words."""
         same, ours, theirs = set_aside(live.by_key, shadow.by_key)
         pairs = await asyncio.to_thread(_by_words, ours, theirs)
-        return _differing(same, ours, theirs, pairs, WORDS, self._most)
+        return differing(same, ours, theirs, pairs, WORDS, self._most)
 
-    async def _by_meaning(
-        self, ours: Sequence[tuple[str, MemoryText]], theirs: Sequence[tuple[str, MemoryText]], least: float
-    ) -> list[Pair]:
+    async def _by_meaning(self, ours: Texts, theirs: Texts, least: float) -> list[Pair]:
         if not ours or not theirs:
             return []
         dimensions = await self._dimensions(ours)
         with VectorFile(len(ours), dimensions) as left, VectorFile(len(theirs), dimensions) as right:
             await _put(left, self._live, ours)
             await _put(right, self._shadow, theirs)
-            return await asyncio.to_thread(best_first, left, right, _keys(ours, theirs), least)
+            return await asyncio.to_thread(best_first, left, right, (list(ours), list(theirs)), least)
 
-    async def _dimensions(self, told: Sequence[tuple[str, MemoryText]]) -> int:
+    async def _dimensions(self, texts: Texts) -> int:
         """Of the first vector there is; 1 where they are all gone meanwhile."""
-        async for _, packed in self._live.vectors([text.id for _, text in islice(told, 100)]):
+        async for _, packed in self._live.vectors([text.id for text in islice(texts.values(), 100)]):
             return len(packed) // 4
         return 1
 
 
-async def _put(rows: VectorFile, telling: ComparedMemory, told: Sequence[tuple[str, MemoryText]]) -> None:
-    places = {text.id: place for place, (_, text) in enumerate(told)}
-    async for fact_id, packed in telling.vectors(list(places)):
+async def _put(rows: VectorFile, memory: ComparedMemory, texts: Texts) -> None:
+    places = {text.id: place for place, text in enumerate(texts.values())}
+    async for fact_id, packed in memory.vectors(list(places)):
         rows.put(places[fact_id], packed)
 
 
-def _by_words(ours: Sequence[tuple[str, MemoryText]], theirs: Sequence[tuple[str, MemoryText]]) -> list[Pair]:
+def _by_words(ours: Texts, theirs: Texts) -> list[Pair]:
     if not ours or not theirs:
         return []
     with VectorFile(len(ours), DIMENSIONS) as left, VectorFile(len(theirs), DIMENSIONS) as right:
-        _word(left, ours)
-        _word(right, theirs)
-        return best_first(left, right, _keys(ours, theirs), related(WORDS))
-
-
-def _word(rows: VectorFile, told: Sequence[tuple[str, MemoryText]]) -> None:
-    for start in range(0, len(told), BLOCK):
-        vectors = word_vectors([text.text for _, text in told[start : start + BLOCK]])
-        for place, vector in enumerate(vectors, start):
-            rows.put(place, vector.tobytes())
-
-
-def _keys(
-    ours: Sequence[tuple[str, MemoryText]], theirs: Sequence[tuple[str, MemoryText]]
-) -> tuple[Sequence[str], Sequence[str]]:
-    return [key for key, _ in ours], [key for key, _ in theirs]
-
-
-def _differing(
-    same: int,
-    ours: Sequence[tuple[str, MemoryText]],
-    theirs: Sequence[tuple[str, MemoryText]],
-    pairs: Sequence[Pair],
-    by: str,
-    most: int | None,
-) -> Differing:
-    met = by if ours and theirs else None
-    return differing(same, [told for _, told in ours], [told for _, told in theirs], pairs, met, most)
+        for rows, texts in ((left, ours), (right, theirs)):
+            for place, text in enumerate(texts.values()):
+                rows.put(place, word_vector(text.text).tobytes())
+        return best_first(left, right, (list(ours), list(theirs)), related(WORDS))
 
 
 async def _side_by_side(

@@ -1,10 +1,10 @@
 """How the texts of one scope differ between two memories: the same, in other words, added, lost. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from difflib import SequenceMatcher
 from heapq import nlargest
-from operator import attrgetter
+from operator import add, attrgetter
 from typing import Literal, NamedTuple, TypeVar
 
 from eden_memory.replay.comparing.matching import Pair
@@ -67,12 +67,7 @@ class TextCounts:
     lost: int = 0
 
     def __add__(self, other: "TextCounts") -> "TextCounts":
-        return TextCounts(
-            self.same + other.same,
-            self.changed + other.changed,
-            self.added + other.added,
-            self.lost + other.lost,
-        )
+        return TextCounts(*map(add, astuple(self), astuple(other)))
 
     @property
     def differing(self) -> int:
@@ -110,6 +105,10 @@ class ScopeSeen:
         return Scope.of_key(self.key, self.agent_id, self.audience)
 
 
+Texts = Mapping[str, MemoryText]
+"""By what they say: equal keys say the very same."""
+
+
 @dataclass(slots=True)
 class ScopeTexts:
     """Texts of one kind in one scope by what they say: equal keys say the very same."""
@@ -120,25 +119,23 @@ class ScopeTexts:
 
 
 def differing(
-    same: int,
-    live: Sequence[MemoryText],
-    shadow: Sequence[MemoryText],
-    pairs: Iterable[Pair],
-    by: str | None,
-    most: int | None,
+    same: int, live: Texts, shadow: Texts, pairs: Sequence[Pair], by: str, most: int | None
 ) -> Differing:
-    """Compare the texts left once equal ones are set aside, by their pairs; `most` None: all are listed."""
-    matched = list(pairs)
-    changed = [ChangedText.of(live[pair.left], shadow[pair.right], pair.similarity) for pair in matched]
-    lost = _without(live, {pair.left for pair in matched})
-    added = _without(shadow, {pair.right for pair in matched})
+    """Compare the texts left once equal ones are set aside, by their pairs; `most` None: all are listed.
+
+    `by`: what they were matched by, if there was anything to match.
+    """
+    ours, theirs = list(live.values()), list(shadow.values())
+    changed = [ChangedText.of(ours[pair.left], theirs[pair.right], pair.similarity) for pair in pairs]
+    lost = _without(ours, {pair.left for pair in pairs})
+    added = _without(theirs, {pair.right for pair in pairs})
     return Differing(
         counts=TextCounts(same, len(changed), len(added), len(lost)),
         words=sum(difference.words for difference in (*changed, *added, *lost)),
         changed=_largest(changed, most),
         added=_largest(added, most),
         lost=_largest(lost, most),
-        by=by,
+        by=by if live and shadow else None,
     )
 
 
@@ -158,12 +155,10 @@ def blobs_differing(scope_key: str, live: str | None, shadow: str | None) -> Dif
     return Differing(TextCounts(changed=1), changed.words, changed=(changed,))
 
 
-def set_aside(
-    live: Mapping[str, MemoryText], shadow: Mapping[str, MemoryText]
-) -> tuple[int, list[tuple[str, MemoryText]], list[tuple[str, MemoryText]]]:
-    """How many say the very same, and what is left of both with its key, in the order of the keys."""
+def set_aside(live: Texts, shadow: Texts) -> tuple[int, Texts, Texts]:
+    """How many say the very same, and what is left of both, in the order of the keys."""
     common = live.keys() & shadow.keys()
-    left, right = ([(key, side[key]) for key in sorted(side.keys() - common)] for side in (live, shadow))
+    left, right = ({key: side[key] for key in sorted(side.keys() - common)} for side in (live, shadow))
     return len(common), left, right
 
 

@@ -14,10 +14,9 @@ from eden_memory.processors import pipeline
 from eden_memory.replay.comparing.compared_text_store import MongoComparedMemory
 from eden_memory.replay.comparing.comparing import Comparing
 from eden_memory.replay.comparing.report import MemoryReport, StageSpending
-from eden_memory.replay.comparing.session_call_store import MongoSessionCalls
 from eden_memory.replay.installation import settings_of
-from eden_memory.replay.namespaces.live_store import MongoLive, placed
-from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
+from eden_memory.replay.namespaces.namespace_store import MongoLive, MongoNamespaces, placed
+from eden_memory.replay.reform.recorded_call_store import session_calls
 from eden_memory.replay.reform.reform_settings import overridden
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.reform.selection import formed_by
@@ -108,15 +107,16 @@ async def _spent(
     settings: Settings, database: Database, live: Placement, shadow: Placement, asked: ReformAsked
 ) -> dict[str, tuple[StageSpending, StageSpending]]:
     """By stage, since ever; of one session as far back as its calls are kept."""
-    totals, calls = MongoTotals(database, settings.names), MongoSessionCalls(database, settings.names)
+    totals, session_id = MongoTotals(database, settings.names), asked.session_id
 
     async def of(account: str) -> Mapping[str, StageSpending]:
         query = UsageQuery(
             *EVER, by="stage", agent_id=asked.agent_id, user_id=asked.user_id, namespace=account
         )
-        found = await (
-            totals.sums(query) if (session := asked.session_id) is None else calls.sums(account, session)
-        )
+        if session_id is None:
+            found = await totals.sums(query)
+        else:
+            found = await session_calls(database, settings.names, account, session_id)
         return {row.of or "": StageSpending(**row.counts, cost_usd=row.cost_usd) for row in found}
 
     ours = await of(LIVE if live.pipeline == ORIGINAL else live.pipeline)

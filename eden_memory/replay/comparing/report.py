@@ -1,13 +1,14 @@
 """The differences between a memory and live memory: the largest first. Pure."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, astuple, dataclass, field
 from decimal import Decimal
 from heapq import heappush, heappushpop
+from operator import add
 from typing import Any
 
 from eden_memory.call_costs import known_cost
-from eden_memory.replay.comparing.differing import ChangedText, Differing, MemoryText, TextCounts
+from eden_memory.replay.comparing.differing import ChangedText, Differing, TextCounts
 from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit
 
 KINDS = ("facts", "reflections", "blobs")
@@ -57,15 +58,7 @@ class StageSpending:
         return known_cost(self.cost_usd, self.calls, self.unpriced_calls, tokens)
 
     def __add__(self, other: "StageSpending") -> "StageSpending":
-        return StageSpending(
-            self.calls + other.calls,
-            self.failed_calls + other.failed_calls,
-            self.input_tokens + other.input_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.output_tokens + other.output_tokens,
-            self.unpriced_calls + other.unpriced_calls,
-            self.cost_usd + other.cost_usd,
-        )
+        return StageSpending(*map(add, astuple(self), astuple(other)))
 
 
 BothSpent = tuple[StageSpending, StageSpending]
@@ -129,7 +122,7 @@ class MemoryReport:
             "scopes_compared": self.compared,
             "scopes_different": self.different,
             "matched_by": sorted(self.matched_by),
-            **{kind: _counts(self.counts[kind]) for kind in KINDS},
+            **{kind: asdict(self.counts[kind]) for kind in KINDS},
             "spent": self._spent(),
             "own_changes": None if self.own is None else _own(self.own, self.most),
             "scopes": [_scope(scope) for scope in self.scopes],
@@ -156,25 +149,8 @@ def total_of(spent: Mapping[str, BothSpent]) -> BothSpent:
     return live, shadow
 
 
-def _counts(counts: TextCounts) -> dict[str, int]:
-    return {
-        "same": counts.same,
-        "changed": counts.changed,
-        "added": counts.added,
-        "lost": counts.lost,
-    }
-
-
 def _money(spent: StageSpending) -> dict[str, Any]:
-    return {
-        "calls": spent.calls,
-        "failed_calls": spent.failed_calls,
-        "input_tokens": spent.input_tokens,
-        "cached_tokens": spent.cached_tokens,
-        "output_tokens": spent.output_tokens,
-        "cost_usd": None if spent.known_usd is None else str(spent.known_usd),
-        "unpriced_calls": spent.unpriced_calls,
-    }
+    return asdict(spent) | {"cost_usd": None if spent.known_usd is None else str(spent.known_usd)}
 
 
 def _scope(scope: ScopeDiffers) -> dict[str, Any]:
@@ -187,35 +163,31 @@ def _scope(scope: ScopeDiffers) -> dict[str, Any]:
 
 def _differing(of: Differing) -> dict[str, Any]:
     return {
-        "counts": _counts(of.counts),
+        "counts": asdict(of.counts),
         "words_different": of.words,
         "matched_by": of.by,
         "changed": [_changed(changed) for changed in of.changed],
-        "added": [_told(told) for told in of.added],
-        "lost": [_told(told) for told in of.lost],
+        "added": [asdict(text) for text in of.added],
+        "lost": [asdict(text) for text in of.lost],
     }
 
 
 def _changed(changed: ChangedText) -> dict[str, Any]:
     return {
-        "live": _told(changed.live),
-        "shadow": _told(changed.shadow),
+        "live": asdict(changed.live),
+        "shadow": asdict(changed.shadow),
         "similarity": changed.similarity,
         "words": [[run.said, run.text] for run in changed.runs],
     }
-
-
-def _told(told: MemoryText) -> dict[str, str]:
-    return {"id": told.id, "text": told.text}
 
 
 def _own(own: AppliedEdits, most: int | None) -> dict[str, Any]:
     return {
         "to_apply": len(own.applied),
         "already": len(own.already),
-        "unmatched": [_settled(settled) for settled in _first(own.unmatched, most)],
+        "unmatched": [_settled(settled) for settled in own.unmatched[:most]],
         "unmatched_count": len(own.unmatched),
-        "outdated": [_settled(settled) for settled in _first(own.outdated, most)],
+        "outdated": [_settled(settled) for settled in own.outdated[:most]],
         "outdated_count": len(own.outdated),
     }
 
@@ -235,7 +207,3 @@ def _settled(settled: SettledEdit) -> dict[str, Any]:
         "nearest": nearest,
         "why": settled.why,
     }
-
-
-def _first(settled: Sequence[SettledEdit], most: int | None) -> Sequence[SettledEdit]:
-    return settled if most is None else settled[:most]

@@ -1,12 +1,9 @@
 """Drops a namespace: nothing uses it any more, then its groups, collections and, with its last one, topics go."""
 
 import asyncio
-from typing import Any
-
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 
 from eden_memory.errors import EdenError
+from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import Topics
 from eden_memory.names import FORMING, MEMORY
 from eden_memory.placement import ORIGINAL, SHARED_PROGRAMS, WRITING, Placement
@@ -14,9 +11,8 @@ from eden_memory.replay.group_progress import remove_group
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import WRITER, checked, placement_of, sweeping_of, unknown
 from eden_memory.replay.namespaces.switching import keep_original
-from eden_memory.replay.reform.exclusive_store import alone
-from eden_memory.replay.reform.own_parts import STREAMS, OwnStreams, own_topics
-from eden_memory.replay.reform.reform_store import MongoReforms
+from eden_memory.replay.reform.reform_settings import STREAMS, OwnStreams, own_topics
+from eden_memory.replay.reform.reform_store import MongoReforms, alone
 from eden_memory.replay.restore.restored_store import MongoRestored
 from eden_memory.schemas.documents import Namespace
 
@@ -25,8 +21,6 @@ NOTICE_SECONDS = 2.5
 LEAVE_SECONDS = 20.0
 """Running processes notice within a second that they are to leave; one that was killed counts for ten more."""
 PAUSE_SECONDS = 0.5
-TOPIC_SECONDS = 30
-GONE = KafkaError.UNKNOWN_TOPIC_OR_PART  # pyright: ignore
 
 
 async def drop(at: Installation, name: str) -> None:
@@ -52,10 +46,11 @@ async def _drop(at: Installation, placement: Placement, found: Namespace | None)
     for group in _groups(at.topics(placement), last=last):
         await _left(at, group)
     if last:
-        await asyncio.to_thread(_remove_topics, at.admin, _own(at, placement))
-    names = placement.names(at.settings.mongodb.prefix)
+        names = await asyncio.to_thread(_topics_there, at, placement)
+        await asyncio.to_thread(TopicAdmin(at.admin).delete, names)
+    collections = placement.names(at.settings.mongodb.prefix)
     for short in sorted({*MEMORY, *(FORMING if last else ())}):
-        await at.database.drop_collection(names[short])
+        await at.database.drop_collection(collections[short])
     await _forget_reform(at, placement)
     # a rebuild of a namespace keeps its pauses under its own prefix
     if placement.memory != placement.pipeline:
@@ -70,10 +65,10 @@ async def clear(at: Installation, placement: Placement) -> None:
     EdenError while somebody reads in one of its groups.
     """
     topics = at.topics(placement)
-    if names := await asyncio.to_thread(_there, at.admin, _own(at, placement)):
+    if names := await asyncio.to_thread(_topics_there, at, placement):
         for group in _groups(topics, last=True):
             await at.forget_group(group)
-        await asyncio.to_thread(_remove_topics, at.admin, names)
+        await asyncio.to_thread(TopicAdmin(at.admin).delete, names)
     for short in sorted({*MEMORY, *FORMING}):
         await at.database.drop_collection(placement.names(at.settings.mongodb.prefix)[short])
 
@@ -132,21 +127,7 @@ async def _left(at: Installation, group: str) -> None:
             return
 
 
-def _own(at: Installation, placement: Placement) -> list[str]:
-    return [topic.name for topic in own_topics(at.settings.kafka, placement)]
-
-
-def _there(config: dict[str, Any], names: list[str]) -> list[str]:
-    admin: Any = AdminClient({**config, "log_level": 0})
-    there = admin.list_topics(timeout=TOPIC_SECONDS).topics
-    return [name for name in names if name in there]
-
-
-def _remove_topics(config: dict[str, Any], names: list[str]) -> None:
-    admin: Any = AdminClient({**config, "log_level": 0})
-    for removal in admin.delete_topics(names, operation_timeout=TOPIC_SECONDS).values():
-        try:
-            removal.result(TOPIC_SECONDS)
-        except KafkaException as error:
-            if error.args[0].code() != GONE:
-                raise
+def _topics_there(at: Installation, placement: Placement) -> list[str]:
+    """Return those of the placement's own topics that the broker has. Blocking."""
+    there = set(TopicAdmin(at.admin).names())
+    return [topic.name for topic in own_topics(at.settings.kafka, placement) if topic.name in there]

@@ -1,21 +1,35 @@
-"""`<prefix>namespaces`, and the collections of a namespace: made, sized, dropped."""
+"""`<prefix>namespaces` and the collections of a namespace; `<prefix>live`, the pointer that is moved atomically."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
 from typing import Any
 
+from pymongo import ReadPreference
+from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import CollectionInvalid, DuplicateKeyError, OperationFailure
+from pymongo.errors import CollectionInvalid, DuplicateKeyError, OperationFailure, PyMongoError
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
 
+from eden_memory.errors import EdenError
+from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_index_store import MEMORY_INDEXES
 from eden_memory.mongo.validators import validator_of
-from eden_memory.placement import collections_of
-from eden_memory.replay.namespaces.namespace_names import KINDS
-from eden_memory.schemas.documents import Namespace, Place
+from eden_memory.placement import ORIGINAL, Placement, collections_of
+from eden_memory.replay.namespaces.namespace_names import KINDS, READY
+from eden_memory.schemas.documents import Live, Namespace, Place
+from eden_memory.settings import Settings
 
 Row = dict[str, Any]
 NOT_FOUND = 26
+log = LibraryLogger()
+KEY = "live"
+AWAIT_MS = 1_000
+SILENT_SECONDS = 3.0
+"""A server that does not even say that nothing happened for so long is taken for gone."""
+AGAIN_SECONDS = 0.5
 
 
 class MongoNamespaces:
@@ -105,3 +119,127 @@ class MongoNamespaces:
 
 def _read(row: Row) -> Namespace:
     return Namespace.model_validate(row, strict=False, extra="ignore")
+
+
+class MongoLive:
+    """The pointer of one installation; `prefix` is the installation's."""
+
+    def __init__(self, database: AsyncDatabase[Row], prefix: str) -> None:
+        self._client = database.client
+        durable: dict[str, Any] = {
+            "read_preference": ReadPreference.PRIMARY,
+            "read_concern": ReadConcern("majority"),
+            "write_concern": WriteConcern("majority", j=True),
+        }
+        self._live = database.get_collection(prefix + Live.COLLECTION, **durable)
+        self._namespaces = database.get_collection(prefix + Namespace.COLLECTION, **durable)
+
+    async def read(self) -> Live | None:
+        """The document; None: nothing but the original was ever live."""
+        row = await self._live.find_one({"_id": KEY})
+        return None if row is None else Live.model_validate(row, strict=False, extra="ignore")
+
+    async def placement(self) -> Placement:
+        """Return the placement that is live."""
+        return placed(await self.read())
+
+    async def switch(self, to: Placement, expected: Placement, handover: str | None = None) -> None:
+        """Make `to` live if `expected` still is: of several at once, one wins.
+
+        `handover`: the group of schemas.documents.Live. EdenError for the others, and where `to` is no namespace
+        that has caught up.
+        """
+        async with self._client.start_session() as session:
+            await session.with_transaction(lambda inner: self._switch(to, expected, handover, inner))
+
+    async def handed_over(self, handover: str) -> None:
+        """All is announced that came with the switch."""
+        await self._live.update_one({"_id": KEY, "handover": handover}, {"$set": {"handover": None}})
+
+    async def give_up(self, placement: Placement) -> None:
+        """Note that a namespace is dropped from now on; an EdenError where it is live, or becomes so just now."""
+        async with self._client.start_session() as session:
+            await session.with_transaction(lambda inner: self._give_up(placement, inner))
+
+    async def _give_up(self, placement: Placement, session: AsyncClientSession) -> None:
+        """Its document is written by a switch, too: the two exclude each other."""
+        dropped = {"$set": {"state": "dropped"}}
+        await self._namespaces.update_one({"_id": placement.memory}, dropped, session=session)
+        row = await self._live.find_one({"_id": KEY}, session=session)
+        if (ORIGINAL if row is None else row["memory"]) == placement.memory:
+            raise EdenError(f"{placement.memory} is live and stays", "Switch to another namespace first.")
+
+    async def _switch(
+        self, to: Placement, expected: Placement, handover: str | None, session: AsyncClientSession
+    ) -> None:
+        now = datetime.now(UTC)
+        await self._claim(to, now, session)
+        moved = {
+            "$set": {
+                "memory": to.memory,
+                "pipeline": to.pipeline,
+                "previous": {"memory": expected.memory, "pipeline": expected.pipeline},
+                "switched_at": now,
+                "handover": handover,
+            },
+            "$inc": {"revision": 1},
+        }
+        query = {"_id": KEY, "memory": expected.memory, "pipeline": expected.pipeline}
+        try:
+            found = await self._live.update_one(query, moved, upsert=expected == Placement(), session=session)
+        except DuplicateKeyError:  # something else is live
+            found = None
+        if found is None or not (found.matched_count or found.upserted_id):
+            raise EdenError(
+                f"{expected.memory} is no longer live: nothing was switched",
+                "Look with `eden namespace list`, and switch again if it is still what you want.",
+            )
+
+    async def _claim(self, to: Placement, now: datetime, session: AsyncClientSession) -> None:
+        """Write to its document, so that dropping it at the same time and this exclude each other."""
+        query = {"_id": to.memory, "pipeline": to.pipeline, "state": {"$in": READY}}
+        found = await self._namespaces.update_one(query, {"$set": {"switched_at": now}}, session=session)
+        if found.matched_count or (to == Placement() and not await self._known(session)):
+            return
+        raise EdenError(
+            f"{to.memory} cannot be made live: it is filling, dropped, or not there",
+            f"eden namespace show {to.memory}",
+        )
+
+    async def _known(self, session: AsyncClientSession) -> bool:
+        return await self._namespaces.find_one({"_id": ORIGINAL}, session=session) is not None
+
+    async def changes(self) -> AsyncGenerator[Placement]:
+        """Yield the live placement, and each that becomes live; never the same twice in a row."""
+        last: Placement | None = None
+        while True:
+            try:
+                async with aclosing(self._watched()) as watched:
+                    async for now in watched:
+                        if now != last:
+                            yield now
+                        last = now
+            except (PyMongoError, TimeoutError) as error:
+                log.warning("what is live is asked for again: the stream broke", reason=type(error).__name__)
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _watched(self) -> AsyncGenerator[Placement]:
+        async with asyncio.timeout(SILENT_SECONDS * 4):
+            stream = await self._live.watch(max_await_time_ms=AWAIT_MS)
+        async with stream:
+            yield await self.placement()
+            while stream.alive:
+                async with asyncio.timeout(SILENT_SECONDS):
+                    event = await stream.try_next()
+                if event is not None:
+                    yield await self.placement()
+
+
+def placed(live: Live | None) -> Placement:
+    """Return the placement in the document."""
+    return Placement() if live is None else Placement(live.memory, live.pipeline)
+
+
+async def live_settings(settings: Settings, database: AsyncDatabase[Row]) -> Settings:
+    """Return the settings of the live namespace."""
+    return settings.placed(await MongoLive(database, settings.mongodb.prefix).placement())

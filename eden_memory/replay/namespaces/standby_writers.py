@@ -28,8 +28,7 @@ from eden_memory.replay.group_progress import GroupProgress, beginnings, behind
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import WRITER, beside, half_formed, sweeping_of
 from eden_memory.replay.rebuild.namespace_fill import Counted, silent_writer
-from eden_memory.replay.reform.exclusive_store import at_work
-from eden_memory.replay.reform.reform_store import MongoReforms
+from eden_memory.replay.reform.reform_store import MongoReforms, at_work
 from eden_memory.schemas.documents import Live, Namespace
 from eden_memory.settings import Settings
 from eden_memory.stages.process import ProcessPart, State, Together

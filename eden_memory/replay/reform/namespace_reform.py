@@ -18,16 +18,20 @@ from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER
 from eden_memory.replay.installation import Database, Installation
 from eden_memory.replay.namespaces.dropping import clear
-from eden_memory.replay.namespaces.live_store import live_settings
 from eden_memory.replay.namespaces.namespace_names import checked, prefix_of
+from eden_memory.replay.namespaces.namespace_store import live_settings
 from eden_memory.replay.namespaces.switching import switch
-from eden_memory.replay.reform.exclusive_store import alone
-from eden_memory.replay.reform.own_parts import OwnStreams
 from eden_memory.replay.reform.reform_assembly import own_settings, prepare, reform_run, restore
 from eden_memory.replay.reform.reform_plan import ReformPlan, plan, refuse_unpriced
 from eden_memory.replay.reform.reform_run import ReformProgress
-from eden_memory.replay.reform.reform_settings import overridden, overrides_of, streams_of, to_be_set
-from eden_memory.replay.reform.reform_store import MongoReforms
+from eden_memory.replay.reform.reform_settings import (
+    OwnStreams,
+    overridden,
+    overrides_of,
+    streams_of,
+    to_be_set,
+)
+from eden_memory.replay.reform.reform_store import MongoReforms, alone
 from eden_memory.replay.reform.selection import selected, whole
 from eden_memory.replay.restore.restored_store import MongoRestored
 from eden_memory.replay.user_edits.user_edits import AppliedEdits

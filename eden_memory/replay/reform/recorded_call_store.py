@@ -1,4 +1,4 @@
-"""The recorded calls of models, added up by window, or by agent where no window is named."""
+"""The recorded calls of models, added up: by window for a plan, by stage for a report on one session."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -6,16 +6,20 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.call_costs import CHARGED
-from eden_memory.mongo.money import plain
+from eden_memory.mongo.documents import plain
 from eden_memory.names import Names
-from eden_memory.replay.reform.expected_cost import VECTORS
-from eden_memory.replay.reform.recorded_cost import RecordedRow, StageCalls
+from eden_memory.replay.reform.expected_cost import VECTORS, RecordedRow, StageCalls
 from eden_memory.schemas.documents import CountedCall
+from eden_memory.usage.totals_store import SUMMED, UsageSum
 from eden_memory.usage.usage_store import LIVE
 
 Row = dict[str, Any]
-SUMMED = ("input_tokens", "cached_tokens", "output_tokens", "cost_usd")
-UNPRICED: Row = {"$sum": {"$cond": [{"$eq": [{"$ifNull": ["$cost_usd", None]}, None]}, 1, 0]}}
+TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
+SUMS: Row = {name: {"$sum": f"${name}"} for name in (*TOKENS, "cost_usd")}
+REQUESTS: Row = {"$ifNull": ["$requests", 1]}
+"""A call of before version 2 of ModelCalled is one request."""
+CHARGED_FOR: Row = {"$in": ["$outcome", sorted(CHARGED)]}
+UNPRICED: Row = {"$eq": [{"$ifNull": ["$cost_usd", None]}, None]}
 
 
 class MongoRecordedCalls:
@@ -49,11 +53,10 @@ class MongoRecordedCalls:
 
 def _steps(account: str) -> list[Row]:
     by = {name: f"${name}" for name in ("agent_id", "formation_id", "stage", "operation")}
-    group: Row = {"_id": by, "calls": {"$sum": {"$ifNull": ["$requests", 1]}}, "unpriced": UNPRICED}
-    group |= {name: {"$sum": f"${name}"} for name in SUMMED}
+    unpriced = {"$sum": {"$cond": [UNPRICED, 1, 0]}}
     return [
         {"$match": {"namespace": account, "outcome": {"$in": sorted(CHARGED)}, "agent_id": {"$ne": None}}},
-        {"$group": group},
+        {"$group": {"_id": by, "calls": {"$sum": REQUESTS}, "unpriced": unpriced, **SUMS}},
     ]
 
 
@@ -61,7 +64,31 @@ def _row(row: Row, formation: str | None) -> RecordedRow:
     by = row["_id"]
     stage = VECTORS if by["operation"] == "embeddings" else by["stage"]
     usd = None if row["unpriced"] else plain(row["cost_usd"])
-    given, cached, out = (float(row[name]) for name in SUMMED[:3])
+    given, cached, out = (float(row[name]) for name in TOKENS)
     return RecordedRow(
         by["agent_id"], formation, stage, StageCalls(float(row["calls"]), given, cached, out, usd)
     )
+
+
+async def session_calls(
+    database: AsyncDatabase[Row], names: Names, account: str, session_id: str
+) -> list[UsageSum]:
+    """The calls for one session by stage, 90 days back: the totals of usage know no sessions."""
+    unpriced = {"$and": [UNPRICED, {"$or": [CHARGED_FOR, {"$gt": ["$input_tokens", 0]}]}]}
+    group: Row = {
+        "_id": "$stage",
+        "calls": {"$sum": REQUESTS},
+        "failed_calls": _requests_if({"$ne": ["$outcome", "answered"]}),
+        "unpriced_calls": _requests_if(unpriced),
+        **SUMS,
+    }
+    match = {"namespace": account, "session_id": session_id}
+    rows = await database[names[CountedCall.COLLECTION]].aggregate([{"$match": match}, {"$group": group}])
+    return [
+        UsageSum(row["_id"], plain(row["cost_usd"]), {name: int(row[name]) for name in SUMMED})
+        async for row in rows
+    ]
+
+
+def _requests_if(condition: Row) -> Row:
+    return {"$sum": {"$cond": [condition, REQUESTS, 0]}}

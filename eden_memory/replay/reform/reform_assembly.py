@@ -27,14 +27,12 @@ from eden_memory.models.asking.reused import CountedReuse
 from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.group_progress import GroupProgress
-from eden_memory.replay.reform.feeding import Feeding
+from eden_memory.replay.reform.feeding import Feeding, ReformBudget
 from eden_memory.replay.reform.intercepting_publisher import InterceptingPublisher
-from eden_memory.replay.reform.own_parts import STREAMS, OwnStreams, own_topics, with_streams
-from eden_memory.replay.reform.reform_budget import ReformBudget
 from eden_memory.replay.reform.reform_plan import ReformPlan
-from eden_memory.replay.reform.reform_run import ReformProgress, ReformRun
+from eden_memory.replay.reform.reform_run import ReformProgress, ReformRun, Throttling
+from eden_memory.replay.reform.reform_settings import STREAMS, OwnStreams, own_topics, with_streams
 from eden_memory.replay.reform.selection import takes
-from eden_memory.replay.reform.throttling import Throttling
 from eden_memory.replay.restore.restored_store import MongoRestored
 from eden_memory.replay.restore.trigger_restore import TriggerRestore
 from eden_memory.schemas.documents import Reform

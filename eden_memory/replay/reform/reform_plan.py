@@ -32,12 +32,14 @@ from eden_memory.replay.reform.expected_cost import (
     VECTORS,
     Expecting,
     Pricing,
+    RecordedCalls,
     Reuse,
+    StageCalls,
+    recorded,
     reuse,
     total,
 )
 from eden_memory.replay.reform.recorded_call_store import MongoRecordedCalls
-from eden_memory.replay.reform.recorded_cost import RecordedCalls, StageCalls, recorded
 from eden_memory.replay.reform.selection import PlannedWindow, planned, takes
 from eden_memory.schemas.documents import ReformAsked, ReformCalls, Stream
 from eden_memory.schemas.envelope import Envelope, EnvelopeError

@@ -1,14 +1,17 @@
-"""A reform at work: its stages run in this process, windows are fed to them, until everything is formed."""
+"""A reform at work: its stages run in this process, windows are fed to them, and it yields to live formation."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 
+import structlog
+
 from eden_memory.assembly.handlers import Account
 from eden_memory.directory.audience_store import MongoAudiences
+from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.models.asking.reused import CountedReuse
 from eden_memory.names import Names
@@ -18,18 +21,75 @@ from eden_memory.replay.reform.feeding import Feeding
 from eden_memory.replay.reform.intercepting_publisher import InterceptingPublisher
 from eden_memory.replay.reform.reform_store import MongoReforms, requested_windows
 from eden_memory.replay.reform.selection import formed_by
-from eden_memory.replay.reform.throttling import Throttling
 from eden_memory.replay.user_edits.reapplying import reapply
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Reform
 from eden_memory.settings import Settings
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import ProcessPart, Together
+from eden_memory.stages.slots import Slots
 from eden_memory.task_ending import end
 
+log = structlog.get_logger()
+LOOK_SECONDS = 0.5
+AGAIN_SECONDS = 5.0
+STILL_SECONDS = 30.0
+"""Live formation that has not got on for so long does not."""
+HANDLERS = 2
+"""Of a reform, at the same time, while live formation works: one window has two ways behind its facts."""
 TICK_SECONDS = 0.5
 LEAVE_SECONDS = 20.0
 LAST_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Throttling:
+    """`live`: how many offsets live's groups have not passed yet, and how many they have.
+
+    `whole` and `beside`: windows of the reform on their way, alone and beside live.
+    """
+
+    live: Callable[[], Awaitable[tuple[int, int]]]
+    slots: Slots
+    whole: int
+    beside: int
+    clock: Callable[[], float] = lambda: asyncio.get_running_loop().time()
+    holds: bool = False
+    """Whether live formation is given way to now."""
+    _passed: int | None = None
+    _moved: float = 0.0
+    _handlers: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Handlers as there are alone."""
+        self._handlers = self.slots.limit
+
+    @property
+    def windows(self) -> int:
+        """So many may be on their way now."""
+        return min(self.whole, self.beside) if self.holds else self.whole
+
+    async def run(self) -> None:
+        """Look, again and again, until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except Exception as error:  # noqa: BLE001 - the edge of a task of its own: who cannot see does not wait
+                log.warning("live formation is not seen", reason=describe(error))
+                self._hold(False)
+                await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Find out whether live formation works, and make room for it."""
+        behind, passed = await self.live()
+        if passed != self._passed:
+            self._passed, self._moved = passed, self.clock()
+        self._hold(behind > 0 and self.clock() < self._moved + STILL_SECONDS)
+
+    def _hold(self, holds: bool) -> None:
+        self.holds = holds
+        self.slots.resize(min(self._handlers, HANDLERS) if holds else self._handlers)
 
 
 @dataclass(frozen=True, slots=True)

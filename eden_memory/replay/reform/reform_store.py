@@ -1,6 +1,8 @@
-"""`<prefix>reforms`: what was asked, what it was expected to cost, how far it is; money as Decimal128."""
+"""`<prefix>reforms`: what was asked, what it was expected to cost, how far it is; and who is forming one."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, cast
@@ -11,13 +13,18 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.errors import EdenError
+from eden_memory.mongo.leases import MongoLease
 from eden_memory.names import Names
 from eden_memory.placement import Placement
+from eden_memory.replay.namespaces import namespace_names as judging
+from eden_memory.replay.namespaces.namespace_store import MongoLive, MongoNamespaces
 from eden_memory.replay.restore.restored_store import NOTES, note_of
 from eden_memory.schemas.documents import Namespace, Reform, WindowTexts
 from eden_memory.schemas.events import FormationRequested
 
 Row = dict[str, Any]
+LEASE_SECONDS = 15.0
+BUSY_SECONDS = 20.0
 
 
 class MongoReforms:
@@ -107,3 +114,39 @@ def _read(value: Any) -> Any:
     if isinstance(value, list):
         return [_read(part) for part in cast("Sequence[Any]", value)]
     return value
+
+
+async def neglected(database: AsyncDatabase[dict[str, Any]], prefix: str) -> list[Namespace]:
+    """By age; none as a rule. `prefix` is the installation's."""
+    known = await MongoNamespaces(database, prefix).all()
+    reforms = [namespace.id for namespace in known if judging.half_formed(namespace)]
+    unrestored = await MongoReforms(database, prefix).unrestored(reforms)
+    return judging.neglected(await MongoLive(database, prefix).placement(), known, unrestored)
+
+
+@asynccontextmanager
+async def alone(database: AsyncDatabase[dict[str, Any]], names: Names, name: str) -> AsyncGenerator[None]:
+    """Hold the reform's lease; of a command that was killed, it runs out. EdenError where another command has it."""
+    lease = MongoLease(database[names["leases"]], _lease(name), LEASE_SECONDS)
+    async with AsyncExitStack() as stack:
+        try:
+            async with asyncio.timeout(BUSY_SECONDS):
+                await stack.enter_async_context(lease.held())
+        except TimeoutError:
+            raise EdenError(
+                f"another command is forming {name}", "Stop it first, or look at what it says."
+            ) from None
+        yield
+
+
+async def at_work(
+    database: AsyncDatabase[dict[str, Any]], names: Names, reforms: Collection[str]
+) -> set[str]:
+    """Those of the reforms that a command is forming, or dropping."""
+    leases = {_lease(reform): reform for reform in reforms}
+    held = {"_id": {"$in": list(leases)}, "$expr": {"$gte": ["$until", "$$NOW"]}}
+    return {leases[row["_id"]] async for row in database[names["leases"]].find(held, {"_id": 1})}
+
+
+def _lease(name: str) -> str:
+    return f"reform/{name}"

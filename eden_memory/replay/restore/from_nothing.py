@@ -35,9 +35,8 @@ from eden_memory.replay.rebuild.namespace_fill import (
     silent_writer,
 )
 from eden_memory.replay.restore.ledger_topics import Decisions, InFlight
-from eden_memory.replay.restore.lost_store import MongoLost, follow_from_now
 from eden_memory.replay.restore.restore_writer import Restored
-from eden_memory.replay.restore.restored_store import MongoRestored
+from eden_memory.replay.restore.restored_store import MongoLost, MongoRestored, follow_from_now
 from eden_memory.replay.restore.trigger_restore import TriggerRestore
 from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.envelope import Envelope

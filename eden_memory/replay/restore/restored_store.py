@@ -1,25 +1,55 @@
-"""formation-trigger's state as it is restored: into empty collections, all of it or again from the beginning."""
+"""What a restoration writes: formation-trigger's state, and the state of an installation whose MongoDB was lost."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
+from pymongo import UpdateOne
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.errors import EdenError
+from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.names import Names
+from eden_memory.replay.namespaces.namespace_names import KINDS
 from eden_memory.replay.restore.restore_writer import DocumentBatch
-from eden_memory.schemas.documents import Message, PartitionState, SessionState, WindowTexts
+from eden_memory.schemas.documents import (
+    CountedCall,
+    Document,
+    ForgottenMark,
+    Message,
+    Outcome,
+    PartitionState,
+    SessionState,
+    Snapshot,
+    UsageTotal,
+    WindowTexts,
+)
+from eden_memory.settings import Settings
 from eden_memory.windows import trigger_documents as documents
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_request import StoredWindow
 from eden_memory.windows.window_rule import Limits
 
 Row = dict[str, Any]
-KINDS = (Message, SessionState, WindowTexts, PartitionState)
+TRIGGER = (Message, SessionState, WindowTexts, PartitionState)
+"""The documents of formation-trigger."""
 NOTES = "installation"
+State = Literal["begun", "going on", "done"]
+RESTORED: tuple[type[Document], ...] = (
+    *KINDS,
+    *TRIGGER,
+    Outcome,
+    ForgottenMark,
+    UsageTotal,
+    CountedCall,
+)
+"""The collections that have to be empty; others may be there (keys, streams, budgets, answers, the inbox)."""
+KEY = "from_nothing"
+TOGETHER = 1_000
+FIRST_EPOCH = 0
+"""Below that of any lease."""
 
 
 def note_of(names: Names) -> str:
@@ -40,7 +70,7 @@ class MongoRestored:
         note = await self._notes.find_one({"_id": self._id})
         if note is not None and note["done"]:
             return note["told"]
-        for kind in KINDS:
+        for kind in TRIGGER:
             collection = self._of(kind.COLLECTION)
             if note is not None:
                 await collection.delete_many({})
@@ -91,3 +121,82 @@ def _erased(window: StoredWindow) -> Row:
     for message in row["messages"]:
         message["text"] = None
     return {**row, "completed_at": at, "erase_after": at, "erased_at": at}
+
+
+class MongoLost:
+    """The collections under `names`; how far it is stands in `installation`."""
+
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+        self._database, self._names = database, names
+        self._notes = self._of("installation")
+
+    async def state(self) -> State | None:
+        """How far an earlier run has come; None: there was none."""
+        note = await self._notes.find_one({"_id": KEY})
+        if note is None:
+            return None
+        return "done" if note.get("done_at") is not None else "going on"
+
+    async def in_the_way(self) -> Mapping[str, int]:
+        """Collections that are not empty, with their documents."""
+        names = [self._names[kind.COLLECTION] for kind in RESTORED]
+        counts = {name: await self._database[name].estimated_document_count() for name in names}
+        return {name: count for name, count in counts.items() if count}
+
+    async def begin(self) -> None:
+        """From now on what is there is what a restoration has written; notes of an earlier one go."""
+        await self._notes.delete_many({"_id": {"$in": [KEY, f"restored:{self._names['sessions']}"]}})
+        await self._notes.insert_one({"_id": KEY, "begun_at": datetime.now(UTC), "done_at": None})
+
+    async def done(self, told: Mapping[str, Any]) -> None:
+        """Everything is there."""
+        change = {"$set": {"done_at": datetime.now(UTC), "told": dict(told)}}
+        await self._notes.update_one({"_id": KEY}, change)
+
+    async def beyond(self, revisions: Mapping[str, int]) -> None:
+        """Let snapshots go on above the published revisions of their scopes: who keeps copies reads anew."""
+        writes: list[UpdateOne] = []
+        for key, revision in revisions.items():
+            raised = {"$max": ["$revision", revision + 1]}
+            change = [
+                {"$set": {"revision": raised}},
+                {"$set": {"reset_revision": {"$max": ["$reset_revision", "$revision"]}}},
+            ]
+            writes.append(UpdateOne({"_id": key}, change))
+        if writes:
+            await self._of(Snapshot.COLLECTION).bulk_write(writes, ordered=False)
+
+    async def forgotten_blobs(self) -> AsyncGenerator[list[str]]:
+        """Names (`KEY@5`) of blob versions that are marked as forgotten, some at a time."""
+        some: list[str] = []
+        async for row in self._of(ForgottenMark.COLLECTION).find({"kind": "blob"}, {"target": 1}):
+            some.append(str(row["target"]))
+            if len(some) == TOGETHER:
+                yield some
+                some = []
+        if some:
+            yield some
+
+    def _of(self, collection: str) -> AsyncCollection[Row]:
+        concern = WriteConcern("majority", j=True)
+        return self._database.get_collection(self._names[collection], write_concern=concern)
+
+
+async def follow_from_now(
+    database: AsyncDatabase[dict[str, Any]], settings: Settings, source: str, inbox: str
+) -> bool:
+    """Save a position of this moment if the messages' collection is empty; False: it is not, or one is saved.
+
+    Without it the tailer would merge `chat.messages` against an empty collection, and end every message there.
+    """
+    client, messages = database.client, settings.messages.collection
+    if await client[settings.source_database][messages].find_one({}, {"_id": 1}) is not None:
+        return False
+    positions = database[settings.names["positions"]]
+    if await positions.find_one({"_id": source, "token": {"$exists": True}}) is not None:
+        return False
+    stream = ChangeStream(client, settings.source_database, {messages: ["_id"], inbox: ["_id"]})
+    now = await stream.now()
+    position = {"token": now.position, "version": now.version, "phase": "stream", "page": None, "read": 0}
+    await positions.update_one({"_id": source}, {"$set": {**position, "epoch": FIRST_EPOCH}}, upsert=True)
+    return True

@@ -15,27 +15,28 @@ from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.models.model_protocols import Embedder
 from eden_memory.names import Names
 from eden_memory.placement import Placement
-from eden_memory.replay.comparing.likeness import related, same, same_figures
+from eden_memory.replay.comparing.matching import related, same, same_figures
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.user_edits.edited_fact_store import EditedMemory, edited_memory
-from eden_memory.replay.user_edits.reapplying_rules import (
+from eden_memory.replay.user_edits.user_edits import (
+    AppliedEdits,
     Likely,
+    SettledEdit,
     Settling,
+    UserEdit,
     change_of,
     command_of,
     in_order,
     texts_of,
     wanted_texts,
 )
-from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit, UserEdit
 from eden_memory.schemas.events import FactCommanded
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.stages.codec import TopicOf, record_of
-from eden_memory.stages.handler_run import HandlerRun
+from eden_memory.stages.handler_run import HandlerRun, UsageLog
 from eden_memory.stages.outcome import Publishing, StoredRecord
 from eden_memory.stages.publishing import Publisher, new_producer
-from eden_memory.stages.usage_log import UsageLog
 from eden_memory.tracing import traceparent
 
 SOURCE = "reform"

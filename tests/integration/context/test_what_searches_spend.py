@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from eden_memory.app import search_models
+from eden_memory.app import own_search
 from eden_memory.models.calls import Tokens
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
@@ -44,7 +44,7 @@ async def models() -> AsyncGenerator[Serving]:
 
 @pytest.fixture
 async def kit(settings: Settings, models: Serving, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Kit]:
-    monkeypatch.setattr(search_models, "Prices", Priced)
+    monkeypatch.setattr(own_search, "Prices", Priced)
     own = {"models": settings.models.model_copy(update={"embeddings": "vector-model"})}
     asked = mapped(settings).model_copy(update={**own, "embedder": models.openai_url})
     async with kit_for(asked) as kit:

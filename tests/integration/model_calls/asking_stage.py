@@ -15,8 +15,8 @@ from eden_memory.models.question import Asking, Prompt
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import ModelsSettings
+from eden_memory.stages.handler_run import UsageLog
 from eden_memory.stages.stage import Delivery, Outgoing, RetryPolicy, Stage
-from eden_memory.stages.usage_log import UsageLog
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import Bench, answered, stage
 from tests.model_server.script import Asked, Said, default_script

@@ -2,15 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
 from collections import Counter
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from aiokafka.conn import AIOKafkaConnection
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.conn import AIOKafkaConnection
 
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.lag import GroupLag, LagReader, LagReading
@@ -103,7 +103,7 @@ async def test_groups_are_asked_only_while_something_moves(
     await broker.send(0, 3)
     await broker.commit(broker.declared, 0, 3)
     requests: Counter[str] = Counter()
-    send: Any = AIOKafkaConnection.send
+    send: Any = AIOKafkaConnection.send  # pyright: ignore
 
     def counted(connection: Any, request: Any, *rest: Any, **more: Any) -> Any:
         requests[type(request).__name__.partition("_")[0]] += 1

@@ -15,10 +15,9 @@ from eden_memory.assembly import handlers
 from eden_memory.kafka import group_admin
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
-from eden_memory.replay.namespaces.undeleted_store import neglected
 from eden_memory.replay.rebuild.namespace_fill import filling
 from eden_memory.replay.rebuild.namespace_rebuild import verify
-from eden_memory.replay.reform.reform_store import MongoReforms
+from eden_memory.replay.reform.reform_store import MongoReforms, neglected
 from eden_memory.settings import Settings
 from tests.integration.replay.reform_kit import Priced, expected, memory, placed, quiet, reform
 from tests.integration.replay.replay_kit import ignored

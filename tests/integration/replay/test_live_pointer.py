@@ -13,8 +13,8 @@ from eden_memory.placement import Placement
 from eden_memory.replay.comparing.memory_report import ReportRequest, compared
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
-from eden_memory.replay.namespaces.live_store import MongoLive
-from eden_memory.replay.reform.exclusive_store import alone
+from eden_memory.replay.namespaces.namespace_store import MongoLive
+from eden_memory.replay.reform.reform_store import alone
 from eden_memory.schemas.documents import Namespace
 from eden_memory.settings import Settings
 
@@ -88,7 +88,7 @@ async def test_what_a_command_is_forming_is_not_dropped(
     async with installation(settings) as at:
         await at.database["memory_namespaces"].insert_one({**document(JUNE, "filling"), "kind": "reform"})
         async with alone(at.database, at.settings.names, "june"):
-            monkeypatch.setattr("eden_memory.replay.reform.exclusive_store.BUSY_SECONDS", 0.5)
+            monkeypatch.setattr("eden_memory.replay.reform.reform_store.BUSY_SECONDS", 0.5)
             with pytest.raises(EdenError, match="another command is forming june"):
                 await drop(at, "june")
         found = await at.namespaces.get("june")

@@ -7,7 +7,7 @@ import pytest
 from bson import Decimal128
 
 from eden_memory.mongo.client import connect
-from eden_memory.replay.comparing.session_call_store import MongoSessionCalls
+from eden_memory.replay.reform.recorded_call_store import session_calls
 from eden_memory.settings import Settings
 from tests.names import NAMES
 
@@ -35,7 +35,7 @@ async def test_the_calls_of_a_session_are_added_up_by_stage(settings: Settings) 
                 call("f", "fact-extraction", "7", namespace="trial"),
             ]
         )
-        found = {one.of: one for one in await MongoSessionCalls(database, NAMES).sums("live", "s.one")}
+        found = {one.of: one for one in await session_calls(database, NAMES, "live", "s.one")}
     assert found.keys() == {"fact-extraction", "reflection-extraction"}
     facts = found["fact-extraction"]
     assert facts.cost_usd == Decimal("0.10")

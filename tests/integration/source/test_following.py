@@ -10,8 +10,8 @@ from bson import Binary, Decimal128, ObjectId, encode, json_util
 from bson.binary import UuidRepresentation
 from bson.raw_bson import RawBSONDocument
 
+from eden_memory.mongo.change_stream import token_time
 from eden_memory.mongo.changes import version_of
-from eden_memory.mongo.resume_tokens import token_time
 from eden_memory.schemas.events import Watermark
 from tests.integration.source.harness import PARTITIONS, Kit, message, until
 

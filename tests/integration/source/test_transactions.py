@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pymongo.asynchronous.client_session import AsyncClientSession
 
+from eden_memory.mongo.change_stream import token_position, token_time
 from eden_memory.mongo.changes import version_of
-from eden_memory.mongo.resume_tokens import token_position, token_time
 from tests.integration.source.harness import Kit, Topic, message, until
 
 pytestmark = pytest.mark.servers

@@ -8,9 +8,9 @@ import pytest
 from aiokafka import TopicPartition
 
 from eden_memory.kafka.record import Record
-from eden_memory.stages import dead_letter_retries as dead_retries
+from eden_memory.stages import dead_letters
 from eden_memory.stages.dead_letter_reading import dead_letter_of
-from eden_memory.stages.dead_letter_retries import read_at
+from eden_memory.stages.dead_letters import read_at
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.stage import Dead, Delivery, Result
 from eden_memory.stages.worker import Worker
@@ -126,7 +126,7 @@ async def test_a_broker_that_does_not_answer_in_time_is_not_a_letter_that_is_gon
     assert found is not None
     assert found.value == letter.value
     assert await read_at(kit.client, tp, letter.offset + 10) is None
-    monkeypatch.setattr(dead_retries, "READ_SECONDS", 0.0)
+    monkeypatch.setattr(dead_letters, "READ_SECONDS", 0.0)
     with pytest.raises(TimeoutError):
         await read_at(kit.client, tp, letter.offset)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import structlog
+from pymongo.asynchronous.collection import AsyncCollection
 
 from eden_memory.failures import PermanentError, ProviderError
 from eden_memory.kafka.record import Record
@@ -314,6 +315,26 @@ async def test_a_stage_that_dead_letters_too_much_pauses_itself(kit: Bench) -> N
         await kit.answers(30)
         dead = await kit.read(dead_topic(kit), 10)
     assert len(dead) == 10
+
+
+async def test_a_pause_is_obeyed_after_the_driver_broke_while_watching(
+    kit: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = asyncio.Event()
+    watch = AsyncCollection.watch
+
+    async def breaks_once(*args: Any, **options: Any) -> Any:
+        if not broken.is_set():
+            broken.set()
+            raise RuntimeError("the driver lost its place")
+        return await watch(*args, **options)
+
+    monkeypatch.setattr(AsyncCollection, "watch", breaks_once)
+    worker = Worker(stage(), kit.around())
+    async with running(worker):
+        await until(broken.is_set, "broken")
+        await kit.controls.pause(Pause("answering", "hand", "maintenance", NOON))
+        await until(lambda: worker.health.pauses.get("hand") is not None, "paused")
 
 
 @pytest.mark.usefixtures("no_dead_letter_probe")

@@ -13,7 +13,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError
 
-from eden_memory.kafka.dead_members import remove_dead_members
+from eden_memory.kafka.broken_clients import remove_dead_members
 from eden_memory.stages import membership
 from eden_memory.stages.publishing import partition_for
 from eden_memory.stages.worker import Worker

@@ -11,7 +11,7 @@ from eden_memory.errors import EdenError
 from eden_memory.kafka.record import Record
 from eden_memory.schemas.envelope import NAME_NOT_UTF8, VALUE_OF_NOT_UTF8
 from eden_memory.stages.dead_letter_reading import DeadLetterFilter, dead_letters
-from eden_memory.stages.dead_letter_retries import read_at
+from eden_memory.stages.dead_letters import read_at
 from eden_memory.stages.outcome import StageOutcome, StoredRecord
 from eden_memory.stages.stage import Dead, Delivery, Result
 from eden_memory.stages.worker import Worker

@@ -9,9 +9,8 @@ import pytest
 
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.stages.handler_run import note
+from eden_memory.stages.handler_run import UsageLog, note
 from eden_memory.stages.stage import Decision, Delivery, Retry
-from eden_memory.stages.usage_log import UsageLog
 from eden_memory.stages.worker import Worker
 from tests.calls import called
 from tests.integration.stages.harness import (

@@ -14,7 +14,7 @@ from eden_memory.cli.trace import chain_of
 from eden_memory.errors import EdenError
 from eden_memory.models.calls import Tokens
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.money import plain
+from eden_memory.mongo.documents import plain
 from eden_memory.observability.causal_chain import Node
 from eden_memory.schemas.events import ModelCalled, Watermark
 from eden_memory.settings import Settings

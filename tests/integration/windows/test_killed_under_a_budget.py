@@ -16,7 +16,7 @@ import pytest
 from bson import Binary
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.mongo.money import plain
+from eden_memory.mongo.documents import plain
 from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.windows.window_rule import Limits
 from tests.integration.stages_on_servers import Topic

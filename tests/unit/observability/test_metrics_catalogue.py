@@ -26,8 +26,7 @@ from eden_memory.contract.reference_pages import listed, metrics_page
 from eden_memory.metrics import LLM_COST, CallMetrics
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.example_files import examples_of
-from eden_memory.stages.health_server import health_app
-from eden_memory.stages.labelled_metrics import Labelled, exposition
+from eden_memory.stages.health_server import Labelled, exposition, health_app
 
 ROOT = Path(__file__).parents[3]
 CATALOGUE = ROOT / "eden_memory/metrics.py"

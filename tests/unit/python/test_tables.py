@@ -17,8 +17,7 @@ from eden_memory.cli.replay.report_view import show
 from eden_memory.cli.tables import console, show_table, width
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.replay.comparing.report import MemoryReport, StageSpending
-from eden_memory.replay.reform.expected_cost import Expecting, Pricing
-from eden_memory.replay.reform.recorded_cost import RecordedCalls
+from eden_memory.replay.reform.expected_cost import Expecting, Pricing, RecordedCalls
 from eden_memory.replay.reform.reform_plan import ReformPlan
 from eden_memory.schemas.documents import ApiKey, ReformAsked, ReformCalls
 from eden_memory.settings import Settings

@@ -11,7 +11,7 @@ from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.replay.comparing import comparing as module
 from eden_memory.replay.comparing.comparing import Comparing
 from eden_memory.replay.comparing.differing import MemoryText, ScopeSeen, ScopeTexts, TextCounts
-from eden_memory.replay.comparing.likeness import WORDS
+from eden_memory.replay.comparing.matching import WORDS
 from eden_memory.replay.comparing.report import KINDS, MemoryReport
 from tests.unit.formation.dedup.dedup_kit import embedded
 

@@ -1,5 +1,6 @@
 """Texts of two memories that mean the same: one-to-one, the best first, whichever side and order they come in."""
 
+from collections.abc import Sequence
 from random import Random
 
 import numpy as np
@@ -19,6 +20,13 @@ def held(rows: Floats) -> VectorFile:
     for place, row in enumerate(rows):
         found.put(place, row.tobytes())
     return found
+
+
+def matched(
+    left: Floats, right: Floats, keys: tuple[Sequence[str], Sequence[str]], least: float = LEAST, **near: int
+) -> list[Pair]:
+    with held(left) as ours, held(right) as theirs:
+        return best_first(ours, theirs, keys, least, **near)
 
 
 def rows(count: int, seed: int, kinds: int = 4) -> Floats:
@@ -53,7 +61,7 @@ def by_looking_at_all(left: Floats, right: Floats, keys: tuple[list[str], list[s
 def test_it_gives_what_looking_at_all_pairs_gives(one: int, other: int, seed: int, near: int) -> None:
     left, right = rows(one, seed), rows(other, seed)[::-1]
     keys = names("l", one), names("r", other)
-    assert best_first(held(left), held(right), keys, LEAST, near=near) == by_looking_at_all(left, right, keys)
+    assert matched(left, right, keys, near=near) == by_looking_at_all(left, right, keys)
 
 
 @settings(max_examples=40, deadline=None)
@@ -62,12 +70,12 @@ def test_neither_side_nor_order_matters(one: int, other: int, chance: Random) ->
     left, right = rows(one, one * 100 + other), rows(other, 7)
     left[: min(one, other, 5)] = right[: min(one, other, 5)]
     keys = names("l", one), names("r", other)
-    found = named(best_first(held(left), held(right), keys, LEAST), keys)
-    turned = best_first(held(right), held(left), (keys[1], keys[0]), LEAST)
+    found = named(matched(left, right, keys), keys)
+    turned = matched(right, left, (keys[1], keys[0]))
     assert {(pair[1], pair[0]) for pair in named(turned, (keys[1], keys[0]))} == found
     mixed = chance.sample(range(one), one), chance.sample(range(other), other)
     moved = [keys[0][place] for place in mixed[0]], [keys[1][place] for place in mixed[1]]
-    again = best_first(held(left[mixed[0]]), held(right[mixed[1]]), moved, LEAST)
+    again = matched(left[mixed[0]], right[mixed[1]], moved)
     assert named(again, moved) == found
 
 
@@ -81,7 +89,7 @@ def test_many_that_are_all_alike_find_a_partner_each() -> None:
     right[:] = left[0] + 0.2 * (right - left[0])
     right /= np.linalg.norm(right, axis=1, keepdims=True)
     keys = names("l", count), names("r", count)
-    pairs = best_first(held(left), held(right), keys, 0.5)
+    pairs = matched(left, right, keys, 0.5)
     assert len({one.left for one in pairs}) == len({one.right for one in pairs}) == len(pairs) == count
     assert [one.similarity for one in pairs] == sorted((one.similarity for one in pairs), reverse=True)
 
@@ -89,7 +97,7 @@ def test_many_that_are_all_alike_find_a_partner_each() -> None:
 def test_blocks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     left, right = rows(150, 3), rows(130, 4)
     keys = names("l", 150), names("r", 130)
-    whole = best_first(held(left), held(right), keys, LEAST)
+    whole = matched(left, right, keys)
     monkeypatch.setattr(matching, "BLOCK", 7)
-    assert best_first(held(left), held(right), keys, LEAST) == whole
+    assert matched(left, right, keys) == whole
     assert whole

@@ -10,16 +10,19 @@ from hypothesis import strategies as st
 
 from eden_memory.formation.known_facts import KnownFact
 from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.replay.user_edits.reapplying_rules import (
+from eden_memory.replay.user_edits.user_edits import (
     COMMAND,
+    ENDED,
+    REWORDED,
     SAID_AGAIN,
     Likely,
     Settling,
+    UserEdit,
     change_of,
     command_of,
     in_order,
+    user_edit,
 )
-from eden_memory.replay.user_edits.user_edits import ENDED, REWORDED, UserEdit, user_edit
 from eden_memory.schemas.documents import Fact, FactVersion
 from eden_memory.schemas.events import CommandRef
 from tests.unit.formation.dedup.dedup_kit import ANA, at, source

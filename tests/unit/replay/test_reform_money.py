@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from eden_memory.failures import ProviderError
 from eden_memory.models.asking.capped import Capped
-from eden_memory.replay.reform.expected_cost import Expecting, Pricing
-from eden_memory.replay.reform.recorded_cost import StageCalls, recorded
-from eden_memory.replay.reform.reform_budget import ReformBudget
+from eden_memory.replay.reform.expected_cost import Expecting, Pricing, StageCalls, recorded
+from eden_memory.replay.reform.feeding import ReformBudget
 from eden_memory.replay.reform.selection import PlannedWindow
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.events import ModelCalled

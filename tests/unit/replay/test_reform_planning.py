@@ -12,10 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.errors import EdenError
-from eden_memory.replay.reform.expected_cost import ALL, Expecting, Pricing, Reuse, reuse, total
-from eden_memory.replay.reform.feeding import Feeding
-from eden_memory.replay.reform.recorded_cost import RecordedRow, StageCalls, recorded
-from eden_memory.replay.reform.reform_budget import ReformBudget
+from eden_memory.replay.reform.expected_cost import (
+    ALL,
+    Expecting,
+    Pricing,
+    RecordedRow,
+    Reuse,
+    StageCalls,
+    recorded,
+    reuse,
+    total,
+)
+from eden_memory.replay.reform.feeding import Feeding, ReformBudget
 from eden_memory.replay.reform.reform_plan import _asks, cut_anew  # pyright: ignore[reportPrivateUsage]
 from eden_memory.replay.reform.reform_settings import overridden, overrides_of, streams_of
 from eden_memory.replay.reform.selection import PlannedWindow, formed_by, in_order, planned, takes

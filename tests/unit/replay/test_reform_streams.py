@@ -1,6 +1,6 @@
 """A reform with streams of its own: recorded windows get its shards, and lose what it switches off."""
 
-from eden_memory.replay.reform.own_parts import with_streams
+from eden_memory.replay.reform.reform_settings import with_streams
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import Scope

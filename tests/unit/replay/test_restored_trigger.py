@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from eden_memory.directory.participants import SessionFacts
 from eden_memory.replay.restore.restore_file import RestoreFile
-from eden_memory.replay.restore.restore_reader import RestoreReader
 from eden_memory.replay.restore.restore_writer import Restored, RestoreWriter
+from eden_memory.replay.restore.trigger_restore import RestoreReader
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.stages.stage import Delivery
 from eden_memory.windows.session_state import StoredMessage

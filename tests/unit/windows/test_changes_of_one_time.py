@@ -20,9 +20,9 @@ from eden_memory.processors.pipeline import FORMATION_TRIGGER, stages
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, Forgotten
 from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.stages.codec import Reader, wanted
 from eden_memory.stages.lanes import Queued, Unit
 from eden_memory.stages.publishing import partition_for
-from eden_memory.stages.record_reading import Reader, wanted
 from eden_memory.stages.stage import Delivery, Emit
 from eden_memory.windows.window_rule import Limits
 from tests.unit.source.mappings import mapped, source_mapping
