@@ -13,7 +13,8 @@ from rich.text import Text
 
 from eden_memory.cli.live_namespace import live_if_there
 from eden_memory.cli.schemas import checkout, documents
-from eden_memory.cli.terminal import agreed, show_table
+from eden_memory.cli.tables import show_table
+from eden_memory.cli.terminal import agreed
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import TopicAdmin, TopicReport

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
-import structlog
 from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError, for_code
 from aiokafka.protocol.admin import DescribeGroupsRequest
@@ -20,13 +19,14 @@ from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.protocol.group import LeaveGroupRequest
 
 from eden_memory.error_text import describe
+from eden_memory.logs import LibraryLogger
 from eden_memory.own_process import proved_dead
 from eden_memory.task_ending import Deadline, end
 
 CLOSE_SECONDS = 5.0
 Send = Callable[..., Awaitable[Any]]
 FAILURES = (KafkaError, OSError, RuntimeError, TimeoutError)
-log = structlog.get_logger()
+log = LibraryLogger()
 
 
 def consumer_broken(consumer: Any) -> bool:

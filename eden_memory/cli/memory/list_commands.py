@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from eden_memory.cli import terminal
+from eden_memory.cli import tables, terminal
 from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask, nothing
 from eden_memory.cli.terminal import parse_time
 from eden_memory.memory.results import BlobView, FactHistory, FactView, Page, ReflectionView, VersionView
@@ -163,10 +163,10 @@ def blobs(
         typer.echo(nothing("no blobs that could be shown here", user), err=True)
     for blob in found:
         head = f"{terminal.scope_name(blob.scope)}, version {blob.version}, {blob.words} of {blob.word_limit} words"
-        terminal.console().print(
+        tables.console().print(
             f"{terminal.plain(head)}, {terminal.moment(blob.consolidated_at)}", style="bold"
         )
-        terminal.console().print(terminal.plain(blob.content) + "\n", soft_wrap=True)
+        tables.console().print(terminal.plain(blob.content) + "\n", soft_wrap=True)
 
 
 def history(
@@ -195,14 +195,14 @@ def history(
             f"v{version.version}",
             terminal.moment(version.valid_from),
             _why(version),
-            terminal.line(version.content),
+            tables.line(version.content),
             _cost(version),
         )
         for version in found.versions
     )
-    terminal.show_table(("", "since", "why", "text", "USD"), rows, "")
+    tables.show_table(("", "since", "why", "text", "USD"), rows, "")
     for name, value in _rest(found).items():
-        terminal.console().print(f"{name}: {terminal.plain(value)}", soft_wrap=True)
+        tables.console().print(f"{name}: {terminal.plain(value)}", soft_wrap=True)
 
 
 def _why(version_view: VersionView) -> str:
@@ -243,10 +243,10 @@ def _show(
         terminal.show_json(page)
         return
     rows = (
-        (terminal.scope_name(scope), terminal.line(text), terminal.moment(at), state, name)
+        (terminal.scope_name(scope), tables.line(text), terminal.moment(at), state, name)
         for scope, text, at, state, name in map(row, page.items)
     )
-    terminal.show_table(columns, rows, nothing(f"no {columns[1]}s that could be shown here", user))
+    tables.show_table(columns, rows, nothing(f"no {columns[1]}s that could be shown here", user))
     if page.cursor is not None:
         typer.echo(f"more: --cursor {page.cursor}", err=True)
 

@@ -14,12 +14,12 @@ from eden_memory.api.service import Memory, MemoryService
 from eden_memory.directory.own_sessions import whose
 from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.errors import EdenError, NotFound
-from eden_memory.logs import warnings_only
 from eden_memory.mongo.application_ids import TYPED, id_of
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import session_of, user_of
+from eden_memory.structured_logs import warnings_only
 
 T = TypeVar("T")
 AS_ID = "as in the application, or typed: s.TEXT, i.5, u.UUID, o.OBJECTID"

@@ -12,15 +12,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from eden_memory.cli.terminal import console, line, moment, plain
+from eden_memory.cli.tables import console, line
+from eden_memory.cli.terminal import moment, plain
 from eden_memory.local.servers import endpoints
-from eden_memory.logs import warnings_only
 from eden_memory.mongo.client import connect
 from eden_memory.replay.comparing.differing import ChangedText, Differing, MemoryText, Run, TextCounts
 from eden_memory.replay.comparing.memory_report import ReportRequest, compared
 from eden_memory.replay.comparing.report import KINDS, MemoryReport, ScopeDiffers, StageSpending, total_of
 from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit
 from eden_memory.settings import Settings
+from eden_memory.structured_logs import warnings_only
 
 MOST = 10
 Name = Annotated[str, typer.Argument(help="the namespace")]

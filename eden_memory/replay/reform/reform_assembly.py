@@ -15,7 +15,8 @@ from eden_memory.assembly.stage_parts import consolidation_wakeups, stage_worker
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.directory.stream_store import Streams, streams_in
 from eden_memory.kafka.connection import admin_config, client_kwargs
-from eden_memory.kafka.offsets import commit, places_in
+from eden_memory.kafka.group_admin import commit
+from eden_memory.kafka.offsets import places_in
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints

@@ -18,7 +18,7 @@ from eden_memory.errors import EdenError
 from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.pipeline_marks import own
-from eden_memory.kafka.offsets import committed, members_of
+from eden_memory.kafka.group_admin import committed, members_of
 from eden_memory.kafka.topic_reading import all_partitions, reading
 from eden_memory.kafka.topics import Topics
 from eden_memory.names import Names
