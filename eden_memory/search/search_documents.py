@@ -4,13 +4,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-import bson
-from bson.codec_options import CodecOptions
 from pydantic import TypeAdapter, ValidationError
 
 from eden_memory.access.sharing import rests_on_users
 from eden_memory.errors import EdenError
-from eden_memory.mongo.documents import packed_of
+from eden_memory.mongo.documents import decoded_rows, encoded_row, packed_of
 from eden_memory.schemas.scopes import ScopeKey
 from eden_memory.search.fact_candidates import FactCandidate
 
@@ -34,7 +32,6 @@ KEPT = (*SHOWN, "embedding", "embedding_model", "active", "revision")
 SHORT = {name: chr(ord("a") + number) for number, name in enumerate((*SHOWN, "of_users"))}
 """Names of fields in a cached document."""
 CACHED = tuple(name for name in SHOWN if name != "scope_key" and "." not in name)
-OPTIONS = CodecOptions[Row](tz_aware=True)
 _KEYS: TypeAdapter[tuple[ScopeKey, ...]] = TypeAdapter(tuple[ScopeKey, ...])
 
 
@@ -73,7 +70,7 @@ class CachedFact(NamedTuple):
 
 def cached_facts(batch: bytes, model: str) -> dict[str, CachedFact | None]:
     """Return the facts of a batch of BSON documents by id, None for those that are not active any more."""
-    return {row["_id"]: _cached(row, model) if row["active"] else None for row in _rows(batch)}
+    return {row["_id"]: _cached(row, model) if row["active"] else None for row in decoded_rows(batch)}
 
 
 def _cached(row: Row, model: str) -> CachedFact:
@@ -93,23 +90,19 @@ def _cached(row: Row, model: str) -> CachedFact:
 def cached_document(shown: Row, of_users: bool = False) -> bytes:
     """BSON of a fact's fields under short names."""
     document = {SHORT[name]: value for name, value in shown.items()}
-    return bson.encode(document | {SHORT["of_users"]: True} if of_users else document)
+    return encoded_row(document | {SHORT["of_users"]: True} if of_users else document)
 
 
 def cached_text(document: bytes) -> str:
     """The text of a cached document."""
-    return _rows(document)[0][SHORT["content"]]
+    return decoded_rows(document)[0][SHORT["content"]]
 
 
 def cached_candidate(fact_id: str, scope_key: str, document: bytes) -> FactCandidate:
     """A cached fact, without its vector."""
-    (row,) = _rows(document)
+    (row,) = decoded_rows(document)
     named = {name: row[short] for name, short in SHORT.items() if short in row}
     return candidate({**named, "_id": fact_id, "scope_key": scope_key})
-
-
-def _rows(documents: bytes) -> list[Row]:
-    return bson.decode_all(documents, OPTIONS)  # pyright: ignore[reportUnknownMemberType]
 
 
 def checked(scope_keys: Sequence[str]) -> list[str]:
