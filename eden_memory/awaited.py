@@ -5,9 +5,9 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-import structlog
+from eden_memory.logs import LibraryLogger
 
-log = structlog.get_logger()
+log = LibraryLogger()
 SOON_SECONDS = 1.0
 """A server that has not answered for so long is said for the first time."""
 SAID_SECONDS = 60.0

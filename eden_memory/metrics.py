@@ -491,6 +491,7 @@ SEARCH_UNCOUNTED = Counter("eden_search_uncounted_accesses", "Found facts whose 
 
 SEARCH_KEPT_BYTES = Gauge("eden_search_kept_bytes", "Memory that kept scopes take, about")
 SEARCH_KEPT_SCOPES = Gauge("eden_search_kept_scopes", "Scopes whose facts are kept to be searched")
+SEARCH_EVICTED = Counter("eden_search_evicted_scopes", "Kept scopes that left so that others fit")
 
 
 class SearchMetrics:
@@ -513,10 +514,11 @@ class SearchMetrics:
         """A part of it failed and was done without."""
         SEARCH_DEGRADED.labels(part).inc()
 
-    def kept(self, size: int, scopes: int) -> None:
-        """So many bytes and scopes are kept (eden_memory.search.plain_list_store)."""
+    def kept(self, size: int, scopes: int, evicted: int) -> None:
+        """So many bytes and scopes are kept, and so many scopes left (eden_memory.search.cached_scope_store)."""
         SEARCH_KEPT_BYTES.set(size)
         SEARCH_KEPT_SCOPES.set(scopes)
+        SEARCH_EVICTED.inc(evicted)
 
     def uncounted(self, accesses: int) -> None:
         """So many facts were found, and that is not counted in `memory_access`."""

@@ -28,8 +28,7 @@ from eden_memory.formation.consolidation_rules import (
 from eden_memory.formation.prompts import Fence
 from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.metrics import ConsolidationMetrics
-from eden_memory.models.model_protocols import LanguageModel
-from eden_memory.models.question import Answered, Asking, unit_of
+from eden_memory.models.question import Answered, Asking, LanguageModel, unit_of
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import ScopeChanged, ScopeConsolidated

@@ -28,8 +28,7 @@ from eden_memory.formation.prompts import Fence, fact_decisions
 from eden_memory.formation.scope_facts import ScopeFacts
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.metrics import DedupMetrics
-from eden_memory.models.model_protocols import Embedder, LanguageModel
-from eden_memory.models.question import Asking, Earlier
+from eden_memory.models.question import Asking, Earlier, Embedder, LanguageModel
 from eden_memory.schemas.answers import FactDecisions
 from eden_memory.schemas.events import FactChanged, FactCommanded, FactsProposed
 from eden_memory.schemas.provenance import Embedding

@@ -25,8 +25,7 @@ from eden_memory.formation.scope_briefs import (
 )
 from eden_memory.formation.transcript import Transcript, named_by, transcript
 from eden_memory.metrics import ExtractionMetrics
-from eden_memory.models.model_protocols import LanguageModel
-from eden_memory.models.question import Answered, Asking
+from eden_memory.models.question import Answered, Asking, LanguageModel
 from eden_memory.schemas.answers import ExtractedFacts
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.events.formation import ExtractedFact, Window

@@ -30,8 +30,7 @@ from eden_memory.formation.scope_briefs import (
 from eden_memory.formation.transcript import Transcript, named_by, transcript
 from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.metrics import ExtractionMetrics
-from eden_memory.models.model_protocols import LanguageModel
-from eden_memory.models.question import Answered, Asking
+from eden_memory.models.question import Answered, Asking, LanguageModel
 from eden_memory.schemas.answers import StatedReflections
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed

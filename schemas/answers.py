@@ -6,13 +6,15 @@ an answer may hold is checked against what was shown, never taken from the answe
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
+
+from eden_memory.schemas.described import DescribedModel
 
 
-class Answer(BaseModel):
+class Answer(DescribedModel):
     """The base of all answers: closed and immutable; a number given as text is an error, not a guess."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", strict=True)
 
 
 class StatedFact(Answer):

@@ -12,7 +12,6 @@ from typing import Annotated
 from pydantic import (
     AfterValidator,
     AwareDatetime,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -21,10 +20,11 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from eden_memory.schemas.described import DescribedModel
 from eden_memory.schemas.envelope import rfc3339
 
 
-class Part(BaseModel):
+class Part(DescribedModel):
     """A value inside an event or document: closed when written, immutable, no coercion between types."""
 
     model_config = ConfigDict(
@@ -32,7 +32,6 @@ class Part(BaseModel):
         frozen=True,
         extra="forbid",
         strict=True,
-        use_attribute_docstrings=True,
         json_schema_serialization_defaults_required=True,
     )
 

@@ -17,8 +17,7 @@ from eden_memory.models.question import Asking
 from eden_memory.mongo.application_ids import typed_or_none
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.fact_candidates import When
-from eden_memory.search.ranking import Kind
-from eden_memory.search.search_requests import FoundFact, SearchReport, SearchRequest
+from eden_memory.search.search_requests import FoundFact, Kind, SearchReport, SearchRequest
 
 log = LibraryLogger()
 STAGE = "search"

@@ -13,9 +13,8 @@ from eden_memory.metrics import CallMetrics, GuardMetrics, SearchMetrics, UsageM
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.models.embeddings.search_embedder import SearchEmbedder, Unstored
-from eden_memory.models.model_protocols import Embedder
 from eden_memory.models.providers.prices import Prices
-from eden_memory.models.question import Asking
+from eden_memory.models.question import Asking, Embedder
 from eden_memory.models.rerankers import reranker_of
 from eden_memory.search.access_count_store import AccessCounting, MongoAccesses
 from eden_memory.search.chosen_list_store import ChosenFactLists

@@ -7,8 +7,7 @@ from eden_memory.formation import prompts
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.models.asking.asking_model import AskingModel
-from eden_memory.models.asking.chat import Chat
-from eden_memory.models.asking.route import Router
+from eden_memory.models.asking.chat import Chat, Router
 from eden_memory.models.call_accounts import Accounts, CallWatch, Cost
 from eden_memory.models.calls import ChatProvider, EmbeddingProvider
 from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls
@@ -18,7 +17,6 @@ from eden_memory.models.guard.breaker import WAITS
 from eden_memory.models.guard.budget import CallBudget
 from eden_memory.models.guard.guard import Guard, ProviderMetrics
 from eden_memory.models.guard.pings import Pings
-from eden_memory.models.model_protocols import Embedder, LanguageModel
 from eden_memory.models.providers import prices
 from eden_memory.models.providers.api_keys import unused_keys
 from eden_memory.models.providers.catalogue import (
@@ -35,7 +33,7 @@ from eden_memory.models.providers.catalogue import (
     said,
     uses,
 )
-from eden_memory.models.question import Asking
+from eden_memory.models.question import Asking, Embedder, LanguageModel
 from eden_memory.placement import ORIGINAL
 from eden_memory.settings import Settings
 

@@ -9,8 +9,9 @@ from pymongo.errors import CollectionInvalid, OperationFailure
 
 from eden_memory.errors import EdenError
 from eden_memory.memory.memory_index_store import MEMORY_INDEXES
-from eden_memory.models.answer_store import MongoAnswers
+from eden_memory.models.answer_store import ANSWER_INDEXES, MongoAnswers
 from eden_memory.models.providers.catalogue import embedding_model
+from eden_memory.mongo.indexes import Indexes
 from eden_memory.mongo.validators import VALIDATED, validator_of
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (
@@ -30,10 +31,10 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.search import search_index_store as search_indexes
 from eden_memory.settings import Settings
-from eden_memory.stages.outcome_store import MongoLedger
-from eden_memory.usage.budget_store import MongoBudgets
-from eden_memory.usage.usage_store import MongoUsage
-from eden_memory.windows.trigger_store import MongoTriggerStore
+from eden_memory.stages.outcome_store import OUTCOME_INDEXES, MongoLedger
+from eden_memory.usage.budget_store import BUDGET_INDEXES, MongoBudgets
+from eden_memory.usage.usage_store import USAGE_INDEXES, MongoUsage
+from eden_memory.windows.trigger_store import TRIGGER_INDEXES, MongoTriggerStore
 from eden_memory.windows.window_rule import Limits
 
 LOCAL_DIMENSIONS, UNKNOWN_DIMENSIONS = 384, 1_536
@@ -64,6 +65,14 @@ STAGES_OWN = (
     Reservation,
 )
 """Collections whose indexes are made by the stores that use them."""
+INDEXES: Indexes = {
+    **MEMORY_INDEXES,
+    **OUTCOME_INDEXES,
+    **ANSWER_INDEXES,
+    **TRIGGER_INDEXES,
+    **USAGE_INDEXES,
+    **BUDGET_INDEXES,
+}
 
 
 async def set_up(
@@ -90,10 +99,16 @@ async def set_up(
     return made
 
 
-async def check(database: Database, names: Names) -> list[str]:
-    """Return a line for whatever is missing or differs, search indexes left out; empty when all is there."""
+async def check_all(database: Database, names: Names, dimensions: int) -> list[str]:
+    """Return a line for whatever `set_up` would make or wait for; empty when all is there."""
+    problems = await check(database, names, INDEXES)
+    return problems + await search_indexes.problems(database[names[Fact.COLLECTION]], dimensions)
+
+
+async def check(database: Database, names: Names, indexes: Indexes = MEMORY_INDEXES) -> list[str]:
+    """Return a line for whatever is missing or differs; empty when all is there that the stages do not make."""
     there = set(await database.list_collection_names())
-    indexed = {names[short]: models for short, models in MEMORY_INDEXES.items()}
+    indexed = {names[short]: models for short, models in indexes.items()}
     problems = [f"collection {name} is missing" for name in indexed if name not in there]
     for name, models in indexed.items():
         if name in there:

@@ -13,7 +13,7 @@ from pymongo import AsyncMongoClient
 from rich.text import Text
 
 from eden_memory.cli.live_namespace import soon
-from eden_memory.cli.terminal import show_table
+from eden_memory.cli.tables import show_table
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from eden_memory.cli.terminal import show_table
+from eden_memory.cli.tables import show_table
 from eden_memory.errors import EdenError, Invalid, NotFound
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics

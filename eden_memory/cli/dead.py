@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from eden_memory.cli.terminal import confirm, parse_time, show_table
+from eden_memory.cli.terminal import confirm, parse_time
 from eden_memory.errors import EdenError, Invalid, NotFound
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.replay.installation import live_settings
+from eden_memory.replay.namespaces.namespace_store import live_settings
 from eden_memory.settings import Settings
 from eden_memory.stages.controls import DeadRetry, MongoControls
 from eden_memory.stages.dead_letter_reading import DeadLetter, DeadLetterFilter, dead_letter_at, dead_letters
@@ -130,6 +130,8 @@ def list_(
         if not rows and not as_json:
             typer.echo("no dead letters")
         elif not as_json:
+            from eden_memory.cli.tables import show_table  # noqa: PLC0415 - rich; mostly nothing is dead
+
             show_table(("stage", "at", "attempts", "state", "reason", "id"), rows, "")
 
     _run(work)

@@ -121,6 +121,7 @@ class FoundMapping:
 
 
 FILE = Path("eden.toml")
+BY_HAND = f"Put right what is marked ✗, or copy the lines above into {FILE} and correct them there."
 NEXT = "Then: eden doctor, eden topics apply, eden setup, eden run."
 
 
@@ -141,13 +142,13 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
     said.print(table(findings))
     proposed = as_toml(
         best.proposal,
-        ProposedPlace(best.database, best.collection, settings.mongodb.database),
+        ProposedPlace(best.database, best.collection, settings.mongodb.database, settings.mongodb.uri),
         len(best.documents),
         found.sessions,
     )
     typer.echo(proposed, nl=False)
     if failed(findings):
-        said.print("not written: put right what is marked ✗ first", markup=False)
+        said.print(f"{FILE} is not written. {BY_HAND}", markup=False)
         raise typer.Exit(1)
     if write or _confirmed():
         _write(proposed)

@@ -10,7 +10,8 @@ import typer
 
 from eden_memory.access.api_key_store import SHORTEST_HASH, ApiKeys
 from eden_memory.access.callers import RIGHTS, Right
-from eden_memory.cli.terminal import moment, show_table
+from eden_memory.cli.tables import show_table
+from eden_memory.cli.terminal import moment
 from eden_memory.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.application_ids import typed_id_of

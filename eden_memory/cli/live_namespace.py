@@ -10,7 +10,7 @@ from pymongo.errors import PyMongoError
 from eden_memory.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.replay.installation import live_settings
+from eden_memory.replay.namespaces.namespace_store import live_settings
 from eden_memory.settings import Settings
 
 Database = AsyncDatabase[dict[str, Any]]

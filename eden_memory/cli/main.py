@@ -45,7 +45,9 @@ COMMANDS: Mapping[str, Entry] = {
         "context:context", "Print the context of a session's user: the XML for the agent's prompt."
     ),
     "search": Entry("memory.search:search", "Search the facts that a user may see, as an agent would."),
-    "facts": Entry("memory.list_commands:facts", "List the facts that a user may see, newest first."),
+    "facts": Entry(
+        "memory.list_commands:facts", "List the facts that a user may see; those formed last come first."
+    ),
     "reflections": Entry(
         "memory.list_commands:reflections", "List the reflections that a user may see, newest first."
     ),
@@ -81,15 +83,15 @@ COMMANDS: Mapping[str, Entry] = {
         patient=True,
     ),
     "pause": Entry(
-        "pause:pause",
+        "stage_commands:pause",
         "Pause a stage: it keeps its offsets and partitions, and starts nothing new.",
     ),
     "resume": Entry(
-        "pause:resume",
+        "stage_commands:resume",
         "Resume a stage that was paused by hand or for its dead letters; an outage ends by itself.",
     ),
     "reembed": Entry(
-        "reembed:reembed",
+        "setup:reembed",
         "Embed all facts of another embedding model again; safe to stop and repeat.",
         patient=True,
     ),
@@ -130,7 +132,7 @@ COMMANDS: Mapping[str, Entry] = {
         "Trace a message to the memories formed from it, or a memory back to its messages.",
     ),
     "dead": Entry("dead:app", "List, retry and drop dead letters."),
-    "groups": Entry("groups:app", "Restart a consumer group that has lost its offsets."),
+    "groups": Entry("stage_commands:groups", "Restart a consumer group that has lost its offsets."),
     "keys": Entry("keys:app", "Manage API keys of `eden serve`; only their hashes are stored."),
     "models": Entry("models:app", "Check language models and embedders."),
     "topics": Entry(

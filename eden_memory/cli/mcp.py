@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eden_memory import logs
+from eden_memory import structured_logs
 from eden_memory.api.mcp.mcp_server import serve_stdio
 from eden_memory.api.service import Memory
 from eden_memory.settings import Settings
@@ -40,7 +40,7 @@ def mcp(
 
       eden mcp --agent default --user mara
     """
-    logs.configure(debug=debug)
+    structured_logs.configure(debug=debug)
     given = {"agent": agent, "user": user, "session": session}
     fixed = {name: value for name, value in given.items() if value}
     with suppress(KeyboardInterrupt):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from eden_memory.cli.terminal import plain, show_table
+from eden_memory.cli.tables import show_table
+from eden_memory.cli.terminal import plain
 from eden_memory.models.providers.api_keys import unused_keys
 from eden_memory.models.providers.catalogue import (
     LOCAL,

@@ -1,14 +1,15 @@
 """`eden schemas`: the exported JSON Schemas, what is released of them, and the documents made from them."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from eden_memory.api.http import openapi
-from eden_memory.contract import contract_files
 from eden_memory.errors import EdenError
+from eden_memory.kafka.topics import topics_path
 from eden_memory.schemas import export as exported
 
 app = typer.Typer(help="Export the contract: JSON Schemas, AsyncAPI, reference pages.", no_args_is_help=True)
@@ -25,9 +26,9 @@ HINTS = {
 @app.command()
 def export() -> None:
     """Write schemas/json, docs/*.yaml and docs/reference; released schemas are never written over."""
-    root = contract_files.checkout()
+    root = checkout()
     made = [f"schemas/{path}" for path in exported.export()]
-    for path in [*made, *contract_files.write(root), *openapi.write(root)]:
+    for path in [*made, *documents(root)]:
         typer.echo(f"wrote {path}")
     _refuse(_problems(root))
 
@@ -35,14 +36,14 @@ def export() -> None:
 @app.command()
 def check() -> None:
     """Say what is not in step or was changed after its release; exit code 1 if anything is."""
-    _refuse(_problems(contract_files.checkout()))
+    _refuse(_problems(checkout()))
     typer.echo("schemas, AsyncAPI document and reference pages are in step")
 
 
 @app.command()
 def release(types: Annotated[list[str], typer.Argument(help="MessageRecorded, documents/Fact, …")]) -> None:
     """Lock the newest version of types: from now on a change needs a new version."""
-    root = contract_files.checkout()
+    root = checkout()
     unknown = [name for name in types if f"json/{name}" not in exported.versions()]
     if unknown:
         raise EdenError(f"no such type: {', '.join(unknown)}", "See schemas/json for their names.")
@@ -53,8 +54,21 @@ def release(types: Annotated[list[str], typer.Argument(help="MessageRecorded, do
 
 def _problems(root: Path) -> list[str]:
     schemas = [f"schemas/{problem.path}: {HINTS[problem.what]}" for problem in exported.problems()]
-    stale = contract_files.stale(root) + ([openapi.PATH] if openapi.is_stale(root) else [])
-    return schemas + [f"{path}: {HINTS['stale']}" for path in stale]
+    return schemas + [f"{path}: {HINTS['stale']}" for path in documents(root, "--check")]
+
+
+def checkout() -> Path:
+    """The checkout that this program runs from; an EdenError if it is an installed copy."""
+    root = topics_path().parents[1]
+    if not (root / "schemas" / "json").is_dir():
+        raise EdenError("the contract is exported in a checkout, and this is an installed copy", "Clone it.")
+    return root
+
+
+def documents(root: Path, *arguments: str) -> list[str]:
+    """Run the checkout's tools/reference/export.py; return the paths that it prints."""
+    command = [sys.executable, "-W", "ignore", "-m", "tools.reference.export", *arguments]
+    return subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
 
 
 def _refuse(problems: Sequence[str]) -> None:

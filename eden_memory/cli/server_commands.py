@@ -78,12 +78,12 @@ def _say_standing(reports: Sequence[ServerReport]) -> None:
     from eden_memory.cli import (  # noqa: PLC0415 - `eden up` needs none of it
         budget_commands,
         live_namespace,
-        pause,
         sessions,
         source_commands,
+        stage_commands,
     )
 
-    parts = (live_namespace, source_commands, sessions, budget_commands, pause)
+    parts = (live_namespace, source_commands, sessions, budget_commands, stage_commands)
     for part in parts:
         for line in part.standing(Settings()):
             _say(line)

@@ -12,7 +12,8 @@ from pymongo.errors import ExecutionTimeout
 from eden_memory.assembly.handlers import window_limits
 from eden_memory.assembly.tailer import inbox_name
 from eden_memory.cli.live_namespace import ANSWER_SECONDS, soon
-from eden_memory.cli.terminal import moment, show_table
+from eden_memory.cli.tables import show_table
+from eden_memory.cli.terminal import moment
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.settings import Settings

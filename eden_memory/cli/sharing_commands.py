@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from bson import ObjectId
 
-from eden_memory.cli import terminal
+from eden_memory.cli import tables, terminal
 from eden_memory.cli.terminal import confirm
 from eden_memory.memory.snapshot_store import HiddenItem, MongoHidden
 from eden_memory.replay.installation import installation
@@ -34,12 +34,12 @@ def list_(as_json: AsJson = False) -> None:
         (
             hidden_item.kind,
             terminal.scope_name(hidden_item.scope),
-            terminal.line(hidden_item.content),
+            tables.line(hidden_item.content),
             hidden_item.id,
         )
         for hidden_item in found
     ]
-    terminal.show_table(("what", "of", "text", "id"), rows, "nothing is hidden")
+    tables.show_table(("what", "of", "text", "id"), rows, "nothing is hidden")
 
 
 @app.command()

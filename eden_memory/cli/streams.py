@@ -10,7 +10,7 @@ import typer
 from pydantic import ValidationError
 from pymongo.asynchronous.collection import AsyncCollection
 
-from eden_memory.cli.terminal import show_table
+from eden_memory.cli.tables import show_table
 from eden_memory.directory.stream_store import FIELDS, label, streams_in
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.mongo.application_ids import typed_id_of

@@ -15,9 +15,9 @@ from eden_memory.errors import NotFound
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.logs import warnings_only
 from eden_memory.observability.tapping import Filter, Start, Tapped, as_json, line, tapping
 from eden_memory.settings import Settings
+from eden_memory.structured_logs import warnings_only
 from eden_memory.task_ending import heeding
 
 Topic = Annotated[str, typer.Argument(help="a topic without prefix, as `eden topics describe` lists them")]

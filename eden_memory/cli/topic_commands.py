@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from eden_memory.cli.live_namespace import live_if_there
-from eden_memory.cli.terminal import agreed, show_table
-from eden_memory.contract.contract_files import ASYNCAPI, checkout, generated
+from eden_memory.cli.schemas import checkout, documents
+from eden_memory.cli.tables import show_table
+from eden_memory.cli.terminal import agreed
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import TopicAdmin, TopicReport
@@ -21,6 +22,7 @@ from eden_memory.kafka.topics import BrokerTopic, Topic, TopicDifference, Topics
 from eden_memory.local.servers import endpoints
 from eden_memory.settings import Settings
 
+ASYNCAPI = "docs/asyncapi.yaml"
 OVERVIEW = ("topic", "records", "groups", "kept")
 DETAILS = ("setting", "declared", "on the broker")
 
@@ -84,13 +86,14 @@ def describe(topic: Name = None, as_json: AsJson = False) -> None:
 @app.command()
 def asyncapi(check: Check = False) -> None:
     """Write docs/asyncapi.yaml in the checkout."""
-    path = checkout() / ASYNCAPI
-    text = generated()[ASYNCAPI]
-    if check and not (path.exists() and path.read_text() == text):
-        raise EdenError(f"{path} is not in step with topics.yaml and schemas/", "Run `make schemas`.")
+    root = checkout()
+    stale = documents(root, ASYNCAPI, *(["--check"] if check else []))
+    if check and stale:
+        raise EdenError(
+            f"{root / ASYNCAPI} is not in step with topics.yaml and schemas/", "Run `make schemas`."
+        )
     if not check:
-        path.write_text(text)
-        _err(f"wrote {_short(path)}")
+        _err(f"wrote {_short(root / ASYNCAPI)}")
 
 
 def _connected() -> tuple[Topics, TopicAdmin]:

@@ -10,7 +10,8 @@ import typer
 from rich.text import Text
 from rich.tree import Tree
 
-from eden_memory.cli.terminal import as_written, console, plain
+from eden_memory.cli.tables import console
+from eden_memory.cli.terminal import as_written, plain
 from eden_memory.observability.causal_chain import Node
 from eden_memory.observability.causal_chain_store import CausalChains
 from eden_memory.replay.installation import installation

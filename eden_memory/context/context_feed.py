@@ -18,7 +18,7 @@ from eden_memory.settings import Settings
 log = LibraryLogger()
 
 Client = AsyncMongoClient[dict[str, Any]]
-AWAIT_MS = 500
+AWAIT_MS = 1_000
 SILENT_SECONDS = 3.0
 """A server that does not even say that nothing happened for so long is taken for gone."""
 AGAIN_SECONDS = 1.0

@@ -47,6 +47,7 @@ def judge_documents(documents: list[dict[str, Any]], settings: Settings) -> list
         _texts(documents, settings),
         _roles(documents, settings.messages),
         _authors(documents, settings),
+        *_authors_beside_users(documents, settings),
     ]
 
 
@@ -105,6 +106,25 @@ def _authors(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     name, count = found
     hint = f"`{name}` looks like the author ({count} of {len(lacking)}): set EDEN_MESSAGES_USER_ID={name}."
     return Finding("message authors", "fail" if len(lacking) == said else "warn", what, hint)
+
+
+def _authors_beside_users(documents: list[dict[str, Any]], settings: Settings) -> Iterator[Finding]:
+    """Staff that answer under their own ids count as users, and sessions of several users keep no facts."""
+    mapping, author = message_mapping(settings), getter(settings.messages.user_id)
+    users: dict[str | None, set[str]] = {}
+    others: dict[str | None, set[str]] = {}
+    for document in documents:
+        if author(document) is not None:
+            kind = users if mapping.is_users(document) else others
+            kind.setdefault(mapping.session_id(document), set()).add(repr(author(document)))
+    mixed = sum(bool(others.get(session, named) - named) for session, named in users.items())
+    if mixed and settings.sessions.collection is None and settings.memory.shared_sessions == "session":
+        what = (
+            f"in {mixed} of {len(users)} sessions, messages of other roles name an author who is not the user: "
+            "such a session counts as one of several users, and keeps no facts without a group"
+        )
+        hint = "Write no author with them, or set EDEN_MEMORY_SHARED_SESSIONS=authors (docs/formation.md)."
+        yield Finding("other authors", "warn", what, hint)
 
 
 def _like_author(documents: Iterable[Mapping[str, Any]], paths: MessagesSettings) -> tuple[str, int] | None:

@@ -6,12 +6,16 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pydantic import SecretStr
+
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.proposing import ID, Proposal
 from eden_memory.doctor.proposing_sessions import SessionsProposal
 from eden_memory.errors import EdenError
 
 SECTION = re.compile(r"^\[+\s*([\w-]+)", re.MULTILINE)
+SECRET = ("@", "auth", "password")
+"""What stands in an address that may hold a secret."""
 OURS = frozenset({"source", "messages"})
 
 
@@ -22,6 +26,8 @@ class ProposedPlace:
     database: str
     collection: str
     memory_database: str
+    uri: SecretStr | None = None
+    """The address of MongoDB; None: the local server."""
 
 
 def as_toml(
@@ -33,7 +39,7 @@ def as_toml(
             f"# Proposed by `eden doctor --init` from {documents} documents. Check it, then run `eden doctor`.",
             "",
             "[mongodb]",
-            "# The address may hold a password: set EDEN_MONGODB_URI in the environment.",
+            _address(place.uri),
             f"database = {_text(place.memory_database)}  # of the memory collections",
             "",
             "[source]",
@@ -47,6 +53,14 @@ def as_toml(
             "",
         ]
     )
+
+
+def _address(uri: SecretStr | None) -> str:
+    """Return the line that names an address, unless it may hold a secret."""
+    named = "" if uri is None else uri.get_secret_value()
+    if not named or any(part in named.lower() for part in SECRET):
+        return "# The address may hold a password: set EDEN_MONGODB_URI in the environment."
+    return f"uri = {_text(named)}"
 
 
 def _sessions_section(sessions: SessionsProposal | None) -> Iterator[str]:

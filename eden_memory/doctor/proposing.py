@@ -256,11 +256,15 @@ AROUND = re.compile(r"(message|msg|role|turn)(chunk)?$|^role")
 
 
 def meaning(name: object) -> Role | None:
-    """Our role for an application's name of one, whatever its case; None where its meaning is not clear."""
+    """Our role for an application's name of one, whatever its case; None where its meaning is not clear.
+
+    `user_12` is the id of a user, no role.
+    """
     if not isinstance(name, str):
         return None
     plain = NOT_LETTERS.sub("", name.lower())
-    return MEANINGS.get(plain) or MEANINGS.get(AROUND.sub("", plain))
+    role = MEANINGS.get(plain) or MEANINGS.get(AROUND.sub("", plain))
+    return None if role == "user" and re.search(r"\d", name) else role
 
 
 Row = Mapping[str, Any]

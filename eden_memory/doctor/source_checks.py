@@ -5,8 +5,9 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.api.gateway.id_types import mistyped
 from eden_memory.api.gateway.turn_shape import UnknownShape
-from eden_memory.api.gateway.turn_store import turn_shape
+from eden_memory.api.gateway.turn_store import LearnedTurns, learned_turns
 from eden_memory.directory.author_store import begins_with, index_hint
 from eden_memory.doctor.finding import Finding
 from eden_memory.settings import MessagesSettings, Settings
@@ -105,7 +106,7 @@ def judge_index(indexes: Indexes, messages: MessagesSettings) -> Finding:
 async def session_index(database: Database, settings: Settings) -> Finding:
     """Where no document lists a session's users, each context and search looks up the authors of its messages."""
     mapped, messages = settings.sessions.collection, settings.messages
-    if mapped is not None:
+    if mapped is not None and await database[mapped].find_one({settings.sessions.users: {"$type": "array"}}):
         return Finding("session index", "ok", f"not needed while {mapped} lists who is in a session")
     return judge_session_index(await database[messages.collection].index_information(), messages)
 
@@ -129,12 +130,30 @@ async def gateway_turns(database: Database, settings: Settings) -> Finding:
     """Where the gateway writes turns, and in which shape."""
     if not settings.gateway.store:
         return Finding("gateway turns", "ok", "not stored (EDEN_GATEWAY_STORE=false)")
-    shape, learned = await turn_shape(database, settings)
+    return judge_turns(await learned_turns(database, settings), settings)
+
+
+def judge_turns(learned: LearnedTurns, settings: Settings) -> Finding:
+    """Of what the newest messages say: ids of another type are worst, since such chats are refused."""
+    gateway, fields, shape = settings.gateway, settings.messages, learned.shape
+    wrong = mistyped(
+        gateway.session_ids, learned.ids.session, fields.session_id, "EDEN_GATEWAY_SESSION_IDS"
+    ) or mistyped(gateway.user_ids, learned.ids.user, fields.user_id, "EDEN_GATEWAY_USER_IDS")
+    if wrong is not None:
+        return Finding("gateway turns", "warn", *wrong)
     if isinstance(shape, UnknownShape):
         return Finding("gateway turns", "ok", f"to memory through {settings.names['inbox']}: {shape.reason}")
-    how = "as the application writes its own" if learned else "with text ids and dates: there are none yet"
-    what = f"among the messages, {how}; ids are {shape.ids}"
-    return Finding("gateway turns", "ok", what)
+    if learned.forced is not None:
+        what = f"among the messages, but with text ids and dates, since {learned.forced}"
+        return Finding(
+            "gateway turns", "warn", what, "Set EDEN_GATEWAY_TURNS=auto to write to the inbox instead."
+        )
+    how = (
+        "as the application writes its own"
+        if learned.stays
+        else "with text ids and dates: there are none yet"
+    )
+    return Finding("gateway turns", "ok", f"among the messages, {how}; ids are {shape.ids}")
 
 
 async def _options(database: Database, collection: str) -> dict[str, Any]:

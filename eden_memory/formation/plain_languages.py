@@ -3,6 +3,9 @@
 Entries, parted by white space, are regular expressions for one whole word, in small letters.
 """
 
+import re
+from collections.abc import Iterable
+from functools import cache
 from typing import NamedTuple
 
 
@@ -31,7 +34,10 @@ class Language(NamedTuple):
 
 ENGLISH = Language(
     openers="""the all every each no any both in on at for from by if when since until before after during with
-        without only never always""",
+        without only never always alerts alarms builds certificates commits contracts containers credentials emails
+        errors events exports files imports incidents jobs keys logs merges metrics migrations newsletters nodes
+        notifications packages patches payments pods queries queues reports requests secrets sessions tests tickets
+        tokens traces uploads versions webhooks""",
     subjects="""teams? compan(?:y|ies) offices? firm department warehouses? depots? factor(?:y|ies) headquarters staff
         helpdesk organi[sz]ation employees customers clients users visitors suppliers api servers? database cluster
         deployments? releases? pipeline repository website portal dashboards? backups? endpoint orders invoices
@@ -151,7 +157,8 @@ ORDERS = """never always only nie immer nur nunca siempre solo jamais toujours s
 
 CAPITALS = """mondays? tuesdays? wednesdays? thursdays? fridays? saturdays? sundays? january february march july
     september october november december utc cet (?:mon|diens|donners|frei|sams|sonn)tags? mittwochs?
-    januar februar märz mai juni juli oktober dezember uhr euro"""
+    januar februar märz mai juni juli oktober dezember uhr euro european american english spanish portuguese italian
+    dutch swedish danish norwegian finnish polish chinese japanese"""
 """Written with a capital, and nobody's name."""
 
 TITLES = "dr mr mrs ms prof herr frau sr sra señora? mme mlle monsieur madame dona"
@@ -163,3 +170,20 @@ TOLD_TO_ALL = (
     r"|règlement (?:de l'entreprise|intérieur)"
 )
 """Who says so states a rule for all."""
+
+
+def is_among(words: str, word: str) -> bool:
+    """Return whether a word in small letters is one of the entries."""
+    return _one_of(words).fullmatch(word) is not None
+
+
+def has_any(words: str, among: Iterable[str]) -> bool:
+    """Return whether one of the words, or a part of one behind a hyphen, is one of the entries."""
+    return any(
+        is_among(words, word) or any(is_among(words, part) for part in word.split("-")[1:]) for word in among
+    )
+
+
+@cache
+def _one_of(words: str) -> re.Pattern[str]:
+    return re.compile("|".join(words.split()) or "(?!)")

@@ -8,16 +8,16 @@ It can err: a name in small letters that nobody in the session bears is not seen
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
 
+from eden_memory.formation.person_names import may_be_a_name
 from eden_memory.formation.plain_languages import (
-    CAPITALS,
     LANGUAGES,
     ORDERS,
     PRIVATE_LIFE,
-    TITLES,
     TOLD_TO_ALL,
     Language,
+    has_any,
+    is_among,
 )
 
 _LOCAL = r"[^\s@<>()\[\],;:]"
@@ -115,7 +115,6 @@ _ENDS = re.compile(r"(?<=[.!?;:])\s+|\n+")
 _SUBJECT_WITHIN = 4
 """Words at a sentence's beginning, among which what it is about must stand."""
 _TOLD = re.compile(TOLD_TO_ALL)
-_INNER_CAPITAL = re.compile(r"(?!Mc|Mac|De|Di|La|Le)\w+[a-z][A-Z]")
 
 
 def is_agent_wide(
@@ -141,7 +140,7 @@ def _is_proven(sentence: str, said: Sequence[str], vouched: bool) -> bool:
     words = _WORD.findall(sentence)
     low = [word.casefold() for word in words]
     told = _told_to_all(sentence, said)
-    if sentence[:1].islower() or (_is(ORDERS, low[0]) and not told):
+    if sentence[:1].islower() or (is_among(ORDERS, low[0]) and not told):
         return False
     fitting = [
         language
@@ -151,10 +150,10 @@ def _is_proven(sentence: str, said: Sequence[str], vouched: bool) -> bool:
     opened = [
         language
         for language in fitting
-        if _is(f"{language.openers} {language.subjects} {language.everybody}", low[0])
+        if is_among(f"{language.openers} {language.subjects} {language.everybody}", low[0])
     ]
     names = [
-        any(_may_be_a_name(words, at, language) for at in range(len(words))) for language in opened or fitting
+        any(may_be_a_name(words, at, language) for at in range(len(words))) for language in opened or fitting
     ]
     tells_of_nobody = not any(names) if opened else not all(names)
     return tells_of_nobody and not any(_leans(low, language) for language in opened or LANGUAGES)
@@ -163,42 +162,22 @@ def _is_proven(sentence: str, said: Sequence[str], vouched: bool) -> bool:
 def _is_about_an_organisation(words: Sequence[str], low: Sequence[str], language: Language) -> bool:
     """Return whether the subject belongs to an organisation, or is everybody there who must or may."""
     begins = low[:_SUBJECT_WITHIN]
-    if _any(language.everybody, begins) and _any(language.obliged, low):
-        return _any(language.subjects, low)
-    at = next((at for at, word in enumerate(begins) if _is(language.subjects, word)), None)
+    if has_any(language.everybody, begins) and has_any(language.obliged, low):
+        return has_any(language.subjects, low)
+    at = next((at for at, word in enumerate(begins) if is_among(language.subjects, word)), None)
     if at is None or at + 1 == len(low):
         return False
     behind = low[at + 1]
-    if _is(language.joins, behind):
-        in_a_place = _is(language.within, behind) and words[at + 2 : at + 3] != low[at + 2 : at + 3]
-        return in_a_place or _any(language.subjects, low[at + 2 : at + 5])
+    if is_among(language.joins, behind):
+        in_a_place = is_among(language.within, behind) and words[at + 2 : at + 3] != low[at + 2 : at + 3]
+        return in_a_place or has_any(language.subjects, low[at + 2 : at + 5])
     is_plural = low[at].endswith("s")
-    return is_plural or not language.follows or _is(f"{language.follows} {language.subjects}", behind)
+    return is_plural or not language.follows or is_among(f"{language.follows} {language.subjects}", behind)
 
 
 def _leans(low: Sequence[str], language: Language) -> bool:
     """Return whether a pronoun, or the sentences around, must say whom or what it is about."""
-    return _any(language.persons, low) or _any(language.vague, low[1:2])
-
-
-def _may_be_a_name(words: Sequence[str], at: int, language: Language) -> bool:
-    """Return whether a word may be a person's name; in a script without capitals any word may."""
-    word, low = words[at], words[at].casefold()
-    if any(character.isalpha() and character.lower() == character.upper() for character in word) or _is(
-        TITLES, low
-    ):
-        return True
-    if not word[0].isupper() or _is(f"{language.subjects} {language.everybody} {CAPITALS}", low):
-        return False
-    before, after = (words[at - 1] if at else ""), (words[at + 1] if at + 1 < len(words) else "")
-    if after == "s":
-        return True
-    if not at and _is(language.openers, low):
-        return False
-    is_technical = any(map(str.isdigit, word)) or (len(word) > 1 and word.isupper())
-    is_of_one = after[:1].isdigit() or before[:1].isdigit() or _is(language.subjects, after.casefold())
-    is_no_person = _is(f"{language.within} {language.before_nouns}", before.casefold())
-    return not (is_technical or is_of_one or is_no_person or _INNER_CAPITAL.match(word))
+    return has_any(language.persons, low) or has_any(language.vague, low[1:2])
 
 
 def _told_to_all(sentence: str, said: Sequence[str]) -> bool:
@@ -216,17 +195,4 @@ def _stems(text: str) -> set[str]:
 
 
 def _holds(words: str, text: str) -> bool:
-    return _any(words, [word.casefold() for word in _WORD.findall(text)])
-
-
-def _any(words: str, among: Iterable[str]) -> bool:
-    return any(_is(words, word) or any(_is(words, part) for part in word.split("-")[1:]) for word in among)
-
-
-def _is(words: str, word: str) -> bool:
-    return _one_of(words).fullmatch(word) is not None
-
-
-@cache
-def _one_of(words: str) -> re.Pattern[str]:
-    return re.compile("|".join(words.split()) or "(?!)")
+    return has_any(words, [word.casefold() for word in _WORD.findall(text)])

@@ -12,21 +12,21 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
-import structlog
 from aiokafka.client import AIOKafkaClient, CoordinationType
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError, for_code
 from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.protocol.group import LeaveGroupRequest
 
 from eden_memory.error_text import describe
+from eden_memory.logs import LibraryLogger
 from eden_memory.own_process import proved_dead
 from eden_memory.task_ending import Deadline, end
 
 CLOSE_SECONDS = 5.0
 Send = Callable[..., Awaitable[Any]]
 FAILURES = (KafkaError, OSError, RuntimeError, TimeoutError)
-log = structlog.get_logger()
+log = LibraryLogger()
 
 
 def consumer_broken(consumer: Any) -> bool:
@@ -117,6 +117,8 @@ async def remove_dead_members(client: dict[str, Any], group: str) -> list[str]:
             if proved_dead(client_id):
                 await kafka.send(node, LeaveGroupRequest(group, member_id))
                 removed.append(client_id)
+    except GroupCoordinatorNotAvailableError:  # a new broker, in which no group has been yet
+        return []
     except KafkaError as error:
         log.info("dead members were not looked for", group=group, error=describe(error))
     finally:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -13,7 +13,7 @@ from eden_memory.kafka.offsets import TopicOffsets
 
 Place = tuple[TopicPartition, int]
 LOOK_SECONDS = 15.0
-"""How often partitions and groups that are new are looked for."""
+"""How often partitions and groups that are new are looked for, and groups are asked though no topic moved."""
 ALIEN_SECONDS = 120.0
 """A group that reads none of our topics is asked again after so long."""
 AT_ONCE = 8
@@ -75,6 +75,7 @@ class LagReader:
         self._others: set[str] = set()
         self._aliens: dict[str, float] = {}
         self._looked = -LOOK_SECONDS
+        self._last: LagReading | None = None
 
     async def start(self) -> None:
         """Connect."""
@@ -86,11 +87,21 @@ class LagReader:
         await asyncio.gather(self._offsets.close(), self._unread.stop(), return_exceptions=True)
 
     async def read(self) -> LagReading:
-        """Read everything; a KafkaError where a broker does not answer."""
+        """Read everything; a KafkaError where a broker does not answer.
+
+        While no topic moves and every group is at its ends, only the ends are asked for.
+        """
         await self._look()
         at = time.time()
         ends = await self._offsets.ends()
         starts = await self._offsets.begins()
+        if self._last is None or not _same(self._last, starts, ends):
+            self._last = await self._asked(at, starts, ends)
+        return replace(self._last, at=at)
+
+    async def _asked(
+        self, at: float, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> LagReading:
         names = sorted({*self._declared, *self._others})
         committed = dict(zip(names, await self._all(names), strict=True))
         rows = [row for name in names for row in self._rows(name, committed[name], starts, ends)]
@@ -126,6 +137,7 @@ class LagReader:
     async def _look(self) -> None:
         if time.monotonic() - self._looked < LOOK_SECONDS:
             return
+        self._last = None
         await self._offsets.find_partitions()
         listed = {name for name, *_ in await self._offsets.admin.list_consumer_groups()}
         self._others &= listed
@@ -232,6 +244,11 @@ class FirstUnread:
             for tp, offset in list(left.items()):
                 if await self._consumer.position(tp) >= ends[tp, offset]:
                     self._nothing[tp, left.pop(tp)] = ends[tp, offset]
+
+
+def _same(last: LagReading, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
+    """Whether nothing was written or removed since, and nobody had anything to read then."""
+    return last.ends == ends and last.starts == starts and not any(found.lag for found in last.groups)
 
 
 def _one_of_each(places: Sequence[Place]) -> dict[TopicPartition, int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal
@@ -222,7 +223,12 @@ def _unresolved(file: TopicsFile) -> Iterator[str]:
 
 def load_topics(kafka: KafkaSettings, placement: Placement | None = None) -> Topics:
     """The topics of a namespace; without one, of that which the installation began with."""
-    return Topics(read_topics(topics_path()), kafka, placement)
+    return Topics(_own_file(), kafka, placement)
+
+
+@cache
+def _own_file() -> TopicsFile:
+    return read_topics(topics_path())
 
 
 @dataclass(frozen=True, slots=True)

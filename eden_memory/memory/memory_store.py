@@ -1,7 +1,6 @@
 """The only writer of memory: a scope's batch becomes documents in one transaction."""
 
 import asyncio
-import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -23,6 +22,8 @@ from eden_memory.mongo.documents import Row, row_of
 from eden_memory.mongo.transactions import Orphans
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Document
+from eden_memory.stages.failure_decisions import backoff
+from eden_memory.stages.stage import RetryPolicy
 
 AT_ONCE = 8
 """Transactions of one process at the same time."""
@@ -169,6 +170,9 @@ def _applied(projected: Projected) -> AppliedScope:
     return AppliedScope(projected.snapshot, parts, projected.duplicates)
 
 
+CONFLICTS = RetryPolicy(first=0.02, cap=0.5)
+
+
 class Patience:
     """Retry policy of one scope: other writers are few, and a killed one's lock ends in a minute."""
 
@@ -189,7 +193,7 @@ class Patience:
 
     def pause(self) -> float:
         """Return the seconds until the next attempt, with jitter."""
-        return random.uniform(0, min(0.5, 0.01 * 2 ** min(self._attempts, 10)))  # noqa: S311 - nothing secret
+        return backoff(CONFLICTS, self._attempts)
 
 
 def _taken(error: Exception) -> bool:

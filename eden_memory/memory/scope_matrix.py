@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from eden_memory.memory.fact_rows import FactRows
+
 Floats = NDArray[np.float32]
 DIGITS = 6
 """Similarities are rounded: what is beyond is noise of the order in which products are added up."""
@@ -24,62 +26,42 @@ class ScopeMatrix:
 
     def __init__(self, dimensions: int) -> None:
         self.dimensions = dimensions
-        self._rows: Floats = np.zeros((8, dimensions), np.float32)
-        self._scale: Floats = np.zeros(8, np.float32)
-        self._ids: list[str] = []
-        self._row_of: dict[str, int] = {}
+        self._facts = FactRows(np.zeros((8, dimensions), np.float32), np.zeros(8, np.float32), growth=1)
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._facts)
 
     def __contains__(self, fact_id: object) -> bool:
-        return fact_id in self._row_of
+        return isinstance(fact_id, str) and self._facts.row(fact_id) is not None
 
     @property
     def size(self) -> int:
         """The approximate size in memory, in bytes."""
-        return self._rows.nbytes + self._scale.nbytes + 150 * len(self._ids)
+        return self._facts.size
 
     def put(self, fact_id: str, vector: bytes) -> bool:
         """Add or replace; False, and the fact is not in, if the vector has another length."""
         if len(vector) != 4 * self.dimensions:
             self.remove(fact_id)
             return False
-        row = self._row_of.get(fact_id)
-        if row is None:
-            row = self._row_of[fact_id] = len(self._ids)
-            self._ids.append(fact_id)
-            self._grow(len(self._ids))
+        (row,) = self._facts.rows([fact_id])
+        vectors, scale = self._facts.arrays
         numbers = np.frombuffer(vector, "<f4")
         length = float(np.linalg.norm(numbers))
-        self._rows[row] = numbers
-        self._scale[row] = 1.0 / length if length else 0.0
+        vectors[row] = numbers
+        scale[row] = 1.0 / length if length else 0.0
         return True
 
     def remove(self, fact_id: str) -> None:
-        """Remove a fact if it is there; the last row takes its place."""
-        row = self._row_of.pop(fact_id, None)
-        if row is None:
-            return
-        last = self._ids.pop()
-        if last != fact_id:
-            end = len(self._ids)
-            self._ids[row], self._row_of[last] = last, row
-            self._rows[row], self._scale[row] = self._rows[end], self._scale[end]
+        """Remove a fact if it is there."""
+        self._facts.remove(fact_id)
 
     def nearest(self, vectors: Sequence[bytes], most: int, least: float) -> list[list[Hit]]:
         """Return at most `most` facts for each vector, similar by at least `least`, best first, then by id."""
-        if not vectors or not self._ids:
+        if not vectors or not self._facts:
             return [[] for _ in vectors]
-        count = len(self._ids)
-        similar = similarities(vectors, self._rows[:count], self._scale[:count])
-        return best(similar, self._ids, most, least)
-
-    def _grow(self, count: int) -> None:
-        if count <= len(self._rows):
-            return
-        self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
-        self._scale = np.concatenate((self._scale, np.zeros_like(self._scale)))
+        rows, scale = (array[: len(self)] for array in self._facts.arrays)
+        return best(similarities(vectors, rows, scale), self._facts.ids, most, least)
 
 
 def similarities(vectors: Sequence[bytes], rows: Floats, scale: Floats) -> Floats:

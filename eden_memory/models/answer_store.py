@@ -16,18 +16,21 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.error_text import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.grouped_inserts import GroupedInserts
+from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Answer
+from eden_memory.stages.failure_decisions import backoff
+from eden_memory.stages.patience import SERVERS
 
 log = LibraryLogger()
 AWAY = (ConnectionFailure, WaitQueueTimeoutError, WTimeoutError)
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-"""Seconds between two attempts to store: an answer is paid for, so there is no last one."""
 REASON_CHARACTERS = 1_000
 Document = dict[str, Any]
 Unit = tuple[str, str | None]
 """A unit, and the id of an answer that may be another's."""
+
+ANSWER_INDEXES: Indexes = {Answer.COLLECTION: (index_on("unit", sparse=True),)}
 
 
 class MongoAnswers:
@@ -46,7 +49,7 @@ class MongoAnswers:
 
     async def prepare(self) -> None:
         """Create the index."""
-        await self._answers.create_index("unit", sparse=True)
+        await self._answers.create_indexes(list(ANSWER_INDEXES[Answer.COLLECTION]))
 
     async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, Answer]:
         """All answers of a unit, by id, and the one under `answer_id`; look-ups of the same moment share a query."""
@@ -59,14 +62,14 @@ class MongoAnswers:
 
     async def keep(self, answer: Answer) -> Answer:
         """Store it until that is confirmed; what is stored under its id already is returned in its place."""
-        pause = FIRST_PAUSE
+        attempts = 0
         while True:
             try:
                 return await self._keep(answer)
             except AWAY as error:
                 log.warning("answer not stored yet", error=describe(error))
-                await asyncio.sleep(pause)
-                pause = min(LONGEST_PAUSE, pause * 2)
+                attempts += 1
+                await asyncio.sleep(backoff(SERVERS, attempts))
 
     async def keep_all(self, answers: Sequence[Answer]) -> list[Answer]:
         """The same of several, together: who keeps a window's vectors one by one makes a task for each."""

@@ -1,6 +1,6 @@
 """ModelCalled for every request: what it was for, what it cost, how it ended."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -158,3 +158,22 @@ def of_kept(kept: KeptAnswer, outcome: CallOutcome, repair: int, items: int) -> 
 def with_id(ended: Ended, key: str) -> Ended:
     """The same under an id of its own: it was paid beside an answer that another process had kept first."""
     return replace(ended, call_id=unanswered_id(key))
+
+
+def shared(total: int, weights: Sequence[int]) -> list[int]:
+    """Whole numbers in proportion to the weights, by largest remainder; their sum is the total."""
+    whole = sum(weights)
+    if not whole:
+        return [total, *([0] * (len(weights) - 1))] if weights else []
+    shares = [total * weight // whole for weight in weights]
+    by_rest = sorted(range(len(weights)), key=lambda at: (-(total * weights[at] % whole), at))
+    for at in by_rest[: total - sum(shares)]:
+        shares[at] += 1
+    return shares
+
+
+def shared_cost(total: Decimal | None, weights: Sequence[int]) -> list[Decimal | None]:
+    """The same for money, to its smallest part; None stays None."""
+    if total is None:
+        return [None] * len(weights)
+    return [part * CENTS for part in shared(int(total / CENTS), weights)]

@@ -1,9 +1,12 @@
 """One request to a provider and what came back, as adapters and the wrappers around them share it."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal, Protocol
+from datetime import UTC, datetime, timedelta
+from operator import add, sub
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from eden_memory.failures import ProviderError
 from eden_memory.schemas.answers import Answer
@@ -20,8 +23,7 @@ class PromptTurn:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(NamedTuple):
     """The tokens that the provider counted; `cached` is a part of `input`, `reasoning` of `output`."""
 
     input: int = 0
@@ -29,15 +31,13 @@ class Tokens:
     output: int = 0
     reasoning: int = 0
 
+    def plus(self, other: "Tokens") -> "Tokens":
+        """Return the sum of two counts."""
+        return Tokens(*map(add, self, other))
 
-def less(whole: Tokens, part: Tokens) -> Tokens:
-    """Return what is left of a count without a part of it."""
-    return Tokens(
-        whole.input - part.input,
-        whole.cached - part.cached,
-        whole.output - part.output,
-        whole.reasoning - part.reasoning,
-    )
+    def less(self, part: "Tokens") -> "Tokens":
+        """Return what is left of a count without a part of it."""
+        return Tokens(*map(sub, self, part))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,40 @@ class Trial:
     error: str | None = None
 
 
-class ChatProvider(Protocol):
-    """One provider's chat models."""
+class ProviderConnection(Protocol):
+    """A provider's connections, under its name."""
 
     @property
     def name(self) -> str:
         """`openai`, `google`, or the host of a compatible endpoint."""
         ...
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        ...
+
+
+C = TypeVar("C", bound=ProviderConnection)
+
+
+class Adapter(Generic[C]):
+    """The part that all adapters share: the provider's name, and its connections, which end with the adapter."""
+
+    def __init__(self, connection: C) -> None:
+        self._connection = connection
+
+    @property
+    def name(self) -> str:
+        """The provider's."""
+        return self._connection.name
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._connection.close()
+
+
+class ChatProvider(ProviderConnection, Protocol):
+    """One provider's chat models."""
 
     async def complete(
         self,
@@ -86,25 +113,12 @@ class ChatProvider(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """Let go of its connections."""
-        ...
 
-
-class EmbeddingProvider(Protocol):
+class EmbeddingProvider(ProviderConnection, Protocol):
     """One provider's embedding models."""
-
-    @property
-    def name(self) -> str:
-        """As of ChatProvider."""
-        ...
 
     async def embed(self, model: str, texts: Sequence[str]) -> tuple[list[list[float]], Tokens]:
         """A vector for each text, in order; CallFailed, PermanentError."""
-        ...
-
-    async def close(self) -> None:
-        """Let go of its connections."""
         ...
 
 
@@ -126,3 +140,29 @@ class CallFailed(ProviderError):  # noqa: N818 - reads as what happened
         super().__init__(reason, retry_after, counts=charged and outcome != "rate_limited", alone=alone)
         self.outcome: CallOutcome = outcome
         self.charged = charged
+
+
+SHORTEST_CALL = 1e-6
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """When a call left, by the wall clock, and how many seconds it took."""
+
+    started_at: datetime = datetime.min
+    seconds: float = 0.0
+    left: bool = False
+
+    @property
+    def ended_at(self) -> datetime:
+        """When its answer was here."""
+        return self.started_at + timedelta(seconds=self.seconds)
+
+    @contextmanager
+    def timing(self) -> Generator[None]:
+        """Time the request that is sent inside."""
+        self.left, self.started_at, begun = True, datetime.now(UTC), time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds = max(SHORTEST_CALL, time.perf_counter() - begun)

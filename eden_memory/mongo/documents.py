@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TypeVar, cast
 
+import bson
 from bson import Decimal128
 from bson.binary import VECTOR_SUBTYPE, Binary
+from bson.codec_options import CodecOptions
 
 from eden_memory.schemas.documents import Document
 from eden_memory.schemas.fields import pack_vector
@@ -50,6 +52,16 @@ def packed_of(value: object) -> bytes | None:
     if isinstance(value, list):
         return pack_vector(cast("list[float]", value))
     return None
+
+
+def decoded_rows(documents: bytes) -> list[Row]:
+    """Return BSON documents that stand one after the other; times are aware."""
+    return bson.decode_all(documents, CodecOptions[Row](tz_aware=True))  # pyright: ignore[reportUnknownMemberType]
+
+
+def encoded_row(row: Row) -> bytes:
+    """Return a row as BSON."""
+    return bson.encode(row)
 
 
 def _encoded(value: Any) -> Any:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import structlog
 from bson.binary import Binary
 from bson.errors import InvalidDocument
 from pymongo import AsyncMongoClient, ReadPreference
@@ -15,9 +14,10 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.error_text import describe
 from eden_memory.failures import refused_for_good
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.client import APP_NAME, CLIENT
 
-log = structlog.get_logger()
+log = LibraryLogger()
 T = TypeVar("T")
 Row = dict[str, Any]
 LOCKED_SECONDS = 1.0

@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 from aiokafka.errors import KafkaError
@@ -67,11 +67,12 @@ class LagExport(Leased):
         self._new, self._census = reader, census
         self._reader: LagReader | None = None
         self._counted = -CENSUS_SECONDS
+        self._shown: LagReading | None = None
 
     async def _look(self) -> None:
         begun = time.monotonic()
         try:
-            show(await (await self._connected()).read())
+            self._show(await (await self._connected()).read())
         except BaseException:
             await self._disconnect()
             raise
@@ -79,6 +80,12 @@ class LagExport(Leased):
         if time.monotonic() - self._counted >= CENSUS_SECONDS:
             await self._census.take()
             self._counted = time.monotonic()
+
+    def _show(self, reading: LagReading) -> None:
+        if self._shown is None or reading != replace(self._shown, at=reading.at):
+            show(reading)
+        metrics.LAG_READ_AT.set(reading.at)
+        self._shown = reading
 
     async def _connected(self) -> LagReader:
         if self._reader is None:
@@ -94,6 +101,7 @@ class LagExport(Leased):
 
     async def _clear(self) -> None:
         """Another process shows them now."""
+        self._shown = None
         for gauge in (*OF_GROUPS, metrics.MEMORY_DOCUMENTS, metrics.SPENT):
             gauge.clear()
         for gauge in (metrics.LAG_READ_AT, metrics.CONSOLIDATION_DUE, metrics.CONSOLIDATION_DUE_SECONDS):
@@ -113,7 +121,6 @@ def show(reading: LagReading) -> None:
         _show_group(group_lag)
     for group, members in reading.members.items():
         metrics.GROUP_MEMBERS.labels(group).set(members)
-    metrics.LAG_READ_AT.set(reading.at)
 
 
 def _show_group(group_lag: GroupLag) -> None:

@@ -9,7 +9,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 
 from eden_memory.errors import EdenError
-from eden_memory.kafka.offsets import TopicOffsets, once_coordinated
+from eden_memory.kafka.group_admin import once_coordinated
+from eden_memory.kafka.offsets import TopicOffsets
 from eden_memory.schemas.documents import Place
 from eden_memory.stages.patience import until_done
 

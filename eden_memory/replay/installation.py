@@ -15,7 +15,7 @@ from eden_memory.mongo.client import connect
 from eden_memory.placement import ORIGINAL, Placement, collections_of
 from eden_memory.replay.group_progress import remove_group
 from eden_memory.replay.namespaces.namespace_names import checked, placement_of, unknown
-from eden_memory.replay.namespaces.namespace_store import MongoLive, MongoNamespaces
+from eden_memory.replay.namespaces.namespace_store import MongoLive, MongoNamespaces, live_settings
 from eden_memory.schemas.documents import Namespace
 from eden_memory.settings import Settings
 from eden_memory.stages.controls import MongoGroupNotes
@@ -87,11 +87,6 @@ async def installation(settings: Settings) -> AsyncGenerator[Installation]:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         database = client[settings.mongodb.database]
         yield Installation(await live_settings(settings, database), database)
-
-
-async def live_settings(settings: Settings, database: Database) -> Settings:
-    """Return the settings of the live namespace."""
-    return settings.placed(await MongoLive(database, settings.mongodb.prefix).placement())
 
 
 async def settings_of(settings: Settings, database: Database, name: str | None) -> Settings:

@@ -12,7 +12,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.memory.scope_matrix import matrix_of
-from eden_memory.models.model_protocols import Embedder
+from eden_memory.models.question import Embedder
 from eden_memory.names import Names
 from eden_memory.search.cached_scope import with_vector
 from eden_memory.search.fact_candidates import FactCandidate, Ranked, When
@@ -23,7 +23,7 @@ Row = dict[str, Any]
 FIELDS = {
     **dict.fromkeys(KEPT, 1),
     **dict.fromkeys(
-        ("history.version", "history.content", "history.valid_from", "history.decision"),
+        ("history.version", "history.content", "history.valid_from", "history.decision", "sources.said_at"),
         1,
     ),
 }
@@ -81,15 +81,25 @@ class PointInTimeLists:
         asked: Row = {"scope_key": {"$in": list(scope_keys)}}
         if when.as_of is not None:
             said, formed = ({name: {"$lte": when.as_of}} for name in ("said_at", "formed_at"))
-            asked["$or"] = [said, {"said_at": None, **formed}]
+            joined = {"sources.said_at": {"$lte": when.as_of}}
+            asked["$or"] = [said, {"said_at": None, **formed}, joined]
         known = dict[str, FactCandidate]()
+        earlier, contradicting = set[str](), set[str | None]()
         async for row in self._facts.find(asked, FIELDS, batch_size=AT_ONCE):
             if row.get("embedding_model") != self._model:
                 row["embedding"] = None
-            then = as_known(candidate(row), row["active"], row.get("history", []), when)
-            if then is not None and not then.hidden_from(when.private):
+            fact, since = candidate(row), stated_earlier(row, when.as_of)
+            began = fact if since is None else replace(fact, began_at=since)
+            then = as_known(began, row["active"], row.get("history", []), when)
+            if then is None or then.is_hidden(when):
+                continue
+            if since is None:
                 known[then.fact_id] = then
-        return known
+                contradicting.add(fact.replaced_by)
+            else:
+                known[then.fact_id] = replace(then, valid_from=since)
+                earlier.add(then.fact_id)
+        return {fact_id: known[fact_id] for fact_id in known if fact_id not in earlier & contradicting}
 
     async def _with_vectors(self, facts: dict[str, FactCandidate]) -> dict[str, FactCandidate]:
         """With the vectors of texts that hold no longer: retired facts and earlier versions have none stored."""
@@ -120,6 +130,24 @@ def _index(facts: Sequence[FactCandidate]) -> TextIndex:
         index.put(fact.fact_id, fact.text)
     index.write(index.take())
     return index
+
+
+def stated_earlier(row: Mapping[str, Any], as_of: datetime | None) -> datetime | None:
+    """Return since when a fact was said, if that was by `as_of` and before the statement that began it; else None.
+
+    An older statement that was read in late joins a fact and changes no time of it. Only a fact that never had
+    another text tells what such a statement said. Of a session, its newest message counts.
+    """
+    versions, began = row.get("history", []), row.get("said_at")
+    if as_of is None or began is None or began <= as_of or len(versions) + 1 != row["version"]:
+        return None
+    if any(version["content"] != row["content"] for version in versions):
+        return None
+    newest: dict[str, datetime] = {}
+    for source in row.get("sources", ()):
+        said = source.get("said_at") or began
+        newest[source["session_id"]] = max(said, newest.get(source["session_id"], said))
+    return min((said for said in newest.values() if said <= as_of), default=None)
 
 
 def as_known(

@@ -10,7 +10,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.models.model_protocols import Embedder
+from eden_memory.models.question import Embedder
 from eden_memory.mongo.documents import vector_of
 from eden_memory.names import Names
 from eden_memory.search.as_of_store import PointInTimeLists
@@ -95,7 +95,7 @@ class AtlasFactLists:
             rows = await (await self._facts.aggregate(asked(limit))).to_list()
             shown = [row for row in rows if row["active"] and row["scope_key"] in keys]
             found = [Ranked(candidate(self._comparable(row)), float(row["score"])) for row in shown]
-            left = [ranked for ranked in found if not ranked.fact.hidden_from(when.private)]
+            left = [ranked for ranked in found if not ranked.fact.is_hidden(when)]
             if len(left) == len(found) or len(left) >= most or not len(rows) == limit < MOST_CANDIDATES:
                 return left[:most]
             limit = min(4 * limit, MOST_CANDIDATES)

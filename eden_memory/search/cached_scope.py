@@ -1,27 +1,23 @@
-"""One scope's active facts as a process keeps them: texts, vectors and words, as of a revision."""
+"""One scope's active facts as a process keeps them: documents, vectors and words, as of a revision."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import cache
 
 from eden_memory.memory.scope_matrix import Hit
-from eden_memory.search.fact_candidates import FactCandidate
+from eden_memory.search.expiring_facts import ExpiringFacts
+from eden_memory.search.fact_candidates import FactCandidate, When
 from eden_memory.search.quick_matrix import QuickMatrix
+from eden_memory.search.search_documents import CachedFact, cached_candidate, cached_text
 from eden_memory.search.text_index import AskedWord, Rarity, TextIndex
 
-FACT_BYTES = 900
-"""Of a kept fact beside its text, vector and words, about."""
+FACT_BYTES = 150
+"""Of a kept fact beside its document, vector and words, about."""
 THREAD_PRODUCTS = 2_000_000
 """From so many multiplications on they are done beside the event loop."""
-AT_ONCE = 1_000
-"""Facts after which the event loop has its turn."""
 THREAD_FACTS = 20_000
 """From so many facts on words are looked up beside the event loop."""
-
-
-NONE: frozenset[str] = frozenset()
 
 
 class HeldScope:
@@ -36,24 +32,26 @@ class HeldScope:
         """Searches under way: it does not leave meanwhile."""
         self.counted = 0
         """Bytes that are counted for it among all scopes."""
-        self.other_model: set[str] = set()
-        """Facts whose vector is another model's: they are found by their words alone."""
         self.of_users: set[str] = set()
         """Facts that rest on what users said: not found where sharing is private."""
+        self._expiring = ExpiringFacts()
         self._writing: asyncio.Task[None] | None = None
         self.clear()
 
     def clear(self) -> None:
         """As if it had never been read."""
         self.revision = -1
-        self.facts: dict[str, FactCandidate] = {}
-        self.other_model.clear()
+        self.facts: dict[str, bytes] = {}
+        """Documents by fact id (eden_memory.search.search_documents)."""
+        self.expected = 0
+        """Facts that it will have once it has been read."""
         self.of_users.clear()
+        self._expiring.clear()
         self._matrix: QuickMatrix | None = None
-        self._words: TextIndex | None = None
+        self._words = TextIndex()
         self.has_words = False
         """Whether words can be looked up, if not yet those of the last change."""
-        self._characters = 0
+        self._document_bytes = 0
 
     @property
     def stale(self) -> bool:
@@ -64,48 +62,51 @@ class HeldScope:
     def size(self) -> int:
         """Bytes that it takes in memory, about."""
         matrix = self._matrix.size if self._matrix else 0
-        words = self._words.size if self._words else 0
-        return 2_000 + FACT_BYTES * len(self.facts) + 2 * self._characters + matrix + words
+        return 2_000 + FACT_BYTES * len(self.facts) + self._document_bytes + matrix + self._words.size
 
-    def put(self, fact: FactCandidate, vector: bytes | None) -> None:
-        """Add or replace; `vector` of the embedder's model, None if it has none of it."""
-        known = self.facts.get(fact.fact_id)
-        self._characters += len(fact.text) - (len(known.text) if known else 0)
-        self.facts[fact.fact_id] = replace(fact, vector=None)
-        (self.of_users.add if fact.of_users else self.of_users.discard)(fact.fact_id)
-        if self._words is not None and (known is None or known.text != fact.text):
-            self._words.put(fact.fact_id, fact.text)
-        if vector is not None:
-            self._matrix = self._matrix or QuickMatrix(len(vector) // 4)
-            if self._matrix.put(fact.fact_id, vector):
-                return
+    def put(self, facts: Sequence[CachedFact]) -> None:
+        """Add or replace."""
+        for fact in facts:
+            self._put_document(fact)
+        vector = next((fact.vector for fact in facts if fact.vector), None)
+        if vector is not None and self._matrix is None:
+            self._matrix = QuickMatrix(len(vector) // 4, self.expected)
         if self._matrix is not None:
-            self._matrix.remove(fact.fact_id)
+            self._matrix.put({fact.fact_id: fact.vector for fact in facts})
+
+    def _put_document(self, fact: CachedFact) -> None:
+        known = self.facts.get(fact.fact_id)
+        self._document_bytes += len(fact.document) - len(known or b"")
+        self.facts[fact.fact_id] = fact.document
+        (self.of_users.add if fact.of_users else self.of_users.discard)(fact.fact_id)
+        self._expiring.put(fact.fact_id, fact.expires_at)
+        if known is None or cached_text(known) != fact.text:
+            self._words.put(fact.fact_id, fact.text)
 
     def remove(self, fact_id: str) -> None:
         """Take a fact out, if it is in."""
         known = self.facts.pop(fact_id, None)
-        self.other_model.discard(fact_id)
-        self.of_users.discard(fact_id)
         if known is None:
             return
-        self._characters -= len(known.text)
+        self.of_users.discard(fact_id)
+        self._expiring.put(fact_id, None)
+        self._document_bytes -= len(known)
         if self._matrix is not None:
             self._matrix.remove(fact_id)
-        if self._words is not None:
-            self._words.remove(fact_id)
+        self._words.remove(fact_id)
 
     def found(self, fact_id: str) -> FactCandidate | None:
         """A fact that still holds, with its vector."""
-        fact = self.facts.get(fact_id)
+        document = self.facts.get(fact_id)
+        if document is None:
+            return None
+        fact = cached_candidate(fact_id, self.key, document)
         vector = self._matrix.vector(fact_id) if self._matrix is not None else None
-        return fact if fact is None or vector is None else with_vector(fact, vector)
+        return fact if vector is None else with_vector(fact, vector)
 
-    async def nearest(
-        self, vectors: Sequence[bytes], most: int, least: float, *, private: bool = False
-    ) -> list[list[Hit]]:
-        """For each vector the nearest facts; nothing for vectors of another length; `private`: none of users."""
-        hidden = frozenset(self.of_users) if private else NONE
+    async def nearest(self, vectors: Sequence[bytes], most: int, least: float, when: When) -> list[list[Hit]]:
+        """For each vector the nearest facts that are not hidden; nothing for vectors of another length."""
+        hidden = self._hidden(when)
         found = await self._nearest(vectors, most + len(hidden), least)
         if not hidden:
             return found
@@ -113,7 +114,7 @@ class HeldScope:
 
     async def _nearest(self, vectors: Sequence[bytes], most: int, least: float) -> list[list[Hit]]:
         matrix = self._matrix
-        if matrix is None or any(len(vector) != 4 * matrix.dimensions for vector in vectors):
+        if matrix is None or not all(map(matrix.fits, vectors)):
             return [[] for _ in vectors]
         if len(matrix) * matrix.dimensions * len(vectors) < THREAD_PRODUCTS:
             return matrix.nearest(vectors, most, least)
@@ -134,50 +135,42 @@ class HeldScope:
             await asyncio.shield(self._writing)
 
     async def _write_words(self) -> None:
-        words = self._words
+        words, writes = self._words, self._words.take()
         try:
-            if words is None:
-                words = self._words = TextIndex()
-                await self._fill(words)
-            writes = words.take()
             await asyncio.get_running_loop().run_in_executor(_writers(), words.write, writes)
         except BaseException:
-            self._words, self.has_words = None, False
+            self.clear()
+            self.told += 1
             raise
         words.written(writes)
         self.has_words = self._words is words
 
-    async def _fill(self, words: TextIndex) -> None:
-        """All its facts; those that change meanwhile are put by who changes them."""
-        for number, fact in enumerate(list(self.facts.values())):
-            if number % AT_ONCE == 0:
-                await asyncio.sleep(0)
-            if self.facts.get(fact.fact_id) is fact:
-                words.put(fact.fact_id, fact.text)
-
     @property
     def words_waiting(self) -> bool:
         """Whether something is to be made findable before words can be looked up."""
-        under_way = self._writing is not None and not self._writing.done()
-        return self._words is None or self._words.waiting or under_way
+        return self._words.waiting or (self._writing is not None and not self._writing.done())
 
     def rarity(self, words: Iterable[AskedWord]) -> Rarity:
         """How often stems stand in its facts."""
-        return self._words.rarity(words) if self._words is not None else Rarity(0, {})
+        return self._words.rarity(words)
 
     async def by_words(
-        self, words: Sequence[AskedWord], rarity: Rarity, most: int, *, private: bool = False
+        self, words: Sequence[AskedWord], rarity: Rarity, most: int, when: When
     ) -> list[tuple[str, float]]:
-        """Facts by their words, best first; `private`: none that rests on what users said."""
-        hidden = frozenset(self.of_users) if private else NONE
+        """Facts by their words that are not hidden, best first."""
+        hidden = self._hidden(when)
         found = await self._by_words(words, rarity, most + len(hidden))
         return [hit for hit in found if hit[0] not in hidden][:most] if hidden else found
+
+    def _hidden(self, when: When) -> Set[str]:
+        """Return the facts that this search may not find."""
+        moment = when.unexpired_at
+        expired = self._expiring.past(moment) if moment is not None else frozenset[str]()
+        return expired | self.of_users if self.key in when.private else expired
 
     async def _by_words(
         self, words: Sequence[AskedWord], rarity: Rarity, most: int
     ) -> list[tuple[str, float]]:
-        if self._words is None:
-            return []
         if len(self.facts) < THREAD_FACTS:
             return self._words.search(words, rarity, most)
         return await asyncio.to_thread(self._words.search, words, rarity, most)

@@ -2,38 +2,43 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.documents import packed_of
 from eden_memory.names import Names
 from eden_memory.search.cached_scope import HeldScope
-from eden_memory.search.search_documents import KEPT, candidate
+from eden_memory.search.search_documents import KEPT, cached_facts
+from eden_memory.task_ending import end
 
 log = LibraryLogger()
 
 Row = dict[str, Any]
 Marks = dict[str, Row]
-AT_ONCE = 200
+Kept = Callable[[int, int, int], None]
+AT_ONCE = 1_000
+"""Facts of a batch."""
 
 
 class HeldScopes:
     """`model` is the embedder's: vectors of another one are not compared.
 
     While `live`, whoever calls :meth:`changed` tells of every change, and a scope of which nothing was told is as it
-    is in the store. Otherwise each use asks for the scopes' revisions first.
+    is in the store. Otherwise each use asks for the scopes' revisions first. `kept` is told after each use how many
+    bytes and scopes are cached, and how many scopes this use evicted.
     """
 
-    def __init__(self, database: AsyncDatabase[Row], names: Names, model: str, most_bytes: int) -> None:
+    def __init__(
+        self, database: AsyncDatabase[Row], names: Names, model: str, most_bytes: int, kept: Kept
+    ) -> None:
         majority = ReadConcern("majority")
         self._facts = database.get_collection(names["facts"], read_concern=majority)
         self._snapshots = database.get_collection(names["snapshots"], read_concern=majority)
-        self._model, self._most_bytes = model, most_bytes
+        self._model, self._most_bytes, self._kept = model, most_bytes, kept
         self._held: OrderedDict[str, HeldScope] = OrderedDict()
         self._following: dict[str | None, asyncio.Task[None]] = {}
         self.is_live = False
@@ -71,7 +76,8 @@ class HeldScopes:
             for scope in scopes:
                 scope.users -= 1
                 self._count(scope)
-            self._shrink()
+            evicted = self._shrink()
+            self._kept(self.size, len(self), evicted)
 
     async def catch_up(self, scopes: Sequence[HeldScope]) -> None:
         """Read what was written while the scopes were searched, before what was found is shown."""
@@ -133,14 +139,20 @@ class HeldScopes:
             while held.stale or not self.is_live:
                 told, newest = held.told, await self._newest(held)
                 if newest != held.revision:
+                    await self._expect(held)
                     self.queries += 1
-                    written = self._facts.find(_written_since(held), KEPT, batch_size=AT_ONCE)
-                    async for row in written.sort("revision"):
-                        self._take_in(held, row)
+                    async for batch in one_ahead(self._written_since(held)):
+                        await self._take_in(held, batch)
                     held.revision = newest
                 held.seen = told
                 if not self.is_live:
                     return
+
+    async def _expect(self, held: HeldScope) -> None:
+        """Count the facts of a scope that nothing is cached of: its vectors then need no more room than they take."""
+        if held.revision < 0:
+            self.queries += 1
+            held.expected = await self._facts.count_documents({"scope_key": held.key, "active": True})
 
     async def _newest(self, held: HeldScope) -> int:
         """Return the revision in the store, -1 for none; what was removed there leaves the scope."""
@@ -169,14 +181,19 @@ class HeldScopes:
         for fact_id in held.facts.keys() - there:
             held.remove(fact_id)
 
-    def _take_in(self, held: HeldScope, row: Row) -> None:
-        fact_id, vector = row["_id"], packed_of(row.get("embedding"))
-        if not row["active"]:
-            held.remove(fact_id)
-            return
-        same = row.get("embedding_model") == self._model
-        (held.other_model.discard if same or vector is None else held.other_model.add)(fact_id)
-        held.put(candidate({**row, "embedding": None}), vector if same else None)
+    def _written_since(self, held: HeldScope) -> AsyncIterable[bytes]:
+        """Batches of BSON documents, in the order of revisions; only active facts if nothing is cached yet."""
+        asked: Row = {"scope_key": held.key, "revision": {"$gt": held.revision}}
+        asked |= {"active": True} if held.revision < 0 else {}
+        found = self._facts.find_raw_batches(asked, KEPT, batch_size=AT_ONCE).sort("revision")
+        return cast("AsyncIterable[bytes]", found)
+
+    async def _take_in(self, held: HeldScope, batch: bytes) -> None:
+        facts = await asyncio.to_thread(cached_facts, batch, self._model)
+        for fact_id, fact in facts.items():
+            if fact is None:
+                held.remove(fact_id)
+        held.put([fact for fact in facts.values() if fact is not None])
 
     def _is_behind(self, held: HeldScope) -> bool:
         kept = self._held.get(held.key) is held
@@ -187,21 +204,28 @@ class HeldScopes:
             size = held.size
             self.size, held.counted = self.size + size - held.counted, size
 
-    def _shrink(self) -> None:
-        """Let go of scopes until the rest fits; not of those in use."""
-        if self.size <= self._most_bytes:
-            return
-        for held in list(self._held.values()):
+    def _shrink(self) -> int:
+        """Evict the scopes that were not used for the longest time until the rest fits; not those in use."""
+        before = len(self)
+        for held in list(self._held.values()) if self.size > self._most_bytes else ():
             if not held.users:
                 self.size -= held.counted
                 del self._held[held.key]
             if self.size <= self._most_bytes:
-                return
+                break
+        return before - len(self)
 
 
-def _written_since(held: HeldScope) -> Row:
-    since: Row = {"scope_key": held.key, "revision": {"$gt": held.revision}}
-    return since | {"active": True} if held.revision < 0 else since
+async def one_ahead(found: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
+    """Yield batches; each is asked for while the one before it is worked on."""
+    batches = aiter(found)
+    asked = asyncio.ensure_future(anext(batches, None))
+    try:
+        while (batch := await asked) is not None:
+            asked = asyncio.ensure_future(anext(batches, None))
+            yield batch
+    finally:
+        await end([asked])
 
 
 def _is_newest(held: HeldScope, marks: Marks) -> bool:

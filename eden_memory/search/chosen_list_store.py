@@ -1,16 +1,17 @@
 """The store of facts that the settings name; `auto` asks the server, with the first search."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.context.context_feed import ContextChange
 from eden_memory.logs import LibraryLogger
-from eden_memory.models.model_protocols import Embedder
+from eden_memory.models.question import Embedder
 from eden_memory.names import Names
 from eden_memory.search.atlas_list_store import AtlasFactLists
+from eden_memory.search.cached_scope_store import Kept
 from eden_memory.search.fact_candidates import Ranked, When
 from eden_memory.search.plain_list_store import PlainFactLists
 from eden_memory.search.search_index_store import TEXT_INDEX, VECTOR_INDEX, found
@@ -25,7 +26,7 @@ Lists = AtlasFactLists | PlainFactLists
 class ChosenFactLists:
     """FactLists as configured. It has no change stream of its own: somebody hands on what a ContextFeed says
     (:meth:`changed`, :meth:`live`; eden_memory.context.cached_contexts.Contexts.follow does). Until then each
-    search asks MongoDB for revisions. `kept` is told how many bytes and scopes are kept.
+    search asks MongoDB for revisions. `kept`: as HeldScopes tells it.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class ChosenFactLists:
         database: Database,
         embedder: Embedder,
         *,
-        kept: Callable[[int, int], None] = lambda _bytes, _scopes: None,
+        kept: Kept = lambda _bytes, _scopes, _evicted: None,
     ) -> None:
         self._settings, self._database, self._embedder = settings, database, embedder
         self._kept = kept

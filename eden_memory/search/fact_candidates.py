@@ -15,6 +15,8 @@ class When:
     """Retired facts too, as they last were."""
     private: frozenset[str] = frozenset()
     """Keys of scopes in which nothing is found that rests on what users said."""
+    unexpired_at: datetime | None = None
+    """Facts that have expired by then are not found; None: expired ones too."""
 
     @property
     def is_now(self) -> bool:
@@ -55,9 +57,14 @@ class FactCandidate:
         """When what began it was said."""
         return self.began_at or self.formed_at
 
-    def hidden_from(self, private: frozenset[str]) -> bool:
-        """Whether it rests on what users said, in one of these scopes."""
-        return self.of_users and self.scope_key in private
+    def is_hidden(self, when: When) -> bool:
+        """Whether it has expired, or rests on what users said in a scope where that is private."""
+        expired = when.unexpired_at is not None and self.expired_at(when.unexpired_at)
+        return expired or (self.of_users and self.scope_key in when.private)
+
+    def expired_at(self, moment: datetime) -> bool:
+        """Whether it has expired by then."""
+        return self.expires_at is not None and self.expires_at <= moment
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from eden_memory.errors import OverBudget
-from eden_memory.models.model_protocols import Embedder
-from eden_memory.models.question import Asking
+from eden_memory.models.question import Asking, Embedder
 from eden_memory.search.fact_candidates import Ranked, When
 from eden_memory.search.fusion import QueryLists
 from eden_memory.search.ranking import Ranking
@@ -52,8 +51,10 @@ class SearchRun:
 
     @property
     def when(self) -> When:
-        """Which facts are candidates: none that is hidden takes the place of another."""
-        return replace(self.request.when, private=self.request.private)
+        """Which facts are candidates: none that is hidden or has expired takes the place of another."""
+        when = self.request.when
+        moment = None if when.include_retired else when.as_of or self.request.asked_at
+        return replace(when, private=self.request.private, unexpired_at=moment)
 
 
 class Listing:
@@ -131,16 +132,9 @@ def _by_query(
 
 def _visible(lists: Lists, search: SearchRun) -> Lists:
     """Only facts of the scopes that were asked for, and none that is hidden or has expired."""
-    when, private = search.request.when, search.request.private
-    now = when.as_of or search.request.asked_at
+    when = search.when
     return [
-        [
-            entry
-            for entry in ranked
-            if entry.fact.scope_key in search.keys
-            and not entry.fact.hidden_from(private)
-            and (when.include_retired or entry.fact.expires_at is None or entry.fact.expires_at > now)
-        ]
+        [entry for entry in ranked if entry.fact.scope_key in search.keys and not entry.fact.is_hidden(when)]
         for ranked in lists
     ]
 

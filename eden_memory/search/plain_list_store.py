@@ -4,18 +4,18 @@ A scope is read with its first search, and from then on as the writer changes it
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from heapq import nsmallest
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.context.context_feed import ContextChange
-from eden_memory.models.model_protocols import Embedder
+from eden_memory.models.question import Embedder
 from eden_memory.names import Names
 from eden_memory.search.as_of_store import PointInTimeLists
 from eden_memory.search.cached_scope import HeldScope
-from eden_memory.search.cached_scope_store import HeldScopes
+from eden_memory.search.cached_scope_store import HeldScopes, Kept
 from eden_memory.search.fact_candidates import Ranked, When
 from eden_memory.search.search_documents import checked
 from eden_memory.search.text_index import AskedWord, asked_words, together
@@ -28,7 +28,7 @@ class PlainFactLists:
     """FactLists over `facts` and `snapshots`.
 
     `model` names the embedder's model; the `embedder` itself is only asked for vectors of texts that hold no longer
-    (`When`); without one these are found by their words alone. `kept` is told how many bytes and scopes are kept.
+    (`When`); without one these are found by their words alone. `kept`: as HeldScopes tells it.
 
     Somebody tells it of changes: :meth:`told` and :meth:`live`, as ContextFeed calls them. Until then each search
     asks MongoDB whether the scopes have changed.
@@ -42,11 +42,10 @@ class PlainFactLists:
         *,
         embedder: Embedder | None = None,
         most_bytes: int = MOST_BYTES,
-        kept: Callable[[int, int], None] = lambda _bytes, _scopes: None,
+        kept: Kept = lambda _bytes, _scopes, _evicted: None,
     ) -> None:
-        self._scopes = HeldScopes(database, names, model, most_bytes)
+        self._scopes = HeldScopes(database, names, model, most_bytes, kept)
         self._then = PointInTimeLists(database, names, model, embedder)
-        self._kept = kept
 
     @property
     def kept_bytes(self) -> int:
@@ -90,9 +89,7 @@ class PlainFactLists:
         if not when.is_now:
             return await self._then.semantic(keys, vectors, most, least, when)
         async with self._scopes.current(keys) as scopes:
-            hits = await asyncio.gather(
-                *(scope.nearest(vectors, most, least, private=scope.key in when.private) for scope in scopes)
-            )
+            hits = await asyncio.gather(*(scope.nearest(vectors, most, least, when) for scope in scopes))
             lists: list[list[Scored]] = [[] for _ in vectors]
             for scope, found in zip(scopes, hits, strict=True):
                 for scored, near in zip(lists, found, strict=True):
@@ -129,7 +126,6 @@ class PlainFactLists:
     ) -> list[list[Ranked]]:
         """The best of all scopes; without those that somebody said meanwhile do not hold any more."""
         await self._scopes.catch_up(scopes)
-        self._kept(self._scopes.size, len(self._scopes))
         return [_ranked(scored, most) for scored in lists]
 
 
@@ -139,10 +135,7 @@ async def _by_words(
     if not words:
         return []
     rarity = together([scope.rarity(words) for scope in scopes])
-    found = [
-        (scope, await scope.by_words(words, rarity, most, private=scope.key in when.private))
-        for scope in scopes
-    ]
+    found = [(scope, await scope.by_words(words, rarity, most, when)) for scope in scopes]
     return [(-score, fact_id, scope) for scope, hits in found for fact_id, score in hits if score >= least]
 
 

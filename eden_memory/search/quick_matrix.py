@@ -1,94 +1,134 @@
-"""A scope's vectors, searched quickly: a first pass over numbers of 8 bits, then the exact cosine of the nearest.
+"""A scope's vectors in few bytes: a first pass over numbers of 8 bits, then a finer comparison of the nearest.
 
-A vector of length 1 is kept once more as int8, by its own greatest number: 1/4 of the bytes to read, which is what a
-search over many facts takes its time for. The first pass is off by about 0.002; of the facts that it finds nearest,
-several times as many as asked for are compared exactly.
+A vector of length 1 is stored as int8, by its own greatest number, and what int8 leaves over as 2, 4 or 8 bits more.
+The first pass reads only the int8, and is off by about 0.002; of the facts that it finds nearest, several times as
+many as asked for are compared by all their bits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numkong
 import numpy as np
 from numpy.typing import NDArray
 
-from eden_memory.memory.scope_matrix import Floats, Hit, ScopeMatrix, best, similarities
+from eden_memory.memory.fact_rows import FactRows
+from eden_memory.memory.scope_matrix import Floats, Hit, best, similarities
 
-FROM = 3_000
-"""Facts from which the first pass is worth it."""
 POOL_TIMES, POOL_LEAST = 4, 200
-"""Compared exactly: so many times what is asked for, and at least so many."""
+"""Compared by all bits: so many times what is asked for, and at least so many."""
+REST_BYTES = 192
+"""Of a vector beside its int8, about: the more dimensions it has, the less each number's error matters."""
+Levels = NDArray[np.uint8]
 
 
-class QuickMatrix(ScopeMatrix):
-    """A ScopeMatrix whose `nearest` reads less; for fewer than `FROM` facts it is the same."""
+class QuickMatrix:
+    """Packed float32 vectors (schemas.fields.pack_vector) by fact id; all have `dimensions` numbers.
 
-    def __init__(self, dimensions: int) -> None:
-        super().__init__(dimensions)
-        self._small: NDArray[np.int8] = np.zeros((0, dimensions), np.int8)
-        self._steps: Floats = np.zeros(0, np.float32)
-        self._changed: set[int] = set()
-        """Rows whose small form is to be made."""
+    There is room for so many facts from the start; for more, all are copied now and then.
+    """
+
+    def __init__(self, dimensions: int, room: int = 0) -> None:
+        self.dimensions = dimensions
+        bits = next((bits for bits in (8, 4) if bits * dimensions <= 8 * REST_BYTES), 2)
+        self._shifts, self._most = range(0, 8, bits), 2**bits - 2
+        packed = -(-dimensions * bits // 8)
+        coarse, rest = np.zeros((room, dimensions), np.int8), np.zeros((room, packed), np.uint8)
+        self._facts = FactRows(coarse, rest, np.zeros(room, np.float32), growth=1 / 32)
+
+    def __len__(self) -> int:
+        return len(self._facts)
 
     @property
     def size(self) -> int:
         """Bytes that it takes in memory, about."""
-        return super().size + self._small.nbytes + self._steps.nbytes
+        return self._facts.size
 
-    def put(self, fact_id: str, vector: bytes) -> bool:
-        """Add or replace; False, and the fact is not in, if the vector has another length."""
-        put = super().put(fact_id, vector)
-        if put:
-            self._changed.add(self._row_of[fact_id])
-        return put
+    def put(self, vectors: Mapping[str, bytes]) -> None:
+        """Add or replace; a fact whose vector has another length is taken out."""
+        for fact_id in [fact_id for fact_id, vector in vectors.items() if not self.fits(vector)]:
+            self._facts.remove(fact_id)
+        fitting = {fact_id: vector for fact_id, vector in vectors.items() if self.fits(vector)}
+        rows, numbers = self._facts.rows(fitting), np.frombuffer(b"".join(fitting.values()), "<f4")
+        for array, values in zip(
+            self._facts.arrays, self._shortened(numbers.reshape(-1, self.dimensions)), strict=True
+        ):
+            array[rows] = values
+
+    def fits(self, vector: bytes) -> bool:
+        """Whether a vector has as many numbers as those here."""
+        return len(vector) == 4 * self.dimensions
 
     def remove(self, fact_id: str) -> None:
-        """Take a fact out, if it is in; the last row takes its place."""
-        row = self._row_of.get(fact_id)
-        super().remove(fact_id)
-        if row is not None:
-            self._changed.add(row)
+        """Take a fact out, if it is in."""
+        self._facts.remove(fact_id)
 
     def vector(self, fact_id: str) -> bytes | None:
-        """As it was put."""
-        row = self._row_of.get(fact_id)
-        return None if row is None else self._rows[row].tobytes()
+        """At length 1, and nearly as it was put."""
+        row = self._facts.row(fact_id)
+        return None if row is None else self._restored([row]).tobytes()
 
     def nearest(self, vectors: Sequence[bytes], most: int, least: float) -> list[list[Hit]]:
         """For each vector at most `most` facts with a similarity of at least `least`, best first, then by id."""
-        if len(self._ids) < FROM or most < 1:
-            return super().nearest(vectors, most, least)
-        self._shorten()
+        if not self._facts or most < 1:
+            return [[] for _ in vectors]
         return [self._nearest(vector, most, least) for vector in vectors]
 
     def _nearest(self, vector: bytes, most: int, least: float) -> list[Hit]:
-        count = len(self._ids)
-        asked, _ = _small(np.frombuffer(vector, "<f4")[None])
-        dots = np.asarray(numkong.cdist(asked, self._small[:count], "dot", out_dtype="float32"))[0]
-        pool = min(max(POOL_TIMES * most, POOL_LEAST), count)
-        rough = dots * self._steps[:count]
-        rows = np.sort(np.argpartition(rough, count - pool)[count - pool :])
-        similar = similarities([vector], self._rows[rows], self._scale[rows])
-        ids = [self._ids[row] for row in cast("list[int]", rows.tolist())]
-        return best(similar, ids, most, least)[0]
+        rows = self._likely(vector, max(POOL_TIMES * most, POOL_LEAST))
+        found = self._restored(rows)
+        lengths = np.linalg.norm(found, axis=1)
+        scale = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+        return best(
+            similarities([vector], found, scale), [self._facts.ids[row] for row in rows], most, least
+        )[0]
 
-    def _shorten(self) -> None:
-        """Make the small form of what has changed since the last search."""
-        if not self._changed:
-            return
-        if len(self._small) < len(self._rows):
-            grown = len(self._rows) - len(self._small)
-            self._small = np.concatenate((self._small, np.zeros((grown, self.dimensions), np.int8)))
-            self._steps = np.concatenate((self._steps, np.zeros(grown, np.float32)))
-        rows = np.fromiter((row for row in self._changed if row < len(self._ids)), np.intp)
-        self._changed.clear()
-        for part in np.array_split(rows, len(rows) // 10_000 + 1):
-            self._small[part], steps = _small(self._rows[part])
-            self._steps[part] = steps * self._scale[part]
+    def _likely(self, vector: bytes, pool: int) -> list[int]:
+        """Return the rows that the first pass finds nearest."""
+        count, (coarse, _, steps) = len(self), self._facts.arrays
+        if count <= pool:
+            return list(range(count))
+        asked, _, _ = self._shortened(np.frombuffer(vector, "<f4")[None])
+        rough = (
+            np.asarray(numkong.cdist(asked, coarse[:count], "dot", out_dtype="float32"))[0] * steps[:count]
+        )
+        return cast("list[int]", np.sort(np.argpartition(rough, count - pool)[count - pool :]).tolist())
+
+    def _shortened(self, rows: Floats) -> tuple[NDArray[np.int8], Levels, Floats]:
+        """Return rows as int8, what is left of each number, and what one step of each row is worth."""
+        lengths = np.linalg.norm(rows, axis=1)
+        steps, scaled = _steps(rows), rows.copy()
+        scaled /= np.where(steps > 0, steps, 1)[:, None]
+        coarse = np.rint(scaled)
+        scaled -= coarse
+        scaled += np.float32(0.5)
+        scaled *= np.float32(self._most)
+        levels = np.rint(scaled).astype(np.uint8)
+        units = np.divide(steps, lengths, out=np.zeros_like(steps), where=lengths > 0)
+        return coarse.astype(np.int8), self._packed(levels), units
+
+    def _restored(self, rows: Sequence[int]) -> Floats:
+        coarse, packed, steps = (array[rows] for array in self._facts.arrays)
+        numbers = self._unpacked(packed).astype(np.float32)
+        numbers /= np.float32(self._most)
+        numbers -= np.float32(0.5)
+        numbers += coarse
+        numbers *= steps[:, None]
+        return numbers
+
+    def _packed(self, levels: Levels) -> Levels:
+        """Several numbers in a byte: the first bits of all bytes are the first numbers, and so on."""
+        packed = np.zeros((len(levels), self._facts.arrays[1].shape[1]), np.uint8)
+        for number, shift in enumerate(self._shifts):
+            part = levels[:, number * packed.shape[1] :][:, : packed.shape[1]]
+            packed[:, : part.shape[1]] |= part << np.uint8(shift)
+        return packed
+
+    def _unpacked(self, packed: Levels) -> Levels:
+        parts = [(packed >> np.uint8(shift)) & np.uint8(self._most + 1) for shift in self._shifts]
+        return np.concatenate(parts, axis=1)[:, : self.dimensions]
 
 
-def _small(rows: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """Rows as int8, and what one step of each is worth."""
-    steps = np.abs(rows).max(axis=1) / np.float32(127)
-    divisors = np.where(steps > 0, steps, 1)[:, None]
-    return np.rint(rows / divisors).astype(np.int8), steps.astype(np.float32)
+def _steps(rows: Floats) -> Floats:
+    """Return what one step of each row's int8 is worth."""
+    return np.maximum(rows.max(axis=1), -rows.min(axis=1)) / np.float32(127)

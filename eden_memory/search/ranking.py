@@ -16,10 +16,10 @@ from eden_memory.search.fact_candidates import Scored, best_first
 from eden_memory.search.fusion import QueryLists, by_rank, by_score
 from eden_memory.search.newer import newer_first
 from eden_memory.search.question_times import Span, boost_dates
+from eden_memory.search.search_requests import Kind
 
 RERANK_LEAST = 0.35
 """A relevance below it drops the fact."""
-Kind = Literal["hybrid", "semantic", "text"]
 Stage = tuple[str, Callable[[list[Scored]], list[Scored]]]
 LISTS: dict[str, int] = {"scores": 50, "ranks": 20}
 """How long lists are before fusion: by ranks their tails only harm, scores say that they are tails."""

@@ -1,13 +1,14 @@
 """Documents of `memory_facts` as search reads them: tolerantly, by the few fields that it needs."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
 from eden_memory.access.sharing import rests_on_users
 from eden_memory.errors import EdenError
-from eden_memory.mongo.documents import packed_of
+from eden_memory.mongo.documents import decoded_rows, encoded_row, packed_of
 from eden_memory.schemas.scopes import ScopeKey
 from eden_memory.search.fact_candidates import FactCandidate
 
@@ -28,6 +29,9 @@ SHOWN = (
     "sources.participants",
 )
 KEPT = (*SHOWN, "embedding", "embedding_model", "active", "revision")
+SHORT = {name: chr(ord("a") + number) for number, name in enumerate((*SHOWN, "of_users"))}
+"""Names of fields in a cached document."""
+CACHED = tuple(name for name in SHOWN if name != "scope_key" and "." not in name)
 _KEYS: TypeAdapter[tuple[ScopeKey, ...]] = TypeAdapter(tuple[ScopeKey, ...])
 
 
@@ -46,9 +50,59 @@ def candidate(row: Mapping[str, Any]) -> FactCandidate:
         replaces=row.get("replaces"),
         replaced_by=row.get("replaced_by"),
         expires_at=row.get("expires_at"),
-        of_users=rests_on_users(row["scope_key"], row.get("sources", ())),
+        of_users=row.get("of_users", False) or rests_on_users(row["scope_key"], row.get("sources", ())),
         began_at=row.get("said_at"),
     )
+
+
+class CachedFact(NamedTuple):
+    """An active fact in few bytes."""
+
+    fact_id: str
+    text: str
+    of_users: bool
+    expires_at: datetime | None
+    document: bytes
+    """BSON of the fields that a search shows or ranks by."""
+    vector: bytes
+    """Packed float32; empty if it has none of the embedder's model."""
+
+
+def cached_facts(batch: bytes, model: str) -> dict[str, CachedFact | None]:
+    """Return the facts of a batch of BSON documents by id, None for those that are not active any more."""
+    return {row["_id"]: _cached(row, model) if row["active"] else None for row in decoded_rows(batch)}
+
+
+def _cached(row: Row, model: str) -> CachedFact:
+    of_users = rests_on_users(row["scope_key"], row.get("sources", ()))
+    shown = {name: row[name] for name in CACHED if row.get(name) is not None}
+    vector = packed_of(row.get("embedding")) if row.get("embedding_model") == model else None
+    return CachedFact(
+        fact_id=row["_id"],
+        text=row["content"],
+        of_users=of_users,
+        expires_at=row.get("expires_at"),
+        document=cached_document(shown, of_users),
+        vector=vector or b"",
+    )
+
+
+def cached_document(shown: Row, of_users: bool = False) -> bytes:
+    """BSON of a fact's fields under short names."""
+    document = {SHORT[name]: value for name, value in shown.items()}
+    return encoded_row(document | {SHORT["of_users"]: True} if of_users else document)
+
+
+def cached_text(document: bytes) -> str:
+    """The text of a cached document."""
+    return decoded_rows(document)[0][SHORT["content"]]
+
+
+def cached_candidate(fact_id: str, scope_key: str, document: bytes) -> FactCandidate:
+    """A cached fact, without its vector."""
+    (row,) = decoded_rows(document)
+    named = {name: row[short] for name, short in SHORT.items() if short in row}
+    return candidate({**named, "_id": fact_id, "scope_key": scope_key})
 
 
 def checked(scope_keys: Sequence[str]) -> list[str]:

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from eden_memory.metrics import SearchMetrics
-from eden_memory.models.model_protocols import Embedder, Reranker
-from eden_memory.models.question import Asking
+from eden_memory.models.question import Asking, Embedder, Reranker
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.fact_candidates import Scored
 from eden_memory.search.fusion import QueryLists

@@ -73,6 +73,24 @@ async def make(facts: AsyncCollection[Row], dimensions: int) -> list[str] | None
     return made
 
 
+async def problems(facts: AsyncCollection[Row], dimensions: int) -> list[str]:
+    """Return a line for each search index that is missing, differs or does not answer yet."""
+    there = await found(facts)
+    known = {str(mapping["name"]): mapping for mapping in there or ()}
+    wanted = definitions(dimensions) if there is not None else {}
+    states = {name: _state(known.get(name), definition) for name, (_, definition) in wanted.items()}
+    return [f"search index {facts.name}.{name} {state}" for name, state in states.items() if state]
+
+
+def _state(there: Mapping[str, Any] | None, definition: Row) -> str | None:
+    """Return what is wrong with a search index; None: nothing."""
+    if there is None:
+        return "is missing"
+    if not same(definition, there.get("latestDefinition", {})):
+        return "has another definition"
+    return None if there.get("queryable") else f"does not answer yet ({there.get('status', 'PENDING')})"
+
+
 async def wait_until_queryable(facts: AsyncCollection[Row], seconds: float, pause: float = 1.0) -> None:
     """Until both indexes answer; an EdenError if one failed or it takes too long."""
     end = time.monotonic() + seconds

@@ -10,8 +10,8 @@ from eden_memory.errors import Invalid
 from eden_memory.models.question import Asking
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.fact_candidates import NOW, When
-from eden_memory.search.ranking import Kind
 
+Kind = Literal["hybrid", "semantic", "text"]
 TextOnly = Literal["over_budget", "unavailable"]
 
 

@@ -42,7 +42,7 @@ ASKING: str = (
     "where which who whom whose why with would you your yours"
 )
 """Words of questions, beside Lucene's stop words: they say nothing of what is asked for."""
-ROW_BYTES = 96
+ROW_BYTES = 136
 """Of a fact in the index beside its words, about."""
 
 

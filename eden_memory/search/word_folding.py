@@ -30,7 +30,10 @@ def folded(text: str) -> str:
 
 def words_of(text: str) -> list[str]:
     """The words that a text is found by, in order."""
-    return [part for word in _split(text) for part in _parts(word, single=True)]
+    words = _split(text)
+    if text.isascii():
+        return [word[:LONGEST] for word in words]
+    return [part for word in words for part in _parts(word, single=True)]
 
 
 def words_asked(text: str) -> list[str]:
@@ -44,7 +47,9 @@ def spaced(word: str) -> bool:
 
 
 def _split(text: str) -> list[str]:
-    plain = _ENGLISH_S.sub("", folded(text))
+    plain = folded(text)
+    if "'" in plain or "\u2019" in plain:
+        plain = _ENGLISH_S.sub("", plain)
     return (_PLAIN if plain.isascii() else _word()).findall(plain)
 
 

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, cast
 
-import structlog
 from bson import ObjectId, Timestamp
 from pymongo import ASCENDING, AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
@@ -13,11 +12,12 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.error_text import describe
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.changes import Document, DocumentPage, SourceFailed, version_of
 
-log = structlog.get_logger("eden.tailer")
+log = LibraryLogger("eden.tailer")
 LAST_SECOND = 2**32 - 1
 """Of an ObjectId."""
 

@@ -16,6 +16,7 @@ from eden_memory.source.leader import Leader
 from eden_memory.source.message_mapping import TOPIC
 from eden_memory.source.rereader import MessageRereader
 from eden_memory.source.source_mapping import Mapped
+from eden_memory.task_ending import first_of
 
 log = structlog.get_logger("eden.tailer")
 
@@ -126,5 +127,5 @@ async def _question_sent() -> None:
 
 async def _unless(stopped: "asyncio.Task[Any]", coming: "asyncio.Task[ChangeBatch]") -> ChangeBatch | None:
     """Return the next batch; None when told to stop, however long the batch would still take."""
-    await asyncio.wait((coming, stopped), return_when=asyncio.FIRST_COMPLETED)
+    await first_of(coming, stopped)
     return None if stopped.done() else await coming

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-import structlog
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
 from eden_memory.error_text import describe
+from eden_memory.logs import LibraryLogger
 from eden_memory.names import Names
 
-log = structlog.get_logger()
+log = LibraryLogger()
 
 PauseKind = Literal["hand", "dead-letters", "outage"]
 Document = dict[str, Any]

@@ -6,13 +6,13 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
-import structlog
 from aiokafka import TopicPartition
 
 from eden_memory.error_text import describe_with_trace
 from eden_memory.kafka.outgoing import CUT, DEAD, DEAD_HEADERS, LEAST
 from eden_memory.kafka.record import Record, as_record
 from eden_memory.kafka.topic_reading import consuming
+from eden_memory.logs import LibraryLogger
 from eden_memory.schemas.envelope import rfc3339
 from eden_memory.stages.controls import DeadRetry, MongoControls
 from eden_memory.stages.failure_decisions import Failure
@@ -58,7 +58,7 @@ RECORDED_MODULES = {
     "_Changed": "eden_memory.mongo.trigger.trigger_store",
 }
 """Our own errors → the module under which dead letters name them, wherever the class is now."""
-log = structlog.get_logger()
+log = LibraryLogger()
 READ_SECONDS = 10.0
 
 

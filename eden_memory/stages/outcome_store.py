@@ -6,19 +6,33 @@ from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
-from pymongo import ASCENDING, ReadPreference
+from pymongo import ReadPreference
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.mongo.grouped_inserts import GroupedInserts
+from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.stages.outcome import OutcomeTooLarge, Reread, StageOutcome, StoredRecord
 
 LIMIT_BYTES = 4_000_000
 Document = dict[str, Any]
+OUTCOME_INDEXES: Indexes = {
+    "outcomes": (
+        index_on("members", unique=True),
+        index_on("writes", unique=True, sparse=True),
+        index_on(
+            "stage",
+            "topic",
+            "partition",
+            "offset",
+            partialFilterExpression={"records": {"$exists": True}},
+        ),
+    ),
+}
 
 
 class MongoLedger:
@@ -41,12 +55,7 @@ class MongoLedger:
 
     async def prepare(self) -> None:
         """Create the indexes."""
-        await self._outcomes.create_index("members", unique=True)
-        await self._outcomes.create_index("writes", unique=True, sparse=True)
-        await self._outcomes.create_index(
-            [("stage", ASCENDING), ("topic", ASCENDING), ("partition", ASCENDING), ("offset", ASCENDING)],
-            partialFilterExpression={"records": {"$exists": True}},
-        )
+        await self._outcomes.create_indexes(list(OUTCOME_INDEXES["outcomes"]))
 
     async def find(self, stage: str, members: Sequence[str]) -> Mapping[str, StageOutcome]:
         """The outcomes that the members were decided in; requests of the same moment share one query."""

@@ -5,15 +5,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import structlog
-
 from eden_memory.awaited import SAID_SECONDS, Awaited
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
+from eden_memory.logs import LibraryLogger
 from eden_memory.stages.failure_decisions import Kind, backoff, classify, refused, wrong_account
 from eden_memory.stages.stage import RetryPolicy
 
-log = structlog.get_logger()
+log = LibraryLogger()
 T = TypeVar("T")
 SERVERS = RetryPolicy(first=0.1, cap=5.0)
 """How long storing and publishing wait between two attempts; there is no last one."""

@@ -17,7 +17,7 @@ from aiokafka.partitioner import murmur2  # pyright: ignore[reportUnknownVariabl
 from eden_memory.kafka.broken_clients import close_producer, sending
 from eden_memory.stages.failure_decisions import TOO_LARGE
 from eden_memory.stages.outcome import StoredRecord
-from eden_memory.task_ending import end
+from eden_memory.task_ending import end, first_of
 
 MAX_BATCH_BYTES = 1_000_000
 MAX_RECORD_BYTES = 5_000_000
@@ -196,7 +196,7 @@ class _Sender:
 
 async def _confirmation(producer: Any, sent: "asyncio.Future[Any]") -> None:
     """Wait until a batch is confirmed, or the producer's own task has ended: nobody would confirm it then."""
-    await asyncio.wait({sent, sending(producer)}, return_when=asyncio.FIRST_COMPLETED)
+    await first_of(sent, sending(producer))
     if not sent.done():
         raise KafkaConnectionError("the producer has broken down")
     sent.result()

@@ -13,6 +13,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.mongo.documents import plain, stored
+from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (
@@ -39,6 +40,9 @@ from eden_memory.usage.budget_rules import (
 from eden_memory.usage.usage_store import LIVE, STATE
 
 Row = dict[str, Any]
+BUDGET_INDEXES: Indexes = {
+    Reservation.COLLECTION: (index_on("reserved_at", "_id"), index_on("budgets")),
+}
 
 
 def now() -> datetime:
@@ -59,9 +63,8 @@ class MongoBudgets:
         self._state = database[names[UsageState.COLLECTION]]
 
     async def prepare(self) -> None:
-        """Create the index."""
-        await self._reservations.create_index([("reserved_at", 1), ("_id", 1)])
-        await self._reservations.create_index("budgets")
+        """Create the indexes."""
+        await self._reservations.create_indexes(list(BUDGET_INDEXES[Reservation.COLLECTION]))
 
     async def set(
         self, agent_id: str | None, user_id: str | None, per: Per, limit: Decimal, by: str

@@ -9,13 +9,14 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from pymongo import ASCENDING, DESCENDING, UpdateOne
+from pymongo import UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from eden_memory.call_costs import unpriced
 from eden_memory.mongo.documents import stored
+from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Budget, CountedCall, UsageState, UsageTotal
@@ -33,6 +34,15 @@ KEPT_FIELDS = tuple(
     name for name in ModelCalled.model_fields if name in CountedCall.model_fields and name != "cost_usd"
 )
 
+USAGE_INDEXES: Indexes = {
+    CountedCall.COLLECTION: (
+        index_on("erase_at", expireAfterSeconds=0),
+        index_on("formation_id", sparse=True),
+        index_on("agent_id", "stage", "-started_at"),
+    ),
+    UsageTotal.COLLECTION: (index_on("day", "agent_id"), index_on("user_id", "day")),
+}
+
 
 class MongoUsage:
     """The collections `usage`, `calls` and `usage_state`, and `spent_usd` of `budgets`."""
@@ -46,13 +56,8 @@ class MongoUsage:
 
     async def prepare(self) -> None:
         """Create the indexes, and the document that every count moves on."""
-        await self._calls.create_index("erase_at", expireAfterSeconds=0)
-        await self._calls.create_index("formation_id", sparse=True)
-        await self._calls.create_index(
-            [("agent_id", ASCENDING), ("stage", ASCENDING), ("started_at", DESCENDING)]
-        )
-        await self._totals.create_index([("day", ASCENDING), ("agent_id", ASCENDING)])
-        await self._totals.create_index([("user_id", ASCENDING), ("day", ASCENDING)])
+        await self._calls.create_indexes(list(USAGE_INDEXES[CountedCall.COLLECTION]))
+        await self._totals.create_indexes(list(USAGE_INDEXES[UsageTotal.COLLECTION]))
         await self._budgets.create_index("_id")
         await self._state.update_one(STATE, {"$setOnInsert": {"calls": 0, "reckoned": 0}}, upsert=True)
 

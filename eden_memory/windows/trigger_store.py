@@ -7,11 +7,12 @@ from typing import Any
 
 import structlog
 from bson.errors import InvalidDocument
-from pymongo import ASCENDING, UpdateMany, UpdateOne
+from pymongo import UpdateMany, UpdateOne
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
+from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.mongo.transactions import Transactions, unstorable
 from eden_memory.names import Names
@@ -35,6 +36,26 @@ from eden_memory.windows.window_text_store import erase_window_texts
 log = structlog.get_logger()
 CLAUSES = 200
 """Sessions whose waiting messages one query looks for from a place of their own on."""
+TRIGGER_INDEXES: Indexes = {
+    "sessions": (
+        index_on("partition", "due_at", partialFilterExpression={"due_at": {"$exists": True}}),
+        index_on("partition", "unpublished", "_id", partialFilterExpression={"unpublished": True}),
+    ),
+    "messages": (
+        index_on("session_id", "place"),
+        index_on("missing", partialFilterExpression={"missing": True}),
+        index_on("misread", partialFilterExpression={"misread": True}),
+        index_on("formation_id", "place", name="pending", partialFilterExpression=PENDING),
+        index_on("session_id", "_id"),
+        index_on("user_id", "_id"),
+    ),
+    "windows": (
+        index_on("session_id", "seq"),
+        index_on("messages.message_id"),
+        index_on("erase_after", partialFilterExpression={"erased_at": None}),
+    ),
+}
+"""Due and unpublished sessions, waiting messages, messages and windows by session."""
 DueQuery = tuple[int, Any, int]
 """A partition, the bound of the query, and how many sessions at most."""
 
@@ -56,30 +77,10 @@ class MongoTriggerStore:
         self._waiting_count = SharedReads(self._count_waiting)
 
     async def create_indexes(self) -> None:
-        """Create the indexes: due and unpublished sessions, waiting messages, messages and windows by session."""
-        await self._sessions.create_index(
-            [("partition", ASCENDING), ("due_at", ASCENDING)],
-            partialFilterExpression={"due_at": {"$exists": True}},
-        )
-        await self._sessions.create_index(
-            [("partition", ASCENDING), ("unpublished", ASCENDING), ("_id", ASCENDING)],
-            partialFilterExpression={"unpublished": True},
-        )
-        await self._messages.create_index([("session_id", ASCENDING), ("place", ASCENDING)])
-        await self._messages.create_index([("missing", ASCENDING)], partialFilterExpression={"missing": True})
-        await self._messages.create_index([("misread", ASCENDING)], partialFilterExpression={"misread": True})
-        await self._messages.create_index(
-            [("formation_id", ASCENDING), ("place", ASCENDING)],
-            name="pending",
-            partialFilterExpression=PENDING,
-        )
-        await self._messages.create_index([("session_id", ASCENDING), ("_id", ASCENDING)])
-        await self._messages.create_index([("user_id", ASCENDING), ("_id", ASCENDING)])
-        await self._windows.create_index([("session_id", ASCENDING), ("seq", ASCENDING)])
-        await self._windows.create_index([("messages.message_id", ASCENDING)])
-        await self._windows.create_index(
-            [("erase_after", ASCENDING)], partialFilterExpression={"erased_at": None}
-        )
+        """Create the indexes."""
+        await self._sessions.create_indexes(list(TRIGGER_INDEXES["sessions"]))
+        await self._messages.create_indexes(list(TRIGGER_INDEXES["messages"]))
+        await self._windows.create_indexes(list(TRIGGER_INDEXES["windows"]))
         await self._partitions.create_index("_id")  # so that it is there before a transaction writes to it
 
     async def sessions(self, ids: Iterable[str], partition: int) -> dict[str, Session]:

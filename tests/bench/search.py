@@ -1,11 +1,13 @@
 """Searching facts in kept scopes: milliseconds warm and after a change, recall, and how well words are ranked.
 
-`python -m tests.bench.search [--facts N,N] [--searches N] [--changes N] [--dimensions D] [--mongodb URI]`: a private
-MongoDB unless one is named; a table for people and one JSON object as the last line.
+`python -m tests.bench.search [--facts N,N] [--searches N] [--changes N] [--rounds N] [--dimensions D] [--wide D]
+[--first] [--mongodb URI]`: a private MongoDB unless one is named; a table for people and one JSON object as the last
+line. `--first`: only first searches, memory, and many scopes under a bound.
 
 A search is both lists of 20 at once, by meaning and by words, without the call of an embedder, and without what
 ranks them together. Bounds of the same run: numpy's product of all vectors with the best 20 of it; MongoDB's $text
-over the scope; for a new fact, when a bare change stream tells of its write. Recall is of the 10 nearest, against the
+over the scope; for a new fact, when a bare change stream tells of its write; for a first search, reading the scope's
+documents without looking at them. Recall is of the 10 nearest, against the
 exact ones. Words: each query has four words of one fact that is to be found, as they stand in it, in another form, or
 with a typo; the figure is the mean of 1/rank within 10.
 """
@@ -18,6 +20,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -38,6 +41,7 @@ from eden_memory.settings import MongoSettings, Settings
 from tests.bench.report import Report, Row, median, percentile
 from tests.bench.search_changes import Change, changes
 from tests.bench.search_facts import MODEL, Facts, facts, near, store
+from tests.bench.search_first import bounded, first_searches, show_bounded, show_first
 from tests.names import NAMES
 from tests.search_following import Following
 
@@ -46,6 +50,8 @@ TARGETS = {1_000: 3.0, 10_000: 5.0, 100_000: 10.0}
 FRESH_TARGET, RECALL_TARGET = 100.0, 0.99
 LIST, BEST = 20, 10
 SPREAD = 1_000
+BOUND = 0.3
+"""Of what all scopes take, where there is no room for all."""
 TOGETHER = 3
 """Scopes of one search where they are many: a user's, a group's, an agent's."""
 HOW = ("as written", "other form", "typo")
@@ -301,13 +307,44 @@ def show(report: Report, one: Figures) -> None:
     }
 
 
-async def main(
-    settings: Settings, counts: Sequence[int], spread: int, dimensions: int, searches: int, changed: int
-) -> Report:
-    """All figures: each number of facts in one scope, the greatest also spread."""
-    report = Report("search", f"searching facts, {dimensions} dimensions, both lists of {LIST}")
-    for count, scopes in (*((count, 1) for count in counts), (max(counts), spread)):
-        show(report, await measure(settings, count, scopes, dimensions, searches, changed))
+async def first(settings: Settings, report: Report, sizes: "Sizes") -> None:
+    """First searches in the largest scope with each number of dimensions, and many scopes under a bound."""
+    largest = max(sizes.counts)
+    for dimensions in (sizes.dimensions, sizes.wide):
+        made = facts(largest, [Scope.of_user("s.a", "s.u")], dimensions, largest)
+        async with stand(settings, made) as bench:
+            show_first(report, dimensions, await first_searches(bench.database, made, sizes.rounds))
+            report.results[f"{largest}_{dimensions}_recall"] = found = await recall(bench, sizes.searches)
+            report.rows.append(Row(f"{dimensions:,} numbers: recall@10", found, "", RECALL_TARGET, "target"))
+    scopes = [Scope.of_user("s.a", f"s.u{number}") for number in range(sizes.spread)]
+    made = facts(largest, scopes, sizes.dimensions, largest + 1)
+    async with stand(settings, made) as bench:
+        show_bounded(report, scopes, await bounded(bench.database, made, sizes.searches, BOUND))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a run."""
+
+    counts: Sequence[int]
+    spread: int
+    dimensions: int
+    wide: int
+    searches: int
+    changed: int
+    rounds: int
+
+
+async def main(settings: Settings, sizes: Sizes, *, only_first: bool = False) -> Report:
+    """All figures: each number of facts in one scope, the greatest also spread; then first searches."""
+    report = Report("search", f"searching facts, {sizes.dimensions} dimensions, both lists of {LIST}")
+    spread = ((count, 1) for count in sizes.counts), [(max(sizes.counts), sizes.spread)]
+    for count, scopes in () if only_first else chain(*spread):
+        show(
+            report,
+            await measure(settings, count, scopes, sizes.dimensions, sizes.searches, sizes.changed),
+        )
+    await first(settings, report, sizes)
     return report
 
 
@@ -331,12 +368,21 @@ if __name__ == "__main__":
     parser.add_argument("--searches", type=int, default=500)
     parser.add_argument("--changes", type=int, default=60)
     parser.add_argument("--dimensions", type=int, default=384)
+    parser.add_argument("--wide", type=int, default=1_536)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--first", action="store_true")
     parser.add_argument("--mongodb", help="a server to use in place of a private one")
     given = parser.parse_args()
     with ExitStack() as servers:
         chosen = _settings(_given(given.mongodb, servers), f"bench{uuid4().hex[:8]}")
-        sizes = [int(one) for one in given.facts.split(",")]
-        figures = asyncio.run(
-            main(chosen, sizes, given.scopes, given.dimensions, given.searches, given.changes)
+        run = Sizes(
+            counts=[int(count) for count in given.facts.split(",")],
+            spread=given.scopes,
+            dimensions=given.dimensions,
+            wide=given.wide,
+            searches=given.searches,
+            changed=given.changes,
+            rounds=given.rounds,
         )
+        figures = asyncio.run(main(chosen, run, only_first=given.first))
     figures.show()

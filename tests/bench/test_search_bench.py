@@ -6,16 +6,23 @@ import pytest
 
 from tests.bench.search import (
     RECALL_TARGET,
+    Sizes,
     _settings,  # pyright: ignore[reportPrivateUsage]
     main,
 )
+from tests.bench.search_first import MEMORY_TARGET
 from tests.servers import TestServers
 
 
 @pytest.mark.servers
 async def test_searching_is_exact_and_ranks_words_better_than_the_text_index(servers: TestServers) -> None:
     settings = _settings(servers.mongodb_uri, f"bench{uuid4().hex[:8]}")
-    report = await main(settings, (3_100,), 4, 64, 30, 3)
+    report = await main(settings, Sizes((3_100,), 4, 64, 1_536, 30, 3, 1))
+    assert report.results["bounded_evicted"] > 0
+    assert report.results["bounded_largest_over_bound"] <= 1
+    for dimensions in (64, 1_536):
+        assert report.results[f"3100_{dimensions}_recall"] >= RECALL_TARGET
+    assert report.results["3100_1536_mb_per_100000"] <= MEMORY_TARGET[1_536]
     for key in ("3100", "3100_spread"):
         assert report.results[f"{key}_recall"] >= RECALL_TARGET
         assert report.results[f"{key}_queries"] == 0

@@ -19,10 +19,8 @@ from eden_memory.app import system as app
 from eden_memory.assembly import handlers
 from eden_memory.assembly import model_factory as factory
 from eden_memory.formation import consolidation_rules as consolidating
-from eden_memory.logs import configure
 from eden_memory.models.answer_store import MongoAnswers
-from eden_memory.models.asking.chat import Chat, Request
-from eden_memory.models.asking.route import Route
+from eden_memory.models.asking.chat import Chat, Request, Route
 from eden_memory.models.calls import CallFailed
 from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls, Line
 from eden_memory.models.providers import providers
@@ -33,6 +31,7 @@ from eden_memory.settings import Settings
 from eden_memory.stages import membership as consuming
 from eden_memory.stages import process
 from eden_memory.stages.failure_decisions import Kind, classify
+from eden_memory.structured_logs import configure
 from tests.chaos.stages_process import SERVER_AWAY, Diary
 
 CONSOLIDATION_SECONDS = 2.0

@@ -27,7 +27,6 @@ from eden_memory.assembly.handlers import stage_handlers
 from eden_memory.failures import PermanentError, ProviderError
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
-from eden_memory.logs import configure
 from eden_memory.mongo.client import connect
 from eden_memory.names import Names
 from eden_memory.own_process import claim_process
@@ -45,6 +44,7 @@ from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Decision, Delivery, Outgoing, RetryPolicy, Stage
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
+from eden_memory.structured_logs import configure
 from tests.chaos.stages_events import CALL_TIMEOUT, REGISTRY, TOPICS, Fate, Kept, fate
 from tests.integration.stages.harness import Answered, Asked, Unanswered
 

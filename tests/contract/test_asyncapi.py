@@ -10,7 +10,6 @@ import jsonschema
 import pytest
 import yaml
 
-from eden_memory.contract.asyncapi import HEADERS, document, document_text
 from eden_memory.kafka.outgoing import DEAD_HEADERS
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topics import load_topics
@@ -20,6 +19,7 @@ from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import KafkaSettings
 from eden_memory.stages.dead_letters import DeathCause
 from eden_memory.stages.failure_decisions import Failure, Kind
+from tools.reference.asyncapi import HEADERS, document, document_text
 
 PUBLISHED = Path(__file__).parent / "published" / "asyncapi" / "asyncapi-3.0.0.json"
 

@@ -8,7 +8,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from eden_memory.contract import contract_files
 from eden_memory.kafka.topics import load_topics
 from eden_memory.schemas import export
 from eden_memory.schemas.documents import DOCUMENTS
@@ -16,6 +15,7 @@ from eden_memory.schemas.events import REGISTRY, MessageRecorded, decode
 from eden_memory.schemas.example_files import FOLDER as EXAMPLES
 from eden_memory.schemas.example_files import examples_of
 from eden_memory.settings import KafkaSettings
+from tools.reference import export as reference
 
 FILES = sorted(EXAMPLES.rglob("*.json"))
 NEWEST = f"json/MessageRecorded.v{MessageRecorded.VERSION}.json"
@@ -48,7 +48,7 @@ def test_schemas_and_lock_are_in_step_with_the_code() -> None:
 
 
 def test_the_generated_documents_are_in_step(pytestconfig: pytest.Config) -> None:
-    assert contract_files.stale(pytestconfig.rootpath) == [], "run `make schemas`"
+    assert reference.stale(pytestconfig.rootpath) == [], "run `make schemas`"
 
 
 def test_what_a_present_program_publishes_is_released() -> None:

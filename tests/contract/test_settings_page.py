@@ -3,8 +3,8 @@
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from eden_memory.contract.contract_files import fixed_numbers, settings_page
 from eden_memory.settings import Settings
+from tools.reference.export import fixed_numbers, settings_page
 
 
 def variables() -> set[str]:

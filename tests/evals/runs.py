@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from eden_memory.search.fact_candidates import NOW, Ranked
 from eden_memory.search.fusion import QueryLists, by_rank
-from eden_memory.search.ranking import Kind as Search
 from eden_memory.search.ranking import Ranking
 from eden_memory.search.search_engine import SearchEngine
+from eden_memory.search.search_requests import Kind as Search
 from eden_memory.search.search_requests import SearchRequest
 from tests.evals.conversations import SCOPE, Conversation, Kind, Question, conversations
 from tests.evals.held import HeldFacts, KnownVectors

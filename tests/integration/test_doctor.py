@@ -114,7 +114,11 @@ async def test_where_authors_say_who_is_in_a_session_an_index_by_session_is_aske
     found = await session_index(source, healthy)
     assert (found.state, "createIndex" in found.hint) == ("warn", True)
     sessions = healthy.sessions.model_copy(update={"collection": "sessions"})
-    assert (await session_index(source, healthy.model_copy(update={"sessions": sessions}))).state == "ok"
+    mapped = healthy.model_copy(update={"sessions": sessions})
+    await source["sessions"].insert_one({"_id": "c1", "title": "no users"})
+    assert (await session_index(source, mapped)).state == "warn"
+    await source["sessions"].insert_one({"_id": "c2", "users": ["rui"]})
+    assert (await session_index(source, mapped)).state == "ok"
     await source["messages"].create_index("session_id")
     assert (await session_index(source, healthy)).what == "{session_id: 1}"
 

@@ -232,6 +232,17 @@ def message(**other: Any) -> dict[str, Any]:
     return {**usual, "created_at": datetime.now(UTC), **other}
 
 
+def test_staff_with_ids_of_their_own_make_sessions_of_several_users() -> None:
+    answer = message(role="assistant", user_id="agent1@shop.example")
+    found = judge_documents([message(), answer], settings())
+    assert (found[-1].check, found[-1].state) == ("other authors", "warn")
+    assert found[-1].what.startswith("in 1 of 1 sessions")
+    quiet = settings(memory={"shared_sessions": "authors"})
+    assert "other authors" not in states(judge_documents([message(), answer], quiet))
+    owned = message(role="assistant")  # the owner's id on both
+    assert "other authors" not in states(judge_documents([message(), owned], settings()))
+
+
 def states(findings: list[Finding]) -> dict[str, str]:
     return {finding.check: finding.state for finding in findings}
 

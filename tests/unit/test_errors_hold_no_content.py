@@ -26,10 +26,10 @@ from pymongo.errors import (
     WriteError,
 )
 
-from eden_memory import logs
+from eden_memory import logs, structured_logs
 from eden_memory.error_text import describe, describe_with_trace
 from eden_memory.errors import EdenError
-from eden_memory.models.providers.openai_wire import OpenAIWire
+from eden_memory.models.providers.openai import OpenAIWire
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.stages.failure_decisions import Failure
@@ -248,7 +248,7 @@ def test_logs_show_no_content(
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
     logging.root.handlers.clear()
     try:
-        logs.configure()
+        structured_logs.configure()
         logging.root.setLevel(logging.INFO)
         structlog.get_logger().error("failed", exc_info=error, reason=error)
         logging.getLogger("a.library").error("failed on %s", error, exc_info=error)

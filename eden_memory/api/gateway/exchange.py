@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -32,6 +33,14 @@ class TurnWriter:
     def __init__(self, store: TurnStore, clock: Callable[[], datetime]) -> None:
         self._store, self._clock = store, clock
         self._under_way: set[asyncio.Task[None]] = set()
+
+    async def check(self, who: ChatAccess | None, seconds: float) -> None:
+        """Raise NotAnId if this chat's turns cannot be written for their ids; MongoDB away says nothing of them."""
+        if who is None:
+            return
+        with suppress(PyMongoError, TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._store.check(who)
 
     def asked(self, who: ChatAccess, turns: Turns) -> "asyncio.Task[None] | None":
         """Store what is new in a request; to be handed to :meth:`answered`, which comes behind it."""

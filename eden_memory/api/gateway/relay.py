@@ -15,6 +15,7 @@ from eden_memory.api.gateway.problems import problem
 from eden_memory.api.gateway.response_text import Announced, StreamedAnswer, answer_of
 from eden_memory.api.gateway.upstream import Away, to_caller
 from eden_memory.metrics import GATEWAY_ADDED, GATEWAY_CHATS
+from eden_memory.task_ending import end, first_of
 
 NOTICE = b"x-eden-notice"
 Call = Callable[..., AbstractAsyncContextManager[httpx2.Response]]
@@ -35,13 +36,11 @@ class Relay(Response):
         chat = asyncio.ensure_future(self._chat(receive, send))
         gone = asyncio.ensure_future(_gone(receive))
         try:
-            await asyncio.wait((chat, gone), return_when=asyncio.FIRST_COMPLETED)
+            await first_of(chat, gone)
             if not chat.done():
                 GATEWAY_CHATS.labels("left").inc()
         finally:
-            chat.cancel()
-            gone.cancel()
-            await asyncio.gather(chat, gone, return_exceptions=True)
+            await end((chat, gone))
         if not chat.cancelled() and (error := chat.exception()) is not None:
             raise error
 

@@ -4,7 +4,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from pymongo.asynchronous.collection import AsyncCollection
@@ -12,6 +12,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from eden_memory.api.gateway.chat_access import ChatAccess
+from eden_memory.api.gateway.id_types import IdTypes, demand_type, id_types
 from eden_memory.api.gateway.turn_shape import (
     Row,
     TurnShape,
@@ -40,6 +41,17 @@ AGAIN_SECONDS = 60.0
 ANY_VERSION, ANY_TIME = "0" * 16, datetime(2026, 3, 1, 12, 0, 0, 123_000, tzinfo=UTC)
 
 
+class LearnedTurns(NamedTuple):
+    """How turns are written, as far as the application's newest messages say."""
+
+    shape: TurnShape | UnknownShape
+    stays: bool = True
+    """Whether it need not be looked for again."""
+    ids: IdTypes = IdTypes()
+    forced: str | None = None
+    """Why turns have a shape that is not the application's; None: they have the application's, or there is none."""
+
+
 class TurnStore:
     """`source` is the application's database, `memory` our own."""
 
@@ -53,8 +65,16 @@ class TurnStore:
         self._makes_sessions = settings.gateway.create_sessions
         self._extra = checked_fields(settings.gateway.message_fields, settings.messages)
         self._made: OrderedDict[tuple[str, str | None], None] = OrderedDict()
-        self._shape: TurnShape | UnknownShape | None = None
+        self._learned: LearnedTurns | None = None
         self._until = 0.0
+
+    async def check(self, who: ChatAccess) -> None:
+        """Raise NotAnId if ids of this chat are of another type than those in the application's messages."""
+        if not who.keeps:
+            return
+        ids = (await self._current()).ids
+        demand_type(who.session, ids.session, self._fields.session_id, "EDEN_GATEWAY_SESSION_IDS")
+        demand_type(who.user, ids.user, self._fields.user_id, "EDEN_GATEWAY_USER_IDS")
 
     async def put(self, who: ChatAccess, turns: Sequence[ChatTurn], at: datetime) -> int:
         """Insert those that are not there yet, in order; how many. The same at every repeat."""
@@ -64,7 +84,7 @@ class TurnStore:
             TurnToWrite(turn, who.session, who.user, who.agent, at + timedelta(milliseconds=n))
             for n, turn in enumerate(turns)
         ]
-        shape = await self._current()
+        shape = (await self._current()).shape
         if isinstance(shape, UnknownShape):
             return await self._ask(said)
         rows = [shape.row(written, self._fields, self._extra) for written in said]
@@ -72,7 +92,7 @@ class TurnStore:
 
     async def put_lost(self, who: ChatAccess, lost: Lost, before: datetime) -> int:
         """Insert an answer that the history shows and that is not stored (yet), as said before a time; 0 or 1."""
-        shape = await self._current()
+        shape = (await self._current()).shape
         if isinstance(shape, UnknownShape):
             asked = await self._known(encode_id(lost.behind), lost.behind)
             slot = TurnShape().range_of(lost.answer.slot)
@@ -97,13 +117,13 @@ class TurnStore:
         if len(self._made) > SESSIONS_KNOWN:
             self._made.popitem(last=False)
 
-    async def _current(self) -> TurnShape | UnknownShape:
-        if self._shape is None or time.monotonic() > self._until:
-            self._shape, known = await turn_shape(self._source, self._settings)
-            self._until = float("inf") if known else time.monotonic() + AGAIN_SECONDS
-            if isinstance(self._shape, UnknownShape):
-                log.info("turns of chats go to memory through the inbox", reason=self._shape.reason)
-        return self._shape
+    async def _current(self) -> LearnedTurns:
+        if self._learned is None or time.monotonic() > self._until:
+            self._learned = await learned_turns(self._source, self._settings)
+            self._until = float("inf") if self._learned.stays else time.monotonic() + AGAIN_SECONDS
+            if isinstance(self._learned.shape, UnknownShape):
+                log.info("turns of chats go to memory through the inbox", reason=self._learned.shape.reason)
+        return self._learned
 
     async def _ask(self, said: Sequence[TurnToWrite]) -> int:
         """Write the turns to the inbox as texts to remember; each is one message, however often it is written."""
@@ -120,11 +140,11 @@ class TurnStore:
         return False
 
 
-async def turn_shape(source: AsyncDatabase[Row], settings: Settings) -> tuple[TurnShape | UnknownShape, bool]:
-    """The shape in which turns are written, and whether it is the application's own and stays."""
+async def learned_turns(source: AsyncDatabase[Row], settings: Settings) -> LearnedTurns:
+    """Learn from the newest messages how to write turns."""
     chosen, fields = settings.gateway.turns, settings.messages
     if chosen == "inbox":
-        return UnknownShape("EDEN_GATEWAY_TURNS=inbox"), True
+        return LearnedTurns(UnknownShape("EDEN_GATEWAY_TURNS=inbox"))
     newest = source.get_collection(fields.collection, codec_options=PLAIN).find(
         sort=[("_id", -1)], limit=SAMPLE
     )
@@ -137,9 +157,10 @@ async def turn_shape(source: AsyncDatabase[Row], settings: Settings) -> tuple[Tu
             if _reads_back(shape, message_mapping(settings), settings, extra)
             else UnknownShape("the field mapping would not read a turn back as it was said")
         )
+    ids = id_types(documents, fields)
     if chosen == "messages" and isinstance(shape, UnknownShape):
-        return plain_shape(fields), True
-    return shape, bool(documents)
+        return LearnedTurns(plain_shape(fields), ids=ids, forced=shape.reason)
+    return LearnedTurns(shape, bool(documents), ids)
 
 
 def _reads_back(

@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validato
 from eden_memory.constants import MOST_QUERIES, MOST_QUERY_CHARACTERS
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.scopes import ScopeKind
-from eden_memory.search.ranking import Kind
+from eden_memory.search.search_requests import Kind
 
 IdText = Annotated[str, Field(min_length=1, max_length=1_024, examples=["s.ada"])]
 Text = Annotated[str, Field(min_length=1, max_length=100_000)]

@@ -25,7 +25,7 @@ from eden_memory.constants import MOST_QUERIES
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.application_ids import id_of
-from eden_memory.search.ranking import Kind
+from eden_memory.search.search_requests import Kind
 
 log = LibraryLogger("eden.mcp")
 P = ParamSpec("P")

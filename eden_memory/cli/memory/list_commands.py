@@ -1,16 +1,21 @@
 """`eden facts`, `eden reflections`, `eden blobs`, `eden history`: what is stored, as a user may see it."""
 
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 import typer
 
-from eden_memory.cli import terminal
+from eden_memory.cli import tables, terminal
 from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask, nothing
 from eden_memory.cli.terminal import parse_time
 from eden_memory.memory.results import BlobView, FactHistory, FactView, Page, ReflectionView, VersionView
-from eden_memory.schemas.scopes import ScopeKind
+from eden_memory.schemas.scopes import Scope, ScopeKind
+
+T = TypeVar("T")
+Row = tuple[Scope, str, datetime, str, str]
+"""A line of a list: scope, text, time, state and id."""
 
 
 class ScopeName(StrEnum):
@@ -58,7 +63,7 @@ def facts(
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the facts that a user may see, newest first.
+    """List the facts that a user may see; those formed last come first.
 
     --since and --until go by the time in the column "since": from when a fact holds.
 
@@ -83,24 +88,12 @@ def facts(
             cursor=cursor,
         )
 
+    def row(fact: FactView) -> Row:
+        version = f"v{fact.version}" + ("" if fact.active else f" retired: {fact.retired_because or 'asked'}")
+        return fact.scope, fact.content, fact.valid_from, version, fact.fact_id
+
     page = ask(agent, session, user, work)
-    if as_json:
-        terminal.show_json(page)
-        return
-    rows = (
-        (
-            terminal.scope_name(item.scope),
-            terminal.line(item.content),
-            terminal.moment(item.valid_from),
-            f"v{item.version}" + ("" if item.active else f" retired: {item.retired_because or 'asked'}"),
-            item.fact_id,
-        )
-        for item in page.items
-    )
-    terminal.show_table(
-        ("scope", "fact", "since", "version", "id"), rows, nothing("no facts that could be shown here", user)
-    )
-    _more(page)
+    _show(page, ("scope", "fact", "since", "version", "id"), row, user, as_json=as_json)
 
 
 def reflections(
@@ -135,26 +128,12 @@ def reflections(
             cursor=cursor,
         )
 
+    def row(item: ReflectionView) -> Row:
+        absorbed = f"in blob v{item.absorbed_into}" if item.absorbed else "buffered"
+        return item.scope, item.content, item.said_at, absorbed, item.reflection_id
+
     page = ask(agent, session, user, work)
-    if as_json:
-        terminal.show_json(page)
-        return
-    rows = (
-        (
-            terminal.scope_name(item.scope),
-            terminal.line(item.content),
-            terminal.moment(item.said_at),
-            f"in blob v{item.absorbed_into}" if item.absorbed else "buffered",
-            item.reflection_id,
-        )
-        for item in page.items
-    )
-    terminal.show_table(
-        ("scope", "reflection", "said", "absorbed", "id"),
-        rows,
-        nothing("no reflections that could be shown here", user),
-    )
-    _more(page)
+    _show(page, ("scope", "reflection", "said", "absorbed", "id"), row, user, as_json=as_json)
 
 
 def blobs(
@@ -184,10 +163,10 @@ def blobs(
         typer.echo(nothing("no blobs that could be shown here", user), err=True)
     for blob in found:
         head = f"{terminal.scope_name(blob.scope)}, version {blob.version}, {blob.words} of {blob.word_limit} words"
-        terminal.console().print(
+        tables.console().print(
             f"{terminal.plain(head)}, {terminal.moment(blob.consolidated_at)}", style="bold"
         )
-        terminal.console().print(terminal.plain(blob.content) + "\n", soft_wrap=True)
+        tables.console().print(terminal.plain(blob.content) + "\n", soft_wrap=True)
 
 
 def history(
@@ -216,14 +195,14 @@ def history(
             f"v{version.version}",
             terminal.moment(version.valid_from),
             _why(version),
-            terminal.line(version.content),
+            tables.line(version.content),
             _cost(version),
         )
         for version in found.versions
     )
-    terminal.show_table(("", "since", "why", "text", "USD"), rows, "")
+    tables.show_table(("", "since", "why", "text", "USD"), rows, "")
     for name, value in _rest(found).items():
-        terminal.console().print(f"{name}: {terminal.plain(value)}", soft_wrap=True)
+        tables.console().print(f"{name}: {terminal.plain(value)}", soft_wrap=True)
 
 
 def _why(version_view: VersionView) -> str:
@@ -256,7 +235,18 @@ def _rest(found: FactHistory) -> dict[str, str]:
     return {name: value for name, value in said.items() if value}
 
 
-def _more(page: Page[Any]) -> None:
+def _show(
+    page: Page[T], columns: Sequence[str], row: Callable[[T], Row], user: str | None, *, as_json: bool
+) -> None:
+    """Print a page as JSON, or as a table and how to get the next page."""
+    if as_json:
+        terminal.show_json(page)
+        return
+    rows = (
+        (terminal.scope_name(scope), tables.line(text), terminal.moment(at), state, name)
+        for scope, text, at, state, name in map(row, page.items)
+    )
+    tables.show_table(columns, rows, nothing(f"no {columns[1]}s that could be shown here", user))
     if page.cursor is not None:
         typer.echo(f"more: --cursor {page.cursor}", err=True)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from eden_memory.cli import terminal
+from eden_memory.cli import tables, terminal
 from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask
 from eden_memory.memory.results import ConsolidationStatus, ScopeStats
 
@@ -47,7 +47,7 @@ def stats(agent: Agent = None, session: Session = None, user: User = None, as_js
         "consolidated",
         "changed",
     )
-    terminal.show_table(columns, rows, "nothing is remembered that could be shown here")
+    tables.show_table(columns, rows, "nothing is remembered that could be shown here")
 
 
 def consolidation(agent: str | None, session: str | None, user: str | None) -> dict[str, ConsolidationStatus]:
@@ -70,6 +70,6 @@ def show_consolidation(found: Mapping[str, ConsolidationStatus]) -> None:
         )
         for name, consolidation_status in found.items()
     )
-    terminal.show_table(
+    tables.show_table(
         ("scope", "buffered", "due", "consolidated"), rows, "nothing is remembered that could be shown here"
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from eden_memory.cli import terminal
+from eden_memory.cli import tables, terminal
 from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask, nothing
 from eden_memory.cli.terminal import parse_time
 from eden_memory.search.search_requests import SearchReport
@@ -71,7 +71,7 @@ def _show(report: SearchReport, empty: str, *, debug: bool) -> None:
         (
             f"{fact.score:.3f}",
             terminal.scope_name(fact.scope),
-            terminal.line(fact.content),
+            tables.line(fact.content),
             terminal.moment(fact.valid_from),
             fact.fact_id,
             *([_scores(fact.scores)] if debug else []),
@@ -79,16 +79,16 @@ def _show(report: SearchReport, empty: str, *, debug: bool) -> None:
         for fact in report.facts
     )
     columns = ["score", "scope", "fact", "since", "id", *(["scores"] if debug else [])]
-    terminal.show_table(columns, rows, empty)
+    tables.show_table(columns, rows, empty)
     if report.text_only == "over_budget":
         typer.echo("no room in a budget: found by words alone (`eden budget list`)", err=True)
     for warning in report.warnings:
         typer.echo(f"done without {terminal.plain(warning)}", err=True)
     if debug:
         stages = ((stage.name, f"{stage.milliseconds:.1f}", stage.candidates) for stage in report.stages)
-        terminal.console().print()
-        terminal.show_table(("stage", "ms", "candidates"), stages, "no stage ran")
-        terminal.console().print(f"{report.milliseconds:.1f} ms in all")
+        tables.console().print()
+        tables.show_table(("stage", "ms", "candidates"), stages, "no stage ran")
+        tables.console().print(f"{report.milliseconds:.1f} ms in all")
 
 
 def _scores(scores: Mapping[str, float]) -> str:

@@ -13,13 +13,13 @@ from eden_memory.access.visible import Asker
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.directory.own_sessions import whose
 from eden_memory.directory.participants import DEFAULT_AGENT
-from eden_memory.errors import EdenError
-from eden_memory.logs import warnings_only
+from eden_memory.errors import EdenError, NotFound
 from eden_memory.mongo.application_ids import TYPED, id_of
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import session_of, user_of
+from eden_memory.structured_logs import warnings_only
 
 T = TypeVar("T")
 AS_ID = "as in the application, or typed: s.TEXT, i.5, u.UUID, o.OBJECTID"
@@ -57,7 +57,12 @@ def ask(
         async with who(Settings(), agent, session, user) as found:
             return await work(found)
 
-    return asyncio.run(done())
+    try:
+        return asyncio.run(done())
+    except NotFound as error:
+        if user is not None or error.hint:
+            raise
+        raise NotFound(error.what, "What is known of a user is shown with --user ID.") from None
 
 
 @asynccontextmanager

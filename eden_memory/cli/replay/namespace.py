@@ -9,10 +9,10 @@ import typer
 
 from eden_memory.cli.replay.reform_report import report
 from eden_memory.cli.replay.reform_shown import formed, user_edits
-from eden_memory.cli.terminal import confirm, show_table
+from eden_memory.cli.tables import show_table
+from eden_memory.cli.terminal import confirm
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
-from eden_memory.logs import warnings_only
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.dropping import drop as drop_namespace
@@ -25,6 +25,7 @@ from eden_memory.replay.reform.selection import selected
 from eden_memory.replay.user_edits.reapplying import carry
 from eden_memory.schemas.documents import Namespace
 from eden_memory.settings import Settings
+from eden_memory.structured_logs import warnings_only
 
 COLUMNS = ("namespace", "", "kind", "pipeline", "state", "made", "documents", "size")
 

@@ -16,9 +16,9 @@ from typer.core import TyperGroup
 
 from eden_memory.cli.replay import reform_shown as shown
 from eden_memory.cli.replay.reform_report import report
-from eden_memory.cli.terminal import confirm, width
+from eden_memory.cli.tables import width
+from eden_memory.cli.terminal import confirm
 from eden_memory.errors import EdenError
-from eden_memory.logs import warnings_only
 from eden_memory.replay.reform.namespace_reform import (
     Confirmation,
     Estimated,
@@ -30,6 +30,7 @@ from eden_memory.replay.reform.namespace_reform import (
 )
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.settings import Settings
+from eden_memory.structured_logs import warnings_only
 from eden_memory.task_ending import heeding
 
 AT_CAP, STOPPED = 3, 130

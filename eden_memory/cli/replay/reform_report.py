@@ -3,18 +3,25 @@
 import asyncio
 import json
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated
 
 import typer
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
-from eden_memory.cli.replay.report_view import show
-from eden_memory.cli.terminal import console
+from eden_memory.cli.tables import console, line
+from eden_memory.cli.terminal import moment, plain
 from eden_memory.local.servers import endpoints
-from eden_memory.logs import warnings_only
 from eden_memory.mongo.client import connect
+from eden_memory.replay.comparing.differing import ChangedText, Differing, MemoryText, Run, TextCounts
 from eden_memory.replay.comparing.memory_report import ReportRequest, compared
-from eden_memory.replay.comparing.report import MemoryReport
+from eden_memory.replay.comparing.report import KINDS, MemoryReport, ScopeDiffers, StageSpending, total_of
+from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit
 from eden_memory.settings import Settings
+from eden_memory.structured_logs import warnings_only
 
 MOST = 10
 Name = Annotated[str, typer.Argument(help="the namespace")]
@@ -61,3 +68,162 @@ def report(
 async def _report(settings: Settings, name: str, wanted: ReportRequest) -> MemoryReport:
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         return await compared(settings, client[settings.mongodb.database], name, wanted)
+
+
+NAMES = {"facts": "fact", "reflections": "reflection", "blobs": "blob"}
+STYLES = {"same": "", "gone": "red strike", "new": "green", "left_out": "dim"}
+
+
+def show(console: Console, report: MemoryReport) -> None:
+    """All of it."""
+    console.print(_answer(report))
+    if not report.complete:
+        console.print(
+            Text(f"{report.shadow} is not complete: what is not formed yet counts as lost", style="yellow")
+        )
+    console.print(Padding(_counts(report), (1, 0, 0, 2), expand=False))
+    if report.spent:
+        console.print(Padding(_cost(report), (1, 0, 0, 2), expand=False))
+    if report.own is not None:
+        for part in _own(report.own, report.most):
+            console.print(part)
+    for scope in report.scopes:
+        console.print(Padding(_scope(scope), (1, 0, 0, 0), expand=False))
+    if (more := report.different - len(report.scopes)) > 0:
+        scopes = "scope" if more == 1 else "scopes"
+        console.print(Text(f"\nand {more:,} {scopes} more that differ less (--most, --scope)", style="dim"))
+
+
+def _answer(report: MemoryReport) -> Text:
+    """One sentence."""
+    if report.equal:
+        return Text(f"{report.shadow} says what {report.live} says, in all {report.compared:,} scopes")
+    parts = [said for kind in KINDS if (said := _differ(kind, report.counts[kind]))]
+    where = f"in {report.different:,} of {report.compared:,} scopes"
+    return Text(f"{report.shadow} differs from {report.live} {where}: {'; '.join(parts)}", style="bold")
+
+
+def _differ(kind: str, counts: TextCounts) -> str:
+    numbers = {"in other words": counts.changed, "added": counts.added, "lost": counts.lost}
+    told = ", ".join(f"{number:,} {how}" for how, number in numbers.items() if number)
+    return f"{kind} {told}" if told else ""
+
+
+def _counts(report: MemoryReport) -> Table:
+    table = _table("", "same", "in other words", "added", "lost")
+    for kind in KINDS:
+        of = report.counts[kind]
+        table.add_row(kind, *(f"{count:,}" for count in (of.same, of.changed, of.added, of.lost)))
+    if report.matched_by:
+        table.caption = f"matched by {', '.join(sorted(report.matched_by))}"
+        table.caption_justify = "left"
+    return table
+
+
+def _cost(report: MemoryReport) -> Group:
+    table = _table("", "memory", "calls", "tokens", "USD")
+    memories = report.live, report.shadow
+    for stage, spent in sorted(report.spent.items()):
+        for at, (memory, of) in enumerate(zip(memories, spent, strict=True)):
+            table.add_row("" if at else stage, memory, *_money(of))
+    for at, (memory, of) in enumerate(zip(memories, total_of(report.spent), strict=True)):
+        table.add_row("" if at else "together", memory, *_money(of), style="bold")
+    reused = Text(f"{report.reused:,} answers were found paid for already", style="dim")
+    return Group(table, reused) if report.reused else Group(table)
+
+
+def _money(spent: StageSpending) -> tuple[str, str, str]:
+    usd = "unknown" if spent.known_usd is None else f"{spent.known_usd:.4f}"
+    more = " + unknown" if spent.known_usd is not None and spent.unpriced_calls else ""
+    return (
+        f"{spent.calls:,}",
+        f"{spent.input_tokens + spent.output_tokens:,}",
+        f"{usd}{more}",
+    )
+
+
+def _own(own: AppliedEdits, most: int | None) -> Iterator[RenderableType]:
+    counts = (
+        f"{len(own.applied):,} to be applied before a switch",
+        f"{len(own.already):,} there already",
+        f"{len(own.unmatched):,} match nothing",
+        f"{len(own.outdated):,} overtaken since",
+    )
+    if not any((own.applied, own.already, own.unmatched, own.outdated)):
+        return
+    yield Text(f"\nWhat people changed themselves: {', '.join(counts)}")
+    yield from _settled("matches nothing", own.unmatched, most)
+    yield from _settled("overtaken", own.outdated, most)
+
+
+def _settled(what: str, settled: Sequence[SettledEdit], most: int | None) -> Iterator[RenderableType]:
+    for found in settled[:most]:
+        yield Padding(settled_line(what, found), (0, 0, 0, 2), expand=False)
+    if most is not None and len(settled) > most:
+        yield Text(f"  and {len(settled) - most:,} more", style="dim")
+
+
+def settled_line(what: str, settled: SettledEdit) -> Text:
+    """One of people's changes, for people."""
+    change = settled.change
+    said = Text(f"{what}: ", style="yellow")
+    said.append_text(Text(f"{change.kind} ", style="bold"))
+    texts = [*change.before[:1], *([change.after] if change.after is not None else [])]
+    said.append_text(Text(" → ").join(line(text) for text in texts))
+    told = f"  ({change.command.by}, {moment(change.at)}, {plain(change.scope.key)}{_why(settled)})"
+    return said.append_text(Text(told, style="dim"))
+
+
+def _why(settled: SettledEdit) -> str:
+    if settled.why is not None:
+        return f"; {settled.why}"
+    if settled.text is None:
+        return ""
+    return f"; nearest {settled.similarity:.2f}: {line(settled.text).plain}"
+
+
+def _scope(scope: ScopeDiffers) -> Group:
+    words = f"  {scope.words:,} words differ"
+    heading = Text(plain(scope.scope_key), style="bold").append_text(Text(words, style="dim"))
+    parts = (part for kind in KINDS for part in _kind(scope, kind))
+    return Group(heading, *(Padding(part, (0, 0, 0, 2), expand=False) for part in parts))
+
+
+def _kind(scope: ScopeDiffers, kind: str) -> Iterator[Text]:
+    of, name = scope.of(kind), NAMES[kind]
+    for changed in of.changed:
+        yield _changed(name, changed)
+    yield from _told("+", "green", name, of.added)
+    yield from _told("-", "red", name, of.lost)
+    if (more := of.counts.differing - _listed(of)) > 0:
+        yield Text(f"  and {more:,} {kind} more that differ less", style="dim")
+
+
+def _listed(of: Differing) -> int:
+    return len(of.changed) + len(of.added) + len(of.lost)
+
+
+def _told(sign: str, style: str, name: str, told: Iterable[MemoryText]) -> Iterator[Text]:
+    for text in told:
+        yield Text(f"{sign} {name}  ", style=style).append_text(Text(line(text.text).plain, style=""))
+
+
+def _changed(name: str, changed: ChangedText) -> Text:
+    near = "" if changed.similarity is None else f"{changed.similarity:.2f} "
+    said = Text(f"~ {name}  ", style="yellow").append_text(Text(near, style="dim"))
+    return said.append_text(Text(" ").join(_run(run) for run in changed.runs))
+
+
+def _run(run: Run) -> Text:
+    """In colours; and so that it can be read without them."""
+    words = line(run.text).plain
+    marks = {"gone": f"[-{words}-]", "new": f"{{+{words}+}}", "left_out": f"… {words} words …"}
+    return Text(marks.get(run.said, words), style=STYLES[run.said])
+
+
+def _table(first: str, *columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column(first, overflow="fold")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "memory" else "right", overflow="fold")
+    return table

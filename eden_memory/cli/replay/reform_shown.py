@@ -8,7 +8,8 @@ from rich.progress import TextColumn
 from rich.table import Table
 
 from eden_memory.cli.replay.progress import BarOrLines
-from eden_memory.cli.terminal import line, plain
+from eden_memory.cli.tables import line
+from eden_memory.cli.terminal import plain
 from eden_memory.replay.reform.expected_cost import total
 from eden_memory.replay.reform.reform_plan import ReformPlan
 from eden_memory.replay.reform.reform_run import ReformProgress

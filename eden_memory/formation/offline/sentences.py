@@ -129,7 +129,7 @@ def personal(clause: str, said: str) -> int:
 _NAME = r"(?-i:[A-Z])[\w.-]+(?: (?-i:[A-Z])[\w-]+)*"
 _SPLIT = (
     r"(?:[,;] (?:(?:and|but|because|so) )?| (?:and|but) )"
-    r"(?=(?:I|he|she|it|they|we)(?:'\w+)? |(?:his|hers|theirs) is )"
+    r"(?=(?:(?:most|some|every) \w+ )?(?:I|he|she|it|they|we)(?:'\w+)? |(?:his|hers|theirs) is )"
     r"|, (?:and )?(?=(?:ask|bring|tell|please|whatever|everybody|nobody|there)\b|the (?:\w+ ){1,3}(?:is|are) )"
     r"|, so (?!that)"
 )
@@ -142,7 +142,9 @@ def clauses(sentence: str) -> Iterator[str]:
     named = pattern(_CALLED).sub(lambda m: f"{m[1]} is ", sentence)
     named = pattern(rf"^({_NAME}) is the (?:one|person) who ").sub(r"\1 ", named)
     named = pattern(rf"^{_NAME} (?:wrote|writes|said|says): ?").sub("", named)
-    named = pattern(r" here(?: now)?(?=[,.!]|$)|,? (?:also|too)(?=[,.]|$)| of us\b").sub("", named)
+    named = pattern(
+        r" here(?: now)?(?=[,.!]|$)|,? (?:also|too|though|lol|haha|tbh|btw|by the way)(?=[,.!]|$)| of us\b"
+    ).sub("", named)
     return (clause[0].upper() + clause[1:] for clause in _pieces(named))
 
 

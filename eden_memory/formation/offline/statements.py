@@ -30,6 +30,10 @@ from eden_memory.formation.transcript import REMOVED
 from eden_memory.word_limits import cut_at_sentence
 
 _INSTEAD = re.compile(r"([\w:.]{1,30}),? (?:not|instead of) ([\w:.]{1,30})|\bends? in (\d{1,20})")
+UNNAMED = re.compile(r"User(?: \d+)?$")
+"""The name of a speaker without one, which has no shorter form."""
+NEAR = 2
+"""Lines after which no pronoun means the person whom a line named: the answer, and the next message."""
 _ASKED = re.compile(r"^What (?:(would|do) you (like to )?)([a-z]+)(?: here| there| now)?\?$", re.I)
 _SHORT = {"'m": " am", "'ve": " have", "'ll": " will", "'d": " would", "'re": " are"}
 _ODD = {"am": "is", "have": "has", "do": "does", "don't": "doesn't", "haven't": "hasn't", "go": "goes"}
@@ -55,6 +59,8 @@ class _Heard:
     named: frozenset[str]
     person: str = ""
     """The only person named last, so that a pronoun can mean nobody else."""
+    named_in: int = 0
+    """The number of the line that named `person`."""
     pronoun: str = ""
     """`she` or `he`, once it has stood for `person`."""
     things: str = ""
@@ -62,19 +68,36 @@ class _Heard:
     question: str = ""
     said: list[HeardStatement] = field(default_factory=lambda: [])
 
-    def mention(self, text: str, speaker: str) -> None:
-        """Take note of the people that a text names; of several, none can be meant by a pronoun."""
+    def mention(self, text: str, speaker: str, number: int) -> None:
+        """Take note of the people that a user's text names; of several, none can be meant by a pronoun."""
         opening = re.match(r"([A-Z][\w-]+) [a-z]", text)
         people = [opening[1]] if opening and opening[1] in self.named else []
         people = people or list(dict.fromkeys(_people(text, speaker)))
         if people and people != [self.person]:
             self.person, self.pronoun = people[0] if len(people) == 1 else "", ""
+        elif not people and self._names_another(text):
+            self.person = ""
+        if people:
+            self.named_in = number
 
-    def explained(self, clause: str, speaker: str) -> str:
+    def answered(self, text: str, number: int) -> None:
+        """Keep the person in mind if an assistant's text repeats the name; drop them if it names another."""
+        if self._names_another(text) or any(name not in self.person for name in _people(text, "")):
+            self.person = ""
+        elif self.person and self.person in text:
+            self.named_in = number
+
+    def _names_another(self, text: str) -> bool:
+        """Return whether a text may tell of another person, by a name that stands after no word of place."""
+        found = pattern(r"(?<!in )(?<!at )(?<!from )(?<!to )\b(?-i:[A-Z])[\w-]+").findall(text)
+        return bool(self.named & {*found} - {*self.person.split()})
+
+    def explained(self, clause: str, speaker: str, number: int) -> str:
         """Replace an opening pronoun by the person or things that it means, where that is certain."""
         found = re.match(r"(She|Her|He|His)\b", clause)
         pronoun = "she" if found and found[1] in ("She", "Her") else "he"
-        if found and self.person and self.pronoun in ("", pronoun):
+        near = number - self.named_in <= NEAR
+        if found and near and self.person and self.pronoun in ("", pronoun):
             self.pronoun = pronoun
             clause = self.person + "'s" * (found[1] in ("Her", "His")) + clause[found.end() :]
         if self.things.lower().startswith("the "):
@@ -92,17 +115,17 @@ def statements(lines: Sequence[TranscriptLine], words: int) -> list[HeardStateme
         if line.role == "user" and line.text != REMOVED:
             heard.said += _of_message(number, line, words, heard)
         if line.role in ("user", "assistant"):
-            _listen(line, heard)
+            _listen(number, line, heard)
     return heard.said
 
 
-def _listen(line: TranscriptLine, heard: _Heard) -> None:
+def _listen(number: int, line: TranscriptLine, heard: _Heard) -> None:
     last = ""
     for last in sentences(line.text):
         for found in pattern("{things}").finditer(last):
             heard.things = found[0].replace("my ", f"{line.speaker}'s ")
     if line.role == "assistant":
-        heard.mention(line.text, line.speaker)
+        heard.answered(line.text, number)
     heard.asker, heard.question = (line.speaker, last) if last.endswith("?") else ("", "")
 
 
@@ -120,7 +143,7 @@ def _of_message(number: int, line: TranscriptLine, words: int, heard: _Heard) ->
             continue
         answered = sentence if at else _answer(sentence, line, heard)
         for clause in clauses(answered):
-            text = expanded(heard.explained(clause, line.speaker))
+            text = expanded(heard.explained(clause, line.speaker, number))
             kind = kind_of(text, lead, heard.speakers, heard.named)
             text = commanded(text) if kind == "rule" else text
             if kind in ("fact", "rule", "way") and complete(text, kind, first=not at):
@@ -128,7 +151,7 @@ def _of_message(number: int, line: TranscriptLine, words: int, heard: _Heard) ->
                 stated = _sentence(text, line)
                 if len(stated.split()) <= words or kind != "fact":
                     yield HeardStatement(kind, cut_at_sentence(stated, words), (number,), whose)
-            heard.mention(text, line.speaker)
+            heard.mention(text, line.speaker, number)
 
 
 def _whose(kind: Kind, clause: str, said: str) -> int:
@@ -203,6 +226,8 @@ def third_person(text: str, name: str) -> str:
     text = re.sub(r"\b(?:[Mm]y own|[Mm]y|[Mm]ine|[Oo]urs?)\b", lambda _: f"{name}'s", text)
     text = re.sub(r"\b(?:I|[Mm]e|[Mm]yself)\b", lambda _: name, text)
     head, first, tail = text.partition(name)
+    if UNNAMED.match(name):
+        return head + first + tail.replace(f"{name}'s", "their")
     return head + first + tail.replace(name, short)
 
 

@@ -1,13 +1,15 @@
-"""Keys of stored answers: the hash of the question, the same in every process and at every attempt."""
+"""Keys of stored answers, the same in every process and at every attempt, and the order that follows from them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 
-from eden_memory.models.providers.answer_schema import schema_of
+from eden_memory.models.asking.judging import CALLS, MOST_INVALID, TRUNCATED
+from eden_memory.models.providers.provider_json import schema_of
 from eden_memory.models.question import Prompt
 from eden_memory.schemas.answers import Answer
+from eden_memory.schemas.documents import Answer as KeptAnswer
 
 LAYOUT = "1"
 """Of the values that are hashed."""
@@ -43,3 +45,24 @@ def _schema(answer: type[Answer]) -> str:
 def _hash(*values: object) -> str:
     text = json.dumps([LAYOUT, *values], sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()
+
+
+def exhausted(chain: Sequence[KeptAnswer]) -> bool:
+    """Whether no valid answer is among them and none can be asked for."""
+    judged = sum(answer.invalid not in (None, TRUNCATED) for answer in chain)
+    spent = judged >= MOST_INVALID or len(chain) >= CALLS
+    return spent and all(answer.invalid is not None for answer in chain)
+
+
+def chain_of(found: Mapping[str, KeptAnswer]) -> list[KeptAnswer]:
+    """A unit's answers in the order in which they were asked for, from the earliest first one on."""
+    following = {next_key(answer.id, answer.text or ""): answer.id for answer in found.values()}
+    starts = _oldest(answer for answer in found.values() if answer.id not in following)
+    chain = starts[:1]
+    while chain and (after := found.get(next_key(chain[-1].id, chain[-1].text or ""))) is not None:
+        chain.append(after)
+    return chain
+
+
+def _oldest(answers: Iterable[KeptAnswer]) -> list[KeptAnswer]:
+    return sorted(answers, key=lambda answer: (answer.answered_at, answer.id))

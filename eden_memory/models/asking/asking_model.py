@@ -6,18 +6,15 @@ from dataclasses import dataclass
 from typing import Generic, cast
 
 from eden_memory.failures import PermanentError, ProviderError
-from eden_memory.models.asking import repair
+from eden_memory.models.asking import judging
 from eden_memory.models.asking.answer_forwarding import AnswerStore
-from eden_memory.models.asking.answer_keys import first_key, next_key
-from eden_memory.models.asking.answer_order import chain_of, exhausted
-from eden_memory.models.asking.chat import Chat, Request
+from eden_memory.models.asking.answer_keys import chain_of, exhausted, first_key, next_key
+from eden_memory.models.asking.chat import Chat, Request, Router
 from eden_memory.models.asking.judging import REFUSED, TRUNCATED, parsed
-from eden_memory.models.asking.route import Router
 from eden_memory.models.call_accounts import Accounts, of_kept, with_id
 from eden_memory.models.calls import PromptTurn
 from eden_memory.models.guard.budget import CallBudget
-from eden_memory.models.model_protocols import LanguageModel
-from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
+from eden_memory.models.question import A, Answered, Asking, Earlier, LanguageModel, Prompt
 from eden_memory.schemas.answers import Answer
 from eden_memory.schemas.documents import Answer as KeptAnswer
 from eden_memory.schemas.events.usage import CallOutcome
@@ -64,7 +61,7 @@ class _Question(Generic[A]):
         """Go on behind an answer that fell short."""
         text = kept.text or ""
         self.key = next_key(kept.id, text)
-        self.turns = repair.turns(self.prompt, repair.shown_again(text, problem), note)
+        self.turns = judging.turns_of(self.prompt, judging.shown_again(text, problem), note)
 
 
 class AskingModel:
@@ -133,7 +130,7 @@ class AskingModel:
         if chain and chain[0].shown != asking.shown:
             raise ProviderError("an answer to this question has arrived meanwhile: decided on what that saw")
         key = chain[0].id if chain else first
-        return _Question(prompt, answer, asking, check, unit, key, known, repair.turns(prompt))
+        return _Question(prompt, answer, asking, check, unit, key, known, judging.turns_of(prompt))
 
     def _just_looked_up(self, unit: str) -> bool:
         """Whether the handler has seen that nothing has arrived; elsewhere than live, others' answers may do."""
@@ -204,7 +201,7 @@ class AskingModel:
         if shortcoming is None:
             return answered
         question.best = answered
-        question.ask_again(kept, shortcoming, repair.shortcoming_note(shortcoming))
+        question.ask_again(kept, shortcoming, judging.shortcoming_note(shortcoming))
         return None
 
     async def _invalid(self, question: _Question[A], kept: KeptAnswer, problem: str, *, again: bool) -> None:
@@ -214,9 +211,9 @@ class AskingModel:
             await self._answers.judged_invalid(kept.id, problem)
         question.answers += 1
         question.invalid += problem != TRUNCATED
-        if question.invalid >= repair.INVALID or question.best is not None:
+        if question.invalid >= judging.MOST_INVALID or question.best is not None:
             raise PermanentError(f"{question.answers} answers, none of them valid; the last: {problem}")
-        question.ask_again(kept, problem, repair.invalid_note(problem))
+        question.ask_again(kept, problem, judging.invalid_note(problem))
 
     def _note(
         self, question: _Question[A], kept: KeptAnswer, outcome: CallOutcome, *, items: int, again: bool

@@ -1,15 +1,13 @@
-"""One request to a chat model: guarded, timed, priced, charged to its question; noted at once if it fails."""
+"""Where a question goes: the provider, the model, and the guard and breaker that stand before it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import reduce
 
 from eden_memory.failures import PermanentError
 from eden_memory.logs import LibraryLogger
-from eden_memory.models.asking.answer_bounds import most_tokens
-from eden_memory.models.asking.judging import cut_short
-from eden_memory.models.asking.route import Route
+from eden_memory.models.asking.judging import cut_short, most_tokens
 from eden_memory.models.call_accounts import (
     Accounts,
     Cost,
@@ -19,12 +17,56 @@ from eden_memory.models.call_accounts import (
     price,
     unanswered_id,
 )
-from eden_memory.models.calls import CallFailed, Completion, PromptTurn, Trial, less
+from eden_memory.models.calls import (
+    SHORTEST_CALL,
+    CallFailed,
+    ChatProvider,
+    Completion,
+    PromptTurn,
+    Stopwatch,
+    Tokens,
+    Trial,
+)
+from eden_memory.models.guard.breaker import Breaker, Ping
 from eden_memory.models.guard.budget import CallBudget
-from eden_memory.models.guard.stopwatch import LEAST, Stopwatch
+from eden_memory.models.guard.guard import Guard
 from eden_memory.models.question import Asking, Prompt
 from eden_memory.schemas.answers import Answer
 from eden_memory.schemas.documents import Answer as KeptAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where one question goes."""
+
+    provider: ChatProvider
+    model: str
+    guard: Guard
+    breaker: Breaker
+    parameters: Mapping[str, str]
+    """The endpoint and the effort that an answer depends on besides model and prompt."""
+
+
+class Router:
+    """Any provider's chat models; `choose` names provider and model of a question, or raises EdenError."""
+
+    def __init__(
+        self,
+        choose: Callable[[Asking], tuple[ChatProvider, str]],
+        guard: Callable[[ChatProvider], Guard],
+        ping: Callable[[ChatProvider, str], Ping],
+        effort: str | None = None,
+    ) -> None:
+        self._choose, self._guard, self._ping = choose, guard, ping
+        self._set = {"effort": effort} if effort else {}
+
+    def route(self, asking: Asking) -> Route:
+        """The route of a question."""
+        provider, model = self._choose(asking)
+        guard = self._guard(provider)
+        breaker = guard.breaker(model, self._ping(provider, model))
+        return Route(provider, model, guard, breaker, {"provider": provider.name, **self._set})
+
 
 log = LibraryLogger()
 
@@ -79,7 +121,9 @@ class Chat:
         self._budget.charge(request.unit, "answered")
         if self._log_prompts:
             _log(request, completion)
-        own = replace(completion, tokens=reduce(less, (trial.tokens for trial in trials), completion.tokens))
+        own = replace(
+            completion, tokens=reduce(Tokens.less, (trial.tokens for trial in trials), completion.tokens)
+        )
         return self._kept(route, request, _without(trials, watch), own)
 
     def _tried(self, route: Route, request: Request, trial: Trial) -> None:
@@ -151,7 +195,7 @@ def _without(trials: Sequence[Trial], watch: Stopwatch) -> Stopwatch:
     before = sum(trial.seconds for trial in trials)
     if not before:
         return watch
-    seconds = max(LEAST, watch.seconds - before)
+    seconds = max(SHORTEST_CALL, watch.seconds - before)
     return Stopwatch(watch.ended_at - timedelta(seconds=seconds), seconds, left=True)
 
 

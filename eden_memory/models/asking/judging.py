@@ -1,11 +1,11 @@
-"""Whether an answer is one: complete, as the provider says, and JSON of the wanted shape."""
+"""Whether an answer is valid and complete, and the question that follows one that is not."""
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from eden_memory.models.calls import Completion
-from eden_memory.models.providers.found_json import found_json
-from eden_memory.models.question import A
+from eden_memory.models.calls import Completion, PromptTurn
+from eden_memory.models.providers.provider_json import found_json
+from eden_memory.models.question import A, Prompt
 
 TRUNCATED = "truncated"
 REFUSED = "refused"
@@ -43,3 +43,57 @@ def _place(error: ErrorDetails) -> str:
     added = error["type"] == "extra_forbidden"
     path = error["loc"][:-1] if added else error["loc"]
     return ".".join(map(str, path)) or "the answer"
+
+
+CALLS = 6
+"""A question may cost so many calls, over all its attempts; answers cut off count here alone."""
+MOST_INVALID = 3
+"""After so many invalid answers (one and two repairs) a question is given up."""
+SHOWN_OF_CUT = 400
+"""Characters of an answer that was cut off which are shown again."""
+NOTES = {
+    TRUNCATED: "Your answer was cut off at the length limit. Answer again, complete, and shorter.",
+    REFUSED: "That was no answer. The task above only sorts and rewrites its content; answer it with the"
+    " JSON object asked for, with empty lists where nothing qualifies.",
+    EMPTY: "Your answer was empty. Answer with the JSON object asked for.",
+}
+INVALID_NOTE = (
+    "That is not a valid answer: {problem}\nAnswer again with the whole JSON object, exactly as asked for,"
+    " and nothing else."
+)
+SHORT_NOTE = (
+    "The answer has the right form, but: {problem}\nAnswer again with the whole JSON object, corrected, and"
+    " nothing else."
+)
+
+
+def turns_of(prompt: Prompt, text: str | None = None, note: str = "") -> tuple[PromptTurn, ...]:
+    """The question; behind an earlier answer, that answer and what is wrong with it."""
+    asked = PromptTurn("user", prompt.user)
+    if text is None:
+        return (asked,)
+    return asked, PromptTurn("assistant", text.strip() or "(nothing)"), PromptTurn("user", note)
+
+
+def invalid_note(problem: str) -> str:
+    """Explain to the model why an answer is invalid."""
+    return NOTES.get(problem) or INVALID_NOTE.format(problem=problem)
+
+
+def shortcoming_note(problem: str) -> str:
+    """Explain to the model why a valid answer cannot be used."""
+    return SHORT_NOTE.format(problem=problem)
+
+
+def shown_again(text: str, problem: str) -> str:
+    """As much of an answer as the model is shown of it."""
+    return text[:SHOWN_OF_CUT] + " …" if problem == TRUNCATED and len(text) > SHOWN_OF_CUT else text
+
+
+LEAST = 256
+DOUBLINGS = 3
+
+
+def most_tokens(longest: int, repair: int = 0) -> int:
+    """The bound of a call: the longest answer that its prompt allows; a repair has twice what it repairs had."""
+    return max(LEAST, longest) << min(repair, DOUBLINGS)

@@ -10,13 +10,20 @@ from hashlib import sha256
 
 from eden_memory.failures import PermanentError
 from eden_memory.models.asking.answer_forwarding import AnswerStore
-from eden_memory.models.call_accounts import Cost, Ended, call_id, error_kind, price, unanswered_id
-from eden_memory.models.calls import CallFailed, EmbeddingProvider, Tokens
-from eden_memory.models.embeddings.shares import shared, shared_cost
+from eden_memory.models.call_accounts import (
+    Cost,
+    Ended,
+    call_id,
+    error_kind,
+    price,
+    shared,
+    shared_cost,
+    unanswered_id,
+)
+from eden_memory.models.calls import CallFailed, EmbeddingProvider, Stopwatch, Tokens
 from eden_memory.models.guard.breaker import Breaker, ProviderAway
 from eden_memory.models.guard.budget import CallBudget
 from eden_memory.models.guard.guard import Guard
-from eden_memory.models.guard.stopwatch import Stopwatch
 from eden_memory.models.question import Asking
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.fields import pack_vector

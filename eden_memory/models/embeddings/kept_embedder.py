@@ -1,20 +1,63 @@
 """The Embedder port over an embedding provider: kept vectors first, calls shared by requests of the same moment."""
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from typing import Generic, TypeVar
 
 from eden_memory.errors import EdenError
 from eden_memory.models.asking.answer_keys import text_key
 from eden_memory.models.call_accounts import Accounts, Ended, of_kept
 from eden_memory.models.calls import Tokens
-from eden_memory.models.embeddings.batching import Batching
 from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls, Wish
 from eden_memory.models.question import Asking
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.stages.handler_run import RUN, off_the_clock
+
+T = TypeVar("T")
+
+
+RECENT = 30
+"""Whoever comes so many lingers after the last round was alone, and does not wait for others."""
+
+
+class Batching(Generic[T]):
+    """Collects what is added in the same moment, and within `linger` seconds where rounds follow each other.
+
+    `work` settles each item and never raises.
+    """
+
+    def __init__(self, work: Callable[[list[T]], Awaitable[None]], linger: float) -> None:
+        self._work, self._linger = work, linger
+        self._waiting: list[T] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._last = -math.inf
+
+    def add(self, item: T) -> None:
+        """Let it be worked on with what else comes now."""
+        self._waiting.append(item)
+        if len(self._waiting) == 1:
+            task = asyncio.create_task(self._soon())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _soon(self) -> None:
+        clock = asyncio.get_running_loop().time
+        alone = clock() - self._last > self._linger * RECENT
+        await asyncio.sleep(0.0 if alone else self._linger)
+        self._last = clock()
+        items, self._waiting = self._waiting, []
+        await self._work(items)
+
 
 LINGER = 0.003
 """Seconds in which requests join the same call."""

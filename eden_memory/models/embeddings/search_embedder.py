@@ -7,8 +7,7 @@ from hashlib import sha256
 
 from eden_memory.models.asking.answer_forwarding import Forwarding
 from eden_memory.models.calls import CallFailed
-from eden_memory.models.model_protocols import Embedder
-from eden_memory.models.question import Asking
+from eden_memory.models.question import Asking, Embedder
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.provenance import Embedding
 

@@ -1,15 +1,45 @@
-"""Whether a provider as a whole is away: asked by a small call of our own, where failures leave it open."""
+"""Whether others succeed while a unit fails: only then is its failure its own."""
 
 import asyncio
 import random
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.calls import CallFailed
 from eden_memory.models.guard.pace import Pace
-from eden_memory.models.guard.successes import Successes
+from eden_memory.stages.failure_decisions import growing
+from eden_memory.stages.stage import RetryPolicy
+
+REMEMBERED = 20_000
+
+
+class Successes:
+    """Answered calls of one model, counted by stage, and how many each unit had seen at its last failure."""
+
+    def __init__(self) -> None:
+        self._answered: Counter[str] = Counter()
+        self._seen: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    def began(self, stage: str, unit: str) -> None:
+        """Note that a call of a unit begins; what it has seen at an earlier failure stays."""
+        self._seen.setdefault((stage, unit), self._answered[stage])
+        while len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+
+    def succeeded(self, stage: str, unit: str) -> None:
+        """Note an answered call."""
+        self._answered[stage] += 1
+        self._seen.pop((stage, unit), None)
+
+    def failed(self, stage: str, unit: str) -> bool:
+        """Note a failed call; whether another unit of the stage succeeded since the unit's last failure, or,
+        before it has failed, since its call began."""
+        seen = self._seen.pop((stage, unit), self._answered[stage])
+        self._seen[stage, unit] = self._answered[stage]
+        return self._answered[stage] > seen
+
 
 log = LibraryLogger()
 SEVERAL = 3
@@ -53,11 +83,12 @@ class Breaker:
         """Calls of the model that have been sent and not answered."""
         self._answers = 0
         self._name, self._ping, self._clock = name, ping, clock
-        self._first_wait, self._longest_wait = waits
+        self._waits = RetryPolicy(*waits)
         self._opened = opened
         self._failing: Counter[str] = Counter()
         self._asking: asyncio.Task[None] | None = None
-        self._wait = self._first_wait
+        self._probes = 0
+        """Failed ones, in a row."""
         self._next_probe = 0.0
         self.successes = Successes()
         self.away: CallFailed | None = None
@@ -77,7 +108,7 @@ class Breaker:
         if self.away is not None:
             log.info("provider answers again", provider=self._name)
             self.away = None
-            self._wait = self._first_wait
+            self._probes = 0
             self._opened(False)
 
     async def failed(self, unit: str, failure: CallFailed) -> CallFailed:
@@ -113,11 +144,11 @@ class Breaker:
             log.warning("provider away, calls wait", provider=self._name, reason=str(failure))
             self._opened(True)
         self.away = failure
+        self._probes += 1
         self._next_probe = self._clock() + max(
-            random.uniform(self._wait / 2, self._wait),  # noqa: S311 - nothing secret
+            growing(self._waits, self._probes) * random.uniform(0.5, 1.0),  # noqa: S311 - nothing secret
             min(failure.retry_after or 0.0, LONGEST_ASKED),
         )
-        self._wait = min(self._longest_wait, self._wait * 2)
 
     def _until_probe(self) -> float:
         return max(0.05, self._next_probe - self._clock())

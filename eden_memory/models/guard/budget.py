@@ -3,7 +3,7 @@
 from collections import OrderedDict
 
 from eden_memory.failures import PermanentError, QuestionSpent
-from eden_memory.models.asking.repair import CALLS
+from eden_memory.models.asking.judging import CALLS
 from eden_memory.schemas.events.usage import CallOutcome
 
 REMEMBERED = 20_000

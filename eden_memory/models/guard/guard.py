@@ -7,12 +7,10 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from eden_memory.failures import PermanentError
-from eden_memory.models.calls import CallFailed, Completion
+from eden_memory.models.calls import CallFailed, Completion, Stopwatch
 from eden_memory.models.guard.breaker import WAITS, Breaker, Ping, ProviderAway
-from eden_memory.models.guard.gate import Gate
-from eden_memory.models.guard.growth import Growth
+from eden_memory.models.guard.gate import Gate, Growth
 from eden_memory.models.guard.pace import Pace
-from eden_memory.models.guard.stopwatch import Stopwatch
 from eden_memory.stages.handler_run import off_the_clock
 
 T = TypeVar("T")

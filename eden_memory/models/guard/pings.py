@@ -4,9 +4,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from eden_memory.models.call_accounts import Accounts, Cost, Ended, error_kind, price, unanswered_id
-from eden_memory.models.calls import ChatProvider, EmbeddingProvider, PromptTurn, Tokens
+from eden_memory.models.calls import ChatProvider, EmbeddingProvider, PromptTurn, Stopwatch, Tokens
 from eden_memory.models.guard.breaker import Ping
-from eden_memory.models.guard.stopwatch import Stopwatch
 from eden_memory.models.question import Asking
 from eden_memory.schemas.answers import Answer
 

@@ -10,12 +10,10 @@ from typing import Any, Literal
 import httpx2
 from pydantic import ValidationError
 
-from eden_memory.models.calls import Completion, PromptTurn, Tokens, Trial
-from eden_memory.models.providers.answer_schema import described
+from eden_memory.models.calls import Adapter, Completion, PromptTurn, Tokens, Trial
 from eden_memory.models.providers.catalogue import provider_name
-from eden_memory.models.providers.found_json import found_json
-from eden_memory.models.providers.openai import response_format
-from eden_memory.models.providers.openai_wire import Body, InvalidRequest, OpenAIWire
+from eden_memory.models.providers.openai import Body, InvalidRequest, OpenAIWire, response_format
+from eden_memory.models.providers.provider_json import described, found_json
 from eden_memory.schemas.answers import Answer
 from eden_memory.settings import Effort
 
@@ -62,7 +60,7 @@ class _Try:
         if self.found is None:
             raise self.refused or InvalidRequest("no form of answer is accepted", too_long=False)
         spent = reduce(
-            _sum, (attempt.found.tokens for attempt in tries if attempt.found is not None), Tokens()
+            Tokens.plus, (attempt.found.tokens for attempt in tries if attempt.found is not None), Tokens()
         )
         return replace(self.found, tokens=spent)
 
@@ -75,7 +73,7 @@ class _Try:
         return Trial("invalid", self.found.tokens, self.started_at, self.seconds, model)
 
 
-class CompatibleChat:
+class CompatibleChat(Adapter[OpenAIWire]):
     """A ChatProvider; tries a JSON Schema, then JSON mode, then plain text, and keeps to what worked of a model.
 
     A form is known to work once an answer in it was of the shape asked for: some endpoints accept a schema and
@@ -83,15 +81,10 @@ class CompatibleChat:
     """
 
     def __init__(self, wire: OpenAIWire, effort: Effort | None = None) -> None:
-        self._wire = wire
+        super().__init__(wire)
         self._effort: Effort | None = effort
         self._known: dict[str, Form] = {}
         self._accepted: dict[str, Form] = {}
-
-    @property
-    def name(self) -> str:
-        """The endpoint's host."""
-        return self._wire.name
 
     @property
     def forms(self) -> Mapping[str, Form]:
@@ -154,7 +147,7 @@ class CompatibleChat:
 
     def _asked(self, form: Form, question: "_Question") -> Coroutine[Any, Any, Completion]:
         answer, system = question.answer, question.system
-        return self._wire.chat(
+        return self._connection.chat(
             question.model,
             system if form == "schema" else f"{system}\n\n{described(answer)}",
             question.turns,
@@ -163,30 +156,6 @@ class CompatibleChat:
             question.most,
             question.trials,
         )
-
-    async def close(self) -> None:
-        """Let go of the connections."""
-        await self._wire.close()
-
-
-class CompatibleEmbeddings:
-    """An EmbeddingProvider; `dimensions` None: the model's own, and the endpoint is not asked for a number."""
-
-    def __init__(self, wire: OpenAIWire, dimensions: int | None = None) -> None:
-        self._wire, self._dimensions = wire, dimensions
-
-    @property
-    def name(self) -> str:
-        """The endpoint's host."""
-        return self._wire.name
-
-    async def embed(self, model: str, texts: Sequence[str]) -> tuple[list[list[float]], Tokens]:
-        """One request."""
-        return await self._wire.embed(model, texts, self._dimensions)
-
-    async def close(self) -> None:
-        """Let go of the connections."""
-        await self._wire.close()
 
 
 def _json_of(found: Completion) -> Completion:
@@ -208,12 +177,3 @@ def _fits(text: str, answer: type[Answer]) -> bool:
     except ValidationError:
         return False
     return True
-
-
-def _sum(tokens: Tokens, other: Tokens) -> Tokens:
-    return Tokens(
-        tokens.input + other.input,
-        tokens.cached + other.cached,
-        tokens.output + other.output,
-        tokens.reasoning + other.reasoning,
-    )

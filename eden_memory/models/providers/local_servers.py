@@ -8,7 +8,7 @@ import httpx2
 from eden_memory.errors import EdenError
 from eden_memory.models.providers.api_keys import endpoint_variable, key_in
 from eden_memory.models.providers.catalogue import provider_name
-from eden_memory.models.providers.loose import Body, count_of, object_of, objects_of, text_of
+from eden_memory.models.providers.provider_json import Body, count_of, object_of, objects_of, text_of
 
 PLACES: Mapping[str, str] = {
     "Ollama": "http://127.0.0.1:11434/v1",

@@ -18,10 +18,9 @@ from eden_memory.models.providers.catalogue import (
     embedding_model,
     provider_name,
 )
-from eden_memory.models.providers.compatible import CompatibleChat, CompatibleEmbeddings, wire_to
+from eden_memory.models.providers.compatible import CompatibleChat, wire_to
 from eden_memory.models.providers.google import GoogleChat, GoogleConnection, GoogleEmbeddings
-from eden_memory.models.providers.openai import OpenAIChat, OpenAIEmbeddings
-from eden_memory.models.providers.openai_wire import OpenAIWire
+from eden_memory.models.providers.openai import OpenAIChat, OpenAIEmbeddings, OpenAIWire, wire_to_openai
 from eden_memory.settings import Settings
 
 CONNECT_SECONDS = 10.0
@@ -73,20 +72,21 @@ class Providers:
     def _chat(self, provider: str) -> ChatProvider:
         models = self._settings.models
         if provider == "openai":
-            pool, seconds = self._pool(provider), self._longest
-            return OpenAIChat(key_of(provider), pool, seconds, self._base_url, models.effort)
+            return OpenAIChat(self._openai(), models.effort)
         if provider == "google":
             return GoogleChat(self._google(), models.effort)
         return CompatibleChat(self._wire("EDEN_LLM", provider), models.effort)
 
     def _embeddings(self, embedder: str) -> EmbeddingProvider:
         if embedder == "openai":
-            pool, seconds = self._pool(embedder), self._longest
-            return OpenAIEmbeddings(key_of(embedder), pool, seconds, base_url=self._base_url)
+            return OpenAIEmbeddings(self._openai())
         if embedder == "google":
             dimensions = self.embedding_model.dimensions if self.embedding_model else 0
             return GoogleEmbeddings(self._google(), dimensions or None)
-        return CompatibleEmbeddings(self._wire("EDEN_EMBEDDER", embedder))
+        return OpenAIEmbeddings(self._wire("EDEN_EMBEDDER", embedder))
+
+    def _openai(self) -> OpenAIWire:
+        return wire_to_openai(key_of("openai"), self._pool("openai"), self._longest, self._base_url)
 
     def _google(self) -> GoogleConnection:
         return GoogleConnection(key_of("google"), self._pool("google"), self._longest, self._base_url)

@@ -20,12 +20,13 @@ from eden_memory.mongo.validators import validator_of
 from eden_memory.placement import ORIGINAL, Placement, collections_of
 from eden_memory.replay.namespaces.namespace_names import KINDS, READY
 from eden_memory.schemas.documents import Live, Namespace, Place
+from eden_memory.settings import Settings
 
 Row = dict[str, Any]
 NOT_FOUND = 26
 log = LibraryLogger()
 KEY = "live"
-AWAIT_MS = 500
+AWAIT_MS = 1_000
 SILENT_SECONDS = 3.0
 """A server that does not even say that nothing happened for so long is taken for gone."""
 AGAIN_SECONDS = 0.5
@@ -237,3 +238,8 @@ class MongoLive:
 def placed(live: Live | None) -> Placement:
     """Return the placement in the document."""
     return Placement() if live is None else Placement(live.memory, live.pipeline)
+
+
+async def live_settings(settings: Settings, database: AsyncDatabase[Row]) -> Settings:
+    """Return the settings of the live namespace."""
+    return settings.placed(await MongoLive(database, settings.mongodb.prefix).placement())

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
-from eden_memory.kafka import offsets
+from eden_memory.kafka import group_admin
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.placement import Placement
@@ -203,13 +203,13 @@ async def begin_where(at: Installation, topics: Sequence[str], group: str, other
 
     A group that has begun already stays where it is.
     """
-    reached = await offsets.committed(at.admin, other)
+    reached = await group_admin.committed(at.admin, other)
     async with GroupProgress(at.client, {group: topics}) as progress:
         begun: Mapping[TopicPartition, int] = beginnings(await progress.places())
     try:
-        await offsets.commit(at.admin, group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
+        await group_admin.commit(at.admin, group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
     except EdenError:  # another process was first, and is in it
-        if begun.keys() - (await offsets.committed(at.admin, group)).keys():
+        if begun.keys() - (await group_admin.committed(at.admin, group)).keys():
             raise
 
 

@@ -9,7 +9,7 @@ from aiokafka import TopicPartition
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.errors import EdenError
-from eden_memory.kafka import offsets
+from eden_memory.kafka import group_admin
 from eden_memory.memory.reembedding_store import refuse_another_model
 from eden_memory.models.embeddings import local_embedder
 from eden_memory.models.providers.catalogue import embedding_model
@@ -153,16 +153,16 @@ async def _handover(at: Installation, live: Placement, to: Placement) -> str | N
     reached = await _announced(at, topics.group(WRITER))
     async with GroupProgress(at.client, {group: topics.read_by(WRITER)}) as progress:
         begun = beginnings(await progress.places())
-    await offsets.commit(at.admin, group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
+    await group_admin.commit(at.admin, group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
     return group
 
 
 async def _announced(at: Installation, group: str) -> dict[TopicPartition, int]:
     """Up to where live's writer has announced everything: where it stands, or what an earlier switch left does."""
-    reached, live = await offsets.committed(at.admin, group), await at.live.read()
+    reached, live = await group_admin.committed(at.admin, group), await at.live.read()
     if live is None or live.handover is None:
         return reached
-    left = await offsets.committed(at.admin, live.handover)
+    left = await group_admin.committed(at.admin, live.handover)
     return {tp: min(offset, left.get(tp, offset)) for tp, offset in reached.items()}
 
 

@@ -42,7 +42,7 @@ from eden_memory.stages.patience import until_done
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Decision, Delivery, Handler
 from eden_memory.stages.worker import Bounds, Worker
-from eden_memory.task_ending import end
+from eden_memory.task_ending import end, first_of
 
 BATCH = 1_500
 """Records of one partition that are written together: those of one scope go into one transaction."""
@@ -197,7 +197,7 @@ class NamespaceFill:
         steps = asyncio.create_task(self._steps(then, follow=follow))
         guarding = [] if guard is None else [asyncio.create_task(guard)]
         try:
-            await asyncio.wait([working, steps, *guarding], return_when=asyncio.FIRST_COMPLETED)
+            await first_of(working, steps, *guarding)
             for task in (working, *guarding):
                 if task.done():
                     task.result()

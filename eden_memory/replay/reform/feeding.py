@@ -9,7 +9,6 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iter
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Protocol
 
 import structlog
 
@@ -22,7 +21,7 @@ from eden_memory.stages.outcome import Ledger, Publishing, StoredRecord
 from eden_memory.stages.patience import until_done
 from eden_memory.task_ending import end
 from eden_memory.usage.formation_completion import complete
-from eden_memory.windows.window_request import StoredWindow
+from eden_memory.windows.window_request import StoredWindow, Windows
 
 ENOUGH = 5
 """Windows formed, or blobs made, from which their own average is believed."""
@@ -103,20 +102,12 @@ class ReformBudget:
         return max(expected, sum(self._merges, Decimal(0)) / len(self._merges))
 
 
-class StoredWindows(Protocol):
-    """Windows with their texts."""
-
-    async def windows(self, formation_ids: Iterable[str]) -> Mapping[str, StoredWindow]:
-        """Those whose texts are kept."""
-        ...
-
-
 @dataclass(slots=True)
 class Feeding:
     """Knows every window of a reform; `run` returns when all are formed, or the cap is reached."""
 
     asked: ReformAsked
-    stored: StoredWindows
+    stored: Windows
     ledger: Ledger
     publisher: Publishing
     topic_of: TopicOf

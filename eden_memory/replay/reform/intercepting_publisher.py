@@ -3,20 +3,12 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Protocol
 
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FormationRequested, ModelCalled, decode
 from eden_memory.stages.codec import TopicOf
 from eden_memory.stages.outcome import Publishing, StoredRecord
-
-
-class Counting(Protocol):
-    """The totals of model calls."""
-
-    async def count(self, calls: Sequence[ModelCalled]) -> Sequence[ModelCalled]:
-        """Add calls; those that were not in the totals yet."""
-        ...
+from eden_memory.usage.call_totals import UsageStore
 
 
 class InterceptingPublisher:
@@ -31,7 +23,7 @@ class InterceptingPublisher:
     def __init__(
         self,
         publisher: Publishing,
-        usage: Counting,
+        usage: UsageStore,
         topic_of: TopicOf,
         *,
         spent: Decimal = Decimal(0),

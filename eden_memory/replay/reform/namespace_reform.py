@@ -16,9 +16,10 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
 from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER
-from eden_memory.replay.installation import Database, Installation, live_settings
+from eden_memory.replay.installation import Database, Installation
 from eden_memory.replay.namespaces.dropping import clear
 from eden_memory.replay.namespaces.namespace_names import checked, prefix_of
+from eden_memory.replay.namespaces.namespace_store import live_settings
 from eden_memory.replay.namespaces.switching import switch
 from eden_memory.replay.reform.reform_assembly import own_settings, prepare, reform_run, restore
 from eden_memory.replay.reform.reform_plan import ReformPlan, plan, refuse_unpriced

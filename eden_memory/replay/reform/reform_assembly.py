@@ -13,16 +13,14 @@ from eden_memory.assembly.handlers import Account, MongoClient, window_limits
 from eden_memory.assembly.mongo_setup import dimensions_of, set_up
 from eden_memory.assembly.stage_parts import consolidation_wakeups, stage_workers
 from eden_memory.directory.audience_store import MongoAudiences
-from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.stream_store import Streams, streams_in
 from eden_memory.kafka.connection import admin_config, client_kwargs
-from eden_memory.kafka.offsets import commit, places_in
+from eden_memory.kafka.group_admin import commit
+from eden_memory.kafka.offsets import places_in
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.models.asking.answer_forwarding import AnswerStore
-from eden_memory.models.asking.capped import Capped
-from eden_memory.models.asking.reused import CountedReuse
+from eden_memory.models.asking.answer_forwarding import AnswerStore, Capped, CountedReuse
 from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.group_progress import GroupProgress
@@ -32,7 +30,6 @@ from eden_memory.replay.reform.reform_plan import ReformPlan
 from eden_memory.replay.reform.reform_run import ReformProgress, ReformRun, Throttling
 from eden_memory.replay.reform.reform_settings import STREAMS, OwnStreams, own_topics, with_streams
 from eden_memory.replay.reform.selection import takes
-from eden_memory.replay.restore.restored_store import MongoRestored
 from eden_memory.replay.restore.trigger_restore import TriggerRestore
 from eden_memory.schemas.documents import Reform
 from eden_memory.schemas.events import MessageRecorded
@@ -95,21 +92,9 @@ async def restore(
     """formation-trigger's state, its windows as they were recorded, the texts of those selected; safe to repeat."""
     database = client[own.mongodb.database]
     topics = load_topics(live.kafka, live.placement)
-    directory = MongoDirectory(client[own.source_database], database[own.names[STREAMS]], own)
     heard = await MongoAudiences(database, live.names).heard_by(reform.asked.user_id)
-    restoring = TriggerRestore(
-        client=client_kwargs(own.kafka, endpoints(own).kafka),
-        topics=topics,
-        store=MongoRestored(database, own.names),
-        limits=window_limits(own),
-        described=own.sessions.collection is not None,
-        forgets=own.messages.on_delete != "keep",
-        texts=partial(takes, reform.asked, heard=heard),
-        look_up=directory.look_up,
-        anew=True,
-        shown=shown,
-    )
-    restored = await restoring.run()
+    texts = partial(takes, reform.asked, heard=heard)
+    restored = await TriggerRestore(own, client, topics, texts, anew=True, shown=shown).run()
     group = load_topics(own.kafka, own.placement).group(pipeline.FORMATION_TRIGGER)
     ends = places_in(topics.topic_of(MessageRecorded), restored.chat_ends)
     await commit(admin_config(own.kafka, endpoints(own).kafka), group, ends)

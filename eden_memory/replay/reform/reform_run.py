@@ -13,7 +13,7 @@ from eden_memory.assembly.handlers import Account
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
-from eden_memory.models.asking.reused import CountedReuse
+from eden_memory.models.asking.answer_forwarding import CountedReuse
 from eden_memory.names import Names
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Database
@@ -28,7 +28,7 @@ from eden_memory.settings import Settings
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import ProcessPart, Together
 from eden_memory.stages.slots import Slots
-from eden_memory.task_ending import end
+from eden_memory.task_ending import end, first_of
 
 log = structlog.get_logger()
 LOOK_SECONDS = 0.5
@@ -163,7 +163,7 @@ class ReformRun:
         assert self._cutting is not None
         while not steps.done():
             watched = jobs if self._all_cut else (*jobs, self._cutting)
-            await asyncio.wait([steps, *watched], return_when=asyncio.FIRST_COMPLETED)
+            await first_of(steps, *watched)
             for job in (*jobs, self._cutting):
                 if job.done():
                     job.result()

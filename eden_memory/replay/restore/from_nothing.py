@@ -12,15 +12,13 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from eden_memory.assembly.handlers import window_limits
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.assembly.tailer import inbox_name, source_name
-from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.errors import EdenError
 from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.pipeline_marks import own
-from eden_memory.kafka.offsets import committed, members_of
+from eden_memory.kafka.group_admin import committed, members_of
 from eden_memory.kafka.topic_reading import all_partitions, reading
 from eden_memory.kafka.topics import Topics
 from eden_memory.names import Names
@@ -36,7 +34,7 @@ from eden_memory.replay.rebuild.namespace_fill import (
 )
 from eden_memory.replay.restore.ledger_topics import Decisions, InFlight
 from eden_memory.replay.restore.restore_writer import Restored
-from eden_memory.replay.restore.restored_store import MongoLost, MongoRestored, follow_from_now
+from eden_memory.replay.restore.restored_store import MongoLost, follow_from_now
 from eden_memory.replay.restore.trigger_restore import TriggerRestore
 from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.envelope import Envelope
@@ -154,21 +152,8 @@ class FromNothing:
 
     async def _trigger(self, flying: InFlight) -> Restored:
         """Formation-trigger's state, with the texts of the windows that are still to be read."""
-        settings, database = self.at.settings, self.at.database
-        directory = MongoDirectory(
-            database.client[settings.source_database], database[self._names["streams"]], settings
-        )
-        restoring = TriggerRestore(
-            client=self.at.client,
-            topics=self.topics,
-            store=MongoRestored(database, self._names),
-            limits=window_limits(settings),
-            described=settings.sessions.collection is not None,
-            forgets=settings.messages.on_delete != "keep",
-            texts=flying.wants_texts,
-            look_up=directory.look_up,
-        )
-        restored = await restoring.run()
+        settings, client = self.at.settings, self.at.database.client
+        restored = await TriggerRestore(settings, client, self.topics, flying.wants_texts).run()
         self._say("messages", restored.messages, "messages")
         self._say("windows", restored.windows, "windows, as they were recorded")
         self._say("cut", restored.cut, "windows that had closed and were not recorded: asked for next")

@@ -8,17 +8,21 @@ Memory: about 100 MB whatever the number of messages (35 MB of its own for 200,0
 file, 1.3 kB each with texts of 300 characters.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from itertools import islice
 
 import structlog
 
+from eden_memory.assembly.handlers import MongoClient, window_limits
+from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.participants import Missing, SessionFacts
+from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import TopicReader, reading
 from eden_memory.kafka.topics import Topics
+from eden_memory.local.servers import endpoints
 from eden_memory.replay.restore.restore_file import RestoreFile
 from eden_memory.replay.restore.restore_rules import (
     PlacedControl,
@@ -29,6 +33,7 @@ from eden_memory.replay.restore.restore_rules import (
 )
 from eden_memory.replay.restore.restore_writer import DocumentBatch, Restored, RestoreWriter
 from eden_memory.replay.restore.restored_store import MongoRestored
+from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.envelope import Envelope, EnvelopeError
 from eden_memory.schemas.events import (
     REGISTRY,
@@ -40,10 +45,10 @@ from eden_memory.schemas.events import (
     SessionEnded,
     Watermark,
 )
+from eden_memory.settings import Settings
 from eden_memory.stages.publishing import partition_for
 from eden_memory.windows.session_state import StoredMessage
 from eden_memory.windows.trigger_batch import control_of
-from eden_memory.windows.window_rule import Limits
 
 GONE = frozenset({"forgotten", "opted_out"})
 """Tombstones after which no text of a message is used any more; after a deletion none up to its version."""
@@ -53,8 +58,6 @@ WantsTexts = Callable[[FormationRequested], bool]
 log = structlog.get_logger()
 SESSIONS = 500
 """Of which names are looked up together."""
-LookUp = Callable[[Sequence[str]], Awaitable[Mapping[str, SessionFacts | Missing]]]
-"""Sessions → by session, what the application's documents say of it now."""
 
 
 @dataclass(slots=True)
@@ -141,16 +144,12 @@ class RestoreReader:
 class TriggerRestore:
     """One restoration of formation-trigger's state."""
 
-    client: dict[str, Any]
+    settings: Settings
+    """Of the state's namespace."""
+    mongo: MongoClient
     topics: Topics
-    store: MongoRestored
-    limits: Limits
-    described: bool
-    """Whether documents of the application say who is in a session."""
+    """Of what is read."""
     texts: WantsTexts
-    look_up: LookUp
-    forgets: bool
-    """Whether a deleted message's text is not to be used any more."""
     anew: bool = False
     """Whether windows whose messages an earlier field mapping read wrong are asked for anew."""
     shown: Callable[[int, int], None] = lambda _read, _whole: None
@@ -159,26 +158,29 @@ class TriggerRestore:
 
     async def run(self) -> Restored:
         """Restore, or say what was restored before."""
-        if (before := await self.store.begin()) is not None:
+        settings, described = self.settings, self.settings.sessions.collection is not None
+        store = MongoRestored(self.mongo[settings.mongodb.database], settings.names)
+        if (before := await store.begin()) is not None:
             return Restored.of(before)
         file = RestoreFile()
         try:
-            reader = RestoreReader(file, self.texts, self.forgets)
+            reader = RestoreReader(file, self.texts, forgets=settings.messages.on_delete != "keep")
             await self._gather(reader)
             file.index()
-            await self._give(
-                RestoreWriter(file, self.limits, self.described, reader.passed, self.restored, self.anew)
-            )
+            limits = window_limits(settings)
+            writer = RestoreWriter(file, limits, described, reader.passed, self.restored, self.anew)
+            await self._give(writer, store)
         finally:
             file.close()
         places = {partition: end for partition, end in self.restored.chat_ends.items() if end}
-        await self.store.finish(places, self.restored.stored())
+        await store.finish(places, self.restored.stored())
         return self.restored
 
     async def _gather(self, reader: RestoreReader) -> None:
         """The ends of `memory.formations` are taken first: what its windows hold is then in `chat.messages`."""
+        client = client_kwargs(self.settings.kafka, endpoints(self.settings).kafka)
         formations, chat = self.topics.topic_of(FormationRequested), self.topics.topic_of(MessageRecorded)
-        async with reading(self.client, [formations]) as windows, reading(self.client, [chat]) as messages:
+        async with reading(client, [formations]) as windows, reading(client, [chat]) as messages:
             self.restored.formation_ends, self.restored.chat_ends = _ends(windows), _ends(messages)
             whole = sum(windows.ends.values()) + sum(messages.ends.values())
             read = 0
@@ -205,32 +207,32 @@ class TriggerRestore:
         else:
             reader.chat(event or None, envelope, (record.key or b"").decode(), place)
 
-    async def _give(self, writer: RestoreWriter) -> None:
+    async def _give(self, writer: RestoreWriter, store: MongoRestored) -> None:
         count = max(1, len(self.restored.chat_ends))
         async for sessions, said in self._looked_up(writer.file):
             for name in sessions:
                 partition = partition_for(name.encode(), count)
                 for part in writer.session(name, partition, said.get(name)):
-                    await self._put(part)
+                    await _put(store, part)
         for part in writer.nowhere():
-            await self._put(part)
-        await self._put(writer.part)
+            await _put(store, part)
+        await _put(store, writer.part)
 
     async def _looked_up(
         self, file: RestoreFile
-    ) -> AsyncGenerator[tuple[list[str], Mapping[str, SessionFacts | Missing]]]:
+    ) -> AsyncGenerator[tuple[Sequence[str], Mapping[str, SessionFacts | Missing]]]:
         """All sessions, some at a time, with what the application says of them."""
-        some: list[str] = []
-        for name in file.sessions():
-            some.append(name)
-            if len(some) == SESSIONS:
-                yield some, await self.look_up(some)
-                some = []
-        yield some, await self.look_up(some)
+        settings = self.settings
+        streams = self.mongo[settings.mongodb.database][settings.names[Stream.COLLECTION]]
+        directory = MongoDirectory(self.mongo[settings.source_database], streams, settings)
+        names = file.sessions()
+        while some := list(islice(names, SESSIONS)):
+            yield some, await directory.look_up(some)
 
-    async def _put(self, part: DocumentBatch) -> None:
-        await self.store.write(part)
-        part.clear()
+
+async def _put(store: MongoRestored, part: DocumentBatch) -> None:
+    await store.write(part)
+    part.clear()
 
 
 def _ends(source: TopicReader) -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from eden_memory.assembly.handlers import LIVE, Account, models_of
 from eden_memory.formation.known_facts import KnownFact, Near
 from eden_memory.kafka.topics import load_topics
 from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.models.model_protocols import Embedder
+from eden_memory.models.question import Embedder
 from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.replay.comparing.matching import related, same, same_figures
@@ -112,9 +113,8 @@ async def apply_user_edits(
     `already`. Commands are confirmed by the brokers when it returns, not yet carried out: wait for the lag of the
     shadow's fact-dedup and atlas-writer. No language model is asked, here or by the commands.
     """
-    work = _Work(
-        source, shadow, embedder, publisher, topic_of, same(embedder.model) if least is None else least
-    )
+    least = same(embedder.model) if least is None else least
+    work = _Work(source, shadow, embedder, publisher, topic_of, least)
     found: dict[str, list[SettledEdit]] = defaultdict(list)
     for scope in await source.own.scopes():
         if not wanted(scope):
@@ -124,25 +124,20 @@ async def apply_user_edits(
     return AppliedEdits(**{outcome: tuple(of) for outcome, of in found.items()})
 
 
+@dataclass(frozen=True, slots=True)
 class _Work:
-    def __init__(
-        self,
-        source: EditedMemory,
-        shadow: EditedMemory,
-        embedder: Embedder,
-        publisher: Publishing | None,
-        topic_of: TopicOf,
-        least: float,
-    ) -> None:
-        self._source, self._shadow, self._embedder = source, shadow, embedder
-        self._publisher, self._topic_of, self._least = publisher, topic_of, least
-        self._usage = None if publisher is None else UsageLog(publisher, topic_of, SOURCE)
+    source: EditedMemory
+    shadow: EditedMemory
+    embedder: Embedder
+    publisher: Publishing | None
+    topic_of: TopicOf
+    least: float
 
     async def settled(self, scope: Scope, theirs: Callable[[UserEdit], bool]) -> AsyncGenerator[SettledEdit]:
         """All changes of a scope, their commands given."""
         done, taken = await self._done(scope.key), set[str]()
         waiting: list[UserEdit] = []
-        async for change in self._source.own.of(scope):
+        async for change in self.source.own.of(scope):
             if theirs(change):
                 waiting.append(change)
             if len(waiting) == TOGETHER:
@@ -159,7 +154,7 @@ class _Work:
             return []
         changes = sorted(changes, key=lambda change: (change.at, change.fact_id))
         hashes = [fact_hash(text) for text in texts_of(changes)]
-        said = {fact.hash: fact for fact in await self._shadow.facts.with_hash(key, hashes)}
+        said = {fact.hash: fact for fact in await self.shadow.facts.with_hash(key, hashes)}
         settling = Settling(said, await self._still(key, hashes), done, taken)
         by_text = {change.fact_id: settling.by_text(change) for change in changes}
         settled = [found for found in by_text.values() if found is not None]
@@ -178,7 +173,7 @@ class _Work:
         likely = [
             match
             for match in near
-            if match.similarity >= self._least and same_figures(match.text, match.fact.text)
+            if match.similarity >= self.least and same_figures(match.text, match.fact.text)
         ]
         settling.still = {**settling.still, **await self._still(key, {match.fact.hash for match in likely})}
         likely = await self._not_another(key, [match for match in likely if settling.free(match.fact)])
@@ -194,8 +189,8 @@ class _Work:
         """Return the facts near any text of a change: each fact of the shadow once, by the text it is nearest to."""
         asked = [(change, text) for change in changes for text in wanted_texts(change, MOST_TEXTS)]
         vectors = await self._vectors(asked)
-        floor = min(related(self._embedder.model), self._least)
-        hits = await self._shadow.facts.nearest(key, vectors, MOST_NEAR, floor) if vectors else ()
+        floor = min(related(self.embedder.model), self.least)
+        hits = await self.shadow.facts.nearest(key, vectors, MOST_NEAR, floor) if vectors else ()
         best: dict[tuple[str, str], Likely] = {}
         for (change, text), found in zip(asked, hits, strict=True):
             for near in found:
@@ -212,7 +207,7 @@ class _Work:
             for change, _ in asked
             if change.after is not None
             and change.vector is not None
-            and change.embedding_model == self._embedder.model
+            and change.embedding_model == self.embedder.model
         }
         missing = list(dict.fromkeys(text for _, text in asked if text not in known))
         vectors = {**known, **await self._embedded(missing)}
@@ -222,17 +217,18 @@ class _Work:
         run = HandlerRun()
         try:
             async with run:
-                made = await self._embedder.embed(texts) if texts else ()
+                made = await self.embedder.embed(texts) if texts else ()
         finally:
-            if self._usage is not None and run.calls:
-                self._usage.add(run.calls)
-                await self._usage.flush()
+            if self.publisher is not None and run.calls:
+                usage = UsageLog(self.publisher, self.topic_of, SOURCE)
+                usage.add(run.calls)
+                await usage.flush()
         return {text: embedding.vector for text, embedding in zip(texts, made, strict=True)}
 
     async def _not_another(self, key: str, likely: Sequence[Likely]) -> list[Likely]:
         """Without the facts that say rather what another active fact of the source says."""
         vectors = {match.fact.fact_id: match.fact.vector for match in likely if match.fact.vector is not None}
-        hits = await self._source.facts.nearest(key, list(vectors.values()), 2, self._least)
+        hits = await self.source.facts.nearest(key, list(vectors.values()), 2, self.least)
         others: dict[str, Sequence[Near]] = dict(zip(vectors, hits, strict=True))
         return [
             match
@@ -245,21 +241,21 @@ class _Work:
 
     async def _still(self, key: str, hashes: Iterable[str]) -> dict[str, set[str]]:
         still: dict[str, set[str]] = defaultdict(set)
-        for fact in await self._source.facts.with_hash(key, hashes):
+        for fact in await self.source.facts.with_hash(key, hashes):
             still[fact.hash].add(fact.fact_id)
         return dict(still)
 
     async def _done(self, key: str) -> dict[str, KnownFact]:
         """Return what the shadow has had: by change where it was reapplied, by id where it is the very command."""
-        named = await self._shadow.own.commanded(key)
-        facts = await self._shadow.facts.facts(named.values())
+        named = await self.shadow.own.commanded(key)
+        facts = await self.shadow.facts.facts(named.values())
         return {
             change_of(name) or name: facts[fact_id] for name, fact_id in named.items() if fact_id in facts
         }
 
     async def _command(self, commands: Sequence[FactCommanded]) -> None:
-        if self._publisher is not None and commands:
-            await self._publisher.publish([_record(command, self._topic_of) for command in commands])
+        if self.publisher is not None and commands:
+            await self.publisher.publish([_record(command, self.topic_of) for command in commands])
 
 
 def _record(command: FactCommanded, topic_of: TopicOf) -> StoredRecord:

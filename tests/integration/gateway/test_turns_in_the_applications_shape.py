@@ -10,6 +10,7 @@ import pytest
 from bson import ObjectId
 
 from eden_memory.assembly.tailer import inbox_name, message_mapping
+from eden_memory.doctor.source_checks import gateway_turns
 from eden_memory.errors import EdenError
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import MessagesSettings, Settings
@@ -228,3 +229,81 @@ async def test_further_fields_may_stand_for_values_of_the_turn(
         assert (asked["sid"], asked["copy"], asked["n"]) == ("c9", asked["created_at"], 1)
         assert encode_id(asked["_id"]).startswith("s.gw-")
         assert not isinstance(asked["_id"], UUID)
+
+
+SESSION_ID, USER_ID = ObjectId(), ObjectId()
+TYPED: dict[str, tuple[str, tuple[Any, Any], tuple[Any, Any]]] = {
+    "ObjectId": ("object_id", (SESSION_ID, USER_ID), (str(SESSION_ID), str(USER_ID))),
+    "integer": ("integer", (7, 9), ("7", "9")),
+    "text": ("given", ("t7", "ana"), ("t7", "ana")),
+    "UUID": ("uuid", (UUID(int=7), UUID(int=9)), (str(UUID(int=7)), str(UUID(int=9)))),
+}
+
+
+async def refusal(chats: Chats, session: Any, user: Any) -> str:
+    """The detail of the refusal of a chat; empty if it is none."""
+    asked = {"model": "m", "messages": [{"role": "user", "content": QUESTION}]}
+    body = orjson.dumps({**asked, "memory_id": session, "user": user})
+    answer = await chats.post(body, Authorization="Bearer sk", **{"Content-Type": "application/json"})
+    return "" if answer.status_code == 200 else f"{answer.status_code} {answer.json()['detail']}"
+
+
+@pytest.mark.parametrize("stands", TYPED)
+@pytest.mark.parametrize("name", TYPED)
+async def test_a_turn_is_written_with_ids_of_the_type_that_stands_there_or_refused(
+    settings: Settings, provider: ChatUpstream, stands: str, name: str
+) -> None:
+    """The settings say one type, the messages hold another or the same; doctor says beforehand what happens."""
+    form, _, asked = TYPED[name]
+    wanted, (session, user), _ = TYPED[stands]
+    theirs = {"session_id": session, "role": "user", "content": "Hi.", "user_id": user, "created_at": AT}
+    own = behind(settings, provider.openai_url, session_ids=form, user_ids=form)
+    async with chats_of(own, provider) as chats:
+        messages = chats.kit.database["messages"]
+        await messages.insert_one(dict(theirs))
+        found = await gateway_turns(chats.kit.database, own)
+        refused = await refusal(chats, *asked)
+        await chats.gateway.keeping.idle()
+        assert await messages.count_documents({}) == (3 if name == stands else 1)
+        if name == stands:
+            assert (refused, found.state) == ("", "ok")
+            assert await messages.count_documents({"session_id": session, "user_id": user}) == 2
+        else:
+            assert refused.startswith(
+                f"400 an id that is {name}, and `session_id` of the messages is {stands}"
+            )
+            assert f"EDEN_GATEWAY_SESSION_IDS={wanted}" in refused
+            assert (found.state, found.hint) == ("warn", f"Set EDEN_GATEWAY_SESSION_IDS={wanted}.")
+
+
+async def test_each_of_several_types_is_accepted_and_an_authors_other_one_is_refused(
+    settings: Settings, provider: ChatUpstream
+) -> None:
+    async with chats_of(behind(settings, provider.openai_url), provider) as chats:
+        assert await refusal(chats, 5, "rui") == "", "there are no messages yet"
+        await chats.gateway.keeping.idle()
+    async with chats_of(behind(settings, provider.openai_url), provider) as chats:
+        shared = {"role": "user", "content": "Hi.", "created_at": AT}
+        rows = [{**shared, "session_id": one, "user_id": USER_ID} for one in (7, "t7")]
+        await chats.kit.database["messages"].delete_many({})
+        await chats.kit.database["messages"].insert_many(rows)
+        assert await refusal(chats, 7, None) == await refusal(chats, "t8", None) == ""
+        assert "EDEN_GATEWAY_USER_IDS=object_id" in await refusal(chats, "t8", "rui")
+
+
+async def test_doctor_says_that_a_chosen_place_gets_turns_of_another_shape(
+    settings: Settings, provider: ChatUpstream
+) -> None:
+    own = behind(settings, provider.openai_url, turns="messages")
+    async with chats_of(own, provider) as chats:
+        theirs = {
+            "_id": 7,
+            "session_id": "s",
+            "role": "user",
+            "content": "Hi.",
+            "user_id": "u",
+            "created_at": AT,
+        }
+        await chats.kit.database["messages"].insert_one(theirs)
+        found = await gateway_turns(chats.kit.database, own)
+        assert (found.state, "integers" in found.what) == ("warn", True)

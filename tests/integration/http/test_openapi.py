@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.checks import not_a_server_error  # pyright: ignore[reportUnknownVariableType]
 from schemathesis.specs.openapi import checks
 
-from eden_memory.api.http.openapi import document_text
 from tests.integration.doors.conftest import Doors
 from tests.integration.http.conftest import bearer
+from tools.reference.export import openapi_text
 
 pytestmark = pytest.mark.servers
 PAGE = Path(__file__).parents[3] / "docs/openapi.yaml"
@@ -37,7 +37,7 @@ BOUNDED = settings(
 
 async def test_the_document_checked_in_is_the_one_served(api: Doors) -> None:
     served = (await api.http.get("/openapi.json")).json()
-    assert PAGE.read_text() == document_text()
+    assert PAGE.read_text() == openapi_text()
     assert yaml.safe_load(PAGE.read_text()) == served
 
 

@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
+from pymongo import MongoClient
 from pymongo.errors import DuplicateKeyError, WriteError
 from typer.testing import CliRunner, Result
 
-from eden_memory.assembly.mongo_setup import check, set_up
+from eden_memory.assembly.mongo_setup import INDEXES, check, check_all, set_up
 from eden_memory.cli.main import app
 from eden_memory.errors import EdenError
 from eden_memory.names import Names
@@ -27,7 +28,7 @@ async def test_what_is_made_is_made_once(database: Database) -> None:
     assert "index m_facts.one_active_of_a_text" in made
     assert "validator of m_snapshots" in made
     assert await set_up(fresh, Names("m_"), dimensions=384, wait_seconds=5) == []
-    assert await check(fresh, Names("m_")) == []
+    assert await check_all(fresh, Names("m_"), 384) == []
 
 
 async def test_only_collections_of_documents_are_made(database: Database) -> None:
@@ -134,3 +135,22 @@ def test_the_command_says_what_it_made_and_what_lacks(settings: Settings) -> Non
     assert "made collection memory_facts" in eden(settings, "setup").output
     assert eden(settings, "setup").output == "everything is there\n"
     assert eden(settings, "setup", "--check").exit_code == 0
+
+
+INDEXED = [(short, str(model.document["name"])) for short, models in INDEXES.items() for model in models]
+
+
+def test_the_check_names_every_index_that_is_gone(settings: Settings) -> None:
+    """As after an update: `pending`, by which `eden status` counts, came with a later version."""
+    eden(settings, "setup")
+    assert settings.mongodb.uri is not None
+    with MongoClient[dict[str, Any]](settings.mongodb.uri.get_secret_value()) as client:
+        for short in INDEXES:
+            client[settings.mongodb.database][settings.names[short]].drop_indexes()
+    lacking = eden(settings, "setup", "--check")
+    assert lacking.exit_code == 1
+    missing = {f"index {settings.names[short]}.{name} is missing" for short, name in INDEXED}
+    assert set(lacking.output.splitlines()) == missing
+    assert f"index {settings.names['messages']}.pending is missing" in missing
+    made = {line.replace(" is missing", "") for line in missing}
+    assert {line.removeprefix("made ") for line in eden(settings, "setup").output.splitlines()} == made

@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from eden_memory.models.calls import ChatProvider, EmbeddingProvider
-from eden_memory.models.providers.compatible import CompatibleChat, CompatibleEmbeddings, wire_to
+from eden_memory.models.providers.compatible import CompatibleChat, wire_to
 from eden_memory.models.providers.google import GoogleChat, GoogleConnection, GoogleEmbeddings
-from eden_memory.models.providers.openai import OpenAIChat, OpenAIEmbeddings
+from eden_memory.models.providers.openai import OpenAIChat, OpenAIEmbeddings, wire_to_openai
 from eden_memory.models.providers.providers import connections
 from tests.model_server.serving import Serving, serving
 
@@ -24,7 +24,7 @@ async def models() -> AsyncGenerator[Serving]:
 def chat_of(kind: str, url: str, seconds: float = SECONDS) -> ChatProvider:
     pool = connections(64, seconds)
     if kind == "openai":
-        return OpenAIChat(KEY, pool, seconds, f"{url}/v1")
+        return OpenAIChat(wire_to_openai(KEY, pool, seconds, f"{url}/v1"))
     if kind == "google":
         return GoogleChat(GoogleConnection(KEY, pool, seconds, url))
     return CompatibleChat(wire_to(f"{url}/v1", KEY, "EDEN_API_KEY", pool, seconds))
@@ -33,10 +33,10 @@ def chat_of(kind: str, url: str, seconds: float = SECONDS) -> ChatProvider:
 def embeddings_of(kind: str, url: str, dimensions: int | None, seconds: float = SECONDS) -> EmbeddingProvider:
     pool = connections(64, seconds)
     if kind == "openai":
-        return OpenAIEmbeddings(KEY, pool, seconds, dimensions, f"{url}/v1")
+        return OpenAIEmbeddings(wire_to_openai(KEY, pool, seconds, f"{url}/v1"), dimensions)
     if kind == "google":
         return GoogleEmbeddings(GoogleConnection(KEY, pool, seconds, url), dimensions)
-    return CompatibleEmbeddings(wire_to(f"{url}/v1", KEY, "EDEN_API_KEY", pool, seconds), dimensions)
+    return OpenAIEmbeddings(wire_to(f"{url}/v1", KEY, "EDEN_API_KEY", pool, seconds), dimensions)
 
 
 @pytest.fixture(params=["openai", "google", "compatible"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.conn import AIOKafkaConnection
 
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.lag import GroupLag, LagReader, LagReading
@@ -93,6 +95,31 @@ async def test_lag_is_the_records_behind_and_the_age_of_the_first_of_them(broker
     assert (rows[0].lag, rows[0].committed, rows[1].lag, rows[1].seconds) == (3, 2, 0, 0.0)
     assert rows[0].seconds == pytest.approx(reading.at - times[2], abs=0.01)  # pyright: ignore[reportUnknownMemberType]
     assert reading.ends == {broker.partition(0): 5, broker.partition(1): 2}
+
+
+async def test_groups_are_asked_only_while_something_moves(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.send(0, 3)
+    await broker.commit(broker.declared, 0, 3)
+    requests: Counter[str] = Counter()
+    send: Any = AIOKafkaConnection.send  # pyright: ignore
+
+    def counted(connection: Any, request: Any, *rest: Any, **more: Any) -> Any:
+        requests[type(request).__name__.partition("_")[0]] += 1
+        return send(connection, request, *rest, **more)
+
+    monkeypatch.setattr(AIOKafkaConnection, "send", counted)
+    async with broker.reader() as reader:
+        first = await reader.read()
+        asked = requests["OffsetFetchRequest"], requests["DescribeGroupsRequest"]
+        second = await reader.read()
+        assert (requests["OffsetFetchRequest"], requests["DescribeGroupsRequest"]) == asked
+        assert second.at > first.at
+        await broker.send(0, 2)
+        assert of(await reader.read(), broker.declared)[0].lag == 2
+        await broker.commit(broker.declared, 0, 4)
+        assert of(await reader.read(), broker.declared)[0].lag == 1
 
 
 async def test_a_declared_group_that_never_committed_is_behind_from_the_start(broker: Broker) -> None:

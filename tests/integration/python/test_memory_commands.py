@@ -153,6 +153,12 @@ def test_what_cannot_be_done_is_said(
     assert isinstance(run(*arguments).exception, error)
 
 
+def test_a_users_fact_is_asked_for_with_its_user(filled: Settings) -> None:
+    refused = run("history", "evil", "--agent", "a").exception
+    assert isinstance(refused, NotFound)
+    assert "--user ID" in refused.hint
+
+
 def test_of_people_whose_ids_read_the_same_none_is_taken_for_another(filled: Settings) -> None:
     async def written(kit: Kit) -> None:
         await kit.database["messages"].insert_many([{"user_id": 5}, {"user_id": "5"}, {"user_id": "6"}])

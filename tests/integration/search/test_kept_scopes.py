@@ -88,9 +88,8 @@ async def test_what_is_kept_finds_what_comparing_everything_finds(
             text = " ".join(dice.choices(WORDS, k=3))
             for scope in (ANA, BEN):
                 near = await store.near(text, scope, most=8)
-                assert [(one.fact.fact_id, one.fact.text) for one in near] == await _by_hand(
-                    database, scope, text
-                )
+                exact, best = await _by_hand(database, scope, text)
+                assert [exact[one.fact.fact_id, one.fact.text] for one in near] == best
                 await soon(_said(store, text, scope), await _having(database, scope, text))
 
 
@@ -109,11 +108,16 @@ def _said(store: Stand, text: str, scope: Scope) -> Callable[[], Awaitable[set[s
     return said
 
 
-async def _by_hand(database: Database, scope: Scope, text: str) -> list[tuple[str, str]]:
+async def _by_hand(
+    database: Database, scope: Scope, text: str
+) -> tuple[dict[tuple[str, str], float], list[float]]:
+    """Similarities of all facts with their texts, and of the eight nearest, to four digits."""
     rows = await database["memory_facts"].find({"scope_key": scope.key, "active": True}).to_list()
     texts = {row["_id"]: row["content"] for row in rows}
     matrix = matrix_of(((row["_id"], packed_of(row["embedding"]) or b"") for row in rows), DIMENSIONS)
-    return [(hit.fact_id, texts[hit.fact_id]) for hit in matrix.nearest([embedded(text).vector], 8, 0.6)[0]]
+    (hits,) = matrix.nearest([embedded(text).vector], len(rows) or 1, 0.0)
+    near = {(hit.fact_id, texts[hit.fact_id]): round(hit.similarity, 4) for hit in hits}
+    return near, [similarity for similarity in near.values() if similarity >= 0.6][:8]
 
 
 async def _having(database: Database, scope: Scope, text: str) -> set[str]:
@@ -161,22 +165,23 @@ async def test_a_stream_that_is_away_is_done_without(settings: Settings, databas
 async def test_memory_is_bounded_and_the_longest_unused_leaves(
     settings: Settings, database: Database
 ) -> None:
-    told: list[tuple[int, int]] = []
+    told: list[tuple[int, int, int]] = []
     scopes = [Scope.of_user("s.agent", f"s.u{number}") for number in range(6)]
     for scope in scopes:
         await write(database, [fact(f"{scope.user_id}-{n}", f"tea {n}", scope=scope) for n in range(20)])
 
-    def kept(size: int, count: int) -> None:
-        told.append((size, count))
+    def kept(size: int, count: int, evicted: int) -> None:
+        told.append((size, count, evicted))
 
-    options: dict[str, Any] = {"most_bytes": 150_000, "kept": kept}
+    options: dict[str, Any] = {"most_bytes": 60_000, "kept": kept}
     async with plain(settings, database, followed=True, **options) as store:
         for scope in (*scopes, scopes[0]):
             assert len(await store.said("tea", scope, most=50)) == 20
             assert len(await store.meant("tea", scope, most=50, least=0)) == 20
-            assert 0 < store.plain.kept_bytes <= 150_000
+            assert 0 < store.plain.kept_bytes <= 60_000
         assert 0 < store.plain.kept_scopes < len(scopes)
-        assert told[-1][1] <= len(scopes)
+        assert told[-1][:2] == (store.plain.kept_bytes, store.plain.kept_scopes)
+        assert sum(evicted for *_, evicted in told) >= len(scopes) - store.plain.kept_scopes
         assert len(await store.said("tea", *scopes, most=500)) == 120
 
 

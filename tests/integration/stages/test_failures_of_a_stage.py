@@ -321,7 +321,7 @@ async def test_a_pause_is_obeyed_after_the_driver_broke_while_watching(
     kit: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = asyncio.Event()
-    watch = AsyncCollection.watch
+    watch = AsyncCollection[Any].watch
 
     async def breaks_once(*args: Any, **options: Any) -> Any:
         if not broken.is_set():

@@ -94,6 +94,37 @@ async def test_the_older_one_is_taken_up_again_when_the_newer_one_is_forgotten(
         assert told == [("UNMERGE", JANUARY, False), ("DELETE", MAY, True), ("ADD", JANUARY, False)]
 
 
+@pytest.mark.parametrize("contradicted_between", [False, True], ids=["alone", "contradicted between"])
+async def test_what_was_said_before_and_read_in_later_is_found_as_of_then(
+    shared: System, contradicted_between: bool
+) -> None:
+    """An older statement of the same joins the fact, which has its own time; as of then the older one counts."""
+    user = "ole" if contradicted_between else "nils"
+    said = f"fact user: The code of the {user} gate is 7776 same-{user} instead"
+    session, february = await shared.session(user), JANUARY + timedelta(days=30)
+    await shared.told(session, user, said, at=MAY)
+    if contradicted_between:
+        await shared.told(await shared.session(user), user, said.replace("7776", "6687"), at=february)
+    await shared.told(await shared.session(user), user, said, at=JANUARY)
+
+    async def joined() -> bool:
+        found = await shared.service.list_facts(user=user)
+        return [len(fact.sources) for fact in found.items] == [2]
+
+    await until(joined, "the older statement has joined the fact")
+
+    async def codes(moment: datetime) -> list[tuple[str, datetime]]:
+        found = await shared.service.search_facts("the code of the gate", user=user, as_of=moment)
+        return [(fact.content.split()[7], fact.valid_from) for fact in found]
+
+    day = timedelta(days=1)
+    assert await codes(JANUARY - day) == []
+    assert await codes(february - day) == [("7776", JANUARY)]
+    between = ("6687", february) if contradicted_between else ("7776", JANUARY)
+    assert await codes(MAY - day) == [between]
+    assert await codes(MAY + day) == [("7776", MAY)]
+
+
 async def test_a_text_is_added_with_the_time_at_which_it_was_said(shared: System) -> None:
     added = await shared.service.add("fact user: Lea moved to Turin.", user="lea", at=JANUARY)
 

@@ -141,15 +141,17 @@ async def test_without_users_the_agent_learns_from_itself_and_in_private_never_f
         ("assistant", None, "The nightly import ran in Porto."),
         ("tool", None, "Customer Vera Lind owes 300 euros."),
         ("system", None, "The depot is in Braga."),
+        ("assistant", None, "Alerts go to Slack."),
+        ("assistant", None, "Alerts go to Priya."),
     )
 
     async def stored() -> bool:
-        facts = await running.memory("facts").count_documents({"content": {"$regex": "Porto|Braga"}})
-        return facts == 2
+        facts = await running.memory("facts").count_documents({"content": {"$regex": "Porto|Braga|Slack"}})
+        return facts == 3
 
     await until(stored, "what was said is remembered")
-    assert await kinds(running, "facts", "Porto|Braga") == {"agent"}
-    assert await kinds(running, "facts", "Vera") == set()
+    assert await kinds(running, "facts", "Porto|Braga|Slack") == {"agent"}
+    assert await kinds(running, "facts", "Vera|Priya") == set()
     assert await kinds(running, "reflections", "Vera") == {"session"}
     nameless = await running.session()
     await wrote(

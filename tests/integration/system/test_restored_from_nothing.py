@@ -9,7 +9,7 @@ from rich.console import Console
 from eden_memory.cli.replay.rebuild import from_nothing
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config
-from eden_memory.kafka.offsets import commit
+from eden_memory.kafka.group_admin import commit
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.processors import pipeline

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from bson import ObjectId
+from pydantic import SecretStr
 
 from eden_memory.doctor.finding import failed
 from eden_memory.doctor.mapping_checks import judge_documents
@@ -37,9 +38,9 @@ def test_what_is_proposed_maps_every_document(make: Any) -> None:
     settings = Settings(**written)
     assert (settings.source_database, settings.messages.collection) == ("my_app", "chat_log")
     findings = judge_documents(documents, settings)
-    assert {one.check: one.state for one in findings} == dict.fromkeys(
-        ("field mapping", "message texts", "roles", "message authors"), "ok"
-    )
+    states = {one.check: one.state for one in findings}
+    assert states.pop("other authors", None) == ("warn" if make is nested else None), "its bot has an id"
+    assert states == dict.fromkeys(("field mapping", "message texts", "roles", "message authors"), "ok")
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,9 @@ def test_what_is_proposed_maps_every_document(make: Any) -> None:
         ("function", "tool"),
         ("tool-result", "tool"),
         ("narrator", None),
+        ("user_012", None),
+        ("guest-7", None),
+        ("gpt-4", "assistant"),
         ("None", None),
         ("", None),
         (None, None),
@@ -64,6 +68,29 @@ def test_what_is_proposed_maps_every_document(make: Any) -> None:
 )
 def test_a_role_is_mapped_by_what_it_means(name: object, role: str | None) -> None:
     assert meaning(name) == role
+
+
+def test_ids_that_begin_with_user_are_authors_and_no_roles() -> None:
+    documents = [
+        {**one, "userId": f"user_{number // 4:03}"} for number, one in enumerate(many(thread))
+    ]  # of both, as a session's owner often is
+    proposal = propose(without(documents, "metadata"))
+    assert (proposal.role, proposal.user_id) == ("role", "userId")
+
+
+@pytest.mark.parametrize(
+    ("address", "written"),
+    [
+        ("mongodb://db/?replicaSet=rs0", {"uri": "mongodb://db/?replicaSet=rs0"}),
+        ("mongodb://eden:s3cret@db/?replicaSet=rs0", {}),
+        ("mongodb://db/?authMechanismProperties=AWS_SESSION_TOKEN:s3cret", {}),
+    ],
+)
+def test_an_address_is_written_unless_it_may_hold_a_secret(address: str, written: dict[str, str]) -> None:
+    place = ProposedPlace("my_app", "chat_log", "eden", SecretStr(address))
+    text = as_toml(propose(many(nested)), place, 40)
+    assert tomllib.loads(text)["mongodb"] == {**written, "database": "eden"}
+    assert "s3cret" not in text
 
 
 def test_what_is_missing_is_said_with_what_follows() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eden_memory.kafka.offsets import NOT_YET, once_coordinated
+from eden_memory.kafka.group_admin import NOT_YET, once_coordinated
 
 
 @pytest.mark.parametrize("code", NOT_YET)

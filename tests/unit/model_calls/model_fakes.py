@@ -7,8 +7,7 @@ from decimal import Decimal
 
 from eden_memory.formation.prompt_material import ConsolidationMaterial
 from eden_memory.models.asking.asking_model import AskingModel
-from eden_memory.models.asking.chat import Chat
-from eden_memory.models.asking.route import Router
+from eden_memory.models.asking.chat import Chat, Router
 from eden_memory.models.call_accounts import Accounts
 from eden_memory.models.calls import ChatProvider, Completion, Finish, PromptTurn, Tokens, Trial
 from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls

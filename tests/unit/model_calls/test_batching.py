@@ -2,7 +2,7 @@
 
 import asyncio
 
-from eden_memory.models.embeddings.batching import Batching
+from eden_memory.models.embeddings.kept_embedder import Batching
 
 
 class Rounds:

@@ -15,10 +15,10 @@ from eden_memory.formation.prompt_material import (
     ScopeBrief,
     longest_answer,
 )
-from eden_memory.models.asking.answer_bounds import most_tokens
 from eden_memory.models.asking.answer_keys import first_key
+from eden_memory.models.asking.judging import most_tokens
 from eden_memory.models.calls import CallFailed, Completion, Tokens
-from eden_memory.models.guard.growth import FIRST, Growth
+from eden_memory.models.guard.gate import FIRST, Growth
 from eden_memory.models.guard.guard import Guard
 from eden_memory.models.guard.pace import LONGEST, Pace
 from eden_memory.schemas.answers import ConsolidatedText

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.models.calls import CallFailed, Completion
-from eden_memory.models.providers import google_wire, openai_wire
+from eden_memory.models.providers import google, openai
 
 KEYS = st.sampled_from(
     [
@@ -43,7 +43,7 @@ BODIES = st.dictionaries(KEYS, ANY, max_size=6)
 
 @given(BODIES)
 def test_any_chat_response_is_a_completion_or_a_failed_call(body: dict[str, Any]) -> None:
-    for read in (openai_wire.completion, google_wire.completion):
+    for read in (openai.completion, google.completion):
         try:
             found = read(body)
         except CallFailed:
@@ -54,7 +54,7 @@ def test_any_chat_response_is_a_completion_or_a_failed_call(body: dict[str, Any]
 
 @given(BODIES, st.integers(1, 3))
 def test_any_vectors_are_as_many_as_asked_for_and_of_one_length(body: dict[str, Any], wanted: int) -> None:
-    for read in (openai_wire.vectors, google_wire.vectors):
+    for read in (openai.vectors, google.vectors):
         try:
             found, _ = read(body, wanted)
         except CallFailed:
@@ -66,7 +66,7 @@ def test_any_vectors_are_as_many_as_asked_for_and_of_one_length(body: dict[str, 
 @pytest.mark.parametrize("embedding", ["AAAA", "!", "", [], None, {}])
 def test_a_vector_that_cannot_be_read_fails_the_call(embedding: object) -> None:
     with pytest.raises(CallFailed):
-        openai_wire.vectors({"data": [{"index": 0, "embedding": embedding}]}, 1)
+        openai.vectors({"data": [{"index": 0, "embedding": embedding}]}, 1)
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def test_a_vector_that_cannot_be_read_fails_the_call(embedding: object) -> None:
 )
 def test_google_answers_are_complete_only_at_a_stop(reason: str | None, finish: str) -> None:
     body = {"candidates": [{"content": {"parts": [{"text": "{}"}]}, "finishReason": reason}]}
-    assert google_wire.completion(body).finish == finish
+    assert google.completion(body).finish == finish
 
 
 def test_thoughts_are_no_part_of_the_answer() -> None:
     parts = [{"text": "hm", "thought": True}, {"text": '{"a"'}, {"text": ": 1}"}]
     body = {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
-    assert google_wire.completion(body).text == '{"a": 1}'
+    assert google.completion(body).text == '{"a": 1}'

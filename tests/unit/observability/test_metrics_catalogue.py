@@ -22,11 +22,11 @@ from prometheus_client.openmetrics.exposition import generate_latest as open_lat
 from starlette.testclient import TestClient
 
 from eden_memory import metrics
-from eden_memory.contract.reference_pages import listed, metrics_page
 from eden_memory.metrics import LLM_COST, CallMetrics
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.example_files import examples_of
 from eden_memory.stages.health_server import Labelled, exposition, health_app
+from tools.reference.reference_pages import listed, metrics_page
 
 ROOT = Path(__file__).parents[3]
 CATALOGUE = ROOT / "eden_memory/metrics.py"

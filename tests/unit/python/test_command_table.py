@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from eden_memory.cli import main
-from eden_memory.cli.terminal import line, plain, show_table
+from eden_memory.cli.tables import line, show_table
+from eden_memory.cli.terminal import plain
 from eden_memory.errors import Conflict, EdenError, Invalid, NotAnId, NotFound
 
 

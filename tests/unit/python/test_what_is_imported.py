@@ -46,6 +46,40 @@ def test_help_loads_nothing_heavy(arguments: str) -> None:
     assert loaded(code, names) == ""
 
 
+COMMAND_LINE = {"annotated_doc", "rich", "shellingham", "typer"}
+VALIDATION = {"annotated_types", "pydantic", "pydantic_core", "typing_extensions", "typing_inspection"}
+SETTINGS = {"dotenv", "pydantic_settings"}
+MONGODB = {"bson", "cryptography", "pymongo"}
+KAFKA = {"aiokafka", "async_timeout", "cramjam", "cython_runtime", "packaging", "yaml"}
+METRICS = {"prometheus_client"}
+HELP = "from eden_memory.cli.main import COMMANDS, app; app(['--help'], standalone_mode=False)"
+DEAD_LIST = "from eden_memory.cli.main import COMMANDS; COMMANDS['dead'].load('dead')"
+SERVICE = "from eden_memory.api.service import MemoryService"
+HELP_DRAWS = {"attr", "markdown_it", "mdurl", "pygments"}
+
+
+@pytest.mark.parametrize(
+    ("code", "packages"),
+    [
+        (HELP, COMMAND_LINE | HELP_DRAWS),
+        (DEAD_LIST, (COMMAND_LINE - {"rich"}) | VALIDATION | SETTINGS | MONGODB | KAFKA),
+        (SERVICE, VALIDATION | SETTINGS | MONGODB | METRICS),
+    ],
+    ids=["eden --help", "eden dead list", "MemoryService"],
+)
+def test_starting_loads_these_packages_and_no_others(code: str, packages: set[str]) -> None:
+    tell = "; import sys; print(*{name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names)"
+    ended = subprocess.run([sys.executable, "-c", code + tell], capture_output=True, text=True, check=True)
+    found = {name for name in ended.stdout.strip().rpartition("\n")[2].split() if not name.startswith("_")}
+    assert found <= packages | {"eden_memory"}
+
+
+def test_no_model_reads_its_source_when_it_is_imported() -> None:
+    refuse = "import inspect; inspect.findsource = None; "
+    code = "import eden_memory.schemas.documents, eden_memory.schemas.events, eden_memory.schemas.answers"
+    assert loaded(refuse + code, ()) == ""
+
+
 def test_the_doors_package_loads_nothing() -> None:
     assert loaded("import eden_memory.api", (*HEAVY, "pydantic", "eden_memory.settings")) == ""
 

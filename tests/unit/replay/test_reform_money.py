@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.failures import ProviderError
-from eden_memory.models.asking.capped import Capped
+from eden_memory.models.asking.answer_forwarding import Capped
 from eden_memory.replay.reform.expected_cost import Expecting, Pricing, StageCalls, recorded
 from eden_memory.replay.reform.feeding import ReformBudget
 from eden_memory.replay.reform.selection import PlannedWindow

@@ -178,7 +178,7 @@ class Servers:
     _looks: dict[str, int] = field(default_factory=dict[str, int])
     _done: set[str] = field(default_factory=set[str])
 
-    async def windows(self, formation_ids: Iterable[str]) -> Mapping[str, StoredWindow]:
+    async def windows(self, formation_ids: Iterable[str]) -> dict[str, StoredWindow]:
         found: dict[str, StoredWindow] = {}
         for name in formation_ids:
             session, _, rest = name.partition("/")

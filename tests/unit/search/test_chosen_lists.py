@@ -99,6 +99,16 @@ async def test_where_what_is_private_stands_first_more_of_the_index_is_read() ->
     assert len(collection.asked) == 7
 
 
+async def test_where_what_has_expired_stands_first_more_of_the_index_is_read() -> None:
+    ended, now = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC)
+    expired = [row(f"e{number}", 0.9, expires_at=ended) for number in range(20)]
+    store, _ = database([*expired, *(row(f"h{number}", 0.8) for number in range(3))])
+    lists, when = AtlasFactLists(store, NAMES, "test"), When(unexpired_at=now)
+    (near,) = await lists.semantic([KEY], [embedded("tea").vector], 3, 0.5, when)
+    (words,) = await lists.textual([KEY], ["tea"], 3, 0.0, when)
+    assert [ranked.fact.fact_id for ranked in (*near, *words)] == ["h0", "h1", "h2"] * 2
+
+
 async def test_what_an_index_that_lags_still_holds_is_left_out() -> None:
     rows = [
         row("kept", 0.9),

@@ -9,8 +9,9 @@ import pytest
 
 from eden_memory.search import cached_scope as held_scope
 from eden_memory.search.cached_scope import HeldScope
-from eden_memory.search.fact_candidates import FactCandidate
+from eden_memory.search.fact_candidates import NOW
 from eden_memory.search.quick_matrix import QuickMatrix
+from eden_memory.search.search_documents import CachedFact, cached_document
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 VECTOR = np.array([1, 0], np.float32).tobytes()
@@ -30,8 +31,9 @@ async def test_a_search_that_is_cancelled_keeps_writers_away_until_its_thread_ha
     monkeypatch.setattr(QuickMatrix, "nearest", slow)
     monkeypatch.setattr(held_scope, "THREAD_PRODUCTS", 0)
     scope = HeldScope("user:s.a:s.ada")
-    scope.put(FactCandidate("f", scope.key, "text", AT, AT, 1), VECTOR)
-    search = asyncio.create_task(scope.nearest([VECTOR], 1, 0.0))
+    document = {"content": "text", "formed_at": AT, "valid_from": AT, "version": 1}
+    scope.put([CachedFact("f", "text", False, None, cached_document(document), VECTOR)])
+    search = asyncio.create_task(scope.nearest([VECTOR], 1, 0.0, NOW))
     await asyncio.to_thread(begun.wait, 20)
     search.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -40,5 +42,5 @@ async def test_a_search_that_is_cancelled_keeps_writers_away_until_its_thread_ha
     may_end.set()
     async with asyncio.timeout(60), scope.lock:
         pass
-    (found,) = await scope.nearest([VECTOR], 1, 0.0)
+    (found,) = await scope.nearest([VECTOR], 1, 0.0, NOW)
     assert [one.fact_id for one in found] == ["f"]

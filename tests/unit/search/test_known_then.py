@@ -4,10 +4,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.search.as_of_store import as_known
+from eden_memory.search.as_of_store import as_known, stated_earlier
 from eden_memory.search.fact_candidates import FactCandidate, When
 from tests.unit.formation.dedup.dedup_kit import at
 
@@ -22,6 +23,40 @@ def test_nothing_is_known_before_it_was_said_and_history_read_in_is_known_since_
         then = as_known(fact, True, history, When(as_of=at(moment)))
         assert then is not None
         assert then.text == text
+
+
+def version(number: int, minute: int, decision: str = "UPDATE") -> dict[str, Any]:
+    return {"version": number, "content": f"v{number}", "valid_from": at(minute), "decision": decision}
+
+
+ROW: dict[str, Any] = {"content": "v1", "version": 2, "said_at": at(40), "history": [version(1, 40, "ADD")]}
+
+
+def told(session: str, minute: int) -> dict[str, Any]:
+    return {"session_id": session, "said_at": at(minute)}
+
+
+@pytest.mark.parametrize(
+    ("as_of", "since", "fields"),
+    [
+        (9, None, {}),
+        (10, 10, {}),
+        (39, 10, {}),
+        (40, None, {}),
+        (12, None, {"sources": [told("new", 40), told("old", 5), told("old", 15)]}),
+        (20, 15, {"sources": [told("new", 40), told("old", 5), told("old", 15)]}),
+        (20, None, {"sources": [{"session_id": "upcast"}]}),
+        (20, None, {"content": "v2"}),
+        (20, None, {"version": 30}),
+        (20, None, {"said_at": None}),
+    ],
+)
+def test_a_fact_with_one_text_was_said_since_its_oldest_statement(
+    as_of: int, since: int | None, fields: dict[str, Any]
+) -> None:
+    row = {**ROW, "sources": [told("new", 40), told("old", 10)], **fields}
+    assert stated_earlier(row, at(as_of)) == (None if since is None else at(since))
+    assert stated_earlier(row, None) is None
 
 
 def test_a_retired_version_is_gone_from_the_time_of_its_retirement_on() -> None:
@@ -39,10 +74,6 @@ def test_a_fact_that_holds_again_was_never_gone() -> None:
         then = as_known(fact, True, history, When(as_of=at(moment)))
         assert then is not None
         assert then.retired_at is None
-
-
-def version(number: int, minute: int, decision: str = "UPDATE") -> dict[str, Any]:
-    return {"version": number, "content": f"v{number}", "valid_from": at(minute), "decision": decision}
 
 
 HISTORY = [version(3, 30), version(2, 20), version(1, 0, "ADD")]

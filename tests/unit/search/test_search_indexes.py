@@ -14,6 +14,7 @@ from eden_memory.search.search_index_store import (
     definitions,
     found,
     make,
+    problems,
     wait_until_queryable,
 )
 
@@ -30,6 +31,8 @@ class Cursor:
 
 class Server:
     """Answers as an Atlas server does; after `asked` looks a new index answers queries."""
+
+    name = "facts"
 
     def __init__(self, asked: int = 0, error: OperationFailure | None = None) -> None:
         self.rows: dict[str, Row] = {}
@@ -87,6 +90,21 @@ async def test_both_are_made_once_and_put_right_when_vectors_change_their_length
     assert await make(server.facts, 384) == []
     assert await make(server.facts, 1_536) == [VECTOR_INDEX]
     assert server.updated == [VECTOR_INDEX]
+
+
+async def test_the_check_says_what_is_missing_differs_or_does_not_answer_yet() -> None:
+    server = Server(asked=3)
+    named = [f"search index facts.{name}" for name in (VECTOR_INDEX, TEXT_INDEX)]
+    assert await problems(server.facts, 384) == [f"{name} is missing" for name in named]
+    await make(server.facts, 384)
+    server.rows[TEXT_INDEX]["status"] = "BUILDING"
+    assert await problems(server.facts, 1_536) == [
+        f"{named[0]} has another definition",
+        f"{named[1]} does not answer yet (BUILDING)",
+    ]
+    server.rows[TEXT_INDEX]["status"] = "READY"
+    assert await problems(server.facts, 384) == []
+    assert await problems(Server(error=OperationFailure("no", 59)).facts, 384) == []
 
 
 async def test_the_wait_ends_when_both_answer() -> None:

@@ -19,7 +19,7 @@ from eden_memory.formation.prompts import Fence
 from eden_memory.memory.memory_batch import memory_batch
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.metrics import DedupMetrics
-from eden_memory.models.model_protocols import LanguageModel
+from eden_memory.models.question import LanguageModel
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.fact_dedup import FactDedup, Stores

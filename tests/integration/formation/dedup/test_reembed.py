@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eden_memory.cli.main import app
-from eden_memory.cli.reembed import model_name
+from eden_memory.cli.setup import model_name
 from eden_memory.errors import EdenError
 from eden_memory.memory.reembedding_store import Reembedding, embedding_models_in, refuse_another_model
 from eden_memory.mongo.bson_ids import encode_id

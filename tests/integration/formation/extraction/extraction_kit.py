@@ -9,7 +9,7 @@ from typing import Any
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.memory.snapshot_store import MongoSnapshots
-from eden_memory.models.model_protocols import LanguageModel
+from eden_memory.models.question import LanguageModel
 from eden_memory.processors import pipeline
 from eden_memory.processors.fact_extraction import FactExtraction
 from eden_memory.processors.reflection_extraction import ReflectionExtraction

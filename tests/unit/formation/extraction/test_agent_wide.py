@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from eden_memory.formation.shareable import is_agent_wide
 from eden_memory.schemas.scopes import Scope, SharedSessions
 from tests.unit.formation.extraction.for_whom import FOR_ALL, MISSED, PRIVATE
+from tests.unit.formation.extraction.of_products import LATER_PEOPLE, LATER_PRODUCTS, PEOPLE, PRODUCTS
 from tests.unit.formation.extraction.windows import (
     AGENT,
     AGENT_SCOPE,
@@ -132,6 +133,28 @@ async def test_without_users_the_agents_own_words_need_only_tell_of_nobody(
     window = Talk(messages, (AGENT_SCOPE, SESSION_SCOPE), ())
     extracted, _ = await Bench(window, stating(fact(text, "agent", 1))).facts()
     assert [one.scope for one in extracted.facts] == ([AGENT_SCOPE] if kept else [])
+
+
+async def kept_without_users(statements: tuple[str, ...]) -> set[str]:
+    """Those that become facts, each said by the agent in a session without users."""
+    kept: set[str] = set()
+    for statement in statements:
+        window = Talk((said(1, statement, role="assistant"),), (AGENT_SCOPE, SESSION_SCOPE), ())
+        extracted, _ = await Bench(window, stating(fact(statement, "agent", 1))).facts()
+        kept.update(found.text for found in extracted.facts)
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("statements", "share"), [(PRODUCTS, 0.95), (LATER_PRODUCTS, 0.7)], ids=["known", "later"]
+)
+async def test_a_product_is_not_taken_for_a_person(statements: tuple[str, ...], share: float) -> None:
+    kept = await kept_without_users(statements)
+    assert len(kept) / len(statements) >= share, set(statements) - kept
+
+
+async def test_a_person_where_a_product_may_stand_is_nobodys_fact() -> None:
+    assert await kept_without_users((*PEOPLE, *LATER_PEOPLE)) == set()
 
 
 @pytest.mark.parametrize(

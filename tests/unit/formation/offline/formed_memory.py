@@ -21,8 +21,7 @@ from eden_memory.formation.prompt_material import (
     ScopeBrief,
     TranscriptLine,
 )
-from eden_memory.models.model_protocols import Embedder
-from eden_memory.models.question import Asking, Prompt
+from eden_memory.models.question import Asking, Embedder, Prompt
 from eden_memory.schemas.answers import (
     Answer,
     ConsolidatedText,

@@ -337,3 +337,50 @@ async def test_whatever_is_said_only_what_was_shown_is_named_and_limits_are_kept
 async def test_long_text_without_an_end_is_read_in_time_that_grows_with_it() -> None:
     for text in ("a" * 8_000, "1 " * 4_000, "I'm not " * 1_000, "A-" * 4_000, '"' * 8_000, "the cats " * 900):
         assert await facts_of((ANN, text)) == {}
+
+
+ASSISTANT = "Juniper"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [(ANN, "I drive a Renault Zoe."), (ASSISTANT, "Noted."), (ANN, "He hates surprises.")],
+        [(ANN, "Name a bakery."), (ASSISTANT, "Second Rise or Early Oven?"), (ANN, "He hates surprises.")],
+        [
+            (ANN, "Write to them."),
+            (ASSISTANT, "Dear Ms Andrade, please come."),
+            (ANN, "She hates surprises."),
+        ],
+        [(ANN, "My daughter Lea sings."), (ANN, "It's for Hugo's party, he turns 27.")],
+        [
+            (ANN, "My cat Miso is 11."),
+            *[(ASSISTANT, "Noted."), (ANN, "What is the time?")] * 2,
+            (ANN, "He hates surprises."),
+        ],
+    ],
+)
+async def test_a_pronoun_means_nobody_that_a_careful_reader_would_doubt(said: list[tuple[str, str]]) -> None:
+    facts = await facts_of(*said)
+    assert not [fact for fact in facts if "surprises" in fact or "turns" in fact]
+
+
+@pytest.mark.parametrize(
+    ("said", "fact"),
+    [
+        (
+            "I need the bill made out to Lumen Ltd, VAT 17.",
+            "User needs the bill made out to Lumen Ltd, VAT 17.",
+        ),
+        ("I finished my master's in law in 2019, lol.", "User finished their master's in law in 2019."),
+        ("I work as a nurse and most weeks I'm on nights.", "User works as a nurse."),
+        ("I moved to Lund in 2019 though.", "User moved to Lund in 2019."),
+    ],
+)
+async def test_a_fact_of_an_unnamed_speaker_reads_as_a_sentence(said: str, fact: str) -> None:
+    assert fact in await facts_of(("User", said))
+
+
+async def test_one_of_several_unnamed_speakers_has_no_shorter_name() -> None:
+    said = [("User 1", "I moved my boat to Lund in 2019."), ("User 2", "My cat Miso is 11.")]
+    assert "User 1 moved their boat to Lund in 2019." in await facts_of(*said)

@@ -1,4 +1,4 @@
-"""`eden pause` and `eden resume`: let a stage stand still, in all its copies, and go on."""
+"""`eden pause`, `eden resume` and `eden groups restart`: let a stage stand still and go on, or start over."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -9,11 +9,14 @@ from typing import Annotated
 import typer
 
 from eden_memory.cli.live_namespace import soon
-from eden_memory.errors import Invalid
+from eden_memory.cli.terminal import confirm
+from eden_memory.errors import Invalid, NotFound
+from eden_memory.local.servers import endpoints
+from eden_memory.mongo.client import connect
 from eden_memory.processors.pipeline import NAMES
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
-from eden_memory.stages.controls import MongoControls, Pause
+from eden_memory.stages.controls import MongoControls, MongoGroupNotes, Pause
 
 Stage = Annotated[str, typer.Argument(help=f"one of: {', '.join(NAMES)}")]
 Reason = Annotated[str, typer.Option(help="shown wherever the stage's state is shown")]
@@ -67,3 +70,29 @@ async def _controls(settings: Settings) -> AsyncGenerator[MongoControls]:
     """Of the namespace that is live."""
     async with installation(settings) as at:
         yield MongoControls(at.database, at.settings.names)
+
+
+groups = typer.Typer(help="Restart a consumer group that has lost its offsets.", no_args_is_help=True)
+
+
+@groups.command()
+def restart(
+    group: Annotated[str, typer.Argument(help="the group's whole name, as the error gives it")],
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+) -> None:
+    """Let a group that has lost its offsets read its topics from the beginning.
+
+    Outcomes that are still stored are published again and cost nothing; what has none is decided anew.
+    """
+    if not yes:
+        confirm(f"{group} will read its topics from the beginning; go on?")
+    if not asyncio.run(_forget(Settings(), group)):
+        raise NotFound(
+            f"no group {group} has ever committed here", "Give its whole name, as the error says it."
+        )
+    typer.echo(f"{group} starts from the beginning where it has no offset")
+
+
+async def _forget(settings: Settings, group: str) -> bool:
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        return await MongoGroupNotes(client[settings.mongodb.database], settings.names).forget(group)

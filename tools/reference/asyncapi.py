@@ -12,7 +12,6 @@ from typing import Any
 
 import yaml
 
-from eden_memory.contract.reading_guide import GUIDE
 from eden_memory.kafka.outgoing import DEAD_HEADERS
 from eden_memory.kafka.topics import Declaration, Program, Tombstones, Topic, Topics
 from eden_memory.schemas.envelope import CONTENT_TYPE, SPEC_VERSION, Envelope, data_schema, event_type
@@ -20,6 +19,7 @@ from eden_memory.schemas.events import REGISTRY
 from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.example_files import examples_of
 from eden_memory.schemas.export import versions
+from tools.reference.reading_guide import GUIDE
 
 Node = dict[str, Any]
 

@@ -1,1 +1,0 @@
-"""Documents generated from topics.yaml, the schemas and the settings."""

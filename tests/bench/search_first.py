@@ -1,0 +1,164 @@
+"""First searches of a scope that nothing is cached of, and many scopes under a bound of bytes."""
+
+import asyncio
+import gc
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.search.fact_candidates import NOW
+from eden_memory.search.plain_list_store import PlainFactLists
+from eden_memory.search.search_documents import KEPT
+from tests.bench.report import Report, Row, median, percentile
+from tests.bench.search_facts import MODEL, Facts, near
+from tests.names import NAMES
+
+FIRST_TARGET = {384: 700.0, 1_536: 2_500.0}
+"""Milliseconds, for 100,000 facts, by dimensions."""
+MEMORY_TARGET = {384: 150.0, 1_536: 270.0}
+"""MB for 100,000 facts, by dimensions."""
+TEXT, LIST = "who was playing the violin in Porto", 20
+
+
+@dataclass
+class FirstSearches:
+    """Milliseconds of each round, and what is cached after it."""
+
+    facts: int
+    read: list[float] = field(default_factory=list[float])
+    """The bound: reading the same documents as raw batches."""
+    meaning: list[float] = field(default_factory=list[float])
+    both: list[float] = field(default_factory=list[float])
+    """Both lists at once."""
+    counted: int = 0
+    """Bytes, as the cache counts them."""
+    grown: list[int] = field(default_factory=list[int])
+    """Bytes by which the process grew."""
+
+
+async def first_searches(database: AsyncDatabase[dict[str, Any]], made: Facts, rounds: int) -> FirstSearches:
+    """The first search of the first scope, so many times, each with nothing cached."""
+    first = FirstSearches(len(made.ids))
+    key, vector = made.scopes[0].key, near(made.vectors[0], 1)
+    for _ in range(rounds):
+        first.read.append(await _read(database, key))
+        first.meaning.append(await _first(PlainFactLists(database, NAMES, MODEL), key, vector, words=False))
+        before, lists = resident(), PlainFactLists(database, NAMES, MODEL)
+        first.both.append(await _first(lists, key, vector, words=True))
+        first.counted = lists.kept_bytes
+        first.grown.append(resident() - before)
+        await lists.close()
+    return first
+
+
+def resident() -> int:
+    """Bytes of this process in memory; 0 where the system does not tell."""
+    gc.collect()
+    pages = Path("/proc/self/statm")
+    return int(pages.read_text().split()[1]) * 4_096 if pages.exists() else 0
+
+
+async def _read(database: AsyncDatabase[dict[str, Any]], key: str) -> float:
+    start = time.perf_counter()
+    asked = {"scope_key": key, "active": True}
+    async for _ in database["memory_facts"].find_raw_batches(asked, KEPT, batch_size=1_000):
+        pass
+    return (time.perf_counter() - start) * 1e3
+
+
+async def _first(lists: PlainFactLists, key: str, vector: bytes, *, words: bool) -> float:
+    lists.live(True)
+    start = time.perf_counter()
+    await asyncio.gather(
+        lists.semantic([key], [vector], LIST, 0.0, NOW),
+        *([lists.textual([key], [TEXT], LIST, 0.0, NOW)] if words else []),
+    )
+    return (time.perf_counter() - start) * 1e3
+
+
+def show_first(report: Report, dimensions: int, first: FirstSearches) -> None:
+    """Its rows and figures."""
+    name, key = f"{first.facts:,} facts of {dimensions:,} numbers", f"{first.facts}_{dimensions}"
+    share = 100_000 / first.facts
+    target, memory = FIRST_TARGET.get(dimensions), MEMORY_TARGET.get(dimensions)
+    read, meaning, both = median(first.read), median(first.meaning), median(first.both)
+    report.rows += [
+        Row(f"{name}: first search by meaning, median", meaning, "ms", read, "reading the documents"),
+        Row(f"{name}: first search, median", both, "ms", read, "reading the documents"),
+        Row(f"{name}: first search, slowest", max(first.both), "ms", target, "target, 100,000 facts"),
+        Row(f"{name}: counted per 100,000", first.counted * share / 1e6, "MB", memory, "target"),
+        Row(f"{name}: process grew per 100,000", median(first.grown) * share / 1e6, "MB", memory, "target"),
+    ]
+    report.results |= {
+        f"{key}_first_ms": both,
+        f"{key}_first_meaning_ms": meaning,
+        f"{key}_mb_per_100000": first.counted * share / 1e6,
+    }
+    report.bounds[f"{key}_read_ms"] = read
+    report.ratios[f"{key}_first_over_read"] = both / read
+
+
+@dataclass
+class Bounded:
+    """Searches over more scopes than fit."""
+
+    most_bytes: int
+    taken: list[float] = field(default_factory=list[float])
+    largest: int = 0
+    evicted: int = 0
+    read: int = 0
+    """Searches that read their scope anew."""
+
+
+async def bounded(
+    database: AsyncDatabase[dict[str, Any]], made: Facts, searches: int, share: float
+) -> Bounded:
+    """One scope a search, four of five of the tenth that is used most, with room for `share` of all."""
+    every = await _all_bytes(database, made)
+    found = Bounded(round(every * share))
+
+    def kept(size: int, _: int, evicted: int) -> None:
+        found.largest, found.evicted = max(found.largest, size), found.evicted + evicted
+
+    dice, lists = (
+        random.Random(5),
+        PlainFactLists(database, NAMES, MODEL, most_bytes=found.most_bytes, kept=kept),
+    )
+    often = made.scopes[: max(1, len(made.scopes) // 10)]
+    for number in range(searches):
+        scope = dice.choice(often if dice.random() < 0.8 else made.scopes)
+        queries, vector = lists.queries, near(made.vectors[number % len(made.ids)], number)
+        found.taken.append(await _first(lists, scope.key, vector, words=True))
+        found.read += lists.queries > queries
+    await lists.close()
+    return found
+
+
+async def _all_bytes(database: AsyncDatabase[dict[str, Any]], made: Facts) -> int:
+    """What all scopes take if the others are like the first."""
+    lists = PlainFactLists(database, NAMES, MODEL)
+    await _first(lists, made.scopes[0].key, near(made.vectors[0], 1), words=True)
+    await lists.close()
+    return lists.kept_bytes * len(made.scopes)
+
+
+def show_bounded(report: Report, scopes: Sequence[object], found: Bounded) -> None:
+    """Its rows and figures."""
+    name = f"{len(scopes):,} scopes under a bound"
+    report.rows += [
+        Row(f"{name}: largest", found.largest / 1e6, "MB", found.most_bytes / 1e6, "bound"),
+        Row(f"{name}: evicted", found.evicted, "scopes"),
+        Row(f"{name}: searches that read their scope", found.read / len(found.taken), ""),
+        Row(f"{name}: search, p50", median(found.taken), "ms"),
+        Row(f"{name}: search, p95", percentile(found.taken, 0.95), "ms"),
+    ]
+    report.results |= {
+        "bounded_largest_over_bound": found.largest / found.most_bytes,
+        "bounded_evicted": found.evicted,
+        "bounded_p95_ms": percentile(found.taken, 0.95),
+    }

@@ -1,0 +1,1 @@
+"""The reference pages, and the OpenAPI and AsyncAPI documents, made from the code."""
