@@ -9,7 +9,7 @@ import pytest
 
 from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.settings import Settings
-from eden_memory.source.chat_topics import PublishFailed, TransactionalPublisher
+from eden_memory.source.chat_topics import FencedPublisher, PublishFailed
 from eden_memory.source.inbox_store import MongoInbox
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import System, fast, stages, system, until
@@ -81,9 +81,9 @@ async def test_what_a_killed_reading_in_has_requested_covers_what_only_the_next_
     ):
         application = Application(running)
         await application.writes()
-        waiting, commit = MongoInbox.waiting, TransactionalPublisher.commit
+        waiting, confirmed = MongoInbox.waiting, FencedPublisher.confirmed
         asked: list[MongoInbox] = []
-        failed: list[TransactionalPublisher] = []
+        failed: list[FencedPublisher] = []
 
         async def waiting_behind_a_session(inbox: MongoInbox) -> Any:
             if not asked:
@@ -91,14 +91,15 @@ async def test_what_a_killed_reading_in_has_requested_covers_what_only_the_next_
             asked.append(inbox)
             return await waiting(inbox)
 
-        async def committed_unknown_to_the_leader(publisher: TransactionalPublisher) -> None:
-            await commit(publisher)
+        async def confirmed_unknown_to_the_leader(publisher: FencedPublisher) -> bool:
+            anything = await confirmed(publisher)
             if asked and not failed:
                 failed.append(publisher)
                 raise PublishFailed("the broker does not answer")
+            return anything
 
         monkeypatch.setattr(MongoInbox, "waiting", waiting_behind_a_session)
-        monkeypatch.setattr(TransactionalPublisher, "commit", committed_unknown_to_the_leader)
+        monkeypatch.setattr(FencedPublisher, "confirmed", confirmed_unknown_to_the_leader)
         async with stages(running.settings):
             await until(lambda: _is(failed), "another leader begins from the saved position")
             await application.remembered()
