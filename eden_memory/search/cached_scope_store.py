@@ -141,7 +141,8 @@ class HeldScopes:
                 if newest != held.revision:
                     await self._expect(held)
                     self.queries += 1
-                    async for batch in one_ahead(self._written_since(held)):
+                    found = self._facts.find_raw_batches(_written_since(held), KEPT, batch_size=AT_ONCE)
+                    async for batch in one_ahead(cast("AsyncIterable[bytes]", found.sort("revision"))):
                         await self._take_in(held, batch)
                     held.revision = newest
                 held.seen = told
@@ -181,13 +182,6 @@ class HeldScopes:
         for fact_id in held.facts.keys() - there:
             held.remove(fact_id)
 
-    def _written_since(self, held: HeldScope) -> AsyncIterable[bytes]:
-        """Batches of BSON documents, in the order of revisions; only active facts if nothing is cached yet."""
-        asked: Row = {"scope_key": held.key, "revision": {"$gt": held.revision}}
-        asked |= {"active": True} if held.revision < 0 else {}
-        found = self._facts.find_raw_batches(asked, KEPT, batch_size=AT_ONCE).sort("revision")
-        return cast("AsyncIterable[bytes]", found)
-
     async def _take_in(self, held: HeldScope, batch: bytes) -> None:
         facts = await asyncio.to_thread(cached_facts, batch, self._model)
         for fact_id, fact in facts.items():
@@ -226,6 +220,12 @@ async def one_ahead(found: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
             yield batch
     finally:
         await end([asked])
+
+
+def _written_since(held: HeldScope) -> Row:
+    """Return the query for what a scope lacks; only active facts if nothing is cached yet."""
+    asked: Row = {"scope_key": held.key, "revision": {"$gt": held.revision}}
+    return asked | {"active": True} if held.revision < 0 else asked
 
 
 def _is_newest(held: HeldScope, marks: Marks) -> bool:

@@ -138,7 +138,7 @@ async def _finish(leader: Leader, position: TailerPosition, progress: "ReadProgr
     """Go over to the inbox; SourceFailed if the position cannot be saved, because then pages would be read again."""
     progress.report(position.read, finished=True)
     await leader.settle(replace(position, phase="inbox", page=None))
-    if leader.saved != leader.position:
+    if leader.saved is None or leader.saved.phase != "inbox":
         raise SourceFailed("the position behind the last page is not saved")
 
 

@@ -74,9 +74,13 @@ class Known:
                 self._database.execute("COMMIT")
 
     def by_source(self) -> dict[str, int]:
-        """Count the messages that the topic holds, by the source that their records name."""
+        """Count the messages that the topic holds, by the source that their records name.
+
+        A message that formation-trigger ends between both readings is ended in the second only; its tombstone
+        names the stage.
+        """
         rows = self._database.execute(
-            "SELECT source, count(DISTINCT key) FROM known WHERE NOT (seen IS ? AND committed IS ?) GROUP BY source",
+            "SELECT source, count(DISTINCT key) FROM known WHERE NOT (seen IS ? OR committed IS ?) GROUP BY source",
             (ENDED, ENDED),
         )
         return dict(rows.fetchall())

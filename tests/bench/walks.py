@@ -197,7 +197,10 @@ async def _search(stacks: Stacks, running: System) -> list[str]:
             longest[0] = max(longest[0], chain, key=lambda walk: len(named(walk)))
 
     async with _http(running.settings) as http:
-        with watched(stacks, AsyncCollection, "find", find):
+        with (
+            watched(stacks, AsyncCollection, "find", find),
+            watched(stacks, AsyncCollection, "find_raw_batches", find),
+        ):
             answer = await http.post("/v1/agents/helper/search?user=ada", json={"queries": ["sails"]})
         assert answer.status_code == 200, answer.text
     return named(longest[0])

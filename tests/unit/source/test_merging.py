@@ -6,8 +6,13 @@ from typing import Any, NamedTuple
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.changes import DocumentPage
+from eden_memory.schemas.envelope import Envelope
 from eden_memory.source.inbox_mapping import InboxMapping
 from eden_memory.source.known_message_topics import Known
+from eden_memory.source.message_mapping import TOPIC
+from eden_memory.stages.codec import Encoder
+from eden_memory.stages.stage import Delivery
+from eden_memory.windows.trigger_batch import erased
 from tests.unit.source.mappings import BEGAN, SOURCE, message, recorded, source_mapping
 
 VERSION = "69a42000" + "00000001"
@@ -87,6 +92,23 @@ async def test_an_added_text_is_not_missing_for_want_of_a_document() -> None:
         assert not topic.holds(b"s.asked")
     finally:
         topic.close()
+
+
+async def test_a_message_that_is_ended_while_the_topic_is_read_is_of_no_other_source() -> None:
+    stands, goes = source_mapping().page(page(message("m1"), message("m2")), "backfill").records
+    cause = Delivery(Envelope.of_headers(goes.headers), recorded(goes), TOPIC, goes.key.decode())
+    encoder = Encoder("formation-trigger", lambda _: TOPIC)
+    (end,) = encoder.records([erased(goes.key.decode(), VERSION, "s.s1")], [cause])
+    tombstone = Outgoing(
+        end.topic, goes.key, None, [(name, value or b"") for name, value in end.headers], b"s.s1"
+    )
+    topics = {"read_uncommitted": [stands, goes], "read_committed": [stands, goes, tombstone]}
+    found = Known()
+    try:
+        await found.read(lambda isolation: WholeTopic(topics[isolation]))
+        assert found.by_source() == {SOURCE: 1}
+    finally:
+        found.close()
 
 
 async def test_a_merge_knows_where_a_message_stands_that_can_no_longer_be_recorded() -> None:
