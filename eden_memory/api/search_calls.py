@@ -114,7 +114,8 @@ class SearchCalls(AgentCalls):
             asking=self._asking(user),
         )
         _, view, readers = await self._seen(session, user)
-        return await readers.searching.find(_searched(view, when), replace(request, private=view.private))
+        async with readers.searching.engine() as engine:
+            return await engine.find(_searched(view, when), replace(request, private=view.private))
 
     def _asking(self, user: Any) -> Asking:
         """Whom the embedding of a query is counted for."""
@@ -134,7 +135,8 @@ class SearchCalls(AgentCalls):
             private=view.private,
         )
         try:
-            report = await readers.searching.find(_searched(view, request.when), request)
+            async with readers.searching.engine() as engine:
+                report = await engine.find(_searched(view, request.when), request)
         except Exception as error:  # noqa: BLE001 - an agent's turn never fails for what it might have recalled
             log.warning("nothing recalled", reason=describe(error))
             return xml
