@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from eden_memory.directory.participants import Streams
-from eden_memory.forgotten import Forgetting
+from eden_memory.forgotten import ForgottenMarks
 from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import facts_extracted, proposals_of
 from eden_memory.formation.prompt_material import FactMaterial
@@ -39,7 +39,7 @@ class FactExtraction:
         windows: Windows,
         streams: Streams,
         model: LanguageModel,
-        forgetting: Forgetting,
+        forgetting: ForgottenMarks,
         fence: Fence,
         metrics: ExtractionMetrics,
         *,

@@ -10,7 +10,7 @@ from hashlib import blake2b
 
 from eden_memory.access.sharing import private_keys
 from eden_memory.directory.participants import Streams
-from eden_memory.forgotten import Forgetting
+from eden_memory.forgotten import ForgottenMarks
 from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import session_closed
 from eden_memory.formation.prompt_material import ReflectionMaterial
@@ -43,7 +43,7 @@ class ReflectionExtraction:
         streams: Streams,
         snapshots: Snapshots,
         model: LanguageModel,
-        forgetting: Forgetting,
+        forgetting: ForgottenMarks,
         fence: Fence,
         metrics: ExtractionMetrics,
         *,

@@ -127,7 +127,7 @@ def _month(named: str) -> tuple[str, str]:
     try:
         first = datetime.fromisoformat(f"{named}-01")
     except ValueError:
-        raise Invalid(f"{named!r} is no month", "Give it as 2026-01.") from None
+        raise Invalid(f"{named!r} is not a month", "Give it as 2026-01.") from None
     last = monthrange(first.year, first.month)[1]
     return f"{first:%Y-%m-%d}", f"{first.replace(day=last):%Y-%m-%d}"
 
@@ -184,7 +184,7 @@ def _print(
 
 
 def _account(namespace: str | None) -> str:
-    """Under what calls are counted: live formation began in the original namespace, and kept its account."""
+    """Return the account of a namespace; live formation uses the original's, whichever is live."""
     return LIVE if namespace in (None, ORIGINAL) else namespace
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from eden_memory.directory.participants import Streams
 from eden_memory.failures import PermanentError
-from eden_memory.forgotten import Forgetting, Marks
+from eden_memory.forgotten import ForgottenMarks, Marks
 from eden_memory.formation.scope_assignment import ScopeAssignment
 from eden_memory.formation.scope_briefs import Scopes, of_authors
 from eden_memory.formation.transcript import Transcript, named_by, transcript
@@ -57,7 +57,7 @@ class WindowQuestions:
         windows: Windows,
         streams: Streams,
         model: LanguageModel,
-        forgetting: Forgetting,
+        forgetting: ForgottenMarks,
         limits: FormationLimits,
         *,
         demote_names: bool,
