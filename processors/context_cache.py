@@ -12,8 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 
-import structlog
-
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.constants import MOST_READY_USERS
 from eden_memory.context.context_xml import Showing, context_xml, next_expiry
@@ -25,12 +23,13 @@ from eden_memory.context.ready_contexts import (
     holds_for,
 )
 from eden_memory.error_text import describe
+from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import FreshnessMetrics
 from eden_memory.schemas.events import ScopeChanged
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery, Outgoing
 
-log = structlog.get_logger()
+log = LibraryLogger()
 
 AT_ONCE = 100
 """Contexts of a scope, and users of a session, that are built with the change; more wait for the next round."""

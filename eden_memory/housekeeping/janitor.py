@@ -7,11 +7,10 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-import structlog
-
 from eden_memory.housekeeping.consumption import Consumption, ConsumptionMark, Removable, removable
 from eden_memory.housekeeping.consumption_store import ConsumptionMarks
 from eden_memory.housekeeping.consumption_topics import ConsumedTopics, consumed_topics
+from eden_memory.logs import LibraryLogger
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.windows.window_text_store import WindowTextRetention
 
@@ -20,7 +19,7 @@ ROUND_SECONDS = 3_600.0
 PAUSE_SECONDS = 30.0
 """After a round that failed."""
 
-log = structlog.get_logger("eden.janitor")
+log = LibraryLogger("eden.janitor")
 
 
 class Janitor:

@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any, Literal, cast
 
-import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from eden_memory.kafka import connection
 from eden_memory.kafka.offsets import partitions_there
+from eden_memory.logs import LibraryLogger
 from eden_memory.schemas.envelope import Envelope, EnvelopeError, event_type, rfc3339
 
 TOMBSTONE = "tombstone"
@@ -186,7 +186,7 @@ SILENT_POLLS = 10
 ANSWER_SECONDS = 5.0
 RETRY_MS = 1_000
 """Between two attempts to reach a broker that is gone; people watch, nothing waits for it."""
-log = structlog.get_logger()
+log = LibraryLogger()
 
 
 @asynccontextmanager

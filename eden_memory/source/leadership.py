@@ -10,9 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import structlog
-
 from eden_memory import metrics
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.changes import PositionLost, SourceFailed
 from eden_memory.mongo.leases import LeaseLost, MongoLease
 from eden_memory.source.backfill import backfill, carry_inbox, merge
@@ -43,7 +42,7 @@ GAUGES = (
     metrics.TAILER_OPLOG_WINDOW,
 )
 
-log = structlog.get_logger("eden.tailer")
+log = LibraryLogger("eden.tailer")
 
 
 class TailerPart:

@@ -9,9 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
-
 from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.changes import DocumentPage, RereadRequest
 from eden_memory.source.backfill import ReadProgress, differing, pages_ahead
 from eden_memory.source.flagged_message_store import MappingVersions
@@ -22,7 +21,7 @@ from eden_memory.source.source_mapping import Mapped, Unmapped
 from eden_memory.stages.controls import MongoControls
 from eden_memory.stages.dead_letter_reading import DeadLetterFilter, dead_letters
 
-log = structlog.get_logger("eden.tailer")
+log = LibraryLogger("eden.tailer")
 SETTLED = frozenset({"published", "dropped", "dead again"})
 
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-import structlog
-
+from eden_memory.logs import LibraryLogger
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.outcome import Ledger, StageOutcome
 from eden_memory.stages.patience import until_done
@@ -21,7 +20,7 @@ from eden_memory.usage.budget_metrics import BudgetMetrics
 from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
 from eden_memory.usage.formation_completion import named, outcomes_of
 
-log = structlog.get_logger("eden.budgets")
+log = LibraryLogger("eden.budgets")
 TOGETHER = 200
 EVERY_SECONDS = 2.0
 SETTLE = timedelta(seconds=30)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-import structlog
 from aiokafka import TopicPartition
 from confluent_kafka import KafkaException
 
@@ -21,6 +20,7 @@ from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.kafka import group_admin
 from eden_memory.local.servers import endpoints
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.client import connect
 from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
@@ -34,7 +34,7 @@ from eden_memory.settings import Settings
 from eden_memory.stages.process import ProcessPart, State, Together
 from eden_memory.task_ending import end
 
-log = structlog.get_logger("eden.shadows")
+log = LibraryLogger("eden.shadows")
 
 Made = Callable[[], AbstractAsyncContextManager[Sequence[ProcessPart]]]
 LOOK_SECONDS = 1.0
