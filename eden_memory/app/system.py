@@ -175,11 +175,11 @@ async def housekeeping(settings: Settings) -> AsyncGenerator[Leased]:
     servers = endpoints(settings)
     async with connect(settings.mongodb, servers.mongodb) as client:
         database, names = client[settings.mongodb.database], settings.names
-        kafka = client_kwargs(settings.kafka, servers.kafka)
+        kafka, admin = _kafka(settings)
         lease = MongoLease(database[names["leases"]], JANITOR, JANITOR_LEASE_SECONDS)
         outcomes, marks = MongoLedger(database, names), ConsumptionMarks(database, names)
         texts = WindowTextRetention(database, names)
-        janitor = Janitor(kafka, consumption(settings), marks, outcomes, _now, texts)
+        janitor = Janitor(kafka, admin, consumption(settings), marks, outcomes, _now, texts)
         yield Leased(JANITOR, lease, janitor.round, ROUND_SECONDS, PAUSE_SECONDS)
 
 
@@ -187,10 +187,7 @@ async def housekeeping(settings: Settings) -> AsyncGenerator[Leased]:
 async def lag_export(settings: Settings) -> AsyncGenerator[LagExport]:
     """Lag of all groups, and the state of memory, as metrics."""
     servers = endpoints(settings)
-    kafka, topics = (
-        client_kwargs(settings.kafka, servers.kafka),
-        load_topics(settings.kafka, settings.placement),
-    )
+    topics, (kafka, admin) = load_topics(settings.kafka, settings.placement), _kafka(settings)
     declared = {
         topics.group(name): topics.read_by(name)
         for name, program in topics.file.programs.items()
@@ -204,7 +201,14 @@ async def lag_export(settings: Settings) -> AsyncGenerator[LagExport]:
             lambda: spent(database, names, _now(), settings.metrics.agents),
         )
         lease = MongoLease(database[names["leases"]], LAG, LAG_LEASE_SECONDS)
-        yield LagExport(lease, lambda: LagReader(kafka, [topic.name for topic in topics], declared), census)
+        names_of_topics = [topic.name for topic in topics]
+        yield LagExport(lease, lambda: LagReader(kafka, admin, names_of_topics, declared), census)
+
+
+def _kafka(settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The connection arguments of aiokafka, and of librdkafka."""
+    bootstrap = endpoints(settings).kafka
+    return client_kwargs(settings.kafka, bootstrap), admin_config(settings.kafka, bootstrap)
 
 
 def namespace_of(settings: Settings) -> str:

@@ -1,45 +1,41 @@
 """How far consumer groups and topics are, and the removal of records that everyone has consumed."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from eden_memory.housekeeping.consumption import Offsets, Partition
-from eden_memory.kafka.connection import start
-from eden_memory.kafka.offsets import committed_by, partitions_of
-from eden_memory.kafka.topic_reading import consuming
+from eden_memory.kafka.group_admin import GroupAdmin
+from eden_memory.kafka.topic_admin import TopicAdmin
+from eden_memory.kafka.topic_reading import TopicOffsets
 
 
+@dataclass(frozen=True, slots=True)
 class ConsumedTopics:
-    """Topics and groups of a broker; `admin` is a started AIOKafkaAdminClient."""
+    """Topics and groups of a broker."""
 
-    def __init__(self, client: dict[str, Any], admin: Any) -> None:
-        self._client, self._admin = client, admin
+    client: dict[str, Any]
+    """Connection arguments of aiokafka."""
+    groups: GroupAdmin
+    topics: TopicAdmin
 
     async def committed(self, group: str) -> Offsets:
         """Return the offsets that a group has committed."""
-        return _by_place(await committed_by(self._admin, group))
+        return _by_place(await self.groups.committed(group))
 
     async def ends(self, topics: Sequence[str]) -> Offsets:
         """Return the end of every partition of the topics that exist."""
-        partitions = await partitions_of(self._admin, topics)
-        if not partitions:
-            return {}
-        async with consuming(self._client, partitions) as consumer:
-            return _by_place(await consumer.end_offsets(partitions))
+        async with TopicOffsets(self.client, topics) as offsets:
+            return _by_place(await offsets.ends())
 
     async def remove(self, records: Mapping[Partition, int]) -> None:
         """Remove the records below these offsets."""
         if records:
-            await self._admin.delete_records(
-                {
-                    TopicPartition(*partition): RecordsToDelete(before_offset=offset)
-                    for partition, offset in records.items()
-                }
-            )
+            await asyncio.to_thread(self.topics.remove_records, records)
 
 
 def _by_place(offsets: Mapping[TopicPartition, int]) -> Offsets:
@@ -47,11 +43,7 @@ def _by_place(offsets: Mapping[TopicPartition, int]) -> Offsets:
 
 
 @asynccontextmanager
-async def consumed_topics(client: dict[str, Any]) -> AsyncGenerator[ConsumedTopics]:
-    """Connect for the block; KafkaError where no broker answers."""
-    admin: Any = AIOKafkaAdminClient(**client)
-    await start(admin)
-    try:
-        yield ConsumedTopics(client, admin)
-    finally:
-        await admin.close()
+async def consumed_topics(client: dict[str, Any], admin: Mapping[str, Any]) -> AsyncGenerator[ConsumedTopics]:
+    """Connect for the block; `client`: connection arguments of aiokafka, `admin`: of librdkafka."""
+    async with GroupAdmin(admin) as groups:
+        yield ConsumedTopics(client, groups, TopicAdmin(admin))

@@ -3,7 +3,7 @@
 Every round notes how far each group had committed, and where each topic ended (housekeeping/consumption.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -23,24 +23,28 @@ log = LibraryLogger("eden.janitor")
 
 
 class Janitor:
-    """Makes one round at a time; a leased part of the process runs it (`eden_memory.stages.leased`)."""
+    """Makes one round at a time; a leased part of the process runs it (`eden_memory.stages.leased`).
+
+    `client`: connection arguments of aiokafka; `admin`: of librdkafka.
+    """
 
     def __init__(
         self,
         client: dict[str, Any],
+        admin: Mapping[str, Any],
         declared: Consumption,
         marks: ConsumptionMarks,
         outcomes: MongoLedger,
         clock: Callable[[], datetime],
         texts: WindowTextRetention | None = None,
     ) -> None:
-        self._client, self._declared = client, declared
+        self._client, self._admin, self._declared = client, admin, declared
         self._marks, self._outcomes, self._texts = marks, outcomes, texts
         self._clock = clock
 
     async def round(self) -> Removable:
         """Note how far everyone is, remove what has been consumed for long enough, and return it."""
-        async with consumed_topics(self._client) as topics:
+        async with consumed_topics(self._client, self._admin) as topics:
             now = self._clock()
             await self._marks.add(await self._mark(topics, now))
             marks = await self._marks.since(now - 2 * self._declared.keep)

@@ -8,9 +8,10 @@ from typing import Any
 from aiokafka.errors import KafkaError
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.kafka.connection import client_kwargs
+from eden_memory.kafka.connection import admin_config, client_kwargs
+from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.lag import lags
-from eden_memory.kafka.offsets import TopicOffsets
+from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
@@ -38,6 +39,7 @@ async def watching(settings: Settings, progress: FormationProgress) -> AsyncGene
         calls = await stack.enter_async_context(usage_feed(kafka, topics.topic_of(ModelCalled)))
         read = sorted({topic for topics_read in groups.values() for topic in topics_read})
         offsets = await stack.enter_async_context(TopicOffsets(kafka, read))
+        admin = await stack.enter_async_context(GroupAdmin(admin_config(settings.kafka, servers.kafka)))
 
         async def notice() -> None:
             async for change in memory:
@@ -51,7 +53,7 @@ async def watching(settings: Settings, progress: FormationProgress) -> AsyncGene
             while True:
                 progress.messages = await database[names["messages"]].estimated_document_count()
                 with suppress(KafkaError):  # a broker that has just started has no coordinator for groups yet
-                    found = await lags(offsets, groups)
+                    found = await lags(offsets, admin, groups)
                     progress.lag = {
                         name.removeprefix(topics.group_prefix): behind for name, behind in found.items()
                     }

@@ -14,7 +14,7 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.changes import DocumentPage, RereadRequest
 from eden_memory.source.backfill import ReadProgress, differing, pages_ahead
 from eden_memory.source.flagged_message_store import MappingVersions
-from eden_memory.source.known_message_topics import Consumers, Known, known_messages
+from eden_memory.source.known_message_topics import Known, MessagesTopic, known_messages
 from eden_memory.source.leader import Leader
 from eden_memory.source.position_store import RereadOutcome
 from eden_memory.source.source_mapping import Mapped, Unmapped
@@ -65,7 +65,7 @@ class MessageRereader:
     """Carry out requests to read messages again, one after the other; the stream waits, as it does for a merge."""
 
     leader: Leader
-    consumers: Consumers
+    topic: MessagesTopic
     refused: RefusedDocuments
     versions: MappingVersions
     _waiting: dict[str, RereadRequest] = field(default_factory=dict[str, RereadRequest])
@@ -99,7 +99,7 @@ class MessageRereader:
         """Read the messages of a request; None when told to stop."""
         leader, counts = self.leader, _Counts()
         await leader.settle()  # so that the topic is read as it will stay
-        async with known_messages(self.consumers) as known:
+        async with known_messages(self.topic) as known:
             letters = await self.refused.waiting()
             progress = ReadProgress("reading messages again", await leader.source.messages.count(), 0)
             passed = 0

@@ -12,19 +12,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from aiokafka import TopicPartition
-from confluent_kafka import KafkaException
+from aiokafka.errors import KafkaError
 
 from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
-from eden_memory.kafka import group_admin
+from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.local.servers import endpoints
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.client import connect
 from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
-from eden_memory.replay.group_progress import GroupProgress, beginnings, behind
+from eden_memory.replay.group_progress import GroupProgress, behind
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import WRITER, beside, half_formed, sweeping_of
 from eden_memory.replay.rebuild.namespace_fill import Counted, silent_writer
@@ -203,14 +202,13 @@ async def begin_where(at: Installation, topics: Sequence[str], group: str, other
 
     A group that has begun already stays where it is.
     """
-    reached = await group_admin.committed(at.admin, other)
-    async with GroupProgress(at.client, {group: topics}) as progress:
-        begun: Mapping[TopicPartition, int] = beginnings(await progress.places())
-    try:
-        await group_admin.commit(at.admin, group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
-    except EdenError:  # another process was first, and is in it
-        if begun.keys() - (await group_admin.committed(at.admin, group)).keys():
-            raise
+    async with TopicOffsets(at.client, topics) as offsets, at.groups as groups:
+        begun, reached = await offsets.begins(), await groups.committed(other)
+        try:
+            await groups.commit(group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
+        except EdenError:  # another process was first, and is in it
+            if begun.keys() - (await groups.committed(group)).keys():
+                raise
 
 
 async def _removed(at: Installation, group: str) -> None:
@@ -218,7 +216,7 @@ async def _removed(at: Installation, group: str) -> None:
     while True:
         try:
             await at.forget_group(group)
-        except (EdenError, KafkaException):
+        except (EdenError, KafkaError):
             await asyncio.sleep(AGAIN_SECONDS)
         else:
             return
@@ -239,5 +237,5 @@ async def _handed_over(at: Installation, live: Live, handover: str) -> bool:
     if datetime.now(UTC) < live.switched_at + HANDED_OVER_AFTER:
         return False
     topics = at.topics(at.settings.placement).read_by(WRITER)
-    async with GroupProgress(at.client, {handover: topics}) as progress:
+    async with GroupProgress(at.client, at.admin, {handover: topics}) as progress:
         return not behind(await progress.reached(), await progress.ends(), await progress.places())

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.conn import AIOKafkaConnection
 
-from eden_memory.kafka.connection import client_kwargs
+from eden_memory.kafka.connection import admin_config, client_kwargs
+from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.lag import GroupLag, LagReader, LagReading
 from eden_memory.settings import Settings
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.servers
 class Broker:
     """One topic of two partitions, groups that commit by hand."""
 
-    def __init__(self, client: dict[str, Any], topic: str, declared: str) -> None:
-        self.client, self.topic, self.declared = client, topic, declared
+    def __init__(self, client: dict[str, Any], admin: dict[str, Any], topic: str, declared: str) -> None:
+        self.client, self.admin, self.topic, self.declared = client, admin, topic, declared
 
     def partition(self, number: int) -> TopicPartition:
         return TopicPartition(self.topic, number)
@@ -57,7 +57,7 @@ class Broker:
 
     @asynccontextmanager
     async def reader(self) -> AsyncGenerator[LagReader]:
-        reader = LagReader(self.client, [self.topic], {self.declared: [self.topic]})
+        reader = LagReader(self.client, self.admin, [self.topic], {self.declared: [self.topic]})
         await reader.start()
         try:
             yield reader
@@ -76,7 +76,12 @@ async def broker(settings: Settings) -> Broker:
         [NewTopic(topic, 2, 1, topic_configs={"message.timestamp.type": "LogAppendTime"})]
     )
     await admin.close()
-    return Broker(client, topic, settings.kafka.group_prefix + "declared")
+    return Broker(
+        client,
+        admin_config(settings.kafka, settings.kafka.bootstrap),
+        topic,
+        settings.kafka.group_prefix + "declared",
+    )
 
 
 def of(reading: LagReading, group: str) -> dict[int, GroupLag]:
@@ -102,24 +107,29 @@ async def test_groups_are_asked_only_while_something_moves(
 ) -> None:
     await broker.send(0, 3)
     await broker.commit(broker.declared, 0, 3)
-    requests: Counter[str] = Counter()
-    send: Any = AIOKafkaConnection.send  # pyright: ignore
-
-    def counted(connection: Any, request: Any, *rest: Any, **more: Any) -> Any:
-        requests[type(request).__name__.partition("_")[0]] += 1
-        return send(connection, request, *rest, **more)
-
-    monkeypatch.setattr(AIOKafkaConnection, "send", counted)
+    asked = Counter[str]()
+    for name in ("committed", "members"):
+        monkeypatch.setattr(GroupAdmin, name, _counted(asked, name))
     async with broker.reader() as reader:
         first = await reader.read()
-        asked = requests["OffsetFetchRequest"], requests["DescribeGroupsRequest"]
+        before = dict(asked)
         second = await reader.read()
-        assert (requests["OffsetFetchRequest"], requests["DescribeGroupsRequest"]) == asked
+        assert before == dict(asked) != {}
         assert second.at > first.at
         await broker.send(0, 2)
         assert of(await reader.read(), broker.declared)[0].lag == 2
         await broker.commit(broker.declared, 0, 4)
         assert of(await reader.read(), broker.declared)[0].lag == 1
+
+
+def _counted(asked: Counter[str], name: str) -> Any:
+    ask: Any = getattr(GroupAdmin, name)
+
+    def counted(admin: GroupAdmin, groups: Any) -> Any:
+        asked[name] += 1
+        return ask(admin, groups)
+
+    return counted
 
 
 async def test_a_declared_group_that_never_committed_is_behind_from_the_start(broker: Broker) -> None:

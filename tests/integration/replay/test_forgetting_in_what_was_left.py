@@ -12,7 +12,7 @@ import pytest
 from aiokafka import TopicPartition
 
 from eden_memory.assembly import handlers
-from eden_memory.kafka import group_admin
+from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.rebuild.namespace_fill import filling
@@ -134,7 +134,7 @@ async def _uncommitted(found: System, name: str) -> None:
 
 
 async def _anew(admin: dict[str, Any], group: str, begun: dict[TopicPartition, int]) -> bool:
-    return await group_admin.commit(admin, group, begun, anew=True) > 0
+    return await GroupAdmin(admin).commit(group, begun, anew=True) > 0
 
 
 async def test_what_is_forgotten_leaves_them_all_though_eden_run_is_killed_meanwhile(left: Left) -> None:
@@ -179,7 +179,7 @@ async def test_the_rebuild_goes_on_to_what_live_is_and_what_swept_it_goes(left: 
 
 
 async def _no_offsets(admin: dict[str, Any], group: str) -> bool:
-    return await group_admin.committed(admin, group) == {}
+    return await GroupAdmin(admin).committed(group) == {}
 
 
 async def test_the_reform_goes_on_and_remembers_what_an_undisturbed_one_does(left: Left) -> None:
@@ -214,11 +214,11 @@ async def test_what_forgets_in_them_is_not_in_the_way_of_dropping_them(left: Lef
         for name, group in groups.items():
             await until(lambda group=group: _in_use(at.admin, group), f"somebody forgets in {name}")
             await drop(at, name)
-            assert await group_admin.committed(at.admin, group) == {}
+            assert await GroupAdmin(at.admin).committed(group) == {}
     names = await found.database.list_collection_names()
     assert not [one for one in names if "ns_july_" in one or "ns_august_" in one]
     assert "cannot go on" not in left.log.read_text()
 
 
 async def _in_use(admin: dict[str, Any], group: str) -> bool:
-    return await group_admin.members_of(admin, [group]) == [group]
+    return (await GroupAdmin(admin).members([group]))[group] > 0
