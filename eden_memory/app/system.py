@@ -175,7 +175,10 @@ async def housekeeping(settings: Settings) -> AsyncGenerator[Leased]:
     servers = endpoints(settings)
     async with connect(settings.mongodb, servers.mongodb) as client:
         database, names = client[settings.mongodb.database], settings.names
-        kafka, admin = _kafka(settings)
+        kafka, admin = (
+            client_kwargs(settings.kafka, servers.kafka),
+            admin_config(settings.kafka, servers.kafka),
+        )
         lease = MongoLease(database[names["leases"]], JANITOR, JANITOR_LEASE_SECONDS)
         outcomes, marks = MongoLedger(database, names), ConsumptionMarks(database, names)
         texts = WindowTextRetention(database, names)
@@ -187,7 +190,10 @@ async def housekeeping(settings: Settings) -> AsyncGenerator[Leased]:
 async def lag_export(settings: Settings) -> AsyncGenerator[LagExport]:
     """Lag of all groups, and the state of memory, as metrics."""
     servers = endpoints(settings)
-    topics, (kafka, admin) = load_topics(settings.kafka, settings.placement), _kafka(settings)
+    topics, kafka = (
+        load_topics(settings.kafka, settings.placement),
+        client_kwargs(settings.kafka, servers.kafka),
+    )
     declared = {
         topics.group(name): topics.read_by(name)
         for name, program in topics.file.programs.items()
@@ -201,14 +207,7 @@ async def lag_export(settings: Settings) -> AsyncGenerator[LagExport]:
             lambda: spent(database, names, _now(), settings.metrics.agents),
         )
         lease = MongoLease(database[names["leases"]], LAG, LAG_LEASE_SECONDS)
-        names_of_topics = [topic.name for topic in topics]
-        yield LagExport(lease, lambda: LagReader(kafka, admin, names_of_topics, declared), census)
-
-
-def _kafka(settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The connection arguments of aiokafka, and of librdkafka."""
-    bootstrap = endpoints(settings).kafka
-    return client_kwargs(settings.kafka, bootstrap), admin_config(settings.kafka, bootstrap)
+        yield LagExport(lease, lambda: LagReader(kafka, [topic.name for topic in topics], declared), census)
 
 
 def namespace_of(settings: Settings) -> str:

@@ -45,5 +45,5 @@ def _by_place(offsets: Mapping[TopicPartition, int]) -> Offsets:
 @asynccontextmanager
 async def consumed_topics(client: dict[str, Any], admin: Mapping[str, Any]) -> AsyncGenerator[ConsumedTopics]:
     """Connect for the block; `client`: connection arguments of aiokafka, `admin`: of librdkafka."""
-    async with GroupAdmin(admin) as groups:
+    async with GroupAdmin(client) as groups:
         yield ConsumedTopics(client, groups, TopicAdmin(admin))

@@ -1,68 +1,80 @@
-"""Consumer groups over librdkafka: which there are, their offsets and their members."""
+"""Consumer groups: which there are, their offsets and their members.
+
+docs/decisions/groups-are-asked-over-aiokafka.md says why librdkafka is not asked.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from time import monotonic
 from typing import Any, Self
 
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaConnectionError, KafkaError, for_code
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-from confluent_kafka import KafkaError as LibraryError
-from confluent_kafka import TopicPartition as Offset
-from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    GroupIdNotFound,
+    GroupLoadInProgressError,
+    KafkaError,
+    NonEmptyGroup,
+    NotCoordinatorForGroupError,
+    for_code,
+)
+from aiokafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 
 from eden_memory.errors import EdenError
 
-SECONDS = 30
 PAUSE_SECONDS = 0.2
 LONGEST_SECONDS = 20.0
 """A coordinator that cannot answer yet is asked again for so long."""
-GONE = LibraryError.GROUP_ID_NOT_FOUND  # pyright: ignore
-IN_USE = LibraryError.NON_EMPTY_GROUP  # pyright: ignore
-NOT_YET = (
-    LibraryError.COORDINATOR_LOAD_IN_PROGRESS,  # pyright: ignore
-    LibraryError.COORDINATOR_NOT_AVAILABLE,  # pyright: ignore
-    LibraryError.NOT_COORDINATOR,  # pyright: ignore
-)
-Ask = Callable[[Any], "Future[Any]"]
+NOT_YET = (GroupCoordinatorNotAvailableError, GroupLoadInProgressError, NotCoordinatorForGroupError)
+NO_GENERATION = -1
+"""Commits of a group that has no members."""
+Codes = Callable[[Any], Sequence[int]]
 
 
 class GroupAdmin:
-    """The groups of a cluster. Calls raise aiokafka's KafkaError; `config` is librdkafka's (`admin_config`)."""
+    """The groups of a cluster, over one connection; calls raise KafkaError. `client`: aiokafka's arguments."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self._config = {**config, "log_level": 0}
-        self._client: Any = None
+    def __init__(self, client: dict[str, Any]) -> None:
+        self._kafka: Any = AIOKafkaClient(**client)
+        self._coordinators: dict[str, int] = {}
 
     async def __aenter__(self) -> Self:
+        await self.connect()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    async def connect(self) -> None:
+        """Connect; a KafkaConnectionError where no broker answers."""
+        try:
+            await self._kafka.bootstrap()
+        except BaseException:
+            await self.close()
+            raise
+
     async def close(self) -> None:
-        """Disconnect; librdkafka waits for its threads meanwhile."""
-        await asyncio.to_thread(setattr, self, "_client", None)
+        """Disconnect."""
+        await self._kafka.close()
 
     async def names(self) -> set[str]:
         """Return the names of all groups."""
-        found = await self._answer(lambda admin: admin.list_consumer_groups(request_timeout=SECONDS))
-        if found.errors:
-            raise _known(found.errors[0])
-        return {listed.group_id for listed in found.valid}
+        brokers = [broker.nodeId for broker in (await self._kafka.fetch_all_metadata()).brokers()]
+        answers = [await self._kafka.send(broker, ListGroupsRequest()) for broker in brokers]
+        for answer in answers:
+            _raise_first([answer.error_code], "the brokers' groups")
+        return {group for answer in answers for group, *_ in answer.groups}
 
     async def committed(self, group: str) -> dict[TopicPartition, int]:
         """Return the committed offsets of a group; empty for one that never committed."""
-        wanted = [ConsumerGroupTopicPartitions(group)]
-        found = await self._answer(
-            lambda admin: admin.list_consumer_group_offsets(wanted, request_timeout=SECONDS)[group]
-        )
+        answer = await self._ask(group, OffsetFetchRequest(group, None), _codes_of_offsets)
         return {
-            TopicPartition(found_at.topic, found_at.partition): found_at.offset
-            for found_at in found.topic_partitions
-            if found_at.offset is not None and found_at.offset >= 0
+            TopicPartition(topic, number): offset
+            for topic, partitions in answer.topics
+            for number, offset, *_ in partitions
+            if offset >= 0
         }
 
     async def commit(self, group: str, ends: Mapping[TopicPartition, int], *, anew: bool = False) -> int:
@@ -71,73 +83,83 @@ class GroupAdmin:
         An EdenError while the group has members.
         """
         known = {} if anew else await self.committed(group)
-        missing = [Offset(tp.topic, tp.partition, end) for tp, end in ends.items() if tp not in known]
+        missing = {tp: end for tp, end in ends.items() if tp not in known}
         if missing:
-            await self._commit(group, missing)
+            topics: dict[str, list[tuple[int, int, str]]] = {}
+            for tp, end in missing.items():
+                topics.setdefault(tp.topic, []).append((tp.partition, end, ""))
+            request = OffsetCommitRequest(group, NO_GENERATION, "", -1, list(topics.items()))
+            try:
+                await self._ask(group, request, _codes_of_topics)
+            except KafkaError as error:
+                raise EdenError(
+                    f"the offsets of {group} cannot be set: {type(error).__name__}",
+                    "Stop what reads in this group; one that was killed counts for ten seconds more.",
+                ) from error
         return len(missing)
-
-    async def _commit(self, group: str, offsets: Sequence[Offset]) -> None:
-        wanted = [ConsumerGroupTopicPartitions(group, list(offsets))]
-        try:
-            done = await self._answer(lambda admin: admin.alter_consumer_group_offsets(wanted)[group])
-        except KafkaError as error:
-            raise EdenError(
-                f"the offsets of {group} cannot be set: {error.args[0]}",
-                "Stop what reads in this group; one that was killed counts for ten seconds more.",
-            ) from None
-        refused = [offset for offset in done.topic_partitions if offset.error is not None]
-        if refused:
-            raise EdenError(f"the offsets of {group} cannot be set: {refused[0].error.str()}")
 
     async def members(self, groups: Sequence[str]) -> dict[str, int]:
         """Return how many consumers are in each group."""
         return dict(zip(groups, await asyncio.gather(*map(self._members, groups)), strict=True))
 
     async def _members(self, group: str) -> int:
+        """One group a request: aiokafka 0.14 reads answers about several of them wrongly."""
         try:
-            found = await self._answer(
-                lambda admin: admin.describe_consumer_groups([group], request_timeout=SECONDS)[group]
-            )
-        except KafkaError as error:
-            if error.errno == GONE:
-                return 0
-            raise
-        return len(found.members)
+            answer = await self._ask(group, DescribeGroupsRequest([group]), _codes_of_groups)
+        except GroupIdNotFound:
+            return 0
+        return len(answer.groups[0][5])
 
     async def remove(self, group: str) -> None:
         """Remove a group with its offsets, if it is there; EdenError while it has members."""
         try:
-            await self._answer(
-                lambda admin: admin.delete_consumer_groups([group], request_timeout=SECONDS)[group]
-            )
-        except KafkaError as error:
-            if error.errno == IN_USE:
-                raise EdenError(
-                    f"{group} is reading: the namespace is being filled",
-                    "Stop `eden rebuild` first; one that was killed counts for ten seconds more.",
-                ) from None
-            if error.errno != GONE:
-                raise
+            await self._ask(group, DeleteGroupsRequest([group]), _codes_of_removals)
+        except NonEmptyGroup:
+            raise EdenError(
+                f"{group} is reading: the namespace is being filled",
+                "Stop `eden rebuild` first; one that was killed counts for ten seconds more.",
+            ) from None
+        except GroupIdNotFound:
+            return
 
-    async def _answer(self, ask: Ask) -> Any:
-        """Ask again while the group's coordinator cannot answer: its broker has just started, or the group moves."""
+    async def _ask(self, group: str, request: Any, codes: Codes) -> Any:
+        """Ask a group's coordinator, again while it cannot answer: its broker has just started, say."""
         until = monotonic() + LONGEST_SECONDS
         while True:
             try:
-                return await asyncio.wrap_future(ask(self._connected()))
-            except KafkaException as error:
-                if error.args[0].code() not in NOT_YET or monotonic() > until:
-                    raise _known(error) from None
+                answer = await self._kafka.send(await self._coordinator(group), request)
+                _raise_first(codes(answer), group)
+                return answer
+            except KafkaError as error:
+                self._coordinators.pop(group, None)
+                if not isinstance(error, NOT_YET) or monotonic() > until:
+                    raise
             await asyncio.sleep(PAUSE_SECONDS)
 
-    def _connected(self) -> Any:
-        if self._client is None:
-            self._client = AdminClient(self._config)
-        return self._client
+    async def _coordinator(self, group: str) -> int:
+        if group not in self._coordinators:
+            self._coordinators[group] = await self._kafka.coordinator_lookup(CoordinationType.GROUP, group)
+        return self._coordinators[group]
 
 
-def _known(error: KafkaException) -> KafkaError:
-    """Return aiokafka's error for librdkafka's; codes below zero are its own: no broker answers."""
-    said: LibraryError = error.args[0]
-    kind: type[KafkaError] = KafkaConnectionError if said.code() < 0 else for_code(said.code())
-    return kind(said.str())
+def _raise_first(codes: Sequence[int], what: str) -> None:
+    for code in filter(None, codes):
+        raise for_code(code)(f"Kafka refused a request about {what}")
+
+
+def _codes_of_offsets(answer: Any) -> list[int]:
+    """From version 2 on, one code stands for the whole group."""
+    whole = getattr(answer, "error_code", 0)
+    return [whole, *(partition[3] for _, partitions in answer.topics for partition in partitions)]
+
+
+def _codes_of_topics(answer: Any) -> list[int]:
+    return [code for _, partitions in answer.topics for _, code in partitions]
+
+
+def _codes_of_groups(answer: Any) -> list[int]:
+    return [group[0] for group in answer.groups]
+
+
+def _codes_of_removals(answer: Any) -> list[int]:
+    return [code for _, code in answer.results]

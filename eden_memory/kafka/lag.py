@@ -71,13 +71,11 @@ class LagReader:
     def __init__(
         self,
         client: dict[str, Any],
-        admin: Mapping[str, Any],
         topics: Sequence[str],
         declared: Mapping[str, Sequence[str]],
     ) -> None:
-        """`client`: connection arguments of aiokafka; `admin`: of librdkafka."""
         self._declared = declared
-        self._offsets, self._groups = TopicOffsets(client, topics), GroupAdmin(admin)
+        self._offsets, self._groups = TopicOffsets(client, topics), GroupAdmin(client)
         self._unread = FirstUnread(client)
         self._others: set[str] = set()
         self._aliens: dict[str, float] = {}
@@ -87,6 +85,7 @@ class LagReader:
     async def start(self) -> None:
         """Connect."""
         await self._offsets.connect()
+        await self._groups.connect()
         await self._unread.start()
 
     async def close(self) -> None:

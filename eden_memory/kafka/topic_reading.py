@@ -111,7 +111,8 @@ class TopicReader:
 
 def new_reader(client: dict[str, Any]) -> Any:
     """Return a consumer in no group, which begins at the beginning; not connected yet."""
-    return AIOKafkaConsumer(**{"enable_auto_commit": False, "auto_offset_reset": "earliest", **client})
+    options: dict[str, Any] = {"enable_auto_commit": False, "auto_offset_reset": "earliest", **client}
+    return AIOKafkaConsumer(**options)
 
 
 @asynccontextmanager

@@ -35,9 +35,9 @@ async def scope_records(
             found.update(
                 {(record.topic, record.key): record for record in batch if record.ordering_key in keys}
             )
-    return [_scope_record(record) for record in found.values() if record.value is not None]
+    return [_scope_record(record, record.value) for record in found.values() if record.value is not None]
 
 
-def _scope_record(record: Record) -> ScopeRecord:
+def _scope_record(record: Record, value: bytes) -> ScopeRecord:
     envelope = Envelope.of_headers(record.headers)
-    return ScopeRecord(envelope, decode(envelope.name, envelope.version, record.value))
+    return ScopeRecord(envelope, decode(envelope.name, envelope.version, value))

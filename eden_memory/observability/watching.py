@@ -8,7 +8,7 @@ from typing import Any
 from aiokafka.errors import KafkaError
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.kafka.connection import admin_config, client_kwargs
+from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.lag import lags
 from eden_memory.kafka.topic_reading import TopicOffsets
@@ -39,7 +39,7 @@ async def watching(settings: Settings, progress: FormationProgress) -> AsyncGene
         calls = await stack.enter_async_context(usage_feed(kafka, topics.topic_of(ModelCalled)))
         read = sorted({topic for topics_read in groups.values() for topic in topics_read})
         offsets = await stack.enter_async_context(TopicOffsets(kafka, read))
-        admin = await stack.enter_async_context(GroupAdmin(admin_config(settings.kafka, servers.kafka)))
+        admin = await stack.enter_async_context(GroupAdmin(kafka))
 
         async def notice() -> None:
             async for change in memory:

@@ -17,18 +17,16 @@ LOOK_SECONDS = 0.15
 class GroupProgress(TopicOffsets):
     """`groups`: group → full names of the topics that it reads. Uses one admin connection and one consumer."""
 
-    def __init__(
-        self, client: dict[str, Any], admin: Mapping[str, Any], groups: Mapping[str, Sequence[str]]
-    ) -> None:
-        """`client`: connection arguments of aiokafka; `admin`: of librdkafka."""
+    def __init__(self, client: dict[str, Any], groups: Mapping[str, Sequence[str]]) -> None:
         super().__init__(client, sorted({topic for topics in groups.values() for topic in topics}))
-        self._admin, self._groups = GroupAdmin(admin), groups
+        self._admin, self._groups = GroupAdmin(client), groups
         self._begins: Offsets = {}
 
     async def connect(self) -> None:
         """Connect, and note where the topics begin; the number of partitions never changes."""
         await super().connect()
         try:
+            await self._admin.connect()
             self._begins = await self.begins()
         except BaseException:
             await self.close()

@@ -70,7 +70,7 @@ class Installation:
     @property
     def groups(self) -> GroupAdmin:
         """The consumer groups of Kafka, until the block is left."""
-        return GroupAdmin(self.admin)
+        return GroupAdmin(self.client)
 
     async def named(self, name: str) -> Namespace:
         """Return the namespace; EdenError if there is none of this name."""

@@ -86,11 +86,6 @@ class Scene:
         """Of Kafka's clients."""
         return client_kwargs(self.settings.kafka, self.servers.kafka.endpoint)
 
-    @property
-    def admin(self) -> dict[str, Any]:
-        """Of Kafka's administration."""
-        return admin_config(self.settings.kafka, self.servers.kafka.endpoint)
-
 
 async def run(options: Options, folder: Path, jars: Path) -> Outcome:
     """Set the scene, strike, wait for quiet, and judge; `folder` keeps data, logs and diaries."""
@@ -284,7 +279,7 @@ async def _behind(on: Scene) -> dict[str, int]:
     topics = load_topics(on.settings.kafka)
     groups = {topics.group(name): topics.read_by(name) for name in pipeline.NAMES}
     read = sorted({topic for names in groups.values() for topic in names})
-    async with TopicOffsets(on.client, read) as offsets, GroupAdmin(on.admin) as admin:
+    async with TopicOffsets(on.client, read) as offsets, GroupAdmin(on.client) as admin:
         found = await lags(offsets, admin, groups)
     trigger = topics.group(pipeline.FORMATION_TRIGGER)  # reads the tailer's transactions and watermarks
     return {group: count for group, count in found.items() if count and group != trigger}

@@ -237,5 +237,5 @@ async def _handed_over(at: Installation, live: Live, handover: str) -> bool:
     if datetime.now(UTC) < live.switched_at + HANDED_OVER_AFTER:
         return False
     topics = at.topics(at.settings.placement).read_by(WRITER)
-    async with GroupProgress(at.client, at.admin, {handover: topics}) as progress:
+    async with GroupProgress(at.client, {handover: topics}) as progress:
         return not behind(await progress.reached(), await progress.ends(), await progress.places())

@@ -171,7 +171,7 @@ async def _level(at: Installation, to: Placement, stage: str) -> None:
     """Until a stage of it has everything that is in its topics; an EdenError where it does not get there."""
     topics = at.topics(to)
     clock = asyncio.get_running_loop().time
-    async with GroupProgress(at.client, at.admin, {topics.group(stage): topics.read_by(stage)}) as progress:
+    async with GroupProgress(at.client, {topics.group(stage): topics.read_by(stage)}) as progress:
         begun, begun_at = await progress.places(), clock()
         while True:
             allowed = LEVEL_SECONDS if clock() < begun_at + BUSY_SECONDS else BUSY_LEVEL_SECONDS

@@ -97,7 +97,7 @@ async def restore(
     restored = await TriggerRestore(own, client, topics, texts, anew=True, shown=shown).run()
     group = load_topics(own.kafka, own.placement).group(pipeline.FORMATION_TRIGGER)
     ends = places_in(topics.topic_of(MessageRecorded), restored.chat_ends)
-    async with GroupAdmin(admin_config(own.kafka, endpoints(own).kafka)) as groups:
+    async with GroupAdmin(client_kwargs(own.kafka, endpoints(own).kafka)) as groups:
         await groups.commit(group, ends)
 
 
@@ -113,11 +113,10 @@ async def reform_run(
     """Yield a reform with everything connected; `live` are the settings of the namespace that it began from."""
     database, topics = client[own.mongodb.database], load_topics(own.kafka, own.placement)
     kafka = client_kwargs(own.kafka, endpoints(own).kafka)
-    admin = admin_config(own.kafka, endpoints(own).kafka)
 
     def progress(settings: Settings, stages: Iterable[str]) -> GroupProgress:
         named = load_topics(settings.kafka, settings.placement)
-        return GroupProgress(kafka, admin, {named.group(stage): named.read_by(stage) for stage in stages})
+        return GroupProgress(kafka, {named.group(stage): named.read_by(stage) for stage in stages})
 
     async with AsyncExitStack() as stack:
         publisher = Publisher(partial(new_producer, kafka))

@@ -171,7 +171,7 @@ class FromNothing:
         """Facts, reflections, blobs, snapshots: by the writer's own code, in a group of its own."""
         at, placement, counted = self.at, self.at.settings.placement, Counted()
         topics = self.topics.read_by(WRITER)
-        async with GroupProgress(at.client, at.admin, {self._group: topics}) as progress:
+        async with GroupProgress(at.client, {self._group: topics}) as progress:
             namespace = Namespace(
                 id=placement.memory,
                 kind="original",

@@ -11,7 +11,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from eden_memory.kafka.connection import admin_config, client_kwargs
+from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.lag import GroupLag, LagReader, LagReading
 from eden_memory.settings import Settings
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.servers
 class Broker:
     """One topic of two partitions, groups that commit by hand."""
 
-    def __init__(self, client: dict[str, Any], admin: dict[str, Any], topic: str, declared: str) -> None:
-        self.client, self.admin, self.topic, self.declared = client, admin, topic, declared
+    def __init__(self, client: dict[str, Any], topic: str, declared: str) -> None:
+        self.client, self.topic, self.declared = client, topic, declared
 
     def partition(self, number: int) -> TopicPartition:
         return TopicPartition(self.topic, number)
@@ -57,7 +57,7 @@ class Broker:
 
     @asynccontextmanager
     async def reader(self) -> AsyncGenerator[LagReader]:
-        reader = LagReader(self.client, self.admin, [self.topic], {self.declared: [self.topic]})
+        reader = LagReader(self.client, [self.topic], {self.declared: [self.topic]})
         await reader.start()
         try:
             yield reader
@@ -76,12 +76,7 @@ async def broker(settings: Settings) -> Broker:
         [NewTopic(topic, 2, 1, topic_configs={"message.timestamp.type": "LogAppendTime"})]
     )
     await admin.close()
-    return Broker(
-        client,
-        admin_config(settings.kafka, settings.kafka.bootstrap),
-        topic,
-        settings.kafka.group_prefix + "declared",
-    )
+    return Broker(client, topic, settings.kafka.group_prefix + "declared")
 
 
 def of(reading: LagReading, group: str) -> dict[int, GroupLag]:

@@ -50,7 +50,7 @@ async def quiet(system: System) -> None:
     topics = load_topics(system.settings.kafka)
     names = [one for one in pipeline.NAMES if one != pipeline.FORMATION_TRIGGER]
     async with GroupProgress(
-        system.client, system.admin, {topics.group(one): topics.read_by(one) for one in names}
+        system.client, {topics.group(one): topics.read_by(one) for one in names}
     ) as look:
         await look.until_quiet()
 

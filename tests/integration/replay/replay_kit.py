@@ -52,7 +52,7 @@ class ReplayKit(StageKit):
         topics = self.topics.read_by(WRITER)
         group = self.topics.group(WRITER)
         async with (
-            GroupProgress(self.client, self.admin, {group: topics}) as places,
+            GroupProgress(self.client, {group: topics}) as places,
             self.running(self.worker()),
         ):
             ends, begun = await places.ends(), await places.places()
@@ -61,7 +61,7 @@ class ReplayKit(StageKit):
     async def ends(self) -> Mapping[TopicPartition, int]:
         """Of every topic there is."""
         names = [one.name for one in self.topics]
-        async with GroupProgress(self.client, self.admin, {"nobody": names}) as places:
+        async with GroupProgress(self.client, {"nobody": names}) as places:
             return dict(await places.ends())
 
     async def rebuilt(

@@ -160,9 +160,7 @@ async def test_killed_and_continued_it_pays_only_what_was_in_flight_again(
 
 async def test_windows_that_live_formation_has_under_way_are_seen(lived: System) -> None:
     topics = load_topics(lived.settings.kafka)
-    async with GroupProgress(
-        lived.client, lived.admin, {topics.group(one): topics.read_by(one) for one in LIVE}
-    ) as look:
+    async with GroupProgress(lived.client, {topics.group(one): topics.read_by(one) for one in LIVE}) as look:
         behind, before = await look.standing()
         assert (behind, before > 0) == (0, True)
         session = await lived.session("ana")

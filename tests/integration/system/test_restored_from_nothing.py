@@ -83,7 +83,7 @@ async def settled(one: System) -> None:
 
     async def so() -> bool:
         async with GroupProgress(
-            one.client, one.admin, {topics.group("atlas-writer"): topics.read_by("atlas-writer")}
+            one.client, {topics.group("atlas-writer"): topics.read_by("atlas-writer")}
         ) as places:
             ends, reached = await places.ends(), await places.reached()
         return all(reached.get(tp, 0) >= end for tp, end in ends.items())
@@ -103,7 +103,10 @@ async def _rewind(one: System) -> None:
     """As if all stages had been killed before their first commit: everything comes again."""
     topics = load_topics(one.settings.kafka)
     for stage in ("formation-trigger", "fact-extraction", "fact-dedup", "reflection-extraction"):
-        async with TopicOffsets(one.client, topics.read_by(stage)) as places, GroupAdmin(one.admin) as groups:
+        async with (
+            TopicOffsets(one.client, topics.read_by(stage)) as places,
+            GroupAdmin(one.client) as groups,
+        ):
             await groups.commit(topics.group(stage), dict.fromkeys(await places.ends(), 0), anew=True)
 
 
@@ -195,7 +198,7 @@ async def _is_forgotten(one: System, session: str) -> bool:
     """Forgetting has carried out all that was asked."""
     topics = load_topics(one.settings.kafka)
     async with GroupProgress(
-        one.client, one.admin, {topics.group("forgetting"): topics.read_by("forgetting")}
+        one.client, {topics.group("forgetting"): topics.read_by("forgetting")}
     ) as places:
         ends, reached = await places.ends(), await places.reached()
     marked = await one.memory("forgotten").find_one({"kind": "session", "target": encode_id(session)})
