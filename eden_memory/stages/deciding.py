@@ -47,7 +47,6 @@ class Deciding:
             how: metrics.STAGE_RECORDS.labels(stage.name, how) for how in ("decided", "dead", "skipped")
         }
         self._handler_seconds = metrics.STAGE_HANDLER.labels(stage.name)
-        self._formed = metrics.FormationMetrics()
         self._tells = log.is_enabled_for(logging.DEBUG)
         self._republished = metrics.STAGE_REPUBLISHED.labels(stage.name)
         self._failures = {kind: metrics.STAGE_FAILED.labels(stage.name, str(kind)) for kind in Kind}
@@ -201,7 +200,7 @@ class Deciding:
                 return await self._reread(unit, read, f"{outcome.key} was decided for others")
         await self._publish(unit, wanted(read), stored.records)
         if stored is outcome:
-            self._formed.decided(event.event if isinstance(event, Emit) else event for event in events)
+            metrics.count_decided(event.event if isinstance(event, Emit) else event for event in events)
         return self._finish_covered(unit, read, stored)
 
     def _finish_covered(self, unit: Unit, read: Sequence[Read], stored: StageOutcome) -> Again | None:
