@@ -6,9 +6,9 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from eden_memory.errors import EdenError
+from eden_memory.observability.watching import usage_feed
 from eden_memory.stages.codec import record_of
 from eden_memory.stages.outcome import StoredRecord
-from eden_memory.usage.usage_topics import usage_feed
 from tests.calls import called
 from tests.integration.stages.harness import NOON, Asked, Bench
 
