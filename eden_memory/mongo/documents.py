@@ -21,6 +21,7 @@ WITH_MONEY = ("call", "history")
 """Fields in which an amount may stand."""
 HOLDS_MONEY = (dict, list, tuple, Decimal)
 HOLDS_STORED_MONEY = (dict, list, Decimal128)
+_AWARE = CodecOptions[Row](tz_aware=True)
 
 
 def row_of(document: Document) -> Row:
@@ -56,7 +57,7 @@ def packed_of(value: object) -> bytes | None:
 
 def decoded_rows(documents: bytes) -> list[Row]:
     """Return BSON documents that stand one after the other; times are aware."""
-    return bson.decode_all(documents, CodecOptions[Row](tz_aware=True))  # pyright: ignore[reportUnknownMemberType]
+    return bson.decode_all(documents, _AWARE)  # pyright: ignore[reportUnknownMemberType]
 
 
 def encoded_row(row: Row) -> bytes:

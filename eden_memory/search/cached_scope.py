@@ -95,14 +95,14 @@ class HeldScope:
             self._matrix.remove(fact_id)
         self._words.remove(fact_id)
 
-    def found(self, fact_id: str) -> FactCandidate | None:
-        """A fact that still holds, with its vector."""
-        document = self.facts.get(fact_id)
-        if document is None:
-            return None
-        fact = cached_candidate(fact_id, self.key, document)
-        vector = self._matrix.vector(fact_id) if self._matrix is not None else None
-        return fact if vector is None else with_vector(fact, vector)
+    def found(self, fact_ids: Iterable[str]) -> dict[str, FactCandidate]:
+        """Return those of the facts that still hold, with their vectors."""
+        documents = {fact_id: self.facts[fact_id] for fact_id in fact_ids if fact_id in self.facts}
+        vectors = self._matrix.vectors(documents) if self._matrix is not None else {}
+        return {
+            fact_id: cached_candidate(fact_id, self.key, document, vectors.get(fact_id))
+            for fact_id, document in documents.items()
+        }
 
     async def nearest(self, vectors: Sequence[bytes], most: int, least: float, when: When) -> list[list[Hit]]:
         """For each vector the nearest facts that are not hidden; nothing for vectors of another length."""
@@ -180,23 +180,3 @@ class HeldScope:
 def _writers() -> ThreadPoolExecutor:
     """Threads of their own: searches never wait behind writes."""
     return ThreadPoolExecutor(2, "words")
-
-
-def with_vector(fact: FactCandidate, vector: bytes) -> FactCandidate:
-    """The same with a vector; quicker than `replace`, as it is done for each fact that a search finds."""
-    return FactCandidate(
-        fact.fact_id,
-        fact.scope_key,
-        fact.text,
-        fact.formed_at,
-        fact.valid_from,
-        fact.version,
-        fact.retired_at,
-        vector,
-        fact.session_ids,
-        fact.replaces,
-        fact.replaced_by,
-        fact.expires_at,
-        fact.of_users,
-        fact.began_at,
-    )

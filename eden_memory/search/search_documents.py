@@ -35,8 +35,8 @@ CACHED = tuple(name for name in SHOWN if name != "scope_key" and "." not in name
 _KEYS: TypeAdapter[tuple[ScopeKey, ...]] = TypeAdapter(tuple[ScopeKey, ...])
 
 
-def candidate(row: Mapping[str, Any]) -> FactCandidate:
-    """A stored fact, with its vector where that was read."""
+def candidate(row: Mapping[str, Any], vector: bytes | None = None) -> FactCandidate:
+    """A stored fact, with its vector where that is given or was read."""
     return FactCandidate(
         fact_id=row["_id"],
         scope_key=row["scope_key"],
@@ -45,7 +45,7 @@ def candidate(row: Mapping[str, Any]) -> FactCandidate:
         valid_from=row["valid_from"],
         version=row["version"],
         retired_at=row.get("retired_at"),
-        vector=packed_of(row.get("embedding")),
+        vector=vector or packed_of(row.get("embedding")),
         session_ids=tuple(row.get("session_ids", ())),
         replaces=row.get("replaces"),
         replaced_by=row.get("replaced_by"),
@@ -98,11 +98,11 @@ def cached_text(document: bytes) -> str:
     return decoded_rows(document)[0][SHORT["content"]]
 
 
-def cached_candidate(fact_id: str, scope_key: str, document: bytes) -> FactCandidate:
-    """A cached fact, without its vector."""
+def cached_candidate(fact_id: str, scope_key: str, document: bytes, vector: bytes | None) -> FactCandidate:
+    """A cached fact with its vector."""
     (row,) = decoded_rows(document)
     named = {name: row[short] for name, short in SHORT.items() if short in row}
-    return candidate({**named, "_id": fact_id, "scope_key": scope_key})
+    return candidate({**named, "_id": fact_id, "scope_key": scope_key}, vector)
 
 
 def checked(scope_keys: Sequence[str]) -> list[str]:
