@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 
 from eden_memory.memory.scope_matrix import Hit
 from eden_memory.search.expiring_facts import ExpiringFacts
@@ -11,6 +11,7 @@ from eden_memory.search.fact_candidates import FactCandidate, When
 from eden_memory.search.quick_matrix import QuickMatrix
 from eden_memory.search.search_documents import CachedFact, cached_candidate, cached_text
 from eden_memory.search.text_index import AskedWord, Rarity, TextIndex
+from eden_memory.task_ending import in_thread
 
 FACT_BYTES = 150
 """Of a kept fact beside its document, vector and words, about."""
@@ -44,7 +45,7 @@ class HeldScope:
         self.facts: dict[str, bytes] = {}
         """Documents by fact id (eden_memory.search.search_documents)."""
         self.expected = 0
-        """Facts that it will have once it has been read."""
+        """Facts that it will have once it has been read: its vectors then need no more room than they take."""
         self.of_users.clear()
         self._expiring.clear()
         self._matrix: QuickMatrix | None = None
@@ -118,14 +119,8 @@ class HeldScope:
             return [[] for _ in vectors]
         if len(matrix) * matrix.dimensions * len(vectors) < THREAD_PRODUCTS:
             return matrix.nearest(vectors, most, least)
-        return await asyncio.shield(self._nearest_beside(matrix, vectors, most, least))
-
-    async def _nearest_beside(
-        self, matrix: QuickMatrix, vectors: Sequence[bytes], most: int, least: float
-    ) -> list[list[Hit]]:
-        """Whoever is cancelled meanwhile: a thread cannot be, and nobody may write to what it reads."""
         async with self.lock:
-            return await asyncio.to_thread(matrix.nearest, vectors, most, least)
+            return await in_thread(partial(matrix.nearest, vectors, most, least))
 
     async def words_ready(self) -> None:
         """Make its words findable, all of them the first time; who is cancelled meanwhile stops nobody else."""

@@ -20,6 +20,7 @@ log = LibraryLogger()
 Row = dict[str, Any]
 Marks = dict[str, Row]
 Kept = Callable[[int, int, int], None]
+MARKS = ("revision", "reset_revision", "active_facts")
 AT_ONCE = 1_000
 """Facts of a batch."""
 
@@ -139,7 +140,6 @@ class HeldScopes:
             while held.stale or not self.is_live:
                 told, newest = held.told, await self._newest(held)
                 if newest != held.revision:
-                    await self._expect(held)
                     self.queries += 1
                     found = self._facts.find_raw_batches(_written_since(held), KEPT, batch_size=AT_ONCE)
                     async for batch in one_ahead(cast("AsyncIterable[bytes]", found.sort("revision"))):
@@ -149,17 +149,12 @@ class HeldScopes:
                 if not self.is_live:
                     return
 
-    async def _expect(self, held: HeldScope) -> None:
-        """Count the facts of a scope that nothing is cached of: its vectors then need no more room than they take."""
-        if held.revision < 0:
-            self.queries += 1
-            held.expected = await self._facts.count_documents({"scope_key": held.key, "active": True})
-
     async def _newest(self, held: HeldScope) -> int:
         """Return the revision in the store, -1 for none; what was removed there leaves the scope."""
         marks = (await self._marks([held.key])).get(held.key)
         newest = marks["revision"] if marks is not None else -1
-        if newest < held.revision:
+        was_read_in_part = held.revision < 0 and held.facts
+        if newest < held.revision or was_read_in_part:
             held.clear()
         elif (
             marks is not None
@@ -167,11 +162,12 @@ class HeldScopes:
             and marks.get("reset_revision", 0) > held.revision
         ):
             await self._drop_removed(held)
+        held.expected = marks.get("active_facts", 0) if marks is not None else 0
         return newest
 
     async def _marks(self, keys: Sequence[str]) -> Marks:
         self.queries += 1
-        found = self._snapshots.find({"_id": {"$in": list(keys)}}, {"revision": 1, "reset_revision": 1})
+        found = self._snapshots.find({"_id": {"$in": list(keys)}}, MARKS)
         return {row["_id"]: row async for row in found}
 
     async def _drop_removed(self, held: HeldScope) -> None:

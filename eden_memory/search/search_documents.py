@@ -1,7 +1,7 @@
 """Documents of `memory_facts` as search reads them: tolerantly, by the few fields that it needs."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
@@ -31,7 +31,7 @@ SHOWN = (
 KEPT = (*SHOWN, "embedding", "embedding_model", "active", "revision")
 SHORT = {name: chr(ord("a") + number) for number, name in enumerate((*SHOWN, "of_users"))}
 """Names of fields in a cached document."""
-CACHED = tuple(name for name in SHOWN if name != "scope_key" and "." not in name)
+CACHED = [(name, SHORT[name]) for name in SHOWN if name != "scope_key" and "." not in name]
 _KEYS: TypeAdapter[tuple[ScopeKey, ...]] = TypeAdapter(tuple[ScopeKey, ...])
 
 
@@ -70,26 +70,27 @@ class CachedFact(NamedTuple):
 
 def cached_facts(batch: bytes, model: str) -> dict[str, CachedFact | None]:
     """Return the facts of a batch of BSON documents by id, None for those that are not active any more."""
-    return {row["_id"]: _cached(row, model) if row["active"] else None for row in decoded_rows(batch)}
+    rows = decoded_rows(batch, aware=False)
+    return {row["_id"]: _cached(row, model) if row["active"] else None for row in rows}
 
 
 def _cached(row: Row, model: str) -> CachedFact:
     of_users = rests_on_users(row["scope_key"], row.get("sources", ()))
-    shown = {name: row[name] for name in CACHED if row.get(name) is not None}
+    expires_at = row.get("expires_at")
     vector = packed_of(row.get("embedding")) if row.get("embedding_model") == model else None
     return CachedFact(
         fact_id=row["_id"],
         text=row["content"],
         of_users=of_users,
-        expires_at=row.get("expires_at"),
-        document=cached_document(shown, of_users),
+        expires_at=expires_at and expires_at.replace(tzinfo=UTC),
+        document=cached_document(row, of_users),
         vector=vector or b"",
     )
 
 
-def cached_document(shown: Row, of_users: bool = False) -> bytes:
-    """BSON of a fact's fields under short names."""
-    document = {SHORT[name]: value for name, value in shown.items()}
+def cached_document(row: Row, of_users: bool = False) -> bytes:
+    """BSON of the fields that a search shows, under short names."""
+    document = {short: row[name] for name, short in CACHED if row.get(name) is not None}
     return encoded_row(document | {SHORT["of_users"]: True} if of_users else document)
 
 
