@@ -196,14 +196,16 @@ class HeldScopes:
 
     def _shrink(self) -> int:
         """Evict the scopes that were not used for the longest time until the rest fits; not those in use."""
-        before = len(self)
-        for held in list(self._held.values()) if self.size > self._most_bytes else ():
-            if not held.users:
-                self.size -= held.counted
-                del self._held[held.key]
+        leaving: list[HeldScope] = []
+        for held in self._held.values():
             if self.size <= self._most_bytes:
                 break
-        return before - len(self)
+            if not held.users:
+                self.size -= held.counted
+                leaving.append(held)
+        for held in leaving:
+            del self._held[held.key]
+        return len(leaving)
 
 
 async def one_ahead(found: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:

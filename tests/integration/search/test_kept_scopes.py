@@ -176,13 +176,17 @@ async def test_memory_is_bounded_and_the_longest_unused_leaves(
     def kept(size: int, count: int, evicted: int) -> None:
         told.append((size, count, evicted))
 
-    options: dict[str, Any] = {"most_bytes": 60_000, "kept": kept}
+    options: dict[str, Any] = {"most_bytes": 150_000, "kept": kept}
     async with plain(settings, database, followed=True, **options) as store:
         for scope in (*scopes, scopes[0]):
             assert len(await store.said("tea", scope, most=50)) == 20
             assert len(await store.meant("tea", scope, most=50, least=0)) == 20
-            assert 0 < store.plain.kept_bytes <= 60_000
-        assert 0 < store.plain.kept_scopes < len(scopes)
+            assert 0 < store.plain.kept_bytes <= 150_000
+        assert 1 < store.plain.kept_scopes < len(scopes)
+        asked = store.plain.queries
+        for scope in (scopes[0], *scopes[::-1][: store.plain.kept_scopes - 1]):
+            assert len(await store.said("tea", scope, most=50)) == 20
+        assert store.plain.queries == asked
         assert told[-1][:2] == (store.plain.kept_bytes, store.plain.kept_scopes)
         assert sum(evicted for *_, evicted in told) >= len(scopes) - store.plain.kept_scopes
         assert len(await store.said("tea", *scopes, most=500)) == 120
