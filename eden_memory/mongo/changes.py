@@ -1,6 +1,6 @@
 """Changes, batches of changes and pages of documents, as the tailer reads them from the application's database."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -40,9 +40,9 @@ class ChangeEvent(NamedTuple):
 class ChangeBatch(NamedTuple):
     """Changes in the order of the stream, and the position after them."""
 
-    decoded: Callable[[], Sequence[ChangeEvent]]
-    """Decodes the changes, each time it is called: after the next batch has been asked for, so that the server
-    works meanwhile."""
+    parts: Callable[[], Iterable[Sequence[ChangeEvent]]]
+    """Decodes the changes, a part at a time: after the next batch has been asked for, so that the server works
+    meanwhile. All updates of a batch are in one part."""
     size: int
     """How many they are."""
     position: str

@@ -70,20 +70,25 @@ def moment_of(value: Any) -> str | None:
 
     An ObjectId holds the second in which it was made.
     """
-    if isinstance(value, str):
-        value = _parsed(value)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        value = _counted(value)
-    elif not isinstance(value, datetime):
-        value = getattr(value, "generation_time", None)
     if not isinstance(value, datetime):
+        value = _as_time(value)
+    if value is None:
         return None
     if value.tzinfo is not None:
         try:
             value = value.astimezone(UTC).replace(tzinfo=None)
         except OverflowError:  # the first or last hours of the calendar, in another zone
             return None
-    return value.isoformat(timespec="milliseconds") + "Z"
+    return value.isoformat("T", "milliseconds") + "Z"
+
+
+def _as_time(value: Any) -> datetime | None:
+    if isinstance(value, str):
+        return _parsed(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _counted(value)
+    made = getattr(value, "generation_time", None)
+    return made if isinstance(made, datetime) else None
 
 
 def _parsed(text: str) -> datetime | None:
