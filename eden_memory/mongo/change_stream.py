@@ -18,7 +18,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import OperationFailure, PyMongoError
 
 from eden_memory.error_text import describe
-from eden_memory.mongo.changes import ChangeBatch, ChangeEvent, PositionLost, SourceFailed, version_of
+from eden_memory.mongo.changes import PART, ChangeBatch, ChangeEvent, PositionLost, SourceFailed, version_of
 
 PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(
     tz_aware=False,
@@ -35,8 +35,6 @@ ASSERTIONS_FROM = 20_000
 """Codes from here on are assertions inside the server, such as the many ways to fail at decoding a token."""
 ANSWER_SECONDS = 15.0
 """A server that does not answer for so long is taken for frozen."""
-PART = 200
-"""So many changes are decoded at once: what is made of them is still in the processor's cache when it is sent."""
 AN_UPDATE = b"\x02operationType\x00\x07\x00\x00\x00update\x00"
 """An update in a reply, as BSON."""
 TIMESTAMP_TYPE = "82"

@@ -17,6 +17,8 @@ class SourceFailed(EdenError):  # noqa: N818 - reads as what happened
 
 Document = Mapping[str, Any]
 
+PART = 200
+"""So many changes or documents are worked on at once: all of it is still in the processor's cache when it is sent."""
 INSERT, UPDATE, REPLACE, DELETE = "insert", "update", "replace", "delete"
 COLLECTION_GONE = frozenset({"drop", "rename", "dropDatabase", "invalidate"})
 """Operations after which the collection can no longer be followed event by event."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import methodcaller
 from typing import Any, cast
 
 Getter = Callable[[Mapping[str, Any]], Any]
@@ -20,7 +21,7 @@ class Unusable(ValueError):  # noqa: N818 - a verdict on a document, not a fault
 def getter(path: str) -> Getter:
     """Reads a dotted path; None where a part of it is missing."""
     if "." not in path:
-        return lambda document: document.get(path)
+        return methodcaller("get", path)
     names = path.split(".")
 
     def read(document: Mapping[str, Any]) -> Any:
