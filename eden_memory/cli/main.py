@@ -205,9 +205,8 @@ def main() -> None:
     # A shell starts what runs in the background with Ctrl-C ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     claim_process()
-    gc.set_threshold(
-        100_000
-    )  # modules and classes stay: looking for garbage among them takes a tenth of the start
+    # Modules and classes stay: looking for garbage among them takes a tenth of the start.
+    gc.set_threshold(100_000)
     try:
         _refuse_no_text(sys.argv[1:])
         app()

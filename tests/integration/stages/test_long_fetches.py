@@ -18,7 +18,10 @@ FOR_EVER = int(SOON * 5_000)
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Milliseconds that each fetch may wait, and how many partitions it asks for; long ones wait for ever."""
+    """Milliseconds that each fetch may wait, and how many partitions it asks for; long ones wait for ever.
+
+    A fetcher that nothing wakes sleeps for ever, too.
+    """
     found: list[tuple[int, int]] = []
     send: Any = AIOKafkaConnection.send
 
@@ -28,8 +31,8 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         return send(connection, request, *rest, **more)
 
     monkeypatch.setattr(AIOKafkaConnection, "send", noted)
-    for module in (long_fetches, membership):
-        monkeypatch.setattr(module, "LONG_MS", FOR_EVER)
+    monkeypatch.setattr(long_fetches, "LONG_MS", FOR_EVER)
+    monkeypatch.setattr(membership, "FETCHER_MS", FOR_EVER)
     return found
 
 
