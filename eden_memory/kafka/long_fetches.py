@@ -17,9 +17,8 @@ from aiokafka.protocol.fetch import FetchRequest
 FETCHES = "fetches"
 """The group of a client's connections that carries them."""
 SHORT_MS, LONG_MS = 500, 5_000
-FETCHER_MS = 1_000
-"""A fetcher that nothing has woken looks what to fetch."""
-WAKE_SECONDS = 0.05
+FETCHER_MS = 500
+"""So often a fetcher looks what to fetch. What wakes it in the moment in which a request ends, it loses."""
 
 
 def let_fetches_wait(consumer: Any, settled: Callable[[], Collection[TopicPartition]]) -> None:
@@ -37,25 +36,10 @@ def let_fetches_wait(consumer: Any, settled: Callable[[], Collection[TopicPartit
         led = sum(client.cluster.leader_for_partition(tp) == node_id for tp in settled())
         request._max_wait_ms = LONG_MS if asked == led else SHORT_MS
         try:
-            answer = await send(node_id, request, group=FETCHES)
+            return await send(node_id, request, group=FETCHES)
         except asyncio.CancelledError:
             if (connection := client._conns.pop((node_id, FETCHES), None)) is not None:
                 connection.close()
             raise
-        # aiokafka does so a turn of the loop later: a fetcher that wakes in between would ask for nothing.
-        consumer._fetcher._in_flight.discard(node_id)
-        return answer
 
     client.send = sent
-
-
-def wake_fetcher_soon(consumer: Any) -> None:
-    """Let a fetcher look again what to fetch.
-
-    Positions that are set in the moment in which it has found others do not wake it.
-    """
-
-    def wake() -> None:
-        consumer._fetcher._notify(consumer._fetcher._wait_consume_future)
-
-    asyncio.get_running_loop().call_later(WAKE_SECONDS, wake)

@@ -35,7 +35,7 @@ from eden_memory.kafka.broken_clients import (
     remove_dead_members,
 )
 from eden_memory.kafka.connection import CLIENT_ID
-from eden_memory.kafka.long_fetches import FETCHER_MS, let_fetches_wait, wake_fetcher_soon
+from eden_memory.kafka.long_fetches import FETCHER_MS, let_fetches_wait
 from eden_memory.own_process import naming_process
 from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.failure_decisions import Kind, classify, connection_lost
@@ -293,7 +293,6 @@ class Membership(ConsumerRebalanceListener):
         self._committed = {tp: offset for tp, offset in offsets.items() if offset is not None}
         for tp, offset in self._committed.items():
             self._consumer.seek(tp, offset)
-        wake_fetcher_soon(self._consumer)
         if new:
             await self._consumer.seek_to_beginning(*new)
 

@@ -7,7 +7,6 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.protocol.fetch import FetchRequest
 
 from eden_memory.kafka import long_fetches
-from eden_memory.stages import membership
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
 from tests.integration.stages.harness import SOON, Bench, asked, questions, running, stage, until
 
@@ -18,10 +17,7 @@ FOR_EVER = int(SOON * 5_000)
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Milliseconds that each fetch may wait, and how many partitions it asks for; long ones wait for ever.
-
-    A fetcher that nothing wakes sleeps for ever, too.
-    """
+    """Milliseconds that each fetch may wait, and how many partitions it asks for; long ones wait for ever."""
     found: list[tuple[int, int]] = []
     send: Any = AIOKafkaConnection.send
 
@@ -32,7 +28,6 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
     monkeypatch.setattr(AIOKafkaConnection, "send", noted)
     monkeypatch.setattr(long_fetches, "LONG_MS", FOR_EVER)
-    monkeypatch.setattr(membership, "FETCHER_MS", FOR_EVER)
     return found
 
 
