@@ -66,6 +66,17 @@ async def run_until_first(*work: Awaitable[Any] | asyncio.Event) -> None:
         job.result()
 
 
+async def all_of(*work: Awaitable[Any]) -> None:
+    """Run work side by side until all of it is done; once some of it fails, end the rest and raise what it raised."""
+    jobs = [asyncio.ensure_future(job) for job in work]
+    try:
+        await asyncio.wait(jobs, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        await end(jobs)
+    for job in sorted(jobs, key=lambda job: job.cancelled()):
+        job.result()
+
+
 async def heeding(main: Coroutine[Any, Any, T], again_seconds: float = HEEDED_SECONDS) -> T:
     """A command's work, which Ctrl-C ends also where the first one gets lost.
 

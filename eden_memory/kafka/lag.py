@@ -75,7 +75,7 @@ class LagReader:
         declared: Mapping[str, Sequence[str]],
     ) -> None:
         self._declared = declared
-        self._offsets, self._groups = TopicOffsets(client, topics), GroupAdmin(client)
+        self._offsets, self._admin = TopicOffsets(client, topics), GroupAdmin(client)
         self._unread = FirstUnread(client)
         self._others: set[str] = set()
         self._aliens: dict[str, float] = {}
@@ -85,32 +85,42 @@ class LagReader:
     async def start(self) -> None:
         """Connect."""
         await self._offsets.connect()
-        await self._groups.connect()
+        await self._admin.connect()
         await self._unread.start()
 
     async def close(self) -> None:
         """Disconnect."""
-        closing = self._offsets.close(), self._unread.stop(), self._groups.close()
+        closing = self._offsets.close(), self._unread.stop(), self._admin.close()
         await asyncio.gather(*closing, return_exceptions=True)
 
     async def read(self) -> LagReading:
         """Read everything; a KafkaError where a broker does not answer.
 
-        While no topic moves and every group is at its ends, only the ends are asked for.
+        Between two looks, beginnings are not asked for, and neither are groups that were at the ends of topics
+        which have not moved since.
         """
         await self._look()
         at = time.time()
         ends = await self._offsets.ends()
-        starts = await self._offsets.begins()
-        if self._last is None or not _same(self._last, starts, ends):
-            self._last = await self._asked(at, starts, ends)
+        last = self._last or LagReading(at, await self._offsets.begins(), {}, (), {})
+        asked = sorted(self._groups() if self._last is None else self._unsettled(last, ends))
+        self._last = await self._asked(at, last, ends, asked) if asked else replace(last, ends=ends)
         return replace(self._last, at=at)
 
+    def _groups(self) -> set[str]:
+        return {*self._declared, *self._others}
+
+    def _unsettled(self, last: LagReading, ends: Mapping[TopicPartition, int]) -> set[str]:
+        """Return the groups that were behind, or read a topic that has moved."""
+        moved = {tp.topic for tp, end in ends.items() if last.ends.get(tp) != end}
+        reading = {row.group for row in last.groups if row.lag or row.tp.topic in moved}
+        return reading | {name for name, topics in self._declared.items() if moved.intersection(topics)}
+
     async def _asked(
-        self, at: float, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+        self, at: float, last: LagReading, ends: Mapping[TopicPartition, int], names: Sequence[str]
     ) -> LagReading:
-        names = sorted({*self._declared, *self._others})
-        committed = await self._committed(names)
+        """Return the last reading with these groups read anew."""
+        starts, committed = last.starts, await self._committed(names)
         rows = [row for name in names for row in self._rows(name, committed[name], starts, ends)]
         behind = {(tp, offset): ends[tp] for _, tp, offset in rows if offset < ends[tp]}
         since = await self._unread.times(behind)
@@ -124,7 +134,9 @@ class LagReader:
             )
             for name, tp, offset in rows
         ]
-        return LagReading(at, starts, ends, found, await self._groups.members(names))
+        settled = [row for row in last.groups if row.group not in committed]
+        members = {**last.members, **await self._admin.members(names)}
+        return LagReading(at, starts, ends, [*settled, *found], members)
 
     def _rows(
         self,
@@ -146,7 +158,7 @@ class LagReader:
             return
         self._last = None
         await self._offsets.find_partitions()
-        listed = await self._groups.names()
+        listed = await self._admin.names()
         self._others &= listed
         now = time.monotonic()
         new = [
@@ -163,7 +175,7 @@ class LagReader:
         self._looked = time.monotonic()
 
     async def _committed(self, groups: Sequence[str]) -> dict[str, Mapping[TopicPartition, int]]:
-        return dict(zip(groups, await asyncio.gather(*map(self._groups.committed, groups)), strict=True))
+        return dict(zip(groups, await asyncio.gather(*map(self._admin.committed, groups)), strict=True))
 
 
 class FirstUnread:
@@ -215,11 +227,6 @@ class FirstUnread:
             for tp, offset in list(left.items()):
                 if await self._consumer.position(tp) >= ends[tp, offset]:
                     self._nothing[tp, left.pop(tp)] = ends[tp, offset]
-
-
-def _same(last: LagReading, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
-    """Whether nothing was written or removed since, and nobody had anything to read then."""
-    return last.ends == ends and last.starts == starts and not any(found.lag for found in last.groups)
 
 
 def _one_of_each(places: Sequence[Place]) -> dict[TopicPartition, int]:

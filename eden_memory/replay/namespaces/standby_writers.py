@@ -14,13 +14,12 @@ from functools import partial
 
 from aiokafka.errors import KafkaError
 
+from eden_memory.assembly.handlers import MongoClient
 from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.kafka.topic_reading import TopicOffsets
-from eden_memory.local.servers import endpoints
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.client import connect
 from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
 from eden_memory.replay.group_progress import GroupProgress, behind
@@ -36,19 +35,18 @@ from eden_memory.task_ending import end
 log = LibraryLogger("eden.shadows")
 
 Made = Callable[[], AbstractAsyncContextManager[Sequence[ProcessPart]]]
-LOOK_SECONDS = 1.0
+LOOK_SECONDS, IDLE_LOOK_SECONDS = 1.0, 4.0
+"""Between two looks while something runs, and while nothing does."""
 AGAIN_SECONDS = 10.0
 """Parts that could not go on are started again after so long."""
 HANDED_OVER_AFTER = timedelta(seconds=30)
 """By then every process has noticed a switch: no writer is silent any more that should not be."""
 
 
-@asynccontextmanager
-async def standby_writers(settings: Settings) -> AsyncGenerator["StandbyWriters"]:
-    """Yield the part that runs them; `settings` are those of the live namespace."""
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        at = Installation(settings, client[settings.mongodb.database])
-        yield StandbyWriters(partial(_wanted, at), settings.run.drain_seconds)
+def standby_writers(settings: Settings, client: MongoClient) -> "StandbyWriters":
+    """Return the part that runs them; `settings` are those of the live namespace."""
+    at = Installation(settings, client[settings.mongodb.database])
+    return StandbyWriters(partial(_wanted, at), settings.run.drain_seconds)
 
 
 @dataclass(slots=True)
@@ -81,7 +79,7 @@ class _Standby:
 
 
 class StandbyWriters:
-    """Asks every second what is `wanted`, by name, and runs it; nothing of it holds up live memory."""
+    """Asks regularly what is `wanted`, by name, and runs it; nothing of it holds up live memory."""
 
     name = "shadows"
 
@@ -119,7 +117,7 @@ class StandbyWriters:
                 await self._end([name for name in self._running if name not in wanted])
                 for name in wanted.keys() - self._running.keys():
                     self._begin(name, wanted[name])
-            await _unless(self._stopping, LOOK_SECONDS)
+            await _unless(self._stopping, LOOK_SECONDS if self._running else IDLE_LOOK_SECONDS)
 
     def _begin(self, name: str, made: Made) -> None:
         standby = _Standby(name, made, self._drain_seconds)

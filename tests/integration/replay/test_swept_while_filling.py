@@ -20,21 +20,21 @@ FACTS = f"{PREFIX}ns_{NAME}_facts"
 
 async def test_stopped_and_swept_side_by_side_it_ends_equal_to_live(kit: ReplayKit) -> None:
     rows, gone = told(60, seed=7)
-    async with standby_writers(kit.settings) as shadows:
-        sweeping = asyncio.create_task(shadows.run())
-        try:
-            for number in range(STOPS):
-                await kit.put(_some(rows, rows, number))
-                group = await _begun_and_stopped(kit)
-                await kit.put(_some(gone, rows, number))
-                if number == 1:
-                    await _swept(kit, group)
-            await kit.live()
-            verdict, _ = await kit.rebuilt()
-            assert verdict.equal, "\n".join(map(str, verdict.differences))
-        finally:
-            shadows.stop()
-            await sweeping
+    shadows = standby_writers(kit.settings, kit.mongo)
+    sweeping = asyncio.create_task(shadows.run())
+    try:
+        for number in range(STOPS):
+            await kit.put(_some(rows, rows, number))
+            group = await _begun_and_stopped(kit)
+            await kit.put(_some(gone, rows, number))
+            if number == 1:
+                await _swept(kit, group)
+        await kit.live()
+        verdict, _ = await kit.rebuilt()
+        assert verdict.equal, "\n".join(map(str, verdict.differences))
+    finally:
+        shadows.stop()
+        await sweeping
 
 
 def _some(of: Sequence[Delivery], rows: Sequence[Delivery], number: int) -> list[Delivery]:
