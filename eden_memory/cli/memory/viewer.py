@@ -43,6 +43,9 @@ class Viewer:
         return {"session": self.session, "user": self.user}
 
 
+NOTHING = "nothing is remembered that could be shown here"
+
+
 def nothing(what: str, user: str | None) -> str:
     """Say that there is nothing, and how to see more where no user is named."""
     return what if user is not None else f"{what}; what is known of a user is shown with --user ID"
