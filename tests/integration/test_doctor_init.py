@@ -98,7 +98,7 @@ async def test_a_role_that_is_not_clear_is_said_once_and_of_text_ids_none_is_cal
 ) -> None:
     documents = [{**document, "_id": f"m{number}"} for number, document in enumerate(many(nested))]
     for document in documents[:3]:
-        document["from"] = {**document["from"], "kind": "note"}
+        document["from"] = {"kind": "note"}
     await client[settings.mongodb.database]["chat"].insert_many(documents)
     said = " ".join((await init("--collection", "chat")).stderr.split())
     assert said.count("'note' (3)") == 1
