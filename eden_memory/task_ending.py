@@ -27,11 +27,11 @@ async def end(jobs: Iterable[asyncio.Future[Any]], again_seconds: float = AGAIN_
     await asyncio.gather(*everyone, return_exceptions=True)
 
 
-async def first_of(*jobs: "asyncio.Future[Any] | asyncio.Event") -> None:
-    """Wait until one of the futures is done, or one of the events is set; the futures go on."""
+async def first_of(*jobs: "asyncio.Future[Any] | asyncio.Event", seconds: float | None = None) -> None:
+    """Wait until one of the futures is done, one of the events is set, or time is up; the futures go on."""
     waited = [asyncio.ensure_future(job.wait()) if isinstance(job, asyncio.Event) else job for job in jobs]
     try:
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await end([wait for wait, job in zip(waited, jobs, strict=True) if wait is not job])
 

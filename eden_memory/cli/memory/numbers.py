@@ -1,4 +1,4 @@
-"""`eden stats`, and what `eden status` says of consolidation: the visible scopes in numbers."""
+"""`eden stats`, and the consolidation part of `eden status`: figures of the visible scopes."""
 
 from collections.abc import Mapping
 
@@ -51,7 +51,7 @@ def stats(agent: Agent = None, session: Session = None, user: User = None, as_js
 
 
 def consolidation(agent: str | None, session: str | None, user: str | None) -> dict[str, ConsolidationStatus]:
-    """Of the scopes that are visible there."""
+    """Return the consolidation status of the visible scopes."""
 
     async def work(who: Viewer) -> dict[str, ConsolidationStatus]:
         return await who.memory.get_consolidation_status(**who.named)
@@ -60,7 +60,7 @@ def consolidation(agent: str | None, session: str | None, user: str | None) -> d
 
 
 def show_consolidation(found: Mapping[str, ConsolidationStatus], user: str | None) -> None:
-    """As a table."""
+    """Print the status as a table."""
     rows = (
         (
             name,
