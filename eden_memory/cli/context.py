@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eden_memory.cli import terminal
-from eden_memory.cli.memory.viewer import AS_ID, Agent, AsJson, Viewer, nothing, who
+from eden_memory.cli.memory.viewer import AS_ID, NOTHING, Agent, AsJson, Viewer, nothing, who
 from eden_memory.cli.sessions import named_session
 from eden_memory.memory.results import ScopeStats
 from eden_memory.replay.installation import installation
@@ -46,7 +46,7 @@ def context(
     elif found:
         typer.echo(terminal.plain(found))
     elif not older:
-        typer.echo(nothing("no memory to show here", user), err=True)
+        typer.echo(nothing(NOTHING, user), err=True)
     if older:
         days = Settings().memory.context_days
         typer.echo(

@@ -138,7 +138,7 @@ def _delay(write: ApplicationWrite) -> str:
 def print_result(console: Console, outcome: DemoOutcome, kept: bool) -> None:
     """Print the result, top to bottom."""
     _summary(console, outcome.summary)
-    console.print("\n[bold]the memory that formed of it[/bold]")
+    console.print("\n[bold]the memory formed from it[/bold]")
     console.print(render(outcome.progress))
     if not outcome.finished:
         console.print(

@@ -21,7 +21,7 @@ from eden_memory.doctor.collection_candidates import (
 )
 from eden_memory.doctor.examine import Examination, examine
 from eden_memory.doctor.finding import Finding, failed
-from eden_memory.doctor.mapping_checks import judge_documents
+from eden_memory.doctor.mapping_checks import judge_documents, sampled
 from eden_memory.doctor.proposed_mapping import (
     ProposedPlace,
     as_toml,
@@ -134,7 +134,7 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
     found = asyncio.run(_found(settings, collection))
     best = found.best
     said = Console(stderr=True, highlight=False, soft_wrap=True)
-    said.print(f"{best.name}: the newest {len(best.documents)} documents", markup=False)
+    said.print(f"{best.name}: {sampled(best.documents)}", markup=False)
     if found.others:
         listed = ", ".join(other.name for other in found.others)
         said.print(f"these look like messages too: {listed} (--collection takes one of them)", markup=False)
@@ -172,7 +172,9 @@ def _findings(settings: Settings, found: FoundMapping) -> list[Finding]:
         return [finding_of_listed(inner[0])]
     if failed(findings):
         return findings
-    findings += judge_documents(best.documents, _mapped(settings, best))
+    judged = judge_documents(best.documents, _mapped(settings, best))
+    named = {finding.check for finding in findings}
+    findings += [finding for finding in judged if finding.check not in named]
     if found.sessions is not None:
         findings += findings_of_sessions(found.sessions)
     return findings + found.indexes

@@ -68,7 +68,7 @@ def status(
         terminal.show_json({"servers": listed, "consolidation": found})
     else:
         _say("\n".join([*map(_line, reports), ""]))
-        numbers.show_consolidation(found)
+        numbers.show_consolidation(found, user)
 
 
 def _say_standing(reports: Sequence[ServerReport]) -> None:

@@ -230,7 +230,7 @@ def _rest(found: FactHistory) -> dict[str, str]:
         "replaces": fact.replaces or "",
         "replaced by": fact.replaced_by or "",
         "retired": f"{terminal.moment(fact.retired_at)} ({fact.retired_because})" if fact.retired_at else "",
-        "found by searches": f"{found.found} times" if found.found else "",
+        "found by searches": f"{found.found} time{'s' * (found.found != 1)}" if found.found else "",
     }
     return {name: value for name, value in said.items() if value}
 

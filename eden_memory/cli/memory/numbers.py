@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from eden_memory.cli import tables, terminal
-from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask
+from eden_memory.cli.memory.viewer import NOTHING, Agent, AsJson, Session, User, Viewer, ask, nothing
 from eden_memory.memory.results import ConsolidationStatus, ScopeStats
 
 
@@ -47,7 +47,7 @@ def stats(agent: Agent = None, session: Session = None, user: User = None, as_js
         "consolidated",
         "changed",
     )
-    tables.show_table(columns, rows, "no memory to show here")
+    tables.show_table(columns, rows, nothing(NOTHING, user))
 
 
 def consolidation(agent: str | None, session: str | None, user: str | None) -> dict[str, ConsolidationStatus]:
@@ -59,7 +59,7 @@ def consolidation(agent: str | None, session: str | None, user: str | None) -> d
     return ask(agent, session, user, work)
 
 
-def show_consolidation(found: Mapping[str, ConsolidationStatus]) -> None:
+def show_consolidation(found: Mapping[str, ConsolidationStatus], user: str | None) -> None:
     """Print the status as a table."""
     rows = (
         (
@@ -70,4 +70,4 @@ def show_consolidation(found: Mapping[str, ConsolidationStatus]) -> None:
         )
         for name, consolidation_status in found.items()
     )
-    tables.show_table(("scope", "buffered", "due", "consolidated"), rows, "no memory to show here")
+    tables.show_table(("scope", "buffered", "due", "consolidated"), rows, nothing(NOTHING, user))

@@ -43,6 +43,9 @@ class Viewer:
         return {"session": self.session, "user": self.user}
 
 
+NOTHING = "no memory to show here"
+
+
 def nothing(what: str, user: str | None) -> str:
     """Return a note that nothing was found, with a hint if no user is named."""
     return what if user is not None else f"{what}; use --user ID to show what is known of a user"
