@@ -69,11 +69,11 @@ class MongoDirectory:
         """Whether sessions or users are mapped, so that they can be switched off."""
         return self._sessions.collection is not None or self._users.collection is not None
 
-    async def off(self, authors: Mapping[str, Collection[str]]) -> Off:
-        """Return which of the sessions (with who wrote in them), and of all their users, are switched off."""
+    async def off(self, authors: Mapping[str, Collection[str]], others: Collection[str]) -> Off:
+        """Return which of the sessions (with who wrote in them), of all their users and of `others` are off."""
         rows = await self._read(self._sessions.collection, authors)
         users = {name: self._users_of(rows.get(name)) or tuple(named) for name, named in authors.items()}
-        everybody = {user for named in (*users.values(), *authors.values()) for user in named}
+        everybody = {user for named in (*users.values(), *authors.values(), others) for user in named}
         gone = frozenset(
             name
             for name, row in (await self._read(self._users.collection, everybody)).items()

@@ -270,8 +270,8 @@ class Directory(Protocol):
         """Whether sessions or users are described, so that they can be switched off."""
         ...
 
-    async def off(self, authors: Mapping[str, Collection[str]]) -> Off:
-        """Return which of the sessions (with who wrote in them), and of all their users, are switched off."""
+    async def off(self, authors: Mapping[str, Collection[str]], others: Collection[str]) -> Off:
+        """Return which of the sessions (with who wrote in them), of all their users and of `others` are off."""
         ...
 
 

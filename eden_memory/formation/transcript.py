@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eden_memory.directory.own_sessions import whose
 from eden_memory.forgotten import Marks
 from eden_memory.formation.prompt_material import TranscriptLine
+from eden_memory.schemas.events.chat import participant_of
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import LargeAudience
 from eden_memory.windows.session_state import StoredMessage
-from eden_memory.windows.window_request import StoredWindow
+from eden_memory.windows.window_request import StoredWindow, hears_users
 
 REMOVED = "(removed)"
 """In place of a text forgotten after it was shown: the numbers of an answer that had arrived stay true."""
@@ -49,6 +49,15 @@ class Transcript:
             line.speaker
             for line, source in zip(self.lines, self.sources, strict=True)
             if line.role == "user" and source.user_id not in users and line.speaker.split()[:1] != ["User"]
+        }
+
+    def authors_of(self, sources: Iterable[SourceMessage]) -> set[str | None]:
+        """Return who takes part by these messages; None stands for the agent's side and for a user without a name."""
+        wanted = {source_message.message_id for source_message in sources}
+        return {
+            participant_of(line.role, source.user_id)
+            for line, source in zip(self.lines, self.sources, strict=True)
+            if source.message_id in wanted
         }
 
     def roles_of(self, sources: Iterable[SourceMessage]) -> set[str]:
@@ -105,9 +114,8 @@ def named_by(window: Window) -> set[tuple[str, str]]:
 
 def _present(stored: StoredWindow, window: Window) -> int:
     """Return how many users took part; unnamed ones count as one, except in texts that the operator added."""
-    heard = whose(stored.session_id) is None and any(message.role == "user" for message in stored.messages)
     large = (scope.audience.users for scope in window.scopes if isinstance(scope.audience, LargeAudience))
-    return max(len(window.participants), *large, int(heard))
+    return max(len(window.participants), *large, int(hears_users(stored)))
 
 
 def _source(message: StoredMessage, session_id: str, participants: int) -> SourceMessage:
@@ -132,7 +140,7 @@ def _line(message: StoredMessage, speakers: Mapping[str, str], *, gone: bool) ->
 def _speakers(stored: StoredWindow, window: Window) -> dict[str, str]:
     """Return the names of users, by id, and of the agent, under `assistant`; no two users share one."""
     users = dict.fromkeys(
-        [*window.participants, *(message.user_id for message in stored.messages if message.user_id)]
+        [*window.participants, *(message.participant for message in stored.messages if message.participant)]
     )
     called = {user: stored.names.get(user) or NAMELESS["user"] for user in users}
     often = Counter(called.values())

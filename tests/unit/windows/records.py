@@ -139,7 +139,7 @@ class Sessions:
     def switches(self) -> bool:
         return bool(self.off_sessions or self.off_users)
 
-    async def off(self, authors: Mapping[str, Collection[str]]) -> Off:
+    async def off(self, authors: Mapping[str, Collection[str]], others: Collection[str]) -> Off:
         users = frozenset(self.off_users)
         alone = {one for one, named in authors.items() if named and users >= set(named)}
         return Off(frozenset(alone | (self.off_sessions & set(authors))), users)
