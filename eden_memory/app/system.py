@@ -13,7 +13,7 @@ from eden_memory import metrics
 from eden_memory.assembly.mongo_setup import check
 from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.assembly.supervisor import LiveParts
-from eden_memory.assembly.tailer import tailing
+from eden_memory.assembly.tailer import refuse_another_source, tailing
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError
 from eden_memory.formation.due_scope_store import scopes_due
@@ -121,6 +121,8 @@ async def _entered(
     settings: Settings, wanted: Collection[str], stack: AsyncExitStack, *, new_source: bool
 ) -> list[ProcessPart]:
     patience, topics = settings.run.start_seconds, load_topics(settings.kafka, settings.placement)
+    if TAILER in wanted and not new_source:
+        await refuse_another_source(settings)
     config = admin_config(settings.kafka, endpoints(settings).kafka)
     await topics_exist(config, [topic.name for topic in topics], patience)
     parts: list[ProcessPart] = []

@@ -56,7 +56,7 @@ class ScopeAssignment:
     """People whose names leave what others see; empty unless the stricter setting is on."""
     counts: Counter[str] = field(default_factory=Counter[str])
     """`beyond` a limit of items, `no_scope`, `personal` (dropped), `demoted`, `shortened`, `empty`,
-    `whole_window`, `forgotten`."""
+    `whole_window`, `forgotten`, `unnamed` (somebody without a name)."""
 
     def assign(
         self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks
@@ -90,6 +90,10 @@ class ScopeAssignment:
         scope = self._scope_for(named, text, sources, whole=whole)
         if scope is None:
             self.counts["personal"] += 1
+            return None
+        text = self.transcript.unnamed(text, sources if scope.kind == "user" else ())
+        if text is None:
+            self.counts["unnamed"] += 1
             return None
         if marks.rests_on_nothing(scope, sources, self.window.closed_at):
             self.counts["forgotten"] += 1

@@ -1,5 +1,6 @@
 """A window's messages as prompts show them, and the sources behind their numbers. Pure."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ NAMELESS: Mapping[str, str] = {
     "system": "System",
     "other": "Other",
 }
+
+
+NUMBERED = re.compile(f"{NAMELESS['user']} \\d+")
+"""The name of a user without one, beside others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,22 @@ class Transcript:
             for line, source in zip(self.lines, self.sources, strict=True)
             if line.role == "user" and source.user_id not in users and line.speaker.split()[:1] != ["User"]
         }
+
+    def unnamed(self, text: str, sources: Iterable[SourceMessage]) -> str | None:
+        """Return a text that calls its only author `User`; None if it still names a user by a number of ours.
+
+        Such a number means somebody in this window alone.
+        """
+        authors = self.authors_of(sources)
+        own = {
+            line.speaker
+            for line, source in zip(self.lines, self.sources, strict=True)
+            if line.role == "user" and authors == {source.user_id}
+        }
+        numbered = {line.speaker for line in self.lines if NUMBERED.fullmatch(line.speaker)}
+        for speaker in numbered & own:
+            text = re.sub(rf"\b{speaker}\b", NAMELESS["user"], text)
+        return None if any(re.search(rf"\b{speaker}\b", text) for speaker in numbered) else text
 
     def authors_of(self, sources: Iterable[SourceMessage]) -> set[str | None]:
         """Return who takes part by these messages; None stands for the agent's side and for a user without a name."""

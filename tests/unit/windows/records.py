@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from eden_memory.directory.participants import Missing, Off, SessionFacts
+from eden_memory.directory.participants import NO_AUTHORS, Missing, Off, SessionFacts
 from eden_memory.forgotten import Forgetting, Mark, Marks
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.schemas.envelope import Envelope
@@ -130,7 +130,9 @@ class Sessions:
     off_sessions: set[str] = field(default_factory=set[str])
     off_users: set[str] = field(default_factory=set[str])
 
-    async def look_up(self, session_ids: Iterable[str]) -> dict[str, SessionFacts | Missing]:
+    async def look_up(
+        self, session_ids: Iterable[str], authors: Mapping[str, Collection[str]] = NO_AUTHORS
+    ) -> dict[str, SessionFacts | Missing]:
         wanted = list(session_ids)
         self.asked += wanted
         return {one: self.said.get(one, SessionFacts("s.default", None, sharing="team")) for one in wanted}
