@@ -3,17 +3,15 @@
 from io import StringIO
 
 from rich.console import Console
-from rich.live import Live
 
 from eden_memory.cli.watch import render
 from eden_memory.observability.formation_progress import FormationProgress, WatchedChange
 
 
 def shown(progress: FormationProgress) -> list[str]:
-    """The lines that a terminal is given; rich cuts off what it cannot hold."""
+    """The lines that a terminal is given."""
     console = Console(file=StringIO(), width=80, height=24, force_terminal=True, color_system=None)
-    with Live(render(progress), console=console, auto_refresh=False):
-        pass
+    console.print(render(progress))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue().splitlines()
 
@@ -28,7 +26,7 @@ def test_memory_of_many_scopes_fits_the_screen_and_no_text_moves_the_cursor() ->
     text = "\n".join(lines)
     assert "session-39 v1 (2 words), and 38 others" in " ".join(text.split())
     assert "fact-dedup 3" in text, "the last line is there"
-    assert "\x1b[2J" not in text
+    assert "\x1b" not in text
     assert "[red]c" in text
     assert len(lines) <= 24
-    assert all(len(line) <= 80 for line in lines if "\x1b" not in line)
+    assert all(len(line) <= 80 for line in lines)
