@@ -108,7 +108,7 @@ def _happened(material: ReflectionMaterial) -> Iterator[StatedReflection]:
         speakers = dict.fromkeys(line.speaker for line in said.values())
         people = "The users" if any(map(NUMBERED.fullmatch, speakers)) else _listed(list(speakers))
         day, topics = material.lines[min(said) - 1].time, _listed(_topics(tuple(heard.values())))
-        what = f"talked about {topics}" if topics else "spoke briefly"
+        what = f"talked about {topics}" if topics else "spoke"
         text = f"{people} {what} on {day.day} {day:%B %Y}."
         yield StatedReflection(
             text=cut_at_sentence(text, material.words), scope="session", messages=list(said)
