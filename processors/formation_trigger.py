@@ -26,6 +26,7 @@ from eden_memory.windows.trigger_batch import (
     is_reread,
     messages_named,
     misnamed,
+    named_on_answers,
     sessions_named,
 )
 from eden_memory.windows.trigger_metrics import TriggerMetrics
@@ -147,7 +148,8 @@ class FormationTrigger:
 
     async def _look_who_is_off(self, batch: Batch, deliveries: Sequence[Delivery]) -> None:
         if self._directory.switches:
-            batch.off = await self._directory.off(authors(batch.own(), deliveries))
+            own = batch.own()
+            batch.off = await self._directory.off(authors(own, deliveries), named_on_answers(own, deliveries))
 
     async def _apply(
         self, batch: Batch, cached: CachedSessions, deliveries: Sequence[Delivery], ready: Set[str]

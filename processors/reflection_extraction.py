@@ -135,7 +135,7 @@ def _reflection(
         call=call,
         formed_at=window.closed_at,
         said_at=newest_said(assigned.sources) or window.closed_at,
-        private=is_private(assigned.scope, assigned.sources, window),
+        private=is_private(assigned.scope, question.transcript.authors_of(assigned.sources), window),
         demoted_from=assigned.demoted_from,
         asked_by=None,
     )

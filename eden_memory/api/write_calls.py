@@ -17,6 +17,7 @@ from eden_memory.mongo.application_ids import raw, typed
 from eden_memory.mongo.document_fields import getter
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.documents import Message as StoredMessage
+from eden_memory.schemas.events.chat import participant_of, role_of, roles_of
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
@@ -207,29 +208,31 @@ class ForgetPermission:
 
     async def _message(self, message: str, asked: Asker) -> None:
         """Raise NotFound unless the asking user wrote the message, or is alone in its session."""
-        session, author = await self._place(message)
+        session, author, role = await self._place(message)
         if asked.session_id not in (None, session):
             raise _nothing("message")
         known = await self._reach.known(session)
         if not _agents(asked, known):
             raise _nothing("message")
-        alone = _is_alone(known, asked.user_id) and author is None
+        alone = _is_alone(known, asked.user_id) and participant_of(role, author) is None
         if asked.user_id is not None and author != asked.user_id and not alone:
             raise _nothing("message")
 
-    async def _place(self, message: str) -> tuple[str, str | None]:
-        """Its session and author, as memory knows them, or the application's own document."""
+    async def _place(self, message: str) -> tuple[str, str | None, str]:
+        """Its session, author and role, as memory knows them, or the application's own document."""
         settings = self._settings
         stored = self._memory.database[settings.names[StoredMessage.COLLECTION]]
-        row = await stored.find_one({"_id": message}, {"session_id": 1, "user_id": 1})
+        row = await stored.find_one({"_id": message}, {"session_id": 1, "user_id": 1, "role": 1})
         if row is not None and row.get("session_id") is not None:
-            return row["session_id"], row.get("user_id")
+            return row["session_id"], row.get("user_id"), row["role"]
         paths = settings.messages
         said = await self._memory.source[paths.collection].find_one({"_id": raw(message, "message")})
-        session, user = (getter(path)(said or {}) for path in (paths.session_id, paths.user_id))
+        fields = (paths.session_id, paths.user_id, paths.role)
+        session, user, role = (getter(path)(said or {}) for path in fields)
         if session is None:
             raise _nothing("message")
-        return typed(session, "session"), None if user is None else typed(user, "user")
+        author = None if user is None else typed(user, "user")
+        return typed(session, "session"), author, role_of(role, roles_of(paths.roles))
 
     async def _session(self, session: str, asked: Asker) -> None:
         """Raise NotFound unless the asking user is alone in the session."""

@@ -13,7 +13,7 @@ from eden_memory import metrics
 from eden_memory.assembly.mongo_setup import check
 from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.assembly.supervisor import LiveParts
-from eden_memory.assembly.tailer import tailing
+from eden_memory.assembly.tailer import refuse_another_source, tailing
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError
 from eden_memory.formation.due_scope_store import scopes_due
@@ -122,6 +122,8 @@ async def _entered(
     *,
     new_source: bool,
 ) -> list[ProcessPart]:
+    if TAILER in wanted and not new_source:
+        await refuse_another_source(settings)
     stages = set(wanted) & set(pipeline.NAMES)
     await all_of(_topics_there(settings), *([_collections_there(settings, client)] if stages else ()))
     parts: list[ProcessPart] = []

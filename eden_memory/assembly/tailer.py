@@ -39,7 +39,7 @@ from eden_memory.source.leadership import Leadership, TailerPart
 from eden_memory.source.message_mapping import TOPIC, FieldPaths, MessageMapping
 from eden_memory.source.messages_store import CollectionReader
 from eden_memory.source.oplog_store import MongoOplog
-from eden_memory.source.position_store import MongoPositions
+from eden_memory.source.position_store import MongoPositions, another_source, other_sources
 from eden_memory.source.rereader import MessageRereader, RefusedDocuments
 from eden_memory.source.source_mapping import SourceMapping
 from eden_memory.stages.controls import MongoControls
@@ -113,6 +113,14 @@ def inbox_name(settings: Settings) -> str:
 def to_json(document: Document) -> bytes:
     """Extended JSON of a document, whatever stands in it."""
     return json_util.dumps(document, json_options=AS_JSON).encode()
+
+
+async def refuse_another_source(settings: Settings) -> None:
+    """Raise EdenError if memory is formed from another messages collection than the one that is set."""
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        others = await other_sources(_collection(client, settings, "positions"), source_name(settings))
+    if others:
+        raise another_source(source_name(settings), others)
 
 
 @asynccontextmanager

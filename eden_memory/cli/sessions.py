@@ -26,6 +26,7 @@ from eden_memory.windows.pending_store import (
 )
 
 NOT_ANSWERED = f"waiting to be formed: not known, MongoDB did not say within {ANSWER_SECONDS:g} s"
+NOTHING_WAITS = "waiting to be formed: nothing"
 COLUMNS = ("window", "messages", "closed because", "closed at", "requested")
 REQUESTED = {True: "yes", False: "waits"}
 
@@ -83,7 +84,7 @@ async def _waiting(settings: Settings) -> list[str]:
         except ExecutionTimeout:
             return [NOT_COUNTED]
         held = await sessions_without_documents(at.database[names["sessions"]])
-        return list(describe_pending(found, held, limits, datetime.now(UTC)))
+        return list(describe_pending(found, held, limits, datetime.now(UTC))) or [NOTHING_WAITS]
 
 
 def _ask(kind: str, session: str, what: str, **fields: bool) -> None:

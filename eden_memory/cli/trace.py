@@ -19,6 +19,8 @@ from eden_memory.settings import Settings
 
 SAID = ("reason", "waits_for", "model", "prompt")
 """Named in a node and no ids."""
+SO = {"asked_for": "formation requested"}
+"""In place of a name that is a question."""
 STYLES = {"message": "cyan", "window": "bold", "call": "yellow", "fact": "green", "reflection": "magenta"}
 
 
@@ -54,7 +56,9 @@ def _line(node: Node, *, content: bool) -> Text:
     """Kind and id, what is known of it, its text below where asked for; never read as markup."""
     line = Text.assemble((node.kind, STYLES.get(node.kind, "")), " ", as_written(node.id))
     for name, value in node.told.items():
-        if value not in (None, [], {}, False):
+        if value is True:
+            line.append(f"  {SO.get(name, name.replace('_', ' '))}", style="dim")
+        elif value not in (None, [], {}, False):
             shown = ", ".join(value) if isinstance(value, list) else str(_plain(value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
             shown = plain(shown) if name in SAID else as_written(shown)
             line.append(f"  {name.replace('_', ' ')} ", style="dim").append(shown)

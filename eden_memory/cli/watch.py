@@ -11,6 +11,7 @@ from rich.text import Text
 
 from eden_memory.call_costs import known_cost
 from eden_memory.cli.live_namespace import live_now
+from eden_memory.cli.terminal import plain
 from eden_memory.observability.formation_progress import CallTotals, FormationProgress, NewMemory
 from eden_memory.observability.watching import watching
 from eden_memory.schemas.ids import split
@@ -33,6 +34,7 @@ async def _watch(settings: Settings) -> None:
             await asyncio.Event().wait()
 
 
+MOST_BLOBS = 2
 COLOURS = {"fact": "cyan", "reflection": "magenta", "blob": "green"}
 
 
@@ -53,8 +55,8 @@ def scope_name(key: str) -> str:
     scope = Scope.of_key(key, "s.")
     named = scope.user_id or scope.group_id or scope.session_id or scope.shard
     if named is None:
-        return f"agent {split(key.partition(':')[2])[1]}"
-    return f"{scope.kind} {named if scope.kind == 'shard' else split(named)[1]}"
+        return plain(f"agent {split(key.partition(':')[2])[1]}")
+    return plain(f"{scope.kind} {named if scope.kind == 'shard' else split(named)[1]}")
 
 
 def _counts(progress: FormationProgress) -> Table:
@@ -66,15 +68,19 @@ def _counts(progress: FormationProgress) -> Table:
         "messages": f"{progress.messages}, {progress.windowed} of them in {windows}",
         "facts": ", ".join(f"{count} {name}" for name, count in sorted(progress.decisions.items())) or "-",
         "reflections": ", ".join(f"{count} {kind}" for kind, count in progress.reflections.items()) or "-",
-        "blobs": ", ".join(
-            f"{scope_name(key)} v{version} ({words} words)"
-            for key, (version, words) in progress.blobs.items()
-        )
-        or "-",
+        "blobs": _blobs(progress) or "-",
     }
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def _blobs(progress: FormationProgress) -> str:
+    """The newest blobs, and how many others there are: a system with thousands of scopes fits the screen, too."""
+    newest = list(progress.blobs.items())[-MOST_BLOBS:]
+    told = [f"{scope_name(key)} v{version} ({words} words)" for key, (version, words) in newest]
+    others = len(progress.blobs) - len(newest)
+    return ", ".join(told) + (f", and {others} others" if others else "")
 
 
 def _newest(progress: FormationProgress) -> Table:
@@ -84,7 +90,8 @@ def _newest(progress: FormationProgress) -> Table:
     table.add_column("text", header_style="dim", ratio=3, no_wrap=True, overflow="ellipsis")
     table.add_column("why", header_style="dim", ratio=1, no_wrap=True, overflow="ellipsis")
     for item in progress.newest:
-        table.add_row(_what(item), scope_name(item.scope), Text(item.text.replace("\n", " ")), item.why)
+        text, why = (Text(plain(said.replace("\n", " "))) for said in (item.text, item.why))
+        table.add_row(_what(item), Text(scope_name(item.scope)), text, why)
     return table
 
 

@@ -1,4 +1,4 @@
-"""Find who has written in a session, by the application's own messages: as soon as a message is committed.
+"""Find which users have written in a session, by the application's own messages: as soon as a message is committed.
 
 Texts that the tailer has not carried yet count: turns of a chat may come through the inbox.
 """
@@ -14,7 +14,8 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
-from eden_memory.settings import TAILER, Settings
+from eden_memory.schemas.events.chat import AGENT_SIDE, roles_of
+from eden_memory.settings import TAILER, MessagesSettings, Settings
 
 log = LibraryLogger()
 Database = AsyncDatabase[dict[str, Any]]
@@ -37,12 +38,18 @@ class MessageAuthors:
         self._inbox = source.get_collection(
             settings.names["inbox"], read_preference=ReadPreference.PRIMARY, read_concern=ReadConcern("local")
         )
+        self._agent_side = sorted(
+            name for name, role in roles_of(settings.messages.roles).items() if role in AGENT_SIDE
+        )
         self._positions = memory[settings.names["positions"]]
         self._tailed = False
         self._warned = False
 
     async def of(self, session_ids: Iterable[str]) -> Authors:
-        """Return the authors of each session; an index on session and author answers without reading messages."""
+        """Return the users who write in each session, whoever answers them.
+
+        An index on session, role and author answers without reading messages.
+        """
         wanted = list(dict.fromkeys(session_ids))
         if not wanted:
             return {}
@@ -59,14 +66,20 @@ class MessageAuthors:
         session, most = decode_id(session_id), MOST_MILLISECONDS
         try:
             found = await asyncio.gather(
-                self._messages.distinct(paths.user_id, {paths.session_id: session}, maxTimeMS=most),
-                self._inbox.distinct("user_id", {"session_id": session}, maxTimeMS=most),
+                self._messages.distinct(
+                    paths.user_id,
+                    {paths.session_id: session, paths.role: {"$nin": self._agent_side}},
+                    maxTimeMS=most,
+                ),
+                self._inbox.distinct(
+                    "user_id", {"session_id": session, "role": {"$nin": sorted(AGENT_SIDE)}}, maxTimeMS=most
+                ),
             )
             return frozenset(
                 encode_id(author) for authors in found for author in authors if author is not None
             )
         except OperationFailure as error:  # too slow, or not allowed
-            self._warn(type(error).__name__, index_hint(paths.collection, paths.session_id, paths.user_id))
+            self._warn(type(error).__name__, index_hint(paths))
         except TypeError:
             self._warn("an author is no id", "Run `eden doctor`.")
         return None
@@ -89,9 +102,10 @@ class MessageAuthors:
             log.warning(what, messages=self._paths.collection, reason=reason, hint=hint)
 
 
-def index_hint(collection: str, session_path: str, user_path: str) -> str:
+def index_hint(paths: MessagesSettings) -> str:
     """Return the command that makes the index which finds a session's authors."""
-    return f'db.{collection}.createIndex({{"{session_path}": 1, "{user_path}": 1}})'
+    keys = ", ".join(f'"{path}": 1' for path in (paths.session_id, paths.role, paths.user_id))
+    return f"db.{paths.collection}.createIndex({{{keys}}})"
 
 
 def begins_with(index: Mapping[str, Any], field: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.directory.own_sessions import whose
-from eden_memory.directory.participants import DEFAULT_AGENT, Missing, Off, SessionFacts
+from eden_memory.directory.participants import DEFAULT_AGENT, NO_AUTHORS, Missing, Off, SessionFacts
 from eden_memory.directory.stream_store import streams_in
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
@@ -42,7 +42,9 @@ class MongoDirectory:
         self._sharing: Sharing = settings.memory.sharing or "private"
         self._shared_sessions: SharedSessions = settings.memory.shared_sessions
 
-    async def look_up(self, session_ids: Iterable[str]) -> dict[str, SessionFacts | Missing]:
+    async def look_up(
+        self, session_ids: Iterable[str], authors: Mapping[str, Collection[str]] = NO_AUTHORS
+    ) -> dict[str, SessionFacts | Missing]:
         """Return, for every session asked for, its facts, or which document is missing or not usable."""
         wanted = list(session_ids)
         if not wanted:
@@ -51,14 +53,17 @@ class MongoDirectory:
         documents = {name: self._session(name, rows.get(name)) for name in wanted}
         usable = [session for session in documents.values() if isinstance(session, SessionDocument)]
         agents = await self._read(self._agents.collection, [session.agent_id for session in usable])
-        users = await self._read(
-            self._users.collection, [user for session in usable for user in session.users or ()]
-        )
+        known = {
+            name: tuple(authors.get(name, ())) if session.users is None else session.users
+            for name, session in documents.items()
+            if isinstance(session, SessionDocument)
+        }
+        users = await self._read(self._users.collection, [user for named in known.values() for user in named])
         streams = await self._streams_of({session.agent_id for session in usable})
         named = (session.group_id for session in usable if session.group_id is not None)
         groups = await self._read(self._groups.collection, named)
         return {
-            name: self._facts(document, agents, users, groups, streams)
+            name: self._facts(document, known[name], agents, users, groups, streams)
             if isinstance(document, SessionDocument)
             else document
             for name, document in documents.items()
@@ -69,11 +74,11 @@ class MongoDirectory:
         """Return whether sessions or users are mapped, so that they can be switched off."""
         return self._sessions.collection is not None or self._users.collection is not None
 
-    async def off(self, authors: Mapping[str, Collection[str]]) -> Off:
-        """Return which of the sessions (with who wrote in them), and of all their users, are switched off."""
+    async def off(self, authors: Mapping[str, Collection[str]], others: Collection[str]) -> Off:
+        """Return which of the sessions (with who wrote in them), of all their users and of `others` are off."""
         rows = await self._read(self._sessions.collection, authors)
         users = {name: self._users_of(rows.get(name)) or tuple(named) for name, named in authors.items()}
-        everybody = {user for named in (*users.values(), *authors.values()) for user in named}
+        everybody = {user for named in (*users.values(), *authors.values(), others) for user in named}
         gone = frozenset(
             name
             for name, row in (await self._read(self._users.collection, everybody)).items()
@@ -153,6 +158,7 @@ class MongoDirectory:
     def _facts(
         self,
         session: SessionDocument,
+        named: Sequence[str],
         agents: Mapping[str, Row],
         users: Mapping[str, Row],
         groups: Mapping[str, Row],
@@ -161,7 +167,7 @@ class MongoDirectory:
         agent = agents.get(session.agent_id)
         if self._agents.collection is not None and agent is None:
             return Missing(f"no document {session.agent_id} in {self._agents.collection}")
-        known = [(user, users[user]) for user in session.users or () if user in users]
+        known = [(user, users[user]) for user in named if user in users]
         own = streams.get(session.agent_id, ())
         shards = sorted(
             (stream.shard, stream.sharing) for stream in own if stream.shard is not None and stream.active

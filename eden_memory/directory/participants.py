@@ -42,6 +42,7 @@ class Off(NamedTuple):
 
 
 NOBODY = Off()
+NO_AUTHORS: Mapping[str, Collection[str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +262,13 @@ def _are_members(facts: SessionFacts, participants: Sequence[str]) -> bool:
 class Directory(Protocol):
     """The application's sessions, agents, users and groups."""
 
-    async def look_up(self, session_ids: Iterable[str]) -> dict[str, SessionFacts | Missing]:
-        """Return, for every session asked for, its facts, or which document is missing."""
+    async def look_up(
+        self, session_ids: Iterable[str], authors: Mapping[str, Collection[str]] = NO_AUTHORS
+    ) -> dict[str, SessionFacts | Missing]:
+        """Return, for every session asked for, its facts, or which document is missing.
+
+        `authors`: who writes in a session, for those whose document lists no users.
+        """
         ...
 
     @property
@@ -270,8 +276,8 @@ class Directory(Protocol):
         """Return whether sessions or users are described, so that they can be switched off."""
         ...
 
-    async def off(self, authors: Mapping[str, Collection[str]]) -> Off:
-        """Return which of the sessions (with who wrote in them), and of all their users, are switched off."""
+    async def off(self, authors: Mapping[str, Collection[str]], others: Collection[str]) -> Off:
+        """Return which of the sessions (with who wrote in them), of all their users and of `others` are off."""
         ...
 
 

@@ -115,22 +115,37 @@ def _authors(documents: list[dict[str, Any]], settings: Settings) -> Finding:
 
 
 def _authors_beside_users(documents: list[dict[str, Any]], settings: Settings) -> Iterator[Finding]:
-    """Staff that answer under their own ids count as users, and sessions of several users keep no facts."""
+    """Tell who else counts as a user: authors of unknown roles do, those of answers do not."""
     mapping, author = message_mapping(settings), getter(settings.messages.user_id)
-    users: dict[str | None, set[str]] = {}
-    others: dict[str | None, set[str]] = {}
+    users, unclear, answering = _Named(), _Named(), _Named()
     for document in documents:
-        if author(document) is not None:
-            kind = users if mapping.is_users(document) else others
-            kind.setdefault(mapping.session_id(document), set()).add(repr(author(document)))
-    mixed = sum(bool(others.get(session, named) - named) for session, named in users.items())
-    if mixed and settings.sessions.collection is None and settings.memory.shared_sessions == "session":
+        if (name := author(document)) is not None:
+            kind = unclear if mapping.participant(document) is not None else answering
+            kind = users if mapping.is_users(document) else kind
+            kind.setdefault(mapping.session_id(document), set()).add(repr(name))
+    if mixed := users.beside(unclear):
         what = (
-            f"in {mixed} of {len(users)} sessions, messages of other roles name an author who is not the user: "
-            "such a session counts as one of several users, and keeps no facts without a group"
+            f"in {mixed} of {len(users)} sessions, messages of an unknown role name an author who is not the user: "
+            "such a session counts as one of several users, and no user's own memory is shown in it"
         )
-        hint = "Write no author with them, or set EDEN_MEMORY_SHARED_SESSIONS=authors (docs/formation.md)."
+        hint = (
+            "Map the role: EDEN_MESSAGES_ROLES. Authors of the roles assistant, tool and system do not count."
+        )
         yield Finding("other authors", "warn", what, hint)
+    if answered := users.beside(answering):
+        what = (
+            f"in {answered} of {len(users)} sessions, answers name an author who is not the user: they are of the "
+            "agent's side and no users of the session; forgetting such an id forgets its answers"
+        )
+        yield Finding("authors of answers", "ok", what)
+
+
+class _Named(dict[str | None, set[str]]):
+    """Authors by session."""
+
+    def beside(self, others: "_Named") -> int:
+        """Count the sessions in which the others name somebody whom these do not."""
+        return sum(bool(others.get(session, named) - named) for session, named in self.items())
 
 
 def _like_author(documents: Iterable[Mapping[str, Any]], paths: MessagesSettings) -> tuple[str, int] | None:

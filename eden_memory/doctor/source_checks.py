@@ -122,7 +122,7 @@ def judge_session_index(indexes: Indexes, messages: MessagesSettings) -> Finding
         "warn",
         f"none that begins with {messages.session_id}: to learn who is in a session, every context and search reads "
         "the whole collection, and shows no user's memory if that takes longer than two seconds",
-        index_hint(messages.collection, messages.session_id, messages.user_id),
+        index_hint(messages),
     )
 
 

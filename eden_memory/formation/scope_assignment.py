@@ -56,7 +56,7 @@ class ScopeAssignment:
     """People whose names leave what others see; empty unless the stricter setting is on."""
     counts: Counter[str] = field(default_factory=Counter[str])
     """`beyond` a limit of items, `no_scope`, `personal` (dropped), `demoted`, `shortened`, `empty`,
-    `whole_window`, `forgotten`."""
+    `whole_window`, `forgotten`, `unnamed` (somebody without a name)."""
 
     def assign(
         self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks
@@ -91,6 +91,10 @@ class ScopeAssignment:
         if scope is None:
             self.counts["personal"] += 1
             return None
+        text = self.transcript.unnamed(text, sources if scope.kind == "user" else ())
+        if text is None:
+            self.counts["unnamed"] += 1
+            return None
         if marks.rests_on_nothing(scope, sources, self.window.closed_at):
             self.counts["forgotten"] += 1
             return None
@@ -118,7 +122,7 @@ class ScopeAssignment:
 
     def _authors_own(self, text: str, sources: Sequence[SourceMessage]) -> Scope | None:
         """Return the scope of the only author of its sources, if it names nobody else who speaks here."""
-        authors = {source.user_id for source in sources}
+        authors = self.transcript.authors_of(sources)
         others = self.transcript.speakers_but(authors)
         if len(authors) != 1 or names_one_of(text, others):
             return None
@@ -156,7 +160,10 @@ class ScopeAssignment:
     def _agents_alone(self, sources: Sequence[SourceMessage]) -> bool:
         """Return whether no user's words can be behind it, and no tool's."""
         heard = self.transcript.roles_of(self.transcript.sources) - _VOUCHED - {"tool"}
-        return not (self.window.participants or heard) and self.transcript.roles_of(sources) <= _VOUCHED
+        named = any(source.user_id for source in self.transcript.sources)
+        return (
+            not (self.window.participants or heard or named) and self.transcript.roles_of(sources) <= _VOUCHED
+        )
 
     def _is_unvouched(self, scope: Scope, sources: Sequence[SourceMessage]) -> bool:
         """Return whether others would see what neither the agent nor the system said, where sharing is private.

@@ -1,6 +1,6 @@
 """Scopes in the questions of the two extractions: limits, briefs, on whose behalf they ask. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -9,7 +9,6 @@ from eden_memory.formation.prompt_material import DatedText, ScopeBrief
 from eden_memory.memory.snapshot_projection import newest_buffered
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.events.formation import Window
-from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope, ScopeKind
 from eden_memory.scope_limits import STANDARD, FormationLimits, ScopeLimits, label_of, limits_of
 
@@ -104,13 +103,13 @@ def known_of(known: Mapping[str, Snapshot]) -> set[tuple[str, str]]:
     return buffered | {("blob", f"{key}@{shot.blob_version}") for key, shot in known.items()}
 
 
-def is_private(scope: Scope, sources: Sequence[SourceMessage], window: Window) -> bool:
+def is_private(scope: Scope, authors: Collection[str | None], window: Window) -> bool:
     """Return whether a reflection is never propagated: a private user's, or resting on their words.
 
-    Where it rests on no user's words, the agent may have spoken of any of them.
+    `authors` (`Transcript.authors_of`): where none is a user, the agent may have spoken of any of them.
     """
-    authors = {source.user_id for source in sources if source.user_id is not None} or set(window.participants)
-    return bool(({scope.user_id} | authors) & set(window.private_users))
+    users = {author for author in authors if author is not None} or set(window.participants)
+    return bool(({scope.user_id} | users) & set(window.private_users))
 
 
 def _brief(scope: Scope, limits: ScopeLimits, shot: Snapshot | None, marks: Marks) -> ScopeBrief:

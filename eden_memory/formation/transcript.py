@@ -1,17 +1,18 @@
 """A window's messages as prompts show them, and the sources behind their numbers. Pure."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eden_memory.directory.own_sessions import whose
 from eden_memory.forgotten import Marks
 from eden_memory.formation.prompt_material import TranscriptLine
+from eden_memory.schemas.events.chat import participant_of
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import LargeAudience
 from eden_memory.windows.session_state import StoredMessage
-from eden_memory.windows.window_request import StoredWindow
+from eden_memory.windows.window_request import StoredWindow, hears_users
 
 REMOVED = "(removed)"
 """In place of a text forgotten after it was shown: the numbers of an answer that had arrived stay true."""
@@ -22,6 +23,10 @@ NAMELESS: Mapping[str, str] = {
     "system": "System",
     "other": "Other",
 }
+
+
+NUMBERED = re.compile(f"{NAMELESS['user']} \\d+")
+"""The name of a user without one, beside others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,31 @@ class Transcript:
             line.speaker
             for line, source in zip(self.lines, self.sources, strict=True)
             if line.role == "user" and source.user_id not in users and line.speaker.split()[:1] != ["User"]
+        }
+
+    def unnamed(self, text: str, sources: Iterable[SourceMessage]) -> str | None:
+        """Return a text that calls its only author `User`; None if it still names a user by a number of ours.
+
+        Such a number means somebody in this window alone.
+        """
+        authors = self.authors_of(sources)
+        own = {
+            line.speaker
+            for line, source in zip(self.lines, self.sources, strict=True)
+            if line.role == "user" and authors == {source.user_id}
+        }
+        numbered = {line.speaker for line in self.lines if NUMBERED.fullmatch(line.speaker)}
+        for speaker in numbered & own:
+            text = re.sub(rf"\b{speaker}\b", NAMELESS["user"], text)
+        return None if any(re.search(rf"\b{speaker}\b", text) for speaker in numbered) else text
+
+    def authors_of(self, sources: Iterable[SourceMessage]) -> set[str | None]:
+        """Return who takes part by these messages; None stands for the agent's side and for a user without a name."""
+        wanted = {source_message.message_id for source_message in sources}
+        return {
+            participant_of(line.role, source.user_id)
+            for line, source in zip(self.lines, self.sources, strict=True)
+            if source.message_id in wanted
         }
 
     def roles_of(self, sources: Iterable[SourceMessage]) -> set[str]:
@@ -105,9 +135,8 @@ def named_by(window: Window) -> set[tuple[str, str]]:
 
 def _present(stored: StoredWindow, window: Window) -> int:
     """Return how many users took part; unnamed ones count as one, except in texts that the operator added."""
-    heard = whose(stored.session_id) is None and any(message.role == "user" for message in stored.messages)
     large = (scope.audience.users for scope in window.scopes if isinstance(scope.audience, LargeAudience))
-    return max(len(window.participants), *large, int(heard))
+    return max(len(window.participants), *large, int(hears_users(stored)))
 
 
 def _source(message: StoredMessage, session_id: str, participants: int) -> SourceMessage:
@@ -134,7 +163,7 @@ def _speakers(stored: StoredWindow, window: Window) -> dict[str, str]:
 
     Whoever speaks here only in other roles, as staff who answer under ids of their own, is no user to tell apart.
     """
-    speaking = [message.user_id for message in stored.messages if message.user_id and message.role == "user"]
+    speaking = [message.participant for message in stored.messages if message.participant]
     staff = {message.user_id for message in stored.messages} - {*speaking}
     users = dict.fromkeys(user for user in (*window.participants, *speaking) if user not in staff)
     called = {user: stored.names.get(user) or NAMELESS["user"] for user in users}

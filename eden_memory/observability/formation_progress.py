@@ -57,7 +57,7 @@ class FormationProgress:
     reflections: Counter[str] = field(default_factory=Counter[str])
     """By kind of scope."""
     blobs: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    """Scope key → version, words."""
+    """Scope key → version, words; the newest last."""
     newest: deque[NewMemory] = field(default_factory=lambda: deque[NewMemory](maxlen=NEWEST))
     spent: dict[str, CallTotals] = field(default_factory=dict[str, CallTotals])
     lag: dict[str, int] = field(default_factory=dict[str, int])
@@ -125,6 +125,7 @@ class FormationProgress:
 
     def _blob(self, row: Mapping[str, Any]) -> None:
         words = len(str(row["content"]).split())
+        self.blobs.pop(row["_id"], None)
         self.blobs[row["_id"]] = int(row["version"]), words
         why = f"version {row['version']}, {words} words"
         self._show(NewMemory("blob", row["_id"], row["content"], why))

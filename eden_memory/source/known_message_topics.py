@@ -17,6 +17,7 @@ from eden_memory.error_text import describe
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import reading
+from eden_memory.schemas.events.chat import AGENT_SIDE, rules_of
 from eden_memory.source.chat_topics import PublishFailed
 
 WATERMARKS = b"watermark:"
@@ -181,10 +182,15 @@ async def holds_any_record(topic: MessagesTopic) -> bool:
 
 
 def digest_of(value: bytes | None) -> bytes:
-    """Return a digest of a MessageRecorded's content, without when and how it came."""
+    """Return a digest of a MessageRecorded's content, without when and how it came.
+
+    What the content means may depend on the mapping's rules: whether an answer's author takes part.
+    """
     if value is None:
         return ENDED
     fields = orjson.loads(value)
+    if fields["user_id"] is not None and fields["role"] in AGENT_SIDE:
+        fields["rules"] = rules_of(fields.get("mapping"))
     for name in NOT_CONTENT:
         fields.pop(name, None)
     return blake2b(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()

@@ -23,14 +23,18 @@ from eden_memory.schemas.envelope import (
     rfc3339,
 )
 from eden_memory.schemas.events import MessageRecorded, Watermark
+from eden_memory.schemas.events.chat import participant_of, role_of, roles_of
 from eden_memory.schemas.ids import NoId
 from eden_memory.tracing import traceparent
 
 TOPIC = "chat.messages"
 ROLES = frozenset({"user", "assistant", "tool", "system", "other"})
 LONGEST_ID = 1_024
-RULES = 1
-"""Raised when a program reads the same fields differently than its predecessor: part of a mapping's version."""
+RULES = 2
+"""Raised when a program reads the same fields differently than its predecessor: a mapping's version begins with it.
+
+2: an author counts as a user who takes part unless the agent's side wrote the message.
+"""
 REMEMBERED = 50_000
 """Sessions and authors whose encoded ids are cached."""
 
@@ -68,7 +72,7 @@ class MessageMapping:
         self._session, self._role = getter(paths.session_id), getter(paths.role)
         self._content, self._user = getter(paths.content), getter(paths.user_id)
         self._created_at = getter(paths.created_at)
-        self._roles = {**{role: role for role in ROLES}, **(roles or {})}
+        self._roles = roles_of(roles or {})
         self._encode_id, self._limit = encode_id, text_limit
         self.version = _version(paths, self._roles)
         self._encoded: dict[str, str] = {}
@@ -93,13 +97,12 @@ class MessageMapping:
         author = self._user(document)
         text = text_of(self._content(document))
         length = len(text)
-        role = self._role(document)
         value = orjson.dumps(
             {
                 "message_id": message_id,
                 "session_id": session_id,
                 "version": version,
-                "role": self._roles.get(role, "other") if isinstance(role, str) else "other",
+                "role": role_of(self._role(document), self._roles),
                 "user_id": None if author is None else self._id(author, "user_id"),
                 "text": text if length <= self._limit else cut(text, self._limit),
                 "characters": length,
@@ -131,10 +134,13 @@ class MessageMapping:
         """Tell whether a user wrote the message, and it does not say which."""
         return self._user(document) is None and self.is_users(document)
 
+    def participant(self, document: Document) -> Any:
+        """Return the id of the user who takes part by writing the document, if any, as the application has it."""
+        return participant_of(role_of(self._role(document), self._roles), self._user(document))
+
     def is_users(self, document: Document) -> bool:
         """Tell whether the message's role is the user's."""
-        role = self._role(document)
-        return isinstance(role, str) and self._roles.get(role) == "user"
+        return role_of(self._role(document), self._roles) == "user"
 
     def written_at(self, document: Document, latest: datetime) -> bytes:
         """Return the `ce_time` of a document that was read, not streamed: its creation, never after the read."""
@@ -222,9 +228,10 @@ class MessageMapping:
 
 
 def _version(paths: FieldPaths, roles: Mapping[str, str]) -> str:
-    """Return a short hash of everything that decides how a document is read."""
-    decides = {"rules": RULES, "paths": paths._asdict(), "roles": dict(roles)}
-    return blake2b(orjson.dumps(decides, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
+    """Return the rules' number, and a short hash of the settings that decide how a document is read."""
+    decides = {"rules": 1, "paths": paths._asdict(), "roles": dict(roles)}  # 1: equal settings, equal hash
+    hashed = blake2b(orjson.dumps(decides, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
+    return f"{RULES}.{hashed}"
 
 
 def watermark(partition: int, version: str, time: datetime, source: str) -> Outgoing:

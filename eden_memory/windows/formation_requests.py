@@ -73,7 +73,8 @@ class FormationRequests:
                 if session.session_id in batch.off.sessions
                 or not self._budgets.still_held(session.session_id, session.waits_for)
             ]
-        facts = await self._directory.look_up([session.session_id for session in asking])
+        authors = {session.session_id: session.users for session in asking}
+        facts = await self._directory.look_up(list(authors), authors)
         found = [session for session in asking if not _waits(session, facts[session.session_id], batch)]
         waited = [
             entry.formation_id

@@ -11,6 +11,7 @@ from hashlib import blake2b
 
 from eden_memory.directory.participants import Audiences
 from eden_memory.schemas.events import MessageRecorded
+from eden_memory.schemas.events.chat import participant_of, settings_of
 from eden_memory.windows.window_rule import Closed, Control, Limits, Pending, Waiting, weighted_tokens
 
 REMEMBERED_CONTROLS = 50
@@ -52,6 +53,11 @@ class StoredMessage:
     """Formed as an earlier mapping read it, and read again since."""
     replaces: tuple[str, str | None] | None = None
     """Version and formation as read, which this takes the place of; None: the message is new. Not stored."""
+
+    @property
+    def participant(self) -> str | None:
+        """The user who takes part in the session by this message, if any."""
+        return participant_of(self.role, self.user_id)
 
     @property
     def said_at(self) -> datetime:
@@ -133,7 +139,7 @@ class Session:
             [_waiting(message, message.since or message.time) for message in held],
         )
         self.characters = sum(len(message.text or "") for message in held)
-        self._see(*(message.user_id for message in self.held.values()))
+        self._see(*(message.participant for message in self.held.values()))
 
     def hold(self, message: StoredMessage, time: datetime, place: int, *, judge: bool = True) -> None:
         """Let a message wait for its window; one that waits already keeps its place.
@@ -156,9 +162,9 @@ class Session:
             self._close(*closed)
         elif before is None and self.last_control and self.last_control.follows(message.version, time):
             self.late = self.changed = True
-        elif before is not None and message.user_id != before.user_id:
+        elif before is not None and message.participant != before.participant:
             self.changed = True  # whoever wrote it before is remembered by the session alone
-        self.see(message.user_id)
+        self.see(message.participant)
 
     def drop(self, message_id: str) -> None:
         """Take a message out of those that wait; its author stays known."""
@@ -295,7 +301,7 @@ def record(session: Session, messages: Messages, event: MessageRecorded, time: d
         return
     if known is not None and known.formation_id is not None and not follows_deletion(known, event.version):
         if known.version < event.version or _corrects(event, known):
-            messages.put(changed_after(known, event))
+            messages.put(changed_after(known, event, users=session.users))
         return
     waits = session.held.get(event.message_id)
     if waits is not None and waits.version == event.version and not _corrects(event, waits):
@@ -308,7 +314,7 @@ def record(session: Session, messages: Messages, event: MessageRecorded, time: d
         session.hold(message, time, place, judge=event.origin != "reread")
     else:  # there is nothing to wait for
         session.drop(event.message_id)
-        session.see(event.user_id)
+        session.see(event.participant)
 
 
 def follows_deletion(known: StoredMessage, version: str) -> bool:
@@ -317,10 +323,15 @@ def follows_deletion(known: StoredMessage, version: str) -> bool:
 
 
 def changed_after(
-    formed: StoredMessage, event: MessageRecorded, *, formed_anew: bool = False
+    formed: StoredMessage, event: MessageRecorded, users: Collection[str] = (), *, formed_anew: bool = False
 ) -> StoredMessage:
-    """Return a formed message after a newer record of it; `formed_anew`: its window is formed from that record."""
+    """Return a formed message after a newer record of it; `formed_anew`: its window is formed from that record.
+
+    `users`: who takes part in the session; an answer that bears the id of one was read as now, in effect.
+    """
     corrected = event.origin == "reread" or _corrects(event, formed)
+    if settings_of(event.mapping) == settings_of(formed.mapping) and event.user_id in users:
+        corrected = corrected and event.participant is not None
     return replace(
         formed,
         version=event.version,
@@ -359,7 +370,7 @@ def opt_out(session: Session, messages: Messages, event: MessageRecorded, time: 
 def forget(session: Session, messages: Messages, event: MessageRecorded, time: datetime) -> None:
     """Record a forgotten message without its text. It keeps the time at which it was first seen."""
     session.drop(event.message_id)
-    session.see(event.user_id)
+    session.see(event.participant)
     known = messages.known.get(event.message_id)
     if known is not None and known.forgotten and known.version >= event.version:
         return

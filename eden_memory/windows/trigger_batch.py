@@ -244,20 +244,31 @@ def misnamed(deliveries: Iterable[Delivery], known: Mapping[str, StoredMessage])
     for delivery in deliveries:
         event, before = delivery.event, known.get(delivery.key)
         if is_reread(delivery) and isinstance(event, MessageRecorded) and before is not None:
-            was = before.user_id
-            if was is not None and before.session_id is not None and was != event.user_id:
+            was = before.user_id  # in any role: earlier programs took the agent's side for users
+            if was is not None and before.session_id is not None and was != event.participant:
                 found.setdefault(before.session_id, set()).add(was)
     return found
 
 
 def authors(sessions: Iterable[Session], deliveries: Iterable[Delivery]) -> dict[str, set[str]]:
-    """Return who wrote in each session so far, these records included."""
+    """Return who takes part in each session by writing so far, these records included."""
     found = {session.session_id: set(session.users) for session in sessions}
     for delivery in deliveries:
         event = delivery.event
-        if isinstance(event, MessageRecorded) and event.user_id is not None and event.session_id in found:
-            found[event.session_id].add(event.user_id)
+        if isinstance(event, MessageRecorded) and event.participant is not None and event.session_id in found:
+            found[event.session_id].add(event.participant)
     return found
+
+
+def named_on_answers(sessions: Iterable[Session], deliveries: Iterable[Delivery]) -> set[str]:
+    """Return the ids that messages of the agent's side bear, waiting ones and these records."""
+    waiting = (message for session in sessions for message in session.held.values())
+    events = (delivery.event for delivery in deliveries if isinstance(delivery.event, MessageRecorded))
+    return {
+        message.user_id
+        for message in (*waiting, *events)
+        if message.user_id is not None and message.participant is None
+    }
 
 
 def erased(

@@ -16,6 +16,7 @@ from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.mongo.transactions import Transactions, unstorable
 from eden_memory.names import Names
+from eden_memory.schemas.events.chat import AGENT_SIDE
 from eden_memory.windows import trigger_documents as documents
 from eden_memory.windows.pending_store import PENDING, WAITS
 from eden_memory.windows.session_state import Session, StoredMessage
@@ -169,10 +170,11 @@ class MongoTriggerStore:
     async def authors_among(
         self, session_id: str, users: Collection[str], besides: Collection[str]
     ) -> set[str]:
-        """Return those of the users who wrote in a session, messages `besides` left out."""
+        """Return those of the users who take part in a session by writing, messages `besides` left out."""
         wanted: Row = {
             "session_id": session_id,
             "user_id": {"$in": list(users)},
+            "role": {"$nin": sorted(AGENT_SIDE)},
             "_id": {"$nin": list(besides)},
         }
         return set(await self._messages.distinct("user_id", wanted))

@@ -116,9 +116,24 @@ def asked_window(window: StoredWindow, facts: SessionFacts) -> AskedWindow:
     )
 
 
+def hears_users(window: StoredWindow) -> bool:
+    """Tell whether a user is behind a window whom nobody may name: one wrote, or an answer bears somebody's id.
+
+    Texts that the operator added without a user have none.
+    """
+    return whose(window.session_id) is None and any(
+        message.role == "user" or message.user_id is not None for message in window.messages
+    )
+
+
+def _authors(window: StoredWindow) -> list[str]:
+    """Return who takes part by writing, message by message."""
+    return [message.participant for message in window.messages if message.participant is not None]
+
+
 def _taking_part(window: StoredWindow, facts: SessionFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the session's users, and the participants: users and authors of the window's messages."""
-    authors = [message.user_id for message in window.messages if message.user_id is not None]
+    authors = _authors(window)
     users = facts.users if facts.users is not None else _distinct(*window.closed.users, *authors)
     return users, _distinct(*users, *authors)
 
@@ -157,9 +172,8 @@ def request(
         generation = len(session.audiences.changes)
     audience = session.audiences.audience_of(generation)
     times = [message.time for message in window.messages]
-    heard = whose(window.session_id) is None and any(message.role == "user" for message in window.messages)
     given = given_to_all(window.session_id)
-    written = _distinct(*(message.user_id for message in window.messages if message.user_id is not None))
+    written = _distinct(*_authors(window))
     authors = written if facts.shared_sessions == "authors" and not given else ()
     scopes = scopes_of(
         facts,
@@ -168,7 +182,7 @@ def request(
         participants,
         audience,
         generation,
-        heard=heard,
+        heard=hears_users(window),
         given=given,
         authors=authors,
     )
@@ -252,7 +266,7 @@ class TriggerStore(Windows, Protocol):
     async def authors_among(
         self, session_id: str, users: Collection[str], besides: Collection[str]
     ) -> set[str]:
-        """Return those of the users who wrote in a session, messages `besides` left out."""
+        """Return those of the users who take part in a session by writing, messages `besides` left out."""
         ...
 
     async def due(self, partition: int, time: datetime, most: int) -> list[str]:

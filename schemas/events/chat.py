@@ -1,6 +1,7 @@
 """The records of `chat.messages`: what the tailer read from the application's database."""
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -9,7 +10,37 @@ from eden_memory.schemas.fields import Count, Moment
 from eden_memory.schemas.ids import ClusterTime, EntityId, Version
 
 Role = Literal["user", "assistant", "tool", "system", "other"]
+AGENT_SIDE: frozenset[Role] = frozenset({"assistant", "tool", "system"})
+"""Roles of those who answer the users."""
 Origin = Literal["stream", "backfill", "merge", "added", "reread"]
+
+
+def roles_of(mapped: Mapping[str, str]) -> dict[str, str]:
+    """Return our role by the application's name for it; each of ours stands for itself unless it is mapped."""
+    return {**{role: role for role in get_args(Role)}, **mapped}
+
+
+def role_of(name: Any, roles: Mapping[str, str]) -> str:
+    """Return our role for what stands in a document, by `roles_of`."""
+    return roles.get(name, "other") if isinstance(name, str) else "other"
+
+
+def participant_of(role: str, author: str | None) -> str | None:
+    """Return the user who takes part in a session by writing a message: its author, unless the agent's side wrote it.
+
+    There the id is a bot's, a person's who answers for the agent, or that of the chat's owner.
+    """
+    return None if role in AGENT_SIDE else author
+
+
+def rules_of(mapping: str | None) -> str:
+    """Return the rules' number of a mapping's version; those of rules 1 do not say it."""
+    return (mapping or "").rpartition(".")[0] or "1"
+
+
+def settings_of(mapping: str | None) -> str | None:
+    """Return the part of a mapping's version that the settings decide."""
+    return mapping and mapping.rpartition(".")[2]
 
 
 class MessageRecorded(Event):
@@ -22,7 +53,7 @@ class MessageRecorded(Event):
     version: Version
     role: Role
     user_id: EntityId | None
-    """The author, if a user."""
+    """The id that the message bears as its author: no user of the session for assistant, tool and system."""
     text: str
     """Up to 8,000 characters; beyond that, head and tail. Empty for a message without content."""
     characters: Count
@@ -37,6 +68,11 @@ class MessageRecorded(Event):
     added: a text given without a chat; reread: read again with a corrected field mapping."""
     mapping: str | None = Field(default=None, max_length=32)
     """The version of the field mapping that read it; null where none did, or an earlier program."""
+
+    @property
+    def participant(self) -> str | None:
+        """The user who takes part in the session by this message, if any."""
+        return participant_of(self.role, self.user_id)
 
     def key(self) -> str:
         """The message."""

@@ -232,15 +232,16 @@ def message(**other: Any) -> dict[str, Any]:
     return {**usual, "created_at": datetime.now(UTC), **other}
 
 
-def test_staff_with_ids_of_their_own_make_sessions_of_several_users() -> None:
+def test_authors_of_answers_are_no_users_and_authors_of_unknown_roles_are() -> None:
     answer = message(role="assistant", user_id="agent1@shop.example")
-    found = judge_documents([message(), answer], settings())
-    assert (found[-1].check, found[-1].state) == ("other authors", "warn")
-    assert found[-1].what.startswith("in 1 of 1 sessions")
-    quiet = settings(memory={"shared_sessions": "authors"})
-    assert "other authors" not in states(judge_documents([message(), answer], quiet))
+    found = judge_documents([message(), answer], settings())[-1]
+    assert (found.check, found.state) == ("authors of answers", "ok")
+    assert found.what.startswith("in 1 of 1 sessions")
+    unknown = message(role="narrator", user_id="eve")
+    found = judge_documents([message(), unknown], settings())[-1]
+    assert (found.check, found.state) == ("other authors", "warn")
     owned = message(role="assistant")  # the owner's id on both
-    assert "other authors" not in states(judge_documents([message(), owned], settings()))
+    assert "authors of answers" not in states(judge_documents([message(), owned], settings()))
 
 
 def states(findings: list[Finding]) -> dict[str, str]:

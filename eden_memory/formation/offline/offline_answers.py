@@ -32,7 +32,7 @@ from eden_memory.formation.prompt_material import (
     ScopeBrief,
     TranscriptLine,
 )
-from eden_memory.formation.transcript import NAMELESS, REMOVED
+from eden_memory.formation.transcript import NAMELESS, NUMBERED, REMOVED
 from eden_memory.schemas.answers import (
     ConsolidatedText,
     ExtractedFacts,
@@ -105,16 +105,21 @@ def _happened(material: ReflectionMaterial) -> Iterator[StatedReflection]:
     heard = {n: line for n, line in numbered if line.text not in ("", REMOVED) and line.role != "system"}
     said = {n: line for n, line in heard.items() if line.role == "user"} or heard
     if said and any(scope.label == "session" for scope in material.scopes):
-        people = " and ".join(dict.fromkeys(line.speaker for line in said.values()))
-        day, topics = material.lines[min(said) - 1].time, ", ".join(_topics(tuple(heard.values())))
-        what = f"talked about {topics}" if topics else "spoke briefly"
-        text = f"On {day.day} {day:%B %Y} {people} {what}."
+        speakers = dict.fromkeys(line.speaker for line in said.values())
+        people = "The users" if any(map(NUMBERED.fullmatch, speakers)) else _listed(list(speakers))
+        day, topics = material.lines[min(said) - 1].time, _listed(_topics(tuple(heard.values())))
+        what = f"talked about {topics}" if topics else "spoke"
+        text = f"{people} {what} on {day.day} {day:%B %Y}."
         yield StatedReflection(
             text=cut_at_sentence(text, material.words), scope="session", messages=list(said)
         )
 
 
-def _topics(lines: Sequence[TranscriptLine], most: int = 6) -> list[str]:
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join((*((", ".join(names[:-1]),) if names[1:] else ()), *names[-1:]))
+
+
+def _topics(lines: Sequence[TranscriptLine], most: int = 3) -> list[str]:
     """Return the nouns and names that come up most often, as they are first written."""
     texts = [line.text for line in lines if not says(line.text, "never")]
     calendar = (*english()["months"], *english()["days"], "day", "week", "weekend", "month", "year")

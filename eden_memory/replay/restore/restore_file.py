@@ -137,7 +137,7 @@ class RestoreFile:
 
     def put(self, message: StoredMessage, place: int, *, waits: bool) -> None:
         """The message after a record at `place`; it stays where it stood first."""
-        author = None if message.opted_out else message.user_id
+        author = None if message.opted_out else message.participant
         row = (
             message.message_id,
             message.session_id,

@@ -172,4 +172,4 @@ def _authors(window: RecordedWindow) -> Sequence[str]:
     """Who took part; of a window that was read wrong, who wrote it as it is read now."""
     if not window.corrected:
         return window.asked.participants
-    return [member.user_id for member in window.members if member.user_id is not None]
+    return [member.participant for member in window.members if member.participant is not None]

@@ -101,8 +101,8 @@ class RestoreReader:
                 self._remember_author(known, after, place)
         if member is not None:
             self._tell(member, event, time, known)
-            if event.version < member.version and event.session_id != member.session_id and event.user_id:
-                self.file.wrote(event.session_id, event.user_id, place)  # before it moved to the window's
+            if event.version < member.version and event.session_id != member.session_id and event.participant:
+                self.file.wrote(event.session_id, event.participant, place)  # before it moved to the window's
 
     def _tell(
         self, member: WindowMember, event: MessageRecorded, time: datetime, known: StoredMessage | None
@@ -120,9 +120,10 @@ class RestoreReader:
         self.file.text(event.message_id, told if member.texts else replace(told, text=None))
 
     def _remember_author(self, before: StoredMessage, after: StoredMessage, place: int) -> None:
-        changed = (before.session_id, before.user_id) != (after.session_id, after.user_id)
-        if changed and before.session_id is not None and before.user_id is not None and not before.opted_out:
-            self.file.wrote(before.session_id, before.user_id, place)
+        was, changed = before.participant, before.session_id != after.session_id
+        changed = changed or was != after.participant
+        if changed and before.session_id is not None and was is not None and not before.opted_out:
+            self.file.wrote(before.session_id, was, place)
 
     def _tombstone(self, message_id: str, envelope: Envelope, place: int) -> None:
         known, member = self.file.known(message_id), self.file.member(message_id)

@@ -55,6 +55,7 @@ async def test_eden_run_refuses_another_collection(app: Kit, tmp_path: Path, the
         assert "--new-source" in wrong.said
         assert "EDEN_MONGODB_DATABASE, EDEN_KAFKA_TOPIC_PREFIX and EDEN_KAFKA_GROUP_PREFIX" in wrong.said
         assert "Traceback" not in wrong.said
+        assert "stage runs" not in wrong.said, "nothing is started for it"
         await unharmed(app, topic)
 
 

@@ -115,7 +115,9 @@ async def test_a_stage_is_paused_and_resumed(kit: Bench, eden: Any) -> None:
     assert (pause.stage, pause.kind, pause.reason) == ("fact-dedup", "hand", "upgrade")
     assert "fact-dedup stands still (hand): upgrade" in (await run("status")).stdout
     assert "goes on" in (await run("resume", "fact-dedup")).stdout
-    assert "stands still" not in (await run("status")).stdout
+    said = (await run("status")).stdout
+    assert "stands still" not in said
+    assert "waiting to be formed: nothing" in said
     await kit.controls.report("fact-dedup", "goes on, but 1 of its records waits: 500")
     assert "fact-dedup goes on, but 1 of its records waits: 500" in (await run("status")).stdout
     await kit.controls.report("fact-dedup", None)

@@ -200,6 +200,8 @@ async def commands_say_the_same(running: System, message: str, calls: dict[str, 
     tree = await printed(running, "trace", message)
     assert fact[:8] in tree
     assert "nine bees" not in tree, "texts are people's words"
+    assert "formation requested" in tree
+    assert "True" not in tree
     assert "nine bees" in await printed(running, "trace", message, "--content")
     assert "budget */*/month: 100 USD" in await printed(running, "budget", "set", "100", "--per-month")
     (budget,) = json.loads(await printed(running, "budget", "list", "--json"))["budgets"]

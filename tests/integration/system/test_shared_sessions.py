@@ -1,5 +1,6 @@
 """Sessions of several users: what authors say of themselves, in both modes, through the running system."""
 
+import re
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from eden_memory.settings import Settings
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import System, fast, stages, system, until
 from tests.model_server.script import Asked, Said
-from tests.model_server.serving import serving
+from tests.model_server.serving import Serving, serving
 
 pytestmark = pytest.mark.servers
 prompts: list[str] = []
@@ -174,3 +175,29 @@ async def test_a_redelivered_window_is_decided_by_the_mode_it_was_requested_in(
 
                 await until(remembered, "the session is remembered")
                 await until(facts, "as it was requested")
+
+
+async def test_a_user_is_called_by_the_name_in_their_document_and_never_by_a_number(
+    settings: Settings, shared_models: Serving
+) -> None:
+    """No document lists the session's users; of two who have no name either, rules keep nothing under a number."""
+    chosen = {"sharing": "private", "shared_sessions": "authors"}
+    placed = fast(settings, shared_models, sessions={"collection": None}, memory=chosen)
+    async with system(placed.model_copy(update={"llm": "offline"}), shared_models) as at:
+        await at.source["users"].insert_one({"_id": "ana", "name": "Ana"})
+        await talked(
+            at,
+            "s-1",
+            ("ana", "My boat is called Gaivota."),
+            ("bob", "My dog is called Skot."),
+            ("eva", "My cat is called Mimi."),
+            ("eva", "Please always answer in Spanish."),
+        )
+
+        async def named() -> bool:
+            both = await of(at, "facts", "ana"), await of(at, "facts", "bob")
+            return both == ({"Ana's boat is called Gaivota."}, {"User's dog is called Skot."})
+
+        await until(named, "ana's fact bears her name, bob's no number")
+        kept = [text for kind in ("facts", "reflections") for text in await at.contents(kind)]
+        assert not [text for text in kept if re.search(r"User \d", text)], kept

@@ -39,7 +39,7 @@ def test_what_is_proposed_maps_every_document(make: Any) -> None:
     assert (settings.source_database, settings.messages.collection) == ("my_app", "chat_log")
     findings = judge_documents(documents, settings)
     states = {one.check: one.state for one in findings}
-    assert states.pop("other authors", None) == ("warn" if make is nested else None), "its bot has an id"
+    assert states.pop("authors of answers", None) == ("ok" if make is nested else None), "its bot has an id"
     assert states == dict.fromkeys(("field mapping", "message texts", "roles", "message authors"), "ok")
 
 

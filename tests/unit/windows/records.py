@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from eden_memory.directory.participants import Missing, Off, SessionFacts
+from eden_memory.directory.participants import NO_AUTHORS, Missing, Off, SessionFacts
 from eden_memory.forgotten import ForgottenMarks, Mark, Marks
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.schemas.envelope import Envelope
@@ -130,7 +130,9 @@ class Sessions:
     off_sessions: set[str] = field(default_factory=set[str])
     off_users: set[str] = field(default_factory=set[str])
 
-    async def look_up(self, session_ids: Iterable[str]) -> dict[str, SessionFacts | Missing]:
+    async def look_up(
+        self, session_ids: Iterable[str], authors: Mapping[str, Collection[str]] = NO_AUTHORS
+    ) -> dict[str, SessionFacts | Missing]:
         wanted = list(session_ids)
         self.asked += wanted
         return {one: self.said.get(one, SessionFacts("s.default", None, sharing="team")) for one in wanted}
@@ -139,7 +141,7 @@ class Sessions:
     def switches(self) -> bool:
         return bool(self.off_sessions or self.off_users)
 
-    async def off(self, authors: Mapping[str, Collection[str]]) -> Off:
+    async def off(self, authors: Mapping[str, Collection[str]], others: Collection[str]) -> Off:
         users = frozenset(self.off_users)
         alone = {one for one, named in authors.items() if named and users >= set(named)}
         return Off(frozenset(alone | (self.off_sessions & set(authors))), users)

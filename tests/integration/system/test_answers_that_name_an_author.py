@@ -1,0 +1,134 @@
+"""Answers that bear an id (a bot's, a person's who answers, the chat's owner's): who takes part in the session."""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from eden_memory.api.service import MemoryService
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.schemas.events import chat
+from eden_memory.settings import Settings
+from eden_memory.source import message_mapping
+from tests.integration.system.running_system import System, fast, stages, system, until
+from tests.integration.system.test_corrected_mapping import eden
+from tests.model_server.serving import Serving
+
+pytestmark = pytest.mark.servers
+BOAT = "fact user: Ana's boat is called Gaivota."
+Row = dict[str, Any]
+
+
+def undescribed(settings: Settings, models: Serving) -> Settings:
+    """No document says who is in a session: its messages do."""
+    unmapped = {"collection": None}
+    return fast(settings, models, sessions=unmapped, users=unmapped, memory={"sharing": "private"})
+
+
+async def wrote(at: System, session: str, *said: tuple[str, str | None, str]) -> list[str]:
+    """Messages (role, author, text); their ids."""
+    rows: list[Row] = [
+        {"_id": f"m-{uuid4().hex[:10]}", "session_id": session, "role": role, "content": text}
+        | ({"user_id": author} if author is not None else {})
+        | {"created_at": at._next_moment()}  # pyright: ignore[reportPrivateUsage]
+        for role, author, text in said
+    ]
+    await at.source["messages"].insert_many(rows)
+    return [row["_id"] for row in rows]
+
+
+async def talked(at: System, session: str, by: str, text: str = BOAT) -> list[str]:
+    """Ana and whoever answers her, formed; returns once the fact is stored."""
+    names = await wrote(at, session, ("user", "ana", text), ("assistant", by, "I see."))
+    await at.form(session)
+    await at.formed(names, 1)
+    return names
+
+
+async def users_of(at: System, session: str) -> list[str]:
+    row: Row = await at.memory("sessions").find_one({"_id": encode_id(session)}) or {}
+    return row.get("users", [])
+
+
+async def sees(at: System, session: str) -> bool:
+    """Whether ana's own memory is shown in a session."""
+    service = MemoryService(memory=at.service.memory)
+    return "Gaivota" in str(await service.search_facts("the boat", session=session, user="ana"))
+
+
+async def greeted(at: System, session: str, by: str) -> None:
+    """An answer that nobody has asked for, formed."""
+    await wrote(at, session, ("assistant", by, "fact agent: The office in Haarlem closes at six."))
+    await at.form(session)
+
+    async def formed() -> bool:
+        events = [record.event for record in await at.records("memory.extractions")]
+        return any(event.window.session_id == encode_id(session) for event in events)
+
+    await until(formed, f"{session} is formed")
+
+
+@pytest.mark.parametrize("by", ["bot-7", "ana"])
+async def test_who_answers_is_no_user_of_the_session(
+    settings: Settings, shared_models: Serving, by: str
+) -> None:
+    async with system(undescribed(settings, shared_models), shared_models) as at:
+        formed = await talked(at, "s-1", by)
+        assert await at.facts("ana") == ["Ana's boat is called Gaivota."]
+        assert await users_of(at, "s-1") == ["s.ana"]
+        await wrote(at, "s-2", ("assistant", by, "Hello."), ("user", "ana", "My boat?"))
+        assert [await sees(at, session) for session in ("s-1", "s-2")] == [True, True], "her own memory"
+        await wrote(at, "s-2", ("narrator", "eve", "Meanwhile, at sea."))
+        assert not await sees(at, "s-2"), "one whose role nobody knows may be a user"
+        await greeted(at, "s-3", by)
+        assert await at.memory("facts").count_documents({"scope": "agent"}) == 0, "somebody is behind it"
+        await at.forget("user", by)
+        answer = {"_id": encode_id(formed[1]), "forgotten": True}
+
+        async def gone() -> bool:
+            return await at.memory("messages").count_documents(answer) == 1
+
+        await until(gone, "answers that bear a forgotten id are forgotten")
+
+
+async def test_sessions_that_an_earlier_program_took_for_shared_are_read_again(
+    settings: Settings, shared_models: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed = undescribed(settings, shared_models)
+    async with system(placed, shared_models, run=False) as at:
+        with monkeypatch.context() as earlier:
+            earlier.setattr(chat, "AGENT_SIDE", frozenset[str]())
+            earlier.setattr(message_mapping, "RULES", 1)
+            async with stages(placed):
+                owned = await talked(at, "s-own", "ana")
+                names = await wrote(at, "s-bot", ("user", "ana", BOAT), ("assistant", "bot-7", "I see."))
+                await at.form("s-bot")
+
+                async def stored() -> bool:
+                    return len(await users_of(at, "s-bot")) == 2
+
+                await until(stored, "both count")
+        assert not await sees(at, "s-bot")
+        _, said = await eden(placed, "status")
+        assert "4 stored messages were read by another field mapping" in " ".join(said.split())
+        async with stages(placed):
+
+            async def read_again() -> bool:
+                code, said = await eden(placed, "source", "reread")
+                assert code == 0 or "restart" in said, said
+                return code == 0
+
+            await until(read_again, "the tailer reads them again")
+
+            async def corrected() -> bool:
+                return await users_of(at, "s-bot") == ["s.ana"]
+
+            await until(corrected, "the bot counts no more")
+            assert await sees(at, "s-bot")
+            marked = [encode_id(name) for name in (owned[1], names[1])]
+            rows = await at.memory("messages").find({"_id": {"$in": marked}}).to_list()
+            assert {row["_id"]: row["misread"] for row in rows} == dict(
+                zip(marked, (False, True), strict=True)
+            )
+            code, said = await eden(placed, "source", "reread")
+            assert (code, "4 messages read, 0 recorded anew" in said) == (0, True), said
