@@ -8,8 +8,9 @@ every other member is left to its timeout.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from traceback import walk_tb
 from typing import Any
 
 from aiokafka.client import AIOKafkaClient, CoordinationType
@@ -27,6 +28,28 @@ CLOSE_SECONDS = 5.0
 Send = Callable[..., Awaitable[Any]]
 FAILURES = (KafkaError, OSError, RuntimeError, TimeoutError)
 log = LibraryLogger()
+
+
+@contextmanager
+def bootstrapping() -> Generator[None]:
+    """Close the connection that a client loses when its start is interrupted.
+
+    aiokafka's `bootstrap` forgets the connection over which it waits for the brokers. Only the error's frames hold
+    it then, and where the garbage collector takes them, Python reports an unclosed StreamWriter.
+    """
+    try:
+        yield
+    except BaseException as error:
+        _close_lost(error)
+        raise
+
+
+def _close_lost(error: BaseException | None) -> None:
+    while error is not None:
+        for frame, _ in walk_tb(error.__traceback__):
+            if (lost := frame.f_locals.get("bootstrap_conn")) is not None:
+                lost.close()
+        error = error.__context__
 
 
 def consumer_broken(consumer: Any) -> bool:
@@ -110,7 +133,8 @@ async def remove_dead_members(client: dict[str, Any], group: str) -> list[str]:
     kafka: Any = AIOKafkaClient(**client)
     removed: list[str] = []
     try:
-        await kafka.bootstrap()
+        with bootstrapping():
+            await kafka.bootstrap()
         node = await kafka.coordinator_lookup(CoordinationType.GROUP, group)
         described = await kafka.send(node, DescribeGroupsRequest([group]))
         for member_id, client_id, *_ in described.groups[0][5]:

@@ -28,6 +28,7 @@ from aiokafka.structs import ConsumerRecord
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.kafka.broken_clients import (
+    bootstrapping,
     close_consumer,
     closed,
     consumer_broken,
@@ -114,7 +115,8 @@ class Membership(ConsumerRebalanceListener):
         self._consumer = self._new()
         self._consumer.subscribe(topics=list(self._topics), listener=self)
         try:
-            await self._consumer.start()
+            with bootstrapping():
+                await self._consumer.start()
         except BaseException:
             await close_consumer(self._consumer)
             raise
