@@ -28,12 +28,12 @@ from aiokafka.structs import ConsumerRecord
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.kafka.broken_clients import (
-    bootstrapping,
     close_consumer,
     closed,
     consumer_broken,
     heeding_group_errors,
     remove_dead_members,
+    starting,
 )
 from eden_memory.kafka.connection import CLIENT_ID
 from eden_memory.own_process import naming_process
@@ -115,7 +115,7 @@ class Membership(ConsumerRebalanceListener):
         self._consumer = self._new()
         self._consumer.subscribe(topics=list(self._topics), listener=self)
         try:
-            with bootstrapping():
+            with starting():
                 await self._consumer.start()
         except BaseException:
             await close_consumer(self._consumer)

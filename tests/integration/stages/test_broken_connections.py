@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import uvloop
 from aiokafka import AIOKafkaConsumer
+from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.metadata import MetadataRequest
 
 from eden_memory.kafka import broken_clients as broken
@@ -131,6 +133,26 @@ async def test_a_start_that_is_interrupted_at_its_first_question_leaves_no_conne
     with pytest.raises(asyncio.CancelledError) as interrupted:
         await task
     assert transport.is_closing(), interrupted
+
+
+async def test_a_stage_starts_while_the_cluster_names_no_broker(
+    kit: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a moment after a freeze that was longer than the controller's patience: the stage ended for good."""
+    named, asked = AIOKafkaClient.get_random_node, list[None]()
+
+    def none_at_first(client: Any) -> Any:
+        asked.append(None)
+        return None if len(asked) < 4 else named(client)
+
+    monkeypatch.setattr(AIOKafkaClient, "get_random_node", none_at_first)
+    with pytest.raises(KafkaConnectionError):
+        await _fence(kit)
+    asked.clear()
+    await kit.put(questions(2, 2))
+    async with running(Worker(stage(), kit.around())):
+        await kit.answers(4)
+    assert len(asked) > 3
 
 
 def test_uvloop_says_of_a_closed_transport_what_is_looked_for() -> None:
