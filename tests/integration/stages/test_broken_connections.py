@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -104,7 +104,7 @@ async def _fence(kit: Bench) -> None:
 
 
 async def _member(kit: Bench) -> None:
-    await Worker(stage(), kit.around()).membership._join()
+    await Worker(stage(), kit.around()).membership._join()  # pyright: ignore[reportPrivateUsage]
 
 
 async def _publisher(kit: Bench) -> None:
@@ -113,7 +113,7 @@ async def _publisher(kit: Bench) -> None:
 
 @pytest.mark.parametrize("starting", [_consumer, _dead_members, _fence, _member, _publisher])
 async def test_a_start_that_is_interrupted_at_its_first_question_leaves_no_connection(
-    kit: Bench, monkeypatch: pytest.MonkeyPatch, starting: Callable[[Bench], Awaitable[None]]
+    kit: Bench, monkeypatch: pytest.MonkeyPatch, starting: Callable[[Bench], Coroutine[Any, Any, None]]
 ) -> None:
     """A stage that stops while it connects: the frames of the error kept the connection until they were collected."""
     asking = list[Any]()
@@ -139,7 +139,8 @@ async def test_a_stage_starts_while_the_cluster_names_no_broker(
     kit: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As for a moment after a freeze that was longer than the controller's patience: the stage ended for good."""
-    named, asked = AIOKafkaClient.get_random_node, list[None]()
+    named: Any = getattr(AIOKafkaClient, "get_random_node")  # noqa: B009 - the library has no annotations
+    asked = list[None]()
 
     def none_at_first(client: Any) -> Any:
         asked.append(None)
