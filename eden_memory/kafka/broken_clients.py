@@ -8,12 +8,18 @@ every other member is left to its timeout.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from traceback import walk_tb
 from typing import Any
 
 from aiokafka.client import AIOKafkaClient, CoordinationType
-from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError, for_code
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    KafkaConnectionError,
+    KafkaError,
+    for_code,
+)
 from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.protocol.group import LeaveGroupRequest
@@ -24,9 +30,39 @@ from eden_memory.own_process import proved_dead
 from eden_memory.task_ending import Deadline, end
 
 CLOSE_SECONDS = 5.0
+NO_BROKER = "Did we not perform bootstrap?"
 Send = Callable[..., Awaitable[Any]]
 FAILURES = (KafkaError, OSError, RuntimeError, TimeoutError)
 log = LibraryLogger()
+
+
+@contextmanager
+def starting() -> Generator[None]:
+    """Start a client: KafkaConnectionError while the cluster names no broker, no connection left if interrupted.
+
+    A broker that was frozen or has just started names none, itself included, until the controller knows it again.
+    aiokafka asserts that there is one where it looks for a coordinator.
+
+    Its `bootstrap` forgets the connection over which it waits for the brokers. Only the error's frames hold it then,
+    and where the garbage collector takes them, Python reports an unclosed StreamWriter.
+    """
+    try:
+        yield
+    except AssertionError as error:
+        if str(error) != NO_BROKER:
+            raise
+        raise KafkaConnectionError("the cluster names no broker yet") from error
+    except BaseException as error:
+        _close_lost(error)
+        raise
+
+
+def _close_lost(error: BaseException | None) -> None:
+    while error is not None:
+        for frame, _ in walk_tb(error.__traceback__):
+            if (lost := frame.f_locals.get("bootstrap_conn")) is not None:
+                lost.close()
+        error = error.__context__
 
 
 def consumer_broken(consumer: Any) -> bool:
@@ -110,8 +146,9 @@ async def remove_dead_members(client: dict[str, Any], group: str) -> list[str]:
     kafka: Any = AIOKafkaClient(**client)
     removed: list[str] = []
     try:
-        await kafka.bootstrap()
-        node = await kafka.coordinator_lookup(CoordinationType.GROUP, group)
+        with starting():
+            await kafka.bootstrap()
+            node = await kafka.coordinator_lookup(CoordinationType.GROUP, group)
         described = await kafka.send(node, DescribeGroupsRequest([group]))
         for member_id, client_id, *_ in described.groups[0][5]:
             if proved_dead(client_id):

@@ -9,7 +9,7 @@ from aiokafka.helpers import create_ssl_context
 
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
-from eden_memory.kafka.broken_clients import close_consumer
+from eden_memory.kafka.broken_clients import close_consumer, starting
 from eden_memory.kafka.header_names import read_all_names
 from eden_memory.own_process import patience, process_is_ours
 from eden_memory.settings import KafkaSettings
@@ -25,8 +25,9 @@ async def start(consumer: Any) -> None:
     One whose start fails or is interrupted leaves no connection.
     """
     try:
-        async with asyncio.timeout(patience(START_SECONDS)):
-            await consumer.start()
+        with starting():
+            async with asyncio.timeout(patience(START_SECONDS)):
+                await consumer.start()
     except BaseException as error:
         await close_consumer(consumer)
         if isinstance(error, TimeoutError):

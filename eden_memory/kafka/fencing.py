@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 
-from eden_memory.kafka.broken_clients import closed
+from eden_memory.kafka.broken_clients import closed, starting
 
 AGAIN_MS = 20
 """Kafka asks a producer to start again while the transaction before it is being ended."""
@@ -49,7 +49,8 @@ def take_identity(producer: Any, identity: ProducerIdentity) -> None:
 async def _started(client: dict[str, Any], transactional_id: str) -> AsyncGenerator[Any]:
     producer: Any = AIOKafkaProducer(**client, transactional_id=transactional_id, retry_backoff_ms=AGAIN_MS)
     try:
-        await producer.start()
+        with starting():
+            await producer.start()
         yield producer
     finally:
         await closed(producer.stop)

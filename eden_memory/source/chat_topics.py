@@ -19,7 +19,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from eden_memory import metrics
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
-from eden_memory.kafka.broken_clients import close_producer
+from eden_memory.kafka.broken_clients import close_producer, starting
 from eden_memory.kafka.fencing import fence, take_identity
 from eden_memory.kafka.outgoing import DEAD, EVERYWHERE, EVERYWHERE_ELSE, Outgoing, cut_to, refused
 from eden_memory.kafka.topics import Topics
@@ -84,7 +84,8 @@ class FencedPublisher:
                 request_timeout_ms=int(ANSWER_SECONDS * 1000),
             )
             take_identity(self._producer, identity)
-            await self._producer.start()
+            with starting():
+                await self._producer.start()
 
     async def stop(self) -> None:
         """Disconnect; what is not confirmed yet may arrive or not."""

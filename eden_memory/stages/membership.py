@@ -32,6 +32,7 @@ from eden_memory.kafka.broken_clients import (
     consumer_broken,
     heeding_group_errors,
     remove_dead_members,
+    starting,
 )
 from eden_memory.kafka.connection import CLIENT_ID
 from eden_memory.kafka.long_fetches import FETCHER_MS, let_fetches_wait
@@ -117,7 +118,8 @@ class Membership(ConsumerRebalanceListener):
         let_fetches_wait(self._consumer, lambda: self.homes)
         self._consumer.subscribe(topics=list(self._topics), listener=self)
         try:
-            await self._consumer.start()
+            with starting():
+                await self._consumer.start()
         except BaseException:
             await close_consumer(self._consumer)
             raise

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError, ProducerClosed
 from aiokafka.partitioner import murmur2  # pyright: ignore[reportUnknownVariableType]
 
-from eden_memory.kafka.broken_clients import close_producer, sending
+from eden_memory.kafka.broken_clients import close_producer, sending, starting
 from eden_memory.stages.failure_decisions import TOO_LARGE
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.task_ending import end, first_of
@@ -111,7 +111,8 @@ class Publisher:
             if self._producer is None:
                 producer = self._producers()
                 try:
-                    await producer.start()
+                    with starting():
+                        await producer.start()
                 except BaseException:
                     await producer.stop()
                     raise

@@ -71,12 +71,21 @@ def test_first_arrivals_out_of_order_are_reordered_and_repeats_are_not() -> None
     assert repeats([A, B, A._replace(offset=5)]) == 1
 
 
-def test_after_a_merge_a_control_may_come_late_but_never_early() -> None:
+def test_after_a_merge_a_control_may_come_late_or_early_if_its_version_covers_what_was_before() -> None:
     asked = B._replace(kind="control")
     ends_late = replace(TRUTH, order={"s.one": ["s.b", "s.a"]})
     assert len(reordered(ends_late, [A, asked])) == 1
     assert reordered(ends_late, [A, asked], merged=True) == []
-    assert len(reordered(TRUTH, [asked, A._replace(offset=5)], merged=True)) == 1
+    early = asked._replace(version="00")
+    assert len(reordered(TRUTH, [early, A._replace(offset=5)], merged=True)) == 1
+    assert len(reordered(TRUTH, [asked, A._replace(offset=5)])) == 1
+    assert reordered(TRUTH, [asked, A._replace(offset=5)], merged=True) == []
+
+
+def test_a_request_of_the_inbox_that_the_stream_brings_again_is_one_event() -> None:
+    asked = B._replace(kind="control", id="tailer/inbox/b", version="05")
+    assert shared_ids([asked, asked._replace(offset=6, version="02")]) == []
+    assert len(shared_ids([asked, asked._replace(offset=6, session="s.two")])) == 1
 
 
 def test_after_a_merge_a_message_that_is_gone_since_may_come_late() -> None:

@@ -61,12 +61,12 @@ class Transactions:
                 await self._set(session, document["_id"], session_id=one)
 
     async def there_and_back(self, identity: Any, other: Any) -> None:
-        """A message that is moved to another session, and back."""
+        """A message that is moved to another session, and back; nothing if it went with the lost position."""
         async with self._client.start_session() as session, await session.start_transaction():
             found = await self._messages.find_one({"_id": identity}, session=session)
-            assert found is not None
-            await self._set(session, identity, session_id=other)
-            await self._set(session, identity, session_id=found["session_id"])
+            if found is not None:
+                await self._set(session, identity, session_id=other)
+                await self._set(session, identity, session_id=found["session_id"])
 
     async def _set(self, session: AsyncClientSession, identity: Any, **fields: Any) -> None:
         await self._messages.update_one({"_id": identity}, {"$set": fields}, session=session)

@@ -31,6 +31,8 @@ class Truth:
         return partition_for(session.encode(), self.partitions)
 
 
+REQUEST = "/inbox/"
+"""In the ids of records that follow from an inbox document."""
 Places = dict[str, dict[int, Seen]]
 """key → partition → the last record there."""
 
@@ -82,7 +84,8 @@ def shared_ids(records: Iterable[Seen]) -> list[str]:
     """Events that say different things under one id and source: a reader drops the second as a repeat.
 
     A redelivered update tells of the document as it stands by then; that is right where a later change of the same
-    message has a record of its own.
+    message has a record of its own. A request that is read off the inbox has the version of that reading, and the
+    stream may bring it again with its own (docs/tailer.md, four phases).
     """
     ones = list(records)
     newest: dict[str, str] = {}
@@ -105,7 +108,8 @@ def _looked_up_later(one: Seen, again: Seen, newest: str) -> bool:
 
 
 def _said(one: Seen) -> tuple[str, ...]:
-    return one.kind, one.version, one.session, one.reason, one.key, one.text
+    version = "" if REQUEST in one.id else one.version
+    return one.kind, version, one.session, one.reason, one.key, one.text
 
 
 def unlike_what_is_kept(truth: Truth, records: Iterable[Seen]) -> list[str]:
@@ -138,9 +142,10 @@ def never_arrived(truth: Truth, records: Iterable[Seen]) -> list[str]:
 def reordered(truth: Truth, records: Iterable[Seen], *, merged: bool = False) -> list[str]:
     """Pairs of one session whose first arrivals are not in the order of insertion.
 
-    A merge (`merged`) brings the inbox after every message: a control may come later than it was asked, never
-    before what was written before it. And it brings what stands in the collection: a message that came and went
-    since the merge's beginning comes later, with the stream, to be ended at once.
+    A merge (`merged`) brings the inbox after every message that it read: a control may come later than it was asked,
+    and before messages that the stream brings, if its version is above theirs. And it brings what stands in the
+    collection: a message that came and went since the merge's beginning comes later, with the stream, to be ended at
+    once.
     """
     first: dict[str, Seen] = {}
     for one in records:
@@ -163,7 +168,8 @@ def _inversions(arrivals: Iterable[Seen], *, merged: bool) -> Iterator[tuple[See
     """Each arrival that one written before it comes after."""
     latest: Seen | None = None
     for one in arrivals:
-        if latest is not None and latest.offset > one.offset:
+        covered = merged and one.kind == "control" and latest is not None and latest.version <= one.version
+        if latest is not None and latest.offset > one.offset and not covered:
             yield latest, one
         elif not (merged and one.kind == "control"):
             latest = one

@@ -249,17 +249,16 @@ async def make_topics(client: dict[str, Any], prefix: str, wanted: Mapping[str, 
 
 @asynccontextmanager
 async def running(*workers: Worker, deadline: float = 10.0) -> AsyncGenerator[list[asyncio.Task[None]]]:
-    """Workers that run inside the block and are stopped after it; what they raise is raised."""
+    """Workers that run inside the block and are stopped after it; what they raise comes before what it raises."""
     tasks = [asyncio.create_task(worker.run(deadline)) for worker in workers]
     try:
         yield tasks
     finally:
         for worker in workers:
             worker.stop()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
 
 
 async def until(condition: Callable[[], Any], what: str, seconds: float = SOON) -> None:

@@ -3,19 +3,35 @@
 import asyncio
 import inspect
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
 import uvloop
+from aiokafka import AIOKafkaConsumer
+from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import KafkaConnectionError
+from aiokafka.protocol.metadata import MetadataRequest
 
 from eden_memory.kafka import broken_clients as broken
+from eden_memory.kafka.connection import start
+from eden_memory.kafka.fencing import fence
 from eden_memory.stages.failure_decisions import Kind, classify, connection_lost
+from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.stage import Delivery, Outgoing
 from eden_memory.stages.worker import Worker
 from eden_memory.task_ending import end
-from tests.integration.stages.harness import Bench, answered, in_order, questions, running, stage, until
+from tests.integration.stages.harness import (
+    Answered,
+    Bench,
+    answered,
+    in_order,
+    questions,
+    running,
+    stage,
+    until,
+)
 
 pytestmark = pytest.mark.servers
 CLOSED = "unable to perform operation on <TCPTransport closed=True reading=False 0x1>; the handler is closed"
@@ -73,6 +89,71 @@ async def test_a_stage_goes_on_after_its_connection_closed_under_a_request(
     assert breaking.broken == 1
     assert set(calls) == {one.key.decode() for one in questions(6, 6) if one.key}
     assert set(calls.values()) == {1}
+
+
+async def _consumer(kit: Bench) -> None:
+    await start(AIOKafkaConsumer(**kit.client))
+
+
+async def _dead_members(kit: Bench) -> None:
+    await broken.remove_dead_members(kit.client, kit.group)
+
+
+async def _fence(kit: Bench) -> None:
+    await fence(kit.client, "fenced", [kit.topic(Answered)])
+
+
+async def _member(kit: Bench) -> None:
+    await Worker(stage(), kit.around()).membership._join()  # pyright: ignore[reportPrivateUsage]
+
+
+async def _publisher(kit: Bench) -> None:
+    await Publisher(lambda: new_producer(kit.client)).start()
+
+
+@pytest.mark.parametrize("starting", [_consumer, _dead_members, _fence, _member, _publisher])
+async def test_a_start_that_is_interrupted_at_its_first_question_leaves_no_connection(
+    kit: Bench, monkeypatch: pytest.MonkeyPatch, starting: Callable[[Bench], Coroutine[Any, Any, None]]
+) -> None:
+    """A stage that stops while it connects: the frames of the error kept the connection until they were collected."""
+    asking = list[Any]()
+    send: Any = getattr(AIOKafkaConnection, "send")  # noqa: B009 - the library has no annotations
+
+    def sending(connection: Any, request: Any, *more: Any) -> Any:
+        if isinstance(request, MetadataRequest):
+            asking.append(connection)
+            return asyncio.Event().wait()
+        return send(connection, request, *more)
+
+    monkeypatch.setattr(AIOKafkaConnection, "send", sending)
+    task = asyncio.create_task(starting(kit))
+    await until(lambda: asking, "the brokers are asked for")
+    transport = asking[0]._writer.transport
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as interrupted:
+        await task
+    assert transport.is_closing(), interrupted
+
+
+async def test_a_stage_starts_while_the_cluster_names_no_broker(
+    kit: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a moment after a freeze that was longer than the controller's patience: the stage ended for good."""
+    named: Any = getattr(AIOKafkaClient, "get_random_node")  # noqa: B009 - the library has no annotations
+    asked = list[None]()
+
+    def none_at_first(client: Any) -> Any:
+        asked.append(None)
+        return None if len(asked) < 4 else named(client)
+
+    monkeypatch.setattr(AIOKafkaClient, "get_random_node", none_at_first)
+    with pytest.raises(KafkaConnectionError):
+        await _fence(kit)
+    asked.clear()
+    await kit.put(questions(2, 2))
+    async with running(Worker(stage(), kit.around())):
+        await kit.answers(4)
+    assert len(asked) > 3
 
 
 def test_uvloop_says_of_a_closed_transport_what_is_looked_for() -> None:
