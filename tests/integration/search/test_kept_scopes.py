@@ -218,7 +218,9 @@ async def test_one_change_stream_keeps_contexts_and_searched_scopes_fresh(
     settings: Settings, database: Database
 ) -> None:
     contexts = Contexts(database.client, database, database, settings, lambda: datetime.now(UTC))
-    lists = fact_lists(settings, database, WordEmbedder(), lambda *_: None, atlas=False)
+    lists = fact_lists(
+        settings, database, WordEmbedder(), lambda _bytes, _scopes, _evicted: None, atlas=False
+    )
     assert isinstance(lists, PlainFactLists)
     contexts.follow(lists)
     try:
