@@ -1,7 +1,7 @@
 """Running tasks side by side until the first ends, and ending them: a cancellation may get lost in a library."""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
@@ -27,11 +27,28 @@ async def end(jobs: Iterable[asyncio.Future[Any]], again_seconds: float = AGAIN_
     await asyncio.gather(*everyone, return_exceptions=True)
 
 
-async def first_of(*jobs: "asyncio.Future[Any] | asyncio.Event") -> None:
-    """Wait until one of the futures is done, or one of the events is set; the futures go on."""
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run blocking work in a thread; whoever is cancelled meanwhile leaves when the thread has ended.
+
+    A thread cannot be cancelled: a lock that guards what it reads is not released before.
+    """
+    thread = asyncio.ensure_future(asyncio.to_thread(work))
+    cancelled: asyncio.CancelledError | None = None
+    while not thread.done():
+        try:
+            await asyncio.wait([thread])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return thread.result()
+
+
+async def first_of(*jobs: "asyncio.Future[Any] | asyncio.Event", seconds: float | None = None) -> None:
+    """Wait until one of the futures is done, one of the events is set, or time is up; the futures go on."""
     waited = [asyncio.ensure_future(job.wait()) if isinstance(job, asyncio.Event) else job for job in jobs]
     try:
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await end([wait for wait, job in zip(waited, jobs, strict=True) if wait is not job])
 

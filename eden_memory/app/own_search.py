@@ -9,7 +9,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.model_factory import Models
 from eden_memory.errors import OverBudget
-from eden_memory.metrics import CallMetrics, GuardMetrics, SearchMetrics, UsageMetrics
+from eden_memory.metrics import CallMetrics, SearchMetrics
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.models.embeddings.search_embedder import SearchEmbedder, Unstored
@@ -42,15 +42,12 @@ class SearchModels:
         names, limit = settings.names, min(CALL_SECONDS, settings.models.timeout_seconds)
         bounded = settings.models.model_copy(update={"timeout_seconds": limit})
         self.reranker = reranker_of(settings.search)
-        self._usage = SearchUsage(
-            MongoUsage(database, names), CallMetrics(settings.metrics.agents), UsageMetrics()
-        )
+        self._usage = SearchUsage(MongoUsage(database, names), CallMetrics(settings.metrics.agents))
         self._models = Models(
             settings.model_copy(update={"models": bounded}),
             Unstored(MongoAnswers(database, names)),
             Prices().cost,
             calls=self._usage,
-            guards=GuardMetrics(),
         )
         self._budgets = SearchBudgets(MongoBudgets(database, names))
         asked = self._models.embedder

@@ -175,11 +175,14 @@ async def housekeeping(settings: Settings) -> AsyncGenerator[Leased]:
     servers = endpoints(settings)
     async with connect(settings.mongodb, servers.mongodb) as client:
         database, names = client[settings.mongodb.database], settings.names
-        kafka = client_kwargs(settings.kafka, servers.kafka)
+        kafka, admin = (
+            client_kwargs(settings.kafka, servers.kafka),
+            admin_config(settings.kafka, servers.kafka),
+        )
         lease = MongoLease(database[names["leases"]], JANITOR, JANITOR_LEASE_SECONDS)
         outcomes, marks = MongoLedger(database, names), ConsumptionMarks(database, names)
         texts = WindowTextRetention(database, names)
-        janitor = Janitor(kafka, consumption(settings), marks, outcomes, _now, texts)
+        janitor = Janitor(kafka, admin, consumption(settings), marks, outcomes, _now, texts)
         yield Leased(JANITOR, lease, janitor.round, ROUND_SECONDS, PAUSE_SECONDS)
 
 
@@ -187,9 +190,9 @@ async def housekeeping(settings: Settings) -> AsyncGenerator[Leased]:
 async def lag_export(settings: Settings) -> AsyncGenerator[LagExport]:
     """Lag of all groups, and the state of memory, as metrics."""
     servers = endpoints(settings)
-    kafka, topics = (
-        client_kwargs(settings.kafka, servers.kafka),
+    topics, kafka = (
         load_topics(settings.kafka, settings.placement),
+        client_kwargs(settings.kafka, servers.kafka),
     )
     declared = {
         topics.group(name): topics.read_by(name)

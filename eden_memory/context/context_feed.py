@@ -14,6 +14,7 @@ from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.schemas.documents import Live, SessionState, Snapshot, Stream
 from eden_memory.settings import Settings
+from eden_memory.task_ending import run_until_first
 
 log = LibraryLogger()
 
@@ -190,28 +191,16 @@ class ContextFeed:
             self._feeds["/authors"] = authors_feed(settings)
         self._on_change, self._on_live = on_change, on_live
         self._open: set[str] = set()
-        self._stopping = False
 
     async def run(self) -> None:
-        """Run until cancelled.
-
-        The driver may lose a cancellation that arrives together with an answer: so the streams are told, too.
-        """
-        self._stopping = False
-        following = [asyncio.create_task(self._follow(*item)) for item in self._feeds.items()]
+        """Follow the streams until cancelled."""
         try:
-            ended, _ = await asyncio.wait(following, return_when=asyncio.FIRST_COMPLETED)
-            for task in ended:
-                task.result()
+            await run_until_first(*(self._follow(*item) for item in self._feeds.items()))
         finally:
-            self._stopping = True
-            for task in following:
-                task.cancel()
-            await asyncio.wait(following)
             self._on_live(False)
 
     async def _follow(self, name: str, feed: Feed) -> None:
-        while not self._stopping:
+        while True:
             try:
                 async with asyncio.timeout(SILENT_SECONDS * 4):
                     stream = await self._client[feed.database].watch(
@@ -225,8 +214,7 @@ class ContextFeed:
             finally:
                 self._open.discard(name)
                 self._on_live(False)
-            if not self._stopping:
-                await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(AGAIN_SECONDS)
 
     def _opened(self, name: str) -> None:
         """Mark a stream as open; once all are, every later change is reported."""
@@ -236,7 +224,7 @@ class ContextFeed:
             self._on_live(True)
 
     async def _read(self, stream: AsyncDatabaseChangeStream[dict[str, Any]], feed: Feed) -> None:
-        while stream.alive and not self._stopping:
+        while stream.alive:
             async with asyncio.timeout(SILENT_SECONDS):
                 event = await stream.try_next()
             if event is not None and (changed := feed.changed(event)) is not None:

@@ -8,15 +8,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
-import structlog
-
 from eden_memory.context.context_feed import Client, ContextChange, ContextFeed
 from eden_memory.error_text import describe
+from eden_memory.logs import LibraryLogger
 from eden_memory.settings import Settings
 from eden_memory.stages.process import State
 from eden_memory.task_ending import run_until_first
 
-log = structlog.get_logger()
+log = LibraryLogger()
 TOGETHER_SECONDS = 0.05
 AGAIN_SECONDS = 2.0
 STALE_SECONDS = 10.0

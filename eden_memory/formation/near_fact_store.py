@@ -7,6 +7,7 @@ as new as the store. What is found is read whole from the store: a fact that is 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -19,6 +20,7 @@ from eden_memory.mongo.documents import packed_of
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.task_ending import in_thread
 
 Row = dict[str, Any]
 FIELDS = (
@@ -235,4 +237,4 @@ async def _compared(
 ) -> list[list[Hit]]:
     if len(matrix) * matrix.dimensions * len(vectors) < THREAD_PRODUCTS:
         return matrix.nearest(vectors, most, least)
-    return await asyncio.to_thread(matrix.nearest, vectors, most, least)
+    return await in_thread(partial(matrix.nearest, vectors, most, least))

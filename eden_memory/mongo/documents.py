@@ -1,6 +1,6 @@
 """Documents of memory to and from BSON: float32 vectors, Decimal128, dates; read back tolerantly."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TypeVar, cast
 
@@ -21,6 +21,7 @@ WITH_MONEY = ("call", "history")
 """Fields in which an amount may stand."""
 HOLDS_MONEY = (dict, list, tuple, Decimal)
 HOLDS_STORED_MONEY = (dict, list, Decimal128)
+_AWARE, _NAIVE = CodecOptions[Row](tz_aware=True), CodecOptions[Row]()
 
 
 def row_of(document: Document) -> Row:
@@ -48,7 +49,7 @@ def vector_of(packed: bytes) -> Binary:
 def packed_of(value: object) -> bytes | None:
     """The packed float32 numbers of a stored vector: of BSON's vector type, or a plain array of numbers."""
     if isinstance(value, Binary) and value.subtype == VECTOR_SUBTYPE:
-        return bytes(value)[len(FLOAT32_HEADER) :]
+        return value[len(FLOAT32_HEADER) :]
     if isinstance(value, list):
         return pack_vector(cast("list[float]", value))
     return None
@@ -56,7 +57,12 @@ def packed_of(value: object) -> bytes | None:
 
 def decoded_rows(documents: bytes) -> list[Row]:
     """Return BSON documents that stand one after the other; times are aware."""
-    return bson.decode_all(documents, CodecOptions[Row](tz_aware=True))  # pyright: ignore[reportUnknownMemberType]
+    return bson.decode_all(documents, _AWARE)  # pyright: ignore[reportUnknownMemberType]
+
+
+def quickly_decoded(documents: bytes) -> Iterator[Row]:
+    """Yield BSON documents that stand one after the other; times are naive UTC, which takes half as long."""
+    return bson.decode_iter(documents, _NAIVE)  # pyright: ignore[reportUnknownMemberType]
 
 
 def encoded_row(row: Row) -> bytes:

@@ -14,7 +14,6 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.memory.scope_matrix import matrix_of
 from eden_memory.models.question import Embedder
 from eden_memory.names import Names
-from eden_memory.search.cached_scope import with_vector
 from eden_memory.search.fact_candidates import FactCandidate, Ranked, When
 from eden_memory.search.search_documents import KEPT, candidate
 from eden_memory.search.text_index import AskedWord, TextIndex
@@ -107,7 +106,7 @@ class PointInTimeLists:
         newest = sorted(bare, key=lambda fact: fact.valid_from, reverse=True)[:MOST_EMBEDDED]
         await self._embed({fact.text for fact in newest if _hash(fact.text) not in self._vectors})
         pairs = [(fact, self._vectors.get(_hash(fact.text))) for fact in bare]
-        given = {fact.fact_id: with_vector(fact, vector) for fact, vector in pairs if vector is not None}
+        given = {fact.fact_id: replace(fact, vector=vector) for fact, vector in pairs if vector is not None}
         while len(self._vectors) > MOST_VECTORS:
             self._vectors.popitem(last=False)
         return facts | given

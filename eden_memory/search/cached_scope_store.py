@@ -20,6 +20,7 @@ log = LibraryLogger()
 Row = dict[str, Any]
 Marks = dict[str, Row]
 OnUse = Callable[[int, int, int], None]
+MARKS = ("revision", "reset_revision", "active_facts")
 AT_ONCE = 1_000
 """Facts in a batch."""
 
@@ -141,7 +142,6 @@ class CachedScopes:
             while scope.stale or not self.is_live:
                 reported, newest = scope.reported, await self._newest(scope)
                 if newest != scope.revision:
-                    await self._expect(scope)
                     self.queries += 1
                     found = self._facts.find_raw_batches(_written_since(scope), KEPT, batch_size=AT_ONCE)
                     async for batch in one_ahead(cast("AsyncIterable[bytes]", found.sort("revision"))):
@@ -151,17 +151,12 @@ class CachedScopes:
                 if not self.is_live:
                     return
 
-    async def _expect(self, scope: CachedScope) -> None:
-        """Count the facts of an unread scope, so that its matrix is allocated at the right size."""
-        if scope.revision < 0:
-            self.queries += 1
-            scope.expected = await self._facts.count_documents({"scope_key": scope.key, "active": True})
-
     async def _newest(self, scope: CachedScope) -> int:
         """Return the revision in MongoDB, -1 for none; facts that were deleted there leave the scope."""
         marks = (await self._marks([scope.key])).get(scope.key)
         newest = marks["revision"] if marks is not None else -1
-        if newest < scope.revision:
+        was_read_in_part = scope.revision < 0 and scope.facts
+        if newest < scope.revision or was_read_in_part:
             scope.clear()
         elif (
             marks is not None
@@ -169,11 +164,12 @@ class CachedScopes:
             and marks.get("reset_revision", 0) > scope.revision
         ):
             await self._drop_removed(scope)
+        scope.expected = marks.get("active_facts", 0) if marks is not None else 0
         return newest
 
     async def _marks(self, keys: Sequence[str]) -> Marks:
         self.queries += 1
-        found = self._snapshots.find({"_id": {"$in": list(keys)}}, {"revision": 1, "reset_revision": 1})
+        found = self._snapshots.find({"_id": {"$in": list(keys)}}, MARKS)
         return {row["_id"]: row async for row in found}
 
     async def _drop_removed(self, scope: CachedScope) -> None:
@@ -202,14 +198,16 @@ class CachedScopes:
 
     def _shrink(self) -> int:
         """Evict the least recently used scopes until the rest fits, and return how many; those in use stay."""
-        before = len(self)
-        for scope in list(self._cached.values()) if self.size > self._most_bytes else ():
-            if not scope.users:
-                self.size -= scope.counted
-                del self._cached[scope.key]
+        leaving: list[CachedScope] = []
+        for scope in self._cached.values():
             if self.size <= self._most_bytes:
                 break
-        return before - len(self)
+            if not scope.users:
+                self.size -= scope.counted
+                leaving.append(scope)
+        for scope in leaving:
+            del self._cached[scope.key]
+        return len(leaving)
 
 
 async def one_ahead(found: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:

@@ -137,5 +137,10 @@ async def _by_words(
 
 def _ranked(scored: Sequence[Scored], most: int) -> list[Ranked]:
     best = nsmallest(most, scored, key=lambda entry: entry[:2])
-    found = [(scope.found(fact_id), -score) for score, fact_id, scope in best]
-    return [Ranked(fact, score) for fact, score in found if fact is not None]
+    ids_of: dict[CachedScope, list[str]] = {}
+    for _, fact_id, scope in best:
+        ids_of.setdefault(scope, []).append(fact_id)
+    facts = {scope: scope.found(fact_ids) for scope, fact_ids in ids_of.items()}
+    return [
+        Ranked(facts[scope][fact_id], -score) for score, fact_id, scope in best if fact_id in facts[scope]
+    ]

@@ -5,7 +5,7 @@ The first pass reads only the int8, and is off by about 0.002; of the facts that
 many as asked for are compared by all their bits.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import numkong
@@ -63,10 +63,13 @@ class QuickMatrix:
         """Take a fact out, if it is in."""
         self._facts.remove(fact_id)
 
-    def vector(self, fact_id: str) -> bytes | None:
-        """At length 1, and nearly as it was put."""
-        row = self._facts.row(fact_id)
-        return None if row is None else self._restored([row]).tobytes()
+    def vectors(self, fact_ids: Iterable[str]) -> dict[str, bytes]:
+        """Return the facts' vectors at length 1, nearly as they were put, without those that are not in."""
+        rows = {fact_id: row for fact_id in fact_ids if (row := self._facts.row(fact_id)) is not None}
+        return {
+            fact_id: vector.tobytes()
+            for fact_id, vector in zip(rows, self._restored([*rows.values()]), strict=True)
+        }
 
     def nearest(self, vectors: Sequence[bytes], most: int, least: float) -> list[list[Hit]]:
         """For each vector at most `most` facts with a similarity of at least `least`, best first, then by id."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 
 _ACCENTS = re.compile("[\u0300-\u036f]")
-_ENGLISH_S = re.compile(r"(?<=\w)['\u2019]s\b")
-_PLAIN = re.compile(r"[a-z0-9]+")
+_ENGLISH_S = re.compile(r"'s(?<=\w's)\b")
+_BREAKS = {code: " " for code in range(128) if not chr(code).isalnum()}
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
     "\U00020000-\U0003ffff"
@@ -32,7 +32,7 @@ def words_of(text: str) -> list[str]:
     """The words that a text is found by, in order."""
     words = _split(text)
     if text.isascii():
-        return [word[:LONGEST] for word in words]
+        return [word[:LONGEST] for word in words] if len(text) > LONGEST else words
     return [part for word in words for part in _parts(word, single=True)]
 
 
@@ -47,10 +47,8 @@ def spaced(word: str) -> bool:
 
 
 def _split(text: str) -> list[str]:
-    plain = folded(text)
-    if "'" in plain or "\u2019" in plain:
-        plain = _ENGLISH_S.sub("", plain)
-    return (_PLAIN if plain.isascii() else _word()).findall(plain)
+    plain = _ENGLISH_S.sub("", folded(text).replace("\u2019", "'"))
+    return plain.translate(_BREAKS).split() if plain.isascii() else _word().findall(plain)
 
 
 def _parts(word: str, *, single: bool) -> Iterator[str]:

@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 import orjson
-import structlog
 
 from eden_memory import metrics
 from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.changes import DocumentPage, SourceFailed
 from eden_memory.source.known_message_topics import Known
 from eden_memory.source.leader import Leader
@@ -27,7 +27,7 @@ from eden_memory.source.position_store import TailerPosition
 from eden_memory.source.source_mapping import Mapped
 from eden_memory.stages.publishing import partition_for
 
-log = structlog.get_logger("eden.tailer")
+log = LibraryLogger("eden.tailer")
 
 PROGRESS_SECONDS = 5.0
 

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from aiokafka.producer.message_accumulator import BatchBuilder
@@ -24,10 +23,11 @@ from eden_memory.kafka.broken_clients import close_producer
 from eden_memory.kafka.fencing import fence, take_identity
 from eden_memory.kafka.outgoing import DEAD, EVERYWHERE, EVERYWHERE_ELSE, Outgoing, cut_to, refused
 from eden_memory.kafka.topics import Topics
+from eden_memory.logs import LibraryLogger
 from eden_memory.stages.failure_decisions import TOO_LARGE
 from eden_memory.stages.publishing import partition_for
 
-log = structlog.get_logger("eden.tailer")
+log = LibraryLogger("eden.tailer")
 
 BATCH_BYTES = 900_000
 FEW_RECORDS, FEW_BYTES = 8, 4_000

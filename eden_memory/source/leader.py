@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-import structlog
-
 from eden_memory import metrics
 from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.mongo.changes import SourceFailed
 from eden_memory.schemas.envelope import parse_type
@@ -27,7 +26,7 @@ from eden_memory.source.position_store import MongoPositions, TailerPosition
 from eden_memory.source.source_mapping import Mapped, SourceMapping, Unmapped
 from eden_memory.task_ending import end
 
-log = structlog.get_logger("eden.tailer")
+log = LibraryLogger("eden.tailer")
 
 MESSAGE = MessageRecorded.__name__
 FENCED_SECONDS = 43_200.0

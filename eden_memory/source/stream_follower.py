@@ -8,9 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-import structlog
-
 from eden_memory import metrics
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.changes import ChangeBatch, ChangeEvent, PositionLost, SourceFailed
 from eden_memory.source.leader import Leader
 from eden_memory.source.message_mapping import TOPIC
@@ -18,7 +17,7 @@ from eden_memory.source.rereader import MessageRereader
 from eden_memory.source.source_mapping import Mapped
 from eden_memory.task_ending import first_of
 
-log = structlog.get_logger("eden.tailer")
+log = LibraryLogger("eden.tailer")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 FEW_CHANGES = 20

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
@@ -35,13 +34,14 @@ from eden_memory.kafka.broken_clients import (
     remove_dead_members,
 )
 from eden_memory.kafka.connection import CLIENT_ID
+from eden_memory.logs import LibraryLogger
 from eden_memory.own_process import naming_process
 from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.failure_decisions import Kind, classify, connection_lost
 from eden_memory.stages.finished_offsets import AssignedPartition
 from eden_memory.stages.patience import until_done
 
-log = structlog.get_logger()
+log = LibraryLogger()
 
 HEARTBEAT_MS = 500
 """Rebalances are noticed by heartbeats; this is how long one stands still for the slowest member."""

@@ -25,10 +25,9 @@ from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local import ports
 from eden_memory.mongo.client import connect
-from eden_memory.observability.watching import memory_feed
+from eden_memory.observability.watching import memory_feed, usage_feed
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
-from eden_memory.usage.usage_topics import usage_feed
 from tests.bench.bare_clients import Work
 from tests.bench.formation_load import place_of
 from tests.bench.formation_work import commands_so_far, work_of

@@ -1,6 +1,7 @@
 """Facts that look like an application's, with vectors in clusters, written straight into a database."""
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -120,7 +121,9 @@ async def store(database: AsyncDatabase[Any], made: Facts) -> None:
     for start in range(0, len(made.ids), AT_ONCE):
         numbers = range(start, min(start + AT_ONCE, len(made.ids)))
         await collection.insert_many([_row(made, number) for number in numbers], ordered=False)
-    await database["memory_snapshots"].insert_many([row_of(_snapshot(scope)) for scope in made.scopes])
+    counts = Counter(made.scope_of)
+    snapshots = [row_of(_snapshot(scope, counts[number])) for number, scope in enumerate(made.scopes)]
+    await database["memory_snapshots"].insert_many(snapshots)
 
 
 def _row(made: Facts, number: int) -> dict[str, Any]:
@@ -147,7 +150,7 @@ def _row(made: Facts, number: int) -> dict[str, Any]:
     }
 
 
-def _snapshot(scope: Scope) -> Snapshot:
+def _snapshot(scope: Scope, facts: int) -> Snapshot:
     return Snapshot(
         _id=scope.key,
         scope=scope.kind,
@@ -156,5 +159,6 @@ def _snapshot(scope: Scope) -> Snapshot:
         group_id=scope.group_id,
         user_id=scope.user_id,
         revision=1,
+        active_facts=facts,
         changed_at=NOW,
     )

@@ -12,19 +12,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-import structlog
-from aiokafka import TopicPartition
-from confluent_kafka import KafkaException
+from aiokafka.errors import KafkaError
 
 from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
-from eden_memory.kafka import group_admin
+from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.local.servers import endpoints
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.client import connect
 from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
-from eden_memory.replay.group_progress import GroupProgress, beginnings, behind
+from eden_memory.replay.group_progress import GroupProgress, behind
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import WRITER, beside, half_formed, sweeping_of
 from eden_memory.replay.rebuild.namespace_fill import Counted, silent_writer
@@ -34,7 +33,7 @@ from eden_memory.settings import Settings
 from eden_memory.stages.process import ProcessPart, State, Together
 from eden_memory.task_ending import end
 
-log = structlog.get_logger("eden.shadows")
+log = LibraryLogger("eden.shadows")
 
 Made = Callable[[], AbstractAsyncContextManager[Sequence[ProcessPart]]]
 LOOK_SECONDS = 1.0
@@ -203,14 +202,13 @@ async def begin_where(at: Installation, topics: Sequence[str], group: str, other
 
     A group that has begun already stays where it is.
     """
-    reached = await group_admin.committed(at.admin, other)
-    async with GroupProgress(at.client, {group: topics}) as progress:
-        begun: Mapping[TopicPartition, int] = beginnings(await progress.places())
-    try:
-        await group_admin.commit(at.admin, group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
-    except EdenError:  # another process was first, and is in it
-        if begun.keys() - (await group_admin.committed(at.admin, group)).keys():
-            raise
+    async with TopicOffsets(at.client, topics) as offsets, at.groups as groups:
+        begun, reached = await offsets.begins(), await groups.committed(other)
+        try:
+            await groups.commit(group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
+        except EdenError:  # another process was first, and is in it
+            if begun.keys() - (await groups.committed(group)).keys():
+                raise
 
 
 async def _removed(at: Installation, group: str) -> None:
@@ -218,7 +216,7 @@ async def _removed(at: Installation, group: str) -> None:
     while True:
         try:
             await at.forget_group(group)
-        except (EdenError, KafkaException):
+        except (EdenError, KafkaError):
             await asyncio.sleep(AGAIN_SECONDS)
         else:
             return

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from eden_memory.kafka import group_admin
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.standby_writers import standby_writers
 from eden_memory.replay.rebuild.namespace_fill import filling
@@ -63,8 +62,8 @@ async def _swept(kit: ReplayKit, group: str) -> None:
     ends = {tp: end for tp, end in (await kit.ends()).items() if end}
 
     async def so() -> bool:
-        async with installation(kit.settings) as at:
-            reached = await group_admin.committed(at.admin, f"{group}.forgetting")
+        async with installation(kit.settings) as at, at.groups as groups:
+            reached = await groups.committed(f"{group}.forgetting")
         return bool(reached) and all(reached[tp] >= ends.get(tp, 0) for tp in reached)
 
     await until(so, "all is swept", 60)

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from eden_memory.memory.scope_matrix import matrix_of
 from eden_memory.mongo.documents import packed_of
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search import cached_scope_store
 from eden_memory.search.chosen_list_store import fact_lists, searches_by_atlas
 from eden_memory.search.plain_list_store import PlainFactLists
+from eden_memory.search.search_documents import CachedFact, cached_facts
 from eden_memory.settings import Settings
 from tests.integration.search.search_kit import (
     ANA,
@@ -173,16 +176,48 @@ async def test_memory_is_bounded_and_the_longest_unused_leaves(
     def used(size: int, count: int, evicted: int) -> None:
         told.append((size, count, evicted))
 
-    options: dict[str, Any] = {"most_bytes": 60_000, "on_use": used}
+    options: dict[str, Any] = {"most_bytes": 150_000, "on_use": used}
     async with plain(settings, database, followed=True, **options) as store:
         for scope in (*scopes, scopes[0]):
             assert len(await store.said("tea", scope, most=50)) == 20
             assert len(await store.meant("tea", scope, most=50, least=0)) == 20
-            assert 0 < store.plain.cached_bytes <= 60_000
-        assert 0 < store.plain.cached_scopes < len(scopes)
+            assert 0 < store.plain.cached_bytes <= 150_000
+        assert 1 < store.plain.cached_scopes < len(scopes)
+        asked = store.plain.queries
+        for scope in (scopes[0], *scopes[::-1][: store.plain.cached_scopes - 1]):
+            assert len(await store.said("tea", scope, most=50)) == 20
+        assert store.plain.queries == asked
         assert told[-1][:2] == (store.plain.cached_bytes, store.plain.cached_scopes)
         assert sum(evicted for *_, evicted in told) >= len(scopes) - store.plain.cached_scopes
         assert len(await store.said("tea", *scopes, most=500)) == 120
+
+
+async def test_a_first_search_that_broke_off_leaves_nothing_that_is_retired_since(
+    settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = [fact(f"f{number}", f"tea {number}") for number in range(120)]
+    for start in range(0, 120, 20):
+        await write(database, facts[start : start + 20])
+    monkeypatch.setattr(cached_scope_store, "AT_ONCE", 10)
+    async with plain(settings, database, followed=False) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(cached_scope_store, "cached_facts", _failing_at(3))
+            with pytest.raises(ConnectionError):
+                await store.said("tea")
+        await store.write(retired("f0", "tea 0", 2))
+        assert len(await store.said("tea", most=200)) == 119
+        assert "f0" not in await store.meant("tea 0", most=200, least=0)
+
+
+def _failing_at(batch: int) -> Callable[[bytes, str], dict[str, CachedFact | None]]:
+    counted = count(1)
+
+    def read(documents: bytes, model: str) -> dict[str, CachedFact | None]:
+        if next(counted) == batch:
+            raise ConnectionError
+        return cached_facts(documents, model)
+
+    return read
 
 
 async def test_a_restart_finds_the_same(settings: Settings, database: Database) -> None:
@@ -218,9 +253,7 @@ async def test_one_change_stream_keeps_contexts_and_searched_scopes_fresh(
     settings: Settings, database: Database
 ) -> None:
     contexts = Contexts(database.client, database, database, settings, lambda: datetime.now(UTC))
-    lists = fact_lists(
-        settings, database, WordEmbedder(), lambda _bytes, _scopes, _evicted: None, atlas=False
-    )
+    lists = fact_lists(settings, database, WordEmbedder(), lambda _size, _scopes, _evicted: None, atlas=False)
     assert isinstance(lists, PlainFactLists)
     contexts.follow(lists)
     try:

@@ -1,13 +1,16 @@
 """Facts by meaning on a real server: what is found is what the store holds, however long the cache has lived."""
 
+import asyncio
 import random
+import threading
 from typing import Any
 
 import pytest
 
+from eden_memory.formation import near_fact_store
 from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.memory.scope_matrix import matrix_of
+from eden_memory.memory.scope_matrix import ScopeMatrix, matrix_of
 from eden_memory.memory.snapshot_store import MongoSnapshots
 from eden_memory.mongo.documents import packed_of
 from eden_memory.schemas.events import FactChanged
@@ -135,6 +138,41 @@ async def test_a_scope_that_begins_anew_is_read_anew(database: Database) -> None
     assert await found(search, ANA, text) == []
     await write(database, [changed("b", 1, text)])
     assert [name for name, _ in await found(search, ANA, text)] == ["b"]
+
+
+async def test_a_cancelled_comparison_keeps_writers_away_until_its_thread_has_read(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end, nearest = threading.Event(), threading.Event(), ScopeMatrix.nearest
+    under_way: list[str] = []
+
+    def slow(self: ScopeMatrix, *given: Any) -> Any:
+        under_way.append("reading")
+        begun.set()
+        assert may_end.wait(20)
+        under_way.remove("reading")
+        return nearest(self, *given)
+
+    def put(self: ScopeMatrix, *given: Any) -> bool:
+        assert not under_way
+        return stored(self, *given)
+
+    text, stored = "ana lives in lyon", ScopeMatrix.put
+    search = MongoFactSearch(database, NAMES, MODEL)
+    await write(database, [changed("a", 1, text)])
+    monkeypatch.setattr(near_fact_store, "THREAD_PRODUCTS", 0)
+    monkeypatch.setattr(ScopeMatrix, "nearest", slow)
+    monkeypatch.setattr(ScopeMatrix, "put", put)
+    cancelled = asyncio.create_task(found(search, ANA, text))
+    await asyncio.to_thread(begun.wait, 20)
+    cancelled.cancel()
+    await write(database, [changed("b", 1, f"{text} today")])
+    after = asyncio.create_task(found(search, ANA, text))
+    await asyncio.wait([after], timeout=1)
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    assert {name for name, _ in await after} == {"a", "b"}
 
 
 async def test_removed_documents_make_room_for_the_next_nearest(database: Database) -> None:
