@@ -94,7 +94,7 @@ class FactExtraction:
         assigned = [item for item in stated if item.scope not in past]
         assignment.counts["expired"] += len(stated) - len(assigned)
         self._metrics.extracted(STAGE, len(assigned), assignment.counts)
-        call = shared_call(answered, len(assigned))
+        call = shared_call(answered.call, len(assigned))
         facts = tuple(_fact(item, number, question.window, call) for number, item in enumerate(assigned, 1))
         extracted = facts_extracted(question.delivery, question.window, facts).model_copy(
             update={

@@ -106,7 +106,7 @@ class ReflectionExtraction:
         by_scope = Counter(item.scope.key for item in assigned)
         missing = sum(limits.least > by_scope[scope.key] for scope, limits in question.scopes.limits.items())
         self._metrics.extracted(STAGE, len(assigned), {**assignment.counts, "missing": missing})
-        call = shared_call(answered, len(assigned))
+        call = shared_call(answered.call, len(assigned))
         position: Counter[str] = Counter()
         formed: list[ReflectionFormed] = []
         for item in assigned:

@@ -10,7 +10,7 @@ from eden_memory.forgotten import ForgottenMarks, Marks
 from eden_memory.formation.scope_assignment import ScopeAssignment
 from eden_memory.formation.scope_briefs import Scopes, of_authors
 from eden_memory.formation.transcript import Transcript, named_by, transcript
-from eden_memory.models.question import Answered, Asking, LanguageModel, Role
+from eden_memory.models.question import Asking, LanguageModel, Role
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
@@ -101,9 +101,9 @@ def asking_about(window: Window, delivery: Delivery, stage: str, role: Role) -> 
     )
 
 
-def shared_call(answered: Answered[object], items: int) -> Call | None:
+def shared_call(call: Call | None, items: int) -> Call | None:
     """Return the call behind an answer, whose cost so many items share."""
-    return answered.call and answered.call.model_copy(update={"items": max(items, 1)})
+    return call and call.model_copy(update={"items": max(items, 1)})
 
 
 def _participants(stored: StoredWindow, window: Window) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ async def test_the_settings_or_the_server_choose(
     settings = Settings(search=SearchSettings(adapter=adapter))  # pyright: ignore[reportCallIssue]
     store, _ = database(indexes=indexes)
     assert await searches_by_atlas(settings, store) is atlas
-    lists = fact_lists(settings, store, WordEmbedder(), lambda *_: None, atlas=atlas)
+    lists = fact_lists(settings, store, WordEmbedder(), lambda _bytes, _scopes, _evicted: None, atlas=atlas)
     assert isinstance(lists, AtlasFactLists if atlas else PlainFactLists)
 
 
