@@ -1,4 +1,4 @@
-"""`eden doctor`: what people get wrong, looked at on the servers in use."""
+"""`eden doctor`: check the servers in use for common mistakes."""
 
 import asyncio
 import json
@@ -96,7 +96,7 @@ MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")
 
 
 def table(findings: list[Finding]) -> Table:
-    """One row for each; what to do stands under what was found."""
+    """Print a row for each finding, with the remedy below it."""
     rows = Table(box=None, pad_edge=False, show_header=False)
     rows.add_column(width=1)
     rows.add_column(no_wrap=True)
@@ -186,7 +186,7 @@ def _mapped(settings: Settings, best: MessagesCandidate) -> Settings:
 
 
 def _confirmed() -> bool:
-    """Ask on a terminal where no file is in the way."""
+    """Ask on a terminal, unless a file exists already."""
     if FILE.exists() or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
     return typer.confirm(f"Write this to {FILE}?", err=True)

@@ -72,7 +72,7 @@ def status(
 
 
 def _say_standing(reports: Sequence[ServerReport]) -> None:
-    """Where MongoDB is there: which namespace is live, what waits, how budgets stand, which stages stand still."""
+    """Print the live namespace, waiting messages, budgets and stopped stages, if MongoDB answers."""
     if any(report.name.startswith("MongoDB") and report.running is False for report in reports):
         return
     from eden_memory.cli import (  # noqa: PLC0415 - `eden up` needs none of it

@@ -29,7 +29,7 @@ WRITTEN = ["insert", "update", "replace"]
 
 @dataclass(frozen=True, slots=True)
 class ContextChange:
-    """Something that contexts depend on has changed; `id` typed, "" for everything."""
+    """A change of something that contexts depend on; `id` is typed, "" for everything."""
 
     what: What
     id: str = ""
@@ -70,7 +70,7 @@ def _changed(event: Mapping[str, Any], watched: Mapping[str, _Watched]) -> Conte
 
 
 def feeds(settings: Settings) -> dict[str, Feed]:
-    """By database: snapshots, streams, sessions, agents, groups and users."""
+    """Return what to follow in each database: snapshots, streams, sessions, agents, groups and users."""
     names, sessions, agents = settings.names, settings.sessions, settings.agents
     own = [
         _Watched(names[Snapshot.COLLECTION], "scope"),
@@ -103,7 +103,7 @@ def _feed(database: str, watched: Sequence[_Watched]) -> Feed:
 
 
 def authors_feed(settings: Settings) -> Feed:
-    """Of the application's messages: who wrote one in which session, or was made its author."""
+    """Return what to follow in the application's messages: new or changed authors."""
     paths = settings.messages
     fields = (paths.session_id, paths.user_id)
     session_id, user_id = getter(paths.session_id), getter(paths.user_id)
@@ -137,7 +137,7 @@ def _pipeline(watched: Sequence[_Watched]) -> list[dict[str, Any]]:
 
 
 def _matters(_watched: _Watched) -> dict[str, Any]:
-    """Whether a change is to be told: an update only if it touches one of the fields, or what they stand in."""
+    """Return whether to report a change: an update only if it touches one of the fields, or a parent."""
     if not _watched.fields:
         return {"$literal": True}
     root = {"$arrayElemAt": [{"$split": ["$$path", "."]}, 0]}

@@ -50,7 +50,7 @@ async def first_searches(database: AsyncDatabase[dict[str, Any]], made: Facts, r
         first.meaning.append(await _first(PlainFactLists(database, NAMES, MODEL), key, vector, words=False))
         before, lists = resident(), PlainFactLists(database, NAMES, MODEL)
         first.both.append(await _first(lists, key, vector, words=True))
-        first.counted = lists.kept_bytes
+        first.counted = lists.cached_bytes
         first.grown.append(resident() - before)
         await lists.close()
     return first
@@ -127,7 +127,7 @@ async def bounded(
 
     dice, lists = (
         random.Random(5),
-        PlainFactLists(database, NAMES, MODEL, most_bytes=found.most_bytes, kept=kept),
+        PlainFactLists(database, NAMES, MODEL, most_bytes=found.most_bytes, on_use=kept),
     )
     often = made.scopes[: max(1, len(made.scopes) // 10)]
     for number in range(searches):
@@ -144,7 +144,7 @@ async def _all_bytes(database: AsyncDatabase[dict[str, Any]], made: Facts) -> in
     lists = PlainFactLists(database, NAMES, MODEL)
     await _first(lists, made.scopes[0].key, near(made.vectors[0], 1), words=True)
     await lists.close()
-    return lists.kept_bytes * len(made.scopes)
+    return lists.cached_bytes * len(made.scopes)
 
 
 def show_bounded(report: Report, scopes: Sequence[object], found: Bounded) -> None:
