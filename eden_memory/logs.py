@@ -32,8 +32,9 @@ class LibraryLogger:
 
     def _structured(self) -> Any:
         structlog: Any = sys.modules.get("structlog")  # who has not loaded it has not configured it
-        configured = structlog is not None and structlog.is_configured()
-        return structlog.get_logger(*self._name) if configured else None
+        if structlog is None or not structlog.is_configured():
+            return None
+        return structlog.get_logger(*self._name)
 
 
 def _plain(level: str, event: str, **fields: object) -> None:

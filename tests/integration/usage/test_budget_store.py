@@ -41,7 +41,7 @@ class Clock:
 
 def held_back() -> float:
     """Windows that budgets have held back in this process."""
-    return metrics.BUDGET_HELD_BACK._value.get()  # pyright: ignore[reportPrivateUsage]
+    return metrics.BUDGET_HELD_BACK._value.get()  # pyright: ignore
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAv
 
 from eden_memory.errors import EdenError
 from eden_memory.kafka import group_admin
-from eden_memory.kafka.group_admin import NOT_YET, GroupAdmin
+from eden_memory.kafka.group_admin import GroupAdmin
 
+LOADING, NOT_AVAILABLE, NOT_COORDINATOR, NOT_AUTHORIZED = 14, 15, 16, 30
 NON_EMPTY, UNKNOWN_GROUP = 68, 69
 
 
@@ -17,14 +18,14 @@ class Broker:
     """Stands in for aiokafka's client; it refuses with these codes, one after the other."""
 
     def __init__(self, *codes: int) -> None:
-        self.codes = list(codes)
+        self.codes: list[int] = list(codes)
 
     async def coordinator_lookup(self, _type: Any, _group: str) -> int:
         return 0
 
     async def send(self, _node: int, _request: Any) -> Any:
         code = self.codes.pop() if self.codes else 0
-        return SimpleNamespace(results=[("g", code)])
+        return SimpleNamespace(results=[("g", code)], topics=[], error_code=code)
 
 
 @pytest.fixture
@@ -38,23 +39,25 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     return broker
 
 
-@pytest.mark.parametrize("refusal", NOT_YET)
-async def test_a_coordinator_that_is_not_ready_is_asked_again(
-    broker: Broker, refusal: type[KafkaError]
-) -> None:
-    broker.codes = [refusal.errno]
+@pytest.mark.parametrize("code", [LOADING, NOT_AVAILABLE, NOT_COORDINATOR])
+async def test_a_coordinator_that_is_not_ready_is_asked_again(broker: Broker, code: int) -> None:
+    broker.codes = [code]
     await GroupAdmin({}).remove("g")
     assert broker.codes == []
 
 
 @pytest.mark.parametrize(
-    ("refusal", "seconds"), [(GroupAuthorizationFailedError, 60.0), (GroupCoordinatorNotAvailableError, -1.0)]
+    ("code", "refusal", "seconds"),
+    [
+        (NOT_AUTHORIZED, GroupAuthorizationFailedError, 60.0),
+        (NOT_AVAILABLE, GroupCoordinatorNotAvailableError, -1.0),
+    ],
 )
 async def test_another_answer_or_one_that_comes_too_late_comes_out(
-    broker: Broker, refusal: type[KafkaError], seconds: float, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, code: int, refusal: type[KafkaError], seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_admin, "LONGEST_SECONDS", seconds)
-    broker.codes = [refusal.errno]
+    broker.codes = [code]
     with pytest.raises(refusal):
         await GroupAdmin({}).remove("g")
 
@@ -65,3 +68,12 @@ async def test_a_group_that_is_gone_is_removed_and_one_that_is_in_use_is_not(bro
     broker.codes = [NON_EMPTY]
     with pytest.raises(EdenError, match="g is reading"):
         await GroupAdmin({}).remove("g")
+
+
+async def test_a_refusal_for_the_whole_group_is_not_taken_for_no_offsets(broker: Broker) -> None:
+    broker.codes = [NOT_AUTHORIZED]
+    with pytest.raises(GroupAuthorizationFailedError):
+        await GroupAdmin({}).committed("g")
+    broker.codes = [LOADING]
+    assert await GroupAdmin({}).committed("g") == {}
+    assert broker.codes == []

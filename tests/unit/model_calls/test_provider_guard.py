@@ -295,7 +295,7 @@ async def test_many_who_find_a_probe_due_share_it() -> None:
 
 
 def shown(gauge: Gauge, *labels: str) -> float:
-    return gauge.labels(*labels)._value.get()  # pyright: ignore[reportPrivateUsage]
+    return gauge.labels(*labels)._value.get()  # pyright: ignore
 
 
 async def test_metrics_show_the_places_and_the_outage() -> None:
