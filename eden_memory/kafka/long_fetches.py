@@ -29,9 +29,10 @@ def let_fetches_wait(consumer: Any, settled: Callable[[], Collection[TopicPartit
     client = consumer._client
     send = client.send
 
-    async def sent(node_id: int, request: Any, **more: Any) -> Any:
-        if not isinstance(request, FetchRequest):
-            return await send(node_id, request, **more)
+    async def sent(node_id: int, asking: Any, **more: Any) -> Any:
+        if not isinstance(asking, FetchRequest):
+            return await send(node_id, asking, **more)
+        request: Any = asking
         asked = sum(len(partitions) for _, partitions in request.topics)
         led = sum(client.cluster.leader_for_partition(tp) == node_id for tp in settled())
         request._max_wait_ms = LONG_MS if asked == led else SHORT_MS  # pyright: ignore[reportPrivateUsage]

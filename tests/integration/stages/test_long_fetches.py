@@ -19,11 +19,12 @@ FOR_EVER = int(SOON * 5_000)
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Milliseconds that each fetch may wait, and how many partitions it asks for; long ones wait for ever."""
     found: list[tuple[int, int]] = []
-    send: Any = AIOKafkaConnection.send
+    send: Any = AIOKafkaConnection.send  # pyright: ignore
 
     def noted(connection: Any, request: Any, *rest: Any, **more: Any) -> Any:
         if isinstance(request, FetchRequest):
-            found.append((request._max_wait_ms, sum(len(numbers) for _, numbers in request.topics)))
+            wait: int = request._max_wait_ms  # pyright: ignore[reportPrivateUsage]
+            found.append((wait, sum(len(numbers) for _, numbers in request.topics)))
         return send(connection, request, *rest, **more)
 
     monkeypatch.setattr(AIOKafkaConnection, "send", noted)
