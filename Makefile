@@ -71,6 +71,7 @@ bench-tailer: setup ## the tailer against its bounds
 
 bench-formation: setup ## the whole of formation against a model server; HOT=1: one hot scope
 	@$(BIN)/python -m tests.bench.formation $(if $(HOT),--hot)
+	$(if $(HOT),,@$(BIN)/python -m tests.bench.formation_pace)
 
 bench-context: setup ## contexts: warm, cold, committed write to fresh in another process
 	@$(BIN)/python -m tests.bench.context

@@ -103,7 +103,7 @@ def ids_of(scope: Scope | None, sources: Iterable[SourceMessage]) -> set[tuple[s
     return named
 
 
-class Forgetting(Protocol):
+class ForgottenMarks(Protocol):
     """The forgetting marks (`memory_forgotten`)."""
 
     async def among(self, named: Iterable[tuple[str, str]]) -> Marks:

@@ -1,4 +1,4 @@
-"""The logger of modules that applications import; of errors it logs only what `describe` says of them."""
+"""The logger of every module; of errors it logs only what `describe` says of them."""
 
 import logging
 import sys
@@ -13,7 +13,7 @@ LIBRARY.addHandler(logging.NullHandler())
 
 
 class LibraryLogger:
-    """Of a module that applications import, too: structlog's where that is configured, else logging's `eden_memory`.
+    """Log to structlog where the process has configured it, else to logging's `eden_memory`.
 
     So nothing is printed in an application that asked for nothing; structlog would print it all to standard output.
     """
@@ -22,10 +22,18 @@ class LibraryLogger:
         self._name = name
 
     def __getattr__(self, level: str) -> Any:
+        structured = self._structured()
+        return partial(_plain, level) if structured is None else getattr(structured, level)
+
+    def is_enabled_for(self, level: int) -> bool:
+        """Tell whether lines of a level (`logging.DEBUG`) go anywhere."""
+        structured = self._structured()
+        return LIBRARY.isEnabledFor(level) if structured is None else structured.is_enabled_for(level)
+
+    def _structured(self) -> Any:
         structlog: Any = sys.modules.get("structlog")  # who has not loaded it has not configured it
-        if structlog is not None and structlog.is_configured():
-            return getattr(structlog.get_logger(*self._name), level)
-        return partial(_plain, level)
+        configured = structlog is not None and structlog.is_configured()
+        return structlog.get_logger(*self._name) if configured else None
 
 
 def _plain(level: str, event: str, **fields: object) -> None:

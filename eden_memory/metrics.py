@@ -113,61 +113,27 @@ TRIGGER_WAITING = Gauge(
     ["partition"],
 )
 
-
 EXTRACTION_ITEMS = Counter(
     "eden_extraction_items",
     "Facts and reflections that models stated: formed, and those left out or changed, by how",
     ["stage", "how"],
 )
 
-
-class ExtractionMetrics:
-    """Count what becomes of the facts and reflections that models state."""
-
-    def extracted(self, stage: str, items: int, left: Mapping[str, int]) -> None:
-        """Count the items of one window that stand, and in `left` the others by what happened to them."""
-        for how, number in {"formed": items, **left}.items():
-            EXTRACTION_ITEMS.labels(stage, how).inc(number)
-
-
 DEDUP = Counter(
     "eden_dedup",
     "What was decided about proposed facts and commands, and what was left out, by what",
     ["what"],
 )
-
 DEDUP_INCOMPARABLE = Gauge(
     "eden_dedup_incomparable_facts",
     "Facts of the scope last searched whose vectors another model made: not compared until `eden reembed`",
 )
-
-
-class DedupMetrics:
-    """Count what fact-dedup does."""
-
-    def counted(self, what: str, number: int = 1) -> None:
-        """Count a decision (`ADD`), `void` (named what it was not shown), `known`, `forgotten`, `stale`, …"""
-        DEDUP.labels(what).inc(number)
-
-    def incomparable(self, facts: int) -> None:
-        """Set how many facts of the scope a search left out because another model made their vectors."""
-        DEDUP_INCOMPARABLE.set(facts)
-
 
 CONSOLIDATIONS = Counter(
     "eden_consolidations",
     "Blob versions decided, by kind of scope, why, and whether the text was cut to its limit",
     ["scope", "because", "cut"],
 )
-
-
-class ConsolidationMetrics:
-    """Count the blob versions that consolidation decides."""
-
-    def consolidated(self, kind: str, because: str, *, cut: bool) -> None:
-        """Count a version; `cut`: its text was over its limit twice."""
-        CONSOLIDATIONS.labels(kind, because, str(cut).lower()).inc()
-
 
 FACTS_DECIDED = Counter(
     "eden_facts_decided", "Versions of facts decided, by scope and decision", ["scope", "decision"]
@@ -187,24 +153,6 @@ BLOB_FILL = Histogram(
     buckets=(0.25, 0.5, 0.75, 0.9, 1.0),
 )
 
-
-class FormationMetrics:
-    """Count the events that stages decide: once each, when their outcome is stored and published."""
-
-    def decided(self, events: Iterable[object]) -> None:
-        """One outcome's events."""
-        for event in events:
-            if isinstance(event, FactChanged):
-                FACTS_DECIDED.labels(event.scope.kind, event.decision).inc()
-                if event.retired_because is not None and event.decision != "UNMERGE":
-                    FACTS_RETIRED.labels(event.scope.kind, event.retired_because).inc()
-            elif isinstance(event, ReflectionFormed):
-                REFLECTIONS_FORMED.labels(event.scope.kind).inc()
-            elif isinstance(event, ScopeConsolidated):
-                BLOB_WORDS.labels(event.scope.kind).observe(event.words)
-                BLOB_FILL.labels(event.scope.kind).observe(event.words / event.word_limit)
-
-
 CONTEXTS_BUILT = Counter("eden_contexts_built", "Ready contexts of active sessions built anew")
 CONTEXT_DELAY = Histogram(
     "eden_context_delay_seconds",
@@ -216,22 +164,6 @@ MESSAGE_TO_CONTEXT = Histogram(
     "From the time of a window (its last message, or the watermark that found it cold) to the fresh context",
     buckets=(1, 2, 5, 10, 20, 30, 60, 120, 300, 900, 3_600),
 )
-
-
-class FreshnessMetrics:
-    """Measure how fresh contexts are."""
-
-    def built(self, contexts: int) -> None:
-        """So many were built."""
-        CONTEXTS_BUILT.inc(contexts)
-
-    def fresh(self, since_write: float, since_window: float | None) -> None:
-        """Contexts show a change, seconds after its write and after its window (None: not of a window)."""
-        CONTEXT_DELAY.observe(max(0.0, since_write))
-        if since_window is not None:
-            MESSAGE_TO_CONTEXT.observe(max(0.0, since_window))
-
-
 CONTEXT_READS = Counter(
     "eden_context_reads",
     "Contexts asked for, by where they came from: kept in the process, or stored",
@@ -278,7 +210,6 @@ LAG_READ_AT = Gauge(
 )
 LAG_READ_SECONDS = Gauge("eden_lag_read_seconds", "How long the last reading of the lag figures took")
 
-
 LLM_CALLS = Counter(
     "eden_llm_calls", "Model calls by how they ended", ["stage", "provider", "model", "agent", "outcome"]
 )
@@ -306,8 +237,151 @@ GENAI_TOKENS = Histogram(
     ["gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model", "gen_ai_token_type", "stage"],
     buckets=(1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576),
 )
+
+PROVIDER_LIMIT = Gauge("eden_provider_limit", "Calls of a provider that may run at once", ["provider"])
+PROVIDER_RUNNING = Gauge("eden_provider_running", "Calls of a provider that run", ["provider"])
+PROVIDER_AWAY = Gauge(
+    "eden_provider_away", "1 while a provider's model does not answer", ["provider", "model"]
+)
+
+USAGE_CALLS = Counter(
+    "eden_usage_calls",
+    "Model calls of live memory counted in the stored totals, each once",
+    ["stage", "model"],
+)
+USAGE_COST = Counter(
+    "eden_usage_cost_usd", "Cost in the stored totals, of calls whose price is known", ["stage", "model"]
+)
+USAGE_UNPRICED = Counter(
+    "eden_usage_unpriced_calls", "Calls in the stored totals whose price is not known", ["stage", "model"]
+)
+USAGE_REPEATED = Counter(
+    "eden_usage_repeated_calls", "Records of calls that were in the totals already: not counted again"
+)
+
+BUDGET_LIMIT = Gauge(
+    "eden_budget_limit_usd",
+    "What a budget allows in its period; those of single users stand together",
+    ["budget", "per"],
+)
+BUDGET_SPENT = Gauge("eden_budget_spent_usd", "What was spent of a budget in its period", ["budget", "per"])
+BUDGET_RESERVED = Gauge(
+    "eden_budget_reserved_usd",
+    "Estimates of windows that were published under a budget and are not complete",
+    ["budget", "per"],
+)
+BUDGET_REACHED = Gauge(
+    "eden_budget_reached",
+    "Budgets that have no room left for a window of ordinary cost (a hundredth of the limit)",
+    ["budget", "per"],
+)
+BUDGET_HELD_BACK = Counter(
+    "eden_budget_held_back_windows", "Windows that a budget held back, each when it was held back first"
+)
+BUDGET_UNPRICED = Counter(
+    "eden_budget_unpriced_windows", "Windows published under a budget though no price is known for them"
+)
+BUDGET_ESTIMATE = Histogram(
+    "eden_budget_estimate_ratio",
+    "What windows under a budget cost, as a share of what was estimated",
+    buckets=(0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2, 4, 10),
+)
+BUDGET_WAITING = Gauge(
+    "eden_budget_waiting_windows",
+    "Closed windows that budgets hold back: as all gauges of budgets the same in every formation-trigger",
+)
+
+GATEWAY_CHATS = Counter(
+    "eden_gateway_chats",
+    "Chats through the gateway, by how they ended: answered, error (the provider's), away, broken, left",
+    ["how"],
+)
+GATEWAY_ADDED = Histogram(
+    "eden_gateway_added_seconds",
+    "From a chat's arrival until it is sent to the provider, the query's embedding included",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
+)
+GATEWAY_HITS = Counter("eden_gateway_memory_hits", "Facts found for chats")
+GATEWAY_DEGRADED = Counter(
+    "eden_gateway_degraded",
+    "Chats that went on without a part of memory: it failed or was slow",
+    ["part", "why"],
+)
+GATEWAY_TURNS = Counter(
+    "eden_gateway_turns", "Turns of chats: stored, known already, or lost because storing failed", ["how"]
+)
+
+HTTP_REQUESTS = Counter(
+    "eden_http_requests",
+    "Requests to the doors, by route template and class of status",
+    ["route", "method", "status"],
+)
+HTTP_SECONDS = Histogram(
+    "eden_http_request_seconds",
+    "Duration of requests to the doors, event streams included",
+    ["route"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60),
+)
+HTTP_STREAMS = Gauge("eden_http_event_streams", "Event streams that are open")
+
+SEARCHES = Counter("eden_searches", "Searches, by type and whether they found anything", ["kind", "found"])
+SEARCH_SECONDS = Histogram(
+    "eden_search_seconds",
+    "Duration of a search's stages; `all` is the whole search",
+    ["stage"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
+)
+SEARCH_DEGRADED = Counter("eden_search_degraded", "Searches that went on without a part: it failed", ["part"])
+SEARCH_UNCOUNTED = Counter("eden_search_uncounted_accesses", "Found facts whose access was not counted")
+SEARCH_KEPT_BYTES = Gauge("eden_search_kept_bytes", "Memory that kept scopes take, about")
+SEARCH_KEPT_SCOPES = Gauge("eden_search_kept_scopes", "Scopes whose facts are kept to be searched")
+SEARCH_EVICTED = Counter("eden_search_evicted_scopes", "Kept scopes that left so that others fit")
+
 MOST_AGENTS = 20
 NOBODY, OTHERS = "none", "other"
+
+
+class ExtractionMetrics:
+    """Count what becomes of the facts and reflections that models state."""
+
+    def extracted(self, stage: str, items: int, left: Mapping[str, int]) -> None:
+        """Count the items of one window that stand, and in `left` the others by what happened to them."""
+        for how, number in {"formed": items, **left}.items():
+            EXTRACTION_ITEMS.labels(stage, how).inc(number)
+
+
+class DedupMetrics:
+    """Count what fact-dedup does."""
+
+    def counted(self, what: str, number: int = 1) -> None:
+        """Count a decision (`ADD`), `void` (named what it was not shown), `known`, `forgotten`, `stale`, …"""
+        DEDUP.labels(what).inc(number)
+
+    def incomparable(self, facts: int) -> None:
+        """Set how many facts of the scope a search left out because another model made their vectors."""
+        DEDUP_INCOMPARABLE.set(facts)
+
+
+class ConsolidationMetrics:
+    """Count the blob versions that consolidation decides."""
+
+    def consolidated(self, kind: str, because: str, *, cut: bool) -> None:
+        """Count a version; `cut`: its text was over its limit twice."""
+        CONSOLIDATIONS.labels(kind, because, str(cut).lower()).inc()
+
+
+def count_decided(events: Iterable[object]) -> None:
+    """Count the events of one outcome, once: when it is stored and published."""
+    for event in events:
+        if isinstance(event, FactChanged):
+            FACTS_DECIDED.labels(event.scope.kind, event.decision).inc()
+            if event.retired_because is not None and event.decision != "UNMERGE":
+                FACTS_RETIRED.labels(event.scope.kind, event.retired_because).inc()
+        elif isinstance(event, ReflectionFormed):
+            REFLECTIONS_FORMED.labels(event.scope.kind).inc()
+        elif isinstance(event, ScopeConsolidated):
+            BLOB_WORDS.labels(event.scope.kind).observe(event.words)
+            BLOB_FILL.labels(event.scope.kind).observe(event.words / event.word_limit)
 
 
 class CallMetrics:
@@ -359,139 +433,17 @@ class CallMetrics:
         return agent if agent in self._agents else OTHERS
 
 
-PROVIDER_LIMIT = Gauge("eden_provider_limit", "Calls of a provider that may run at once", ["provider"])
-PROVIDER_RUNNING = Gauge("eden_provider_running", "Calls of a provider that run", ["provider"])
-PROVIDER_AWAY = Gauge(
-    "eden_provider_away", "1 while a provider's model does not answer", ["provider", "model"]
-)
-
-
-class GuardMetrics:
-    """Show the state of providers (eden_memory.models.guard.guard.ProviderMetrics)."""
-
-    def places(self, provider: str, limit: int, running: int) -> None:
-        """So many calls of it may run at once, and so many do."""
-        PROVIDER_LIMIT.labels(provider).set(limit)
-        PROVIDER_RUNNING.labels(provider).set(running)
-
-    def away(self, provider: str, model: str, away: bool) -> None:
-        """A model of it went away, or answers again."""
-        PROVIDER_AWAY.labels(provider, model).set(away)
-
-
-USAGE_CALLS = Counter(
-    "eden_usage_calls",
-    "Model calls of live memory counted in the stored totals, each once",
-    ["stage", "model"],
-)
-USAGE_COST = Counter(
-    "eden_usage_cost_usd", "Cost in the stored totals, of calls whose price is known", ["stage", "model"]
-)
-USAGE_UNPRICED = Counter(
-    "eden_usage_unpriced_calls", "Calls in the stored totals whose price is not known", ["stage", "model"]
-)
-USAGE_REPEATED = Counter(
-    "eden_usage_repeated_calls", "Records of calls that were in the totals already: not counted again"
-)
-
-
-class UsageMetrics:
-    """Count the calls that the usage stage adds up."""
-
-    def counted(self, calls: Sequence[ModelCalled], *, repeated: int) -> None:
-        """These went into the totals; so many more were there already. What re-forms is not live's."""
-        USAGE_REPEATED.inc(repeated)
-        for call in calls:
-            if call.namespace != "live":
-                continue
-            USAGE_CALLS.labels(call.stage, call.model).inc(call.requests)
-            if call.cost_usd is not None:
-                USAGE_COST.labels(call.stage, call.model).inc(float(call.cost_usd))
-            elif unpriced(call):
-                USAGE_UNPRICED.labels(call.stage, call.model).inc(call.requests)
-
-
-BUDGET_LIMIT = Gauge(
-    "eden_budget_limit_usd",
-    "What a budget allows in its period; those of single users stand together",
-    ["budget", "per"],
-)
-BUDGET_SPENT = Gauge("eden_budget_spent_usd", "What was spent of a budget in its period", ["budget", "per"])
-BUDGET_RESERVED = Gauge(
-    "eden_budget_reserved_usd",
-    "Estimates of windows that were published under a budget and are not complete",
-    ["budget", "per"],
-)
-BUDGET_REACHED = Gauge(
-    "eden_budget_reached",
-    "Budgets that have no room left for a window of ordinary cost (a hundredth of the limit)",
-    ["budget", "per"],
-)
-BUDGET_HELD_BACK = Counter(
-    "eden_budget_held_back_windows", "Windows that a budget held back, each when it was held back first"
-)
-BUDGET_UNPRICED = Counter(
-    "eden_budget_unpriced_windows", "Windows published under a budget though no price is known for them"
-)
-BUDGET_ESTIMATE = Histogram(
-    "eden_budget_estimate_ratio",
-    "What windows under a budget cost, as a share of what was estimated",
-    buckets=(0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2, 4, 10),
-)
-BUDGET_WAITING = Gauge(
-    "eden_budget_waiting_windows",
-    "Closed windows that budgets hold back: as all gauges of budgets the same in every formation-trigger",
-)
-
-
-GATEWAY_CHATS = Counter(
-    "eden_gateway_chats",
-    "Chats through the gateway, by how they ended: answered, error (the provider's), away, broken, left",
-    ["how"],
-)
-GATEWAY_ADDED = Histogram(
-    "eden_gateway_added_seconds",
-    "From a chat's arrival until it is sent to the provider, the query's embedding included",
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
-)
-GATEWAY_HITS = Counter("eden_gateway_memory_hits", "Facts found for chats")
-GATEWAY_DEGRADED = Counter(
-    "eden_gateway_degraded",
-    "Chats that went on without a part of memory: it failed or was slow",
-    ["part", "why"],
-)
-GATEWAY_TURNS = Counter(
-    "eden_gateway_turns", "Turns of chats: stored, known already, or lost because storing failed", ["how"]
-)
-
-
-HTTP_REQUESTS = Counter(
-    "eden_http_requests",
-    "Requests to the doors, by route template and class of status",
-    ["route", "method", "status"],
-)
-HTTP_SECONDS = Histogram(
-    "eden_http_request_seconds",
-    "Duration of requests to the doors, event streams included",
-    ["route"],
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60),
-)
-HTTP_STREAMS = Gauge("eden_http_event_streams", "Event streams that are open")
-
-
-SEARCHES = Counter("eden_searches", "Searches, by type and whether they found anything", ["kind", "found"])
-SEARCH_SECONDS = Histogram(
-    "eden_search_seconds",
-    "Duration of a search's stages; `all` is the whole search",
-    ["stage"],
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
-)
-SEARCH_DEGRADED = Counter("eden_search_degraded", "Searches that went on without a part: it failed", ["part"])
-SEARCH_UNCOUNTED = Counter("eden_search_uncounted_accesses", "Found facts whose access was not counted")
-
-SEARCH_KEPT_BYTES = Gauge("eden_search_kept_bytes", "Memory that kept scopes take, about")
-SEARCH_KEPT_SCOPES = Gauge("eden_search_kept_scopes", "Scopes whose facts are kept to be searched")
-SEARCH_EVICTED = Counter("eden_search_evicted_scopes", "Kept scopes that left so that others fit")
+def count_usage(calls: Sequence[ModelCalled], *, repeated: int) -> None:
+    """Count calls that went into the totals; so many more were there already. What re-forms is not live's."""
+    USAGE_REPEATED.inc(repeated)
+    for call in calls:
+        if call.namespace != "live":
+            continue
+        USAGE_CALLS.labels(call.stage, call.model).inc(call.requests)
+        if call.cost_usd is not None:
+            USAGE_COST.labels(call.stage, call.model).inc(float(call.cost_usd))
+        elif unpriced(call):
+            USAGE_UNPRICED.labels(call.stage, call.model).inc(call.requests)
 
 
 class SearchMetrics:

@@ -44,11 +44,11 @@ async def in_thread(work: Callable[[], T]) -> T:
     return thread.result()
 
 
-async def first_of(*jobs: "asyncio.Future[Any] | asyncio.Event") -> None:
-    """Wait until one of the futures is done, or one of the events is set; the futures go on."""
+async def first_of(*jobs: "asyncio.Future[Any] | asyncio.Event", seconds: float | None = None) -> None:
+    """Wait until one of the futures is done, one of the events is set, or time is up; the futures go on."""
     waited = [asyncio.ensure_future(job.wait()) if isinstance(job, asyncio.Event) else job for job in jobs]
     try:
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await end([wait for wait, job in zip(waited, jobs, strict=True) if wait is not job])
 
@@ -63,6 +63,17 @@ async def run_until_first(*work: Awaitable[Any] | asyncio.Event) -> None:
         ended = [job for job in jobs if job.done()]
         await end(jobs)
     for job in ended:
+        job.result()
+
+
+async def all_of(*work: Awaitable[Any]) -> None:
+    """Run work side by side until all of it is done; once some of it fails, end the rest and raise what it raised."""
+    jobs = [asyncio.ensure_future(job) for job in work]
+    try:
+        await asyncio.wait(jobs, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        await end(jobs)
+    for job in sorted(jobs, key=lambda job: job.cancelled()):
         job.result()
 
 

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from eden_memory.forgotten import Forgetting, Marks
+from eden_memory.forgotten import ForgottenMarks, Marks
 from eden_memory.memory.memory_batch import MemoryBatch, erased_since, memory_batch, named_by
 from eden_memory.memory.snapshot_projection import scope_changed, scope_of
 from eden_memory.memory.stored_memory import AppliedScope, MemoryStore
@@ -29,7 +29,7 @@ class AtlasWriter:
     def __init__(
         self,
         store: MemoryStore,
-        forgetting: Forgetting,
+        forgetting: ForgottenMarks,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,

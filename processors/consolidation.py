@@ -10,7 +10,7 @@ from itertools import count
 
 from eden_memory.directory.participants import Streams
 from eden_memory.failures import QuestionSpent
-from eden_memory.forgotten import Forgetting, Marks
+from eden_memory.forgotten import ForgottenMarks, Marks
 from eden_memory.formation import prompts
 from eden_memory.formation.consolidation_rules import (
     BlobsDecided,
@@ -74,7 +74,7 @@ class Consolidation:
         decided: BlobsDecided,
         streams: Streams,
         model: LanguageModel,
-        forgetting: Forgetting,
+        forgetting: ForgottenMarks,
         fence: Fence,
         settings_version: str,
         metrics: ConsolidationMetrics,

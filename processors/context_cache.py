@@ -12,8 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 
-import structlog
-
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.constants import MOST_READY_USERS
 from eden_memory.context.context_xml import Showing, context_xml, next_expiry
@@ -25,12 +23,13 @@ from eden_memory.context.ready_contexts import (
     holds_for,
 )
 from eden_memory.error_text import describe
-from eden_memory.metrics import FreshnessMetrics
+from eden_memory.logs import LibraryLogger
+from eden_memory.metrics import CONTEXT_DELAY, CONTEXTS_BUILT, MESSAGE_TO_CONTEXT
 from eden_memory.schemas.events import ScopeChanged
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery, Outgoing
 
-log = structlog.get_logger()
+log = LibraryLogger()
 
 AT_ONCE = 100
 """Contexts of a scope, and users of a session, that are built with the change; more wait for the next round."""
@@ -54,12 +53,10 @@ class ContextCacheStage:
         clock: Callable[[], datetime],
         round_seconds: float = ROUND_SECONDS,
         breath_seconds: float = BREATH_SECONDS,
-        metrics: FreshnessMetrics | None = None,
     ) -> None:
         self._source, self._contexts, self._showing = source, contexts, showing
         self._active, self._clock = active, clock
         self._round_seconds, self._breath_seconds = round_seconds, breath_seconds
-        self._metrics = metrics
         self._later: set[str] = set()
         self._sessions_later: dict[str, datetime] = {}
         """Sessions of many, and how long they are active."""
@@ -80,8 +77,8 @@ class ContextCacheStage:
                 }
                 known += concerned
         await self._build(wanted, known)
-        if wanted and self._metrics is not None:
-            _tell(self._metrics, deliveries, self._clock())
+        if wanted:
+            _measure_delay(deliveries, self._clock())
         await asyncio.sleep(self._breath_seconds)
         return ()
 
@@ -185,8 +182,7 @@ class ContextCacheStage:
             again = await self._contexts.put(
                 [self._built(before[asked], views[asked], wanted[asked]) for asked in present]
             )
-            if self._metrics is not None:
-                self._metrics.built(len(present) - len(again))
+            CONTEXTS_BUILT.inc(len(present) - len(again))
             lost = {ready.asked for ready in again}
             lost |= await self._joined({asked: views[asked] for asked in present if asked not in lost})
             wanted, known = {asked: wanted[asked] for asked in lost}, {}
@@ -253,14 +249,15 @@ def _until(page: Iterable[Ready]) -> dict[Asker, datetime]:
     return {ready.asked: ready.active_until for ready in page}
 
 
-def _tell(metrics: FreshnessMetrics, deliveries: Sequence[Delivery], now: datetime) -> None:
-    """Measure how long each change took to reach the contexts."""
+def _measure_delay(deliveries: Sequence[Delivery], now: datetime) -> None:
+    """Measure how long each change took to reach the contexts: since its write, and since its window."""
     for delivery in deliveries:
         event = delivery.event
         if isinstance(event, ScopeChanged):
             said = event.newest_buffered_at if "reflections" in event.changed else None
-            since = (now - said).total_seconds() if said is not None else None
-            metrics.fresh((now - event.committed_at).total_seconds(), since)
+            CONTEXT_DELAY.observe(max(0.0, (now - event.committed_at).total_seconds()))
+            if said is not None:
+                MESSAGE_TO_CONTEXT.observe(max(0.0, (now - said).total_seconds()))
 
 
 def _key(delivery: Delivery) -> str:

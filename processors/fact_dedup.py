@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, takewhile
 
 from eden_memory.directory.participants import Streams
-from eden_memory.forgotten import Forgetting, Marks, ids_of
+from eden_memory.forgotten import ForgottenMarks, Marks, ids_of
 from eden_memory.formation.decision_plan import DecisionPlan, merged_near, plan
 from eden_memory.formation.fact_commands import CommandExecutor
 from eden_memory.formation.fact_decisions import Comparison, DecisionResolver, NoVector, compared
@@ -47,7 +47,7 @@ class Stores:
 
     search: FactSearch
     decided: Decided
-    forgetting: Forgetting
+    forgetting: ForgottenMarks
     streams: Streams
 
 

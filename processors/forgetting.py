@@ -18,7 +18,7 @@ from eden_memory.forgetting.forgetting_rules import (
     reflections_of,
     taken_up_again,
 )
-from eden_memory.forgotten import Forgetting, Mark, ids_of
+from eden_memory.forgotten import ForgottenMarks, Mark, ids_of
 from eden_memory.schemas.events import Forgotten
 from eden_memory.stages.stage import Decision, Delivery, Emit
 
@@ -32,7 +32,7 @@ SLICE = 1_000
 class ForgettingStage:
     """Forgets what rests on nothing else; memory that still rests on other messages stays as it is."""
 
-    def __init__(self, store: "MongoForgettingStore", forgotten: Forgetting, most: int = SLICE) -> None:
+    def __init__(self, store: "MongoForgettingStore", forgotten: ForgottenMarks, most: int = SLICE) -> None:
         """`most`: the facts, reflections and messages of one decision, taken together."""
         self._store, self._forgotten, self._slice = store, forgotten, most
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from eden_memory.directory.participants import Directory
 from eden_memory.failures import PermanentError
-from eden_memory.forgotten import Forgetting, Marks
+from eden_memory.forgotten import ForgottenMarks, Marks
 from eden_memory.schemas.events import Watermark
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Retry
 from eden_memory.usage.budget_rules import WindowBudgets
@@ -55,7 +55,7 @@ class FormationTrigger:
         directory: Directory,
         settings_version: str,
         metrics: TriggerMetrics,
-        forgotten: Forgetting,
+        forgotten: ForgottenMarks,
         *,
         forgets: bool = True,
         budgets: WindowBudgets | None = None,

@@ -6,7 +6,7 @@ comes again (a redelivery, an outcome published twice, a batch after kill -9) fi
 
 from collections.abc import Sequence
 
-from eden_memory.metrics import UsageMetrics
+from eden_memory.metrics import count_usage
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.stage import Delivery, Outgoing
 from eden_memory.usage.call_totals import UsageStore
@@ -15,13 +15,13 @@ from eden_memory.usage.call_totals import UsageStore
 class Usage:
     """Counts the calls of a batch; publishes nothing."""
 
-    def __init__(self, store: UsageStore, metrics: UsageMetrics) -> None:
-        self._store, self._metrics = store, metrics
+    def __init__(self, store: UsageStore) -> None:
+        self._store = store
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
         """Add up one batch of one partition."""
         told = [delivery.event for delivery in deliveries if isinstance(delivery.event, ModelCalled)]
         calls = {call.call_id: call for call in reversed(told)}
         counted = await self._store.count(list(calls.values()))
-        self._metrics.counted(counted, repeated=len(told) - len(counted))
+        count_usage(counted, repeated=len(told) - len(counted))
         return ()

@@ -11,13 +11,13 @@ from pydantic import ConfigDict
 from eden_memory.schemas.described import DescribedModel
 
 
-class Answer(DescribedModel):
+class ModelAnswer(DescribedModel):
     """The base of all answers: closed and immutable; a number given as text is an error, not a guess."""
 
     model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", strict=True)
 
 
-class StatedFact(Answer):
+class StatedFact(ModelAnswer):
     """One fact that stands alone."""
 
     text: str
@@ -27,13 +27,13 @@ class StatedFact(Answer):
     """Numbers of the messages that it rests on."""
 
 
-class ExtractedFacts(Answer):
+class ExtractedFacts(ModelAnswer):
     """Answer of `fact-extraction`."""
 
     facts: list[StatedFact]
 
 
-class FactDecision(Answer):
+class FactDecision(ModelAnswer):
     """What one new fact means for what is known; new facts that no decision names are added."""
 
     fact: int
@@ -47,13 +47,13 @@ class FactDecision(Answer):
     """A few words."""
 
 
-class FactDecisions(Answer):
+class FactDecisions(ModelAnswer):
     """Answer of `fact-decisions`."""
 
     decisions: list[FactDecision]
 
 
-class StatedReflection(Answer):
+class StatedReflection(ModelAnswer):
     """One interpreted insight."""
 
     text: str
@@ -63,13 +63,13 @@ class StatedReflection(Answer):
     """Numbers of the messages that it rests on."""
 
 
-class StatedReflections(Answer):
+class StatedReflections(ModelAnswer):
     """Answer of `reflection-extraction`."""
 
     reflections: list[StatedReflection]
 
 
-class ConsolidatedText(Answer):
+class ConsolidatedText(ModelAnswer):
     """Answer of `consolidation`."""
 
     text: str

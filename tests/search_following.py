@@ -13,7 +13,7 @@ class Following:
     def __init__(self, client: Client, settings: Settings, lists: PlainFactLists) -> None:
         self._lists = lists
         self._live = asyncio.Event()
-        self._watch = ContextFeed(client, settings, lists.told, self._told)
+        self._watch = ContextFeed(client, settings, lists.changed, self._told)
         self._running = asyncio.create_task(self._watch.run())
 
     async def ready(self) -> None:

@@ -118,7 +118,7 @@ class RequestAdmission:
             return
         if not is_own_origin(origin, host):
             raise Turned(
-                "this Origin is not let in without a key", "EDEN_SERVE_CORS_ORIGINS names those that are."
+                "this Origin is not allowed without a key", "EDEN_SERVE_CORS_ORIGINS lists the allowed ones."
             )
 
 

@@ -1,4 +1,4 @@
-"""The doors into memory: Python here, HTTP, MCP and the gateway in their folders. Nothing is loaded unasked."""
+"""The doors into memory: Python here, HTTP, MCP and the gateway in their folders; each loads on first use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

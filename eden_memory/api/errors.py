@@ -1,4 +1,4 @@
-"""The errors that a caller of the Python doors meets."""
+"""The errors that the Python doors raise."""
 
 from eden_memory.errors import Conflict, EdenError, Invalid, NotAnId, NotFound, OverBudget
 

@@ -106,9 +106,9 @@ class Requests:
         expected_version: int | None = None,
         reason: str | None = None,
     ) -> str:
-        """Change a fact, in its scope's order."""
+        """Request a change of a fact, in its scope's order."""
         if text is not None and (not text.strip() or len(text) > LONGEST_FACT):
-            raise Invalid("a fact has no such text", f"Give 1 to {LONGEST_FACT} characters.")
+            raise Invalid("the text of a fact is empty or too long", f"Give 1 to {LONGEST_FACT} characters.")
         if reason is not None and len(reason) > LONGEST_REASON:
             raise Invalid("the reason is too long", f"It may have {LONGEST_REASON} characters.")
         fields = self._fields("fact_command")
@@ -127,7 +127,7 @@ class Requests:
         )
 
     async def forget(self, what: Forgettable, target: Any) -> str:
-        """Forget it, for ever."""
+        """Request that something is forgotten for ever."""
         return await self._one(_checked(InboxForget, self._fields("forget"), what=what, target=target))
 
     async def _control(
@@ -148,7 +148,7 @@ class Requests:
         return encode_id(asked.id)
 
     async def _write(self, asked: Sequence[Asked]) -> None:
-        """In order: the change stream carries them as they stand."""
+        """Insert the requests in order, as the change stream carries them."""
         inbox = self.memory.source[self.memory.settings.names[InboxFormNow.COLLECTION]]
         await inbox.insert_many([request.model_dump(exclude_none=True) for request in asked])
 
@@ -160,7 +160,7 @@ def _checked(document: type[Any], fields: dict[str, Any], **rest: Any) -> Any:
         wrong = "; ".join(
             f"{'.'.join(map(str, detail['loc']))}: {detail['type']}" for detail in error.errors()[:3]
         )
-        raise Invalid(f"this cannot be asked for: {wrong}") from None
+        raise Invalid(f"the request is not valid: {wrong}") from None
 
 
 def _author(message: Mapping[str, Any], user: Any) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _author(message: Mapping[str, Any], user: Any) -> dict[str, Any]:
 
 
 def _messages(texts: Any, limit: int) -> list[dict[str, Any]]:
-    """Role, text and time of each message; a long text in parts."""
+    """Return role, text and time of each message; a long text in parts."""
     given = [{"role": "user", "content": texts}] if isinstance(texts, str) else texts
     if not isinstance(given, Sequence) or isinstance(given, bytes):
         raise Invalid(f"{type(texts).__name__} cannot be added", "Give a text, or a list of messages.")
@@ -186,11 +186,11 @@ def _messages(texts: Any, limit: int) -> list[dict[str, Any]]:
 
 def _split(message: Any, limit: int) -> list[dict[str, Any]]:
     if not isinstance(message, Mapping):
-        raise Invalid("a message is no mapping", 'Give {"role": "user", "content": "…"}.')
+        raise Invalid("a message must be a mapping", 'Give {"role": "user", "content": "…"}.')
     fields = cast("Mapping[str, Any]", message)
     role = fields.get("role", "user")
     if role not in ROLES:
-        raise Invalid("a message has no such role", f"One of: {', '.join(ROLES)}.")
+        raise Invalid("a message has an unknown role", f"One of: {', '.join(ROLES)}.")
     try:
         text = text_of(fields.get("content"))
     except Unusable as error:
@@ -200,10 +200,10 @@ def _split(message: Any, limit: int) -> list[dict[str, Any]]:
 
 
 def _past(at: Any, now: datetime) -> datetime:
-    """A time that has come; a clock that is a little ahead is forgiven."""
+    """Return a time that is not in the future; tolerate a clock that is a little ahead."""
     written = moment_of(at)
     if written is None:
-        raise Invalid("`at` is no time", "Give a date, ISO text, or seconds since 1970.")
+        raise Invalid("`at` is not a time", "Give a date, ISO text, or seconds since 1970.")
     said = datetime.fromisoformat(written)
     if said > now + AHEAD:
         raise Invalid("`at` is in the future", "Give the time at which it was said.")
@@ -215,5 +215,5 @@ def _moment(value: Any) -> dict[str, datetime]:
         return {}
     written = moment_of(value)
     if written is None:
-        raise Invalid("a message's created_at is no time", "Give a date, ISO text, or seconds since 1970.")
+        raise Invalid("a message's created_at is not a time", "Give a date, ISO text, or seconds since 1970.")
     return {"created_at": datetime.fromisoformat(written).replace(tzinfo=UTC)}

@@ -1,4 +1,4 @@
-"""Changes of the memory that an asker may see, as they are committed: each scope in its newest state."""
+"""Follow changes of the memory that an asker may see: each scope in its newest state."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ Revisions = dict[str, int]
 
 
 async def changes(memory: SharedMemory, asked: Asker, after: str | None) -> AsyncGenerator[MemoryChange]:
-    """From now on, or from what a change's id says was seen. What waits is one look at MongoDB, however much changed:
+    """Yield changes from now on, or since a change's id. However much changed, one read of MongoDB catches up:
     a reader that is slow gets a scope's newest state once. When another namespace becomes live, each scope has
     changed. Ends when the memory is closed.
     """
@@ -57,7 +57,7 @@ class _Following:
         self.something = asyncio.Event()
 
     def notice(self, changed: ContextChange) -> None:
-        """Look again, if this may concern the reader."""
+        """Wake the reader, if the change may concern it."""
         asked = self._asked
         if changed.what == "scope":
             mine = changed.id in self._keys or f"session:{asked.session_id}" in tags_of_scope(changed.id)
@@ -67,13 +67,13 @@ class _Following:
             self.something.set()
 
     def begin(self, view: VisibleMemory, seen: Revisions | None) -> None:
-        """From what was seen; from what there is, where nothing is said of that."""
+        """Start from the revisions that the reader has seen; None: from the current ones."""
         self._seen = _revisions(view) if seen is None else seen
         self._keys = frozenset(view.scope_keys)
         self._scopes = {shown.scope.key: shown.scope for shown in view.shown}
 
     def moved(self) -> None:
-        """Revisions are another namespace's from now on."""
+        """Expect another namespace's revisions."""
         self._seen = dict.fromkeys(self._seen, OF_ANOTHER)
 
     def differences(self, view: VisibleMemory) -> list[MemoryChange]:
@@ -93,7 +93,7 @@ class _Following:
         return found
 
     def _named(self, view: VisibleMemory) -> dict[str, Scope]:
-        """The visible scopes of which nothing is stored: something may have been, when the reader last looked."""
+        """Return the visible scopes without memory; they may have had some when the reader last looked."""
         stored = {shown.scope.key for shown in view.shown}
         return {key: Scope.of_key(key, self._asked.agent_id) for key in view.scope_keys if key not in stored}
 
@@ -133,5 +133,5 @@ def seen_by(after: Any) -> Revisions:
     if not isinstance(found, dict) or any(
         type(revision) is not int for revision in cast("dict[str, Any]", found).values()
     ):
-        raise Invalid("this is no id of a change", "Give the id of the last change that was seen.")
+        raise Invalid("this is not the id of a change", "Give the id of the last change that was seen.")
     return cast("Revisions", found)

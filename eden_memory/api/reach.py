@@ -15,7 +15,7 @@ from eden_memory.schemas.documents import SessionState
 
 @dataclass(frozen=True, slots=True)
 class KnownSession:
-    """A session as far as it is known; None: not known, nobody, or not usable."""
+    """A session; None: unknown, nobody, or not usable."""
 
     agent_id: str | None
     users: frozenset[str] | None
@@ -24,7 +24,7 @@ class KnownSession:
 
 
 class SessionReach:
-    """Asks the application's documents, and the namespace that is live."""
+    """Checks a caller against the application's documents and the live namespace."""
 
     def __init__(self, memory: SharedMemory) -> None:
         settings = memory.settings
@@ -42,7 +42,7 @@ class SessionReach:
         *,
         new: bool = False,
     ) -> None:
-        """Refused, unless the caller may do this with agent, user and session (ids typed).
+        """Raise Refused unless the caller may do this with agent, user and session (ids typed).
 
         `new`: the session may be one that the application does not have yet, which the caller is about to make.
         """
@@ -88,7 +88,7 @@ class SessionReach:
         authors = (await self._written.of([session_id]))[session_id]
         if authors is None:
             raise Refused(
-                "it cannot be told whose this session is", "The log says why; so does `eden doctor`."
+                "the owner of this session cannot be determined", "The log says why; so does `eden doctor`."
             )
         if not authors <= users:
             raise _refused()

@@ -1,18 +1,17 @@
-"""`MemoryService`: an agent's memory as its application uses it. MongoDB only: no Kafka, no model but to search."""
+"""`MemoryService`: an agent's memory for its application. Needs MongoDB, and an embedder to search."""
 
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from eden_memory.api.search_calls import SearchCalls
-from eden_memory.api.write_calls import AskCalls
+from eden_memory.api.write_calls import WriteCalls
 from eden_memory.app.memory import Client, SharedMemory, utc_now
 from eden_memory.app.searching import Engine
 from eden_memory.settings import Settings
 
 
-class MemoryService(SearchCalls, AskCalls):
+class MemoryService(WriteCalls):
     """The memory of one agent; ids are given as the application has them (ObjectId, str, int, UUID).
 
     Alone it makes a memory of its own by `client` and `settings`, and closes it; a process with several
@@ -44,17 +43,17 @@ class MemoryService(SearchCalls, AskCalls):
         await self.close()
 
     async def ready(self) -> None:
-        """Wait until contexts are kept, because whatever changes them is heard of."""
+        """Wait until the change stream is open and contexts are cached."""
         await self.memory.ready()
 
     async def close(self) -> None:
-        """Close the memory, if it is our own."""
+        """Close the memory, if the service created it."""
         if self._owns_memory:
             await self.memory.close()
 
 
 class Memory(SharedMemory):
-    """One for each process and event loop; `agent(id)` gives each agent's service.
+    """The memory of all agents, one for each process and event loop; `agent(id)` returns an agent's service.
 
     Without a `client` it opens one of its own, by `settings`; without an `engine` it searches with the embedder
     that the settings name. Nothing is connected, read or loaded before the first call. It reads the namespace that is
@@ -68,7 +67,7 @@ class Memory(SharedMemory):
         asked_by: str = "MemoryService",
         changes_shared: bool | None = None,
     ) -> MemoryService:
-        """An agent's memory; cheap, nothing of its own to close. `asked_by` is noted in what it asks for.
+        """Return an agent's memory: cheap, nothing to close. Requests record `asked_by`.
 
         `changes_shared` False: what is not one user's or session's is seen, and not edited, retired or forgotten;
         None: so for calls that name a user, unless it rests on that user alone; True: never so.

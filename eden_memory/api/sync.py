@@ -17,7 +17,7 @@ P = ParamSpec("P")
 
 
 class LoopThread:
-    """An event loop in a thread of its own, which any thread may hand work and wait.
+    """An event loop in its own thread; any thread may submit work and wait for it.
 
     It starts with the first call and ends with :meth:`stop`, or the program.
     """
@@ -33,7 +33,7 @@ class LoopThread:
         if _in_a_loop():
             work.close()
             raise EdenError(
-                "a call that waits was made inside of a running event loop",
+                "a blocking call was made inside a running event loop",
                 "Use MemoryService there, and await its calls.",
             )
         future = asyncio.run_coroutine_threadsafe(work, self._started(work))
@@ -52,7 +52,7 @@ class LoopThread:
             self.run(_close(items))
 
     def stop(self) -> None:
-        """End what runs and the thread; nothing can be run any more."""
+        """Cancel running work and end the thread; later calls fail."""
         with self._guard:
             self._stopped = True
             loop, thread, self._thread = self._loop, self._thread, None
@@ -121,26 +121,26 @@ class SyncMemory:
 
     @property
     def memory(self) -> Memory:
-        """Made with the first use, in the thread."""
+        """Create the memory with the first use, in the thread."""
         with self._guard:
             if self._memory is None:
                 self._memory = self.thread.run(self._made())
             return self._memory
 
     def agent(self, agent_id: Any = "default", *, asked_by: str = "SyncMemoryService") -> "SyncMemoryService":
-        """An agent's memory; cheap, nothing of its own to close."""
+        """Return an agent's memory: cheap, nothing to close."""
         return SyncMemoryService(agent_id, memory=self, asked_by=asked_by)
 
     def ready(self) -> None:
-        """Wait until contexts are kept, because whatever changes them is heard of."""
+        """Wait until the change stream is open and contexts are cached."""
         self.thread.run(self.memory.ready())
 
     def export_items(self, user: Any) -> Generator[tuple[str, dict[str, Any]]]:
-        """Everything held about a user, one (collection, document) after the other."""
+        """Yield everything stored about a user, as (collection, document)."""
         return self.thread.iterate(self.memory.export_items(user))
 
     def close(self) -> None:
-        """Close the memory and end its thread; again changes nothing."""
+        """Close the memory and end its thread; safe to repeat."""
         with self._guard:
             memory, self._memory = self._memory, None
         if memory is not None:
@@ -219,18 +219,18 @@ class SyncMemoryService:
     def changes(
         self, *, session: Any = None, user: Any = None, after: str | None = None
     ) -> Generator[MemoryChange]:
-        """Changes of the visible scopes as they are committed; `after` (a change's id) goes on from there.
+        """Yield changes of the visible scopes as they are committed, or from `after` (a change's id) on.
 
-        Several changes of a scope may come as one, the newest: a slow reader holds up nothing and misses nothing.
+        Several changes of a scope may come as one, the newest: a slow reader delays nothing and misses nothing.
         """
         return self.thread.iterate(self.service.changes(session=session, user=user, after=after))
 
     def ready(self) -> None:
-        """Wait until contexts are kept, because whatever changes them is heard of."""
+        """Wait until the change stream is open and contexts are cached."""
         self.memory.ready()
 
     def close(self) -> None:
-        """Close the memory, if it is our own."""
+        """Close the memory, if the service created it."""
         if self._owns_memory:
             self.memory.close()
 

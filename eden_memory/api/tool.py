@@ -1,4 +1,4 @@
-"""Memory search as a tool of an agent: one definition, in the forms of OpenAI, Anthropic and Gemini, and its answer.
+"""Memory search as a tool of an agent: its definition for OpenAI, Anthropic and Gemini, and its answer.
 
 `search_tool("openai")` goes into `tools` of a request; what the model calls is answered by :func:`answer`.
 """
@@ -49,7 +49,7 @@ class Searches(Protocol):
 
 
 def search_tool(form: Form) -> dict[str, Any]:
-    """The tool's definition as a provider takes it: OpenAI chat or Responses, Anthropic, or Gemini's declaration."""
+    """Return the tool's definition for a provider: OpenAI chat or Responses, Anthropic, or Gemini."""
     schema = _schema()
     if form == "anthropic":
         return {"name": NAME, "description": DESCRIPTION, "input_schema": schema}
@@ -62,7 +62,7 @@ def search_tool(form: Form) -> dict[str, Any]:
 
 
 async def answer(search: Searches, arguments: str | Mapping[str, Any], now: datetime | None = None) -> str:
-    """Text for the model: what was found, as fenced data; what is wrong with its arguments, if anything is.
+    """Return text for the model: the facts as fenced data, or an error about its arguments.
 
     `arguments`: as the provider gives them, JSON text or a mapping. What the search itself raises goes through.
     """
@@ -79,7 +79,7 @@ async def answer(search: Searches, arguments: str | Mapping[str, Any], now: date
 
 
 def text_of(found: Sequence[FoundFact], now: datetime) -> str:
-    """One JSON object a line between marks: no fact can end its line, nor the list."""
+    """Return one JSON object a line between marks: no fact can end its line or the list."""
     if not found:
         return "Nothing was found in memory."
     lines = [
@@ -101,14 +101,14 @@ def _line(found_fact: FoundFact, now: datetime) -> dict[str, Any]:
 
 
 def _schema() -> dict[str, Any]:
-    """Plain JSON Schema: without titles, defaults and our own docstring, which are no help to a model."""
+    """Return plain JSON Schema, without titles, defaults and the docstring, which do not help a model."""
     schema = _without(SearchFacts.model_json_schema(), {"title", "default"})
     del schema["description"]
     return schema
 
 
 def _of_gemini(schema: dict[str, Any]) -> dict[str, Any]:
-    """Gemini's subset of OpenAPI: types in capitals, nothing about further properties."""
+    """Return Gemini's subset of OpenAPI: types in capitals, no additionalProperties."""
     plain = _without(schema, {"additionalProperties"})
     if "type" in plain:
         plain["type"] = str(plain["type"]).upper()

@@ -1,4 +1,4 @@
-"""Asking for changes: through `memory_inbox`, in order with the chat, carried out by the running system."""
+"""The calls of MemoryService that request changes through `memory_inbox`, in order with the chat."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from eden_memory.access.callers import Refused
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.api.inbox_requests import Message, Requests
-from eden_memory.api.list_calls import ListCalls
 from eden_memory.api.reach import KnownSession, SessionReach
+from eden_memory.api.read_calls import ReadCalls
 from eden_memory.app.memory import SharedMemory
 from eden_memory.errors import Conflict, Invalid, NotFound
 from eden_memory.forgetting.forgetting_rules import BlobRef
@@ -23,15 +23,15 @@ from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 
 
-class AskCalls(ListCalls):
-    """Each returns the typed id of its request at once; what it asks for is done a moment later."""
+class WriteCalls(ReadCalls):
+    """Each call returns the typed id of its request at once; the running system carries it out a moment later."""
 
     @property
     def _requests(self) -> Requests:
         return Requests(self.memory, self._agent_id, self._asked_by)
 
     async def on_session_end(self, session: Any) -> str:
-        """The session is over: its last window is formed and its memory consolidated."""
+        """End a session: form its last window, and consolidate its memory."""
         return await self._requests.end(session)
 
     async def maybe_form_memories(self, session: Any) -> str:
@@ -133,17 +133,15 @@ class AskCalls(ListCalls):
         return await self._requests.forget(what, target)
 
     def _is_for_all(self, scope: str | None, session: Any, user: Any) -> bool:
-        """Whether a text is added to the agent's memory, for all of its users."""
+        """Return whether a text is added to the agent's memory, for all of its users."""
         if scope not in (None, "user", "agent"):
-            raise Invalid(f"texts are not added to the scope {scope!r:.40}", "It is user or agent.")
+            raise Invalid(f"texts cannot be added to the scope {scope!r:.40}", "It is user or agent.")
         if scope is not None and session is not None:
             raise Invalid(
-                "a scope is said of texts outside of sessions", "Leave out the session, or the scope."
+                "a scope is only for texts outside of sessions", "Leave out the session, or the scope."
             )
         if scope == "user" and user is None:
-            raise Invalid(
-                "the scope is a user's, and no user is named", "Name the user, or leave out the scope."
-            )
+            raise Invalid("the scope `user` needs a user", "Name the user, or leave out the scope.")
         if scope == "agent" and self.changes_shared is False:
             raise _seen_by_others("agent")
         return scope == "agent"
@@ -161,21 +159,21 @@ class AskCalls(ListCalls):
         return fact, scope
 
     def _demand_own(self, scope: Scope, user_id: str | None, sources: Sequence[SourceMessage]) -> None:
-        """Refused, where others see it too and the asker does not reach so far."""
+        """Raise Refused if others see the memory and the asker may not change it."""
         if scope.kind in ("user", "session") or self.changes_shared:
             return
         if self.changes_shared is False:
             raise _seen_by_others(scope.kind)
         if user_id is not None and {source.user_id for source in sources} != {user_id}:
             raise Refused(
-                f"this memory of the {scope.kind} does not rest on this user alone",
+                f"this memory of the {scope.kind} has sources of other users",
                 "Name no user to change it as the operator.",
             )
 
 
 def _seen_by_others(kind: str) -> Refused:
     return Refused(
-        f"the memory of the {kind} is seen by others, too",
+        f"the memory of the {kind} is visible to others, too",
         "It takes a key with the right `admin`, or one bound to no user.",
     )
 
@@ -244,12 +242,12 @@ class ForgetPermission:
 
 
 def _is_alone(known: KnownSession | None, user: str | None) -> bool:
-    """Whether nobody but the user is in the session."""
+    """Return whether nobody but the user is in the session."""
     return known is not None and known.users is not None and set(known.users) == {user}
 
 
 def _agents(asked: Asker, known: KnownSession | None) -> bool:
-    """Whether the session is the agent's, as far as is known."""
+    """Return whether the session is the agent's, as far as is known."""
     return known is None or known.agent_id is None or known.agent_id == asked.agent_id
 
 

@@ -9,7 +9,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.model_factory import Models
 from eden_memory.errors import OverBudget
-from eden_memory.metrics import CallMetrics, GuardMetrics, SearchMetrics, UsageMetrics
+from eden_memory.metrics import CallMetrics, SearchMetrics
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.models.embeddings.search_embedder import SearchEmbedder, Unstored
@@ -17,7 +17,8 @@ from eden_memory.models.providers.prices import Prices
 from eden_memory.models.question import Asking, Embedder
 from eden_memory.models.rerankers import reranker_of
 from eden_memory.search.access_count_store import AccessCounting, MongoAccesses
-from eden_memory.search.chosen_list_store import ChosenFactLists
+from eden_memory.search.chosen_list_store import fact_lists, searches_by_atlas
+from eden_memory.search.plain_list_store import PlainFactLists
 from eden_memory.search.ranking import Ranking, unrelated_similarity
 from eden_memory.search.search_engine import SearchEngine
 from eden_memory.search.search_usage import SearchUsage
@@ -41,15 +42,12 @@ class SearchModels:
         names, limit = settings.names, min(CALL_SECONDS, settings.models.timeout_seconds)
         bounded = settings.models.model_copy(update={"timeout_seconds": limit})
         self.reranker = reranker_of(settings.search)
-        self._usage = SearchUsage(
-            MongoUsage(database, names), CallMetrics(settings.metrics.agents), UsageMetrics()
-        )
+        self._usage = SearchUsage(MongoUsage(database, names), CallMetrics(settings.metrics.agents))
         self._models = Models(
             settings.model_copy(update={"models": bounded}),
             Unstored(MongoAnswers(database, names)),
             Prices().cost,
             calls=self._usage,
-            guards=GuardMetrics(),
         )
         self._budgets = SearchBudgets(MongoBudgets(database, names))
         asked = self._models.embedder
@@ -102,17 +100,20 @@ class OwnSearch:
         settings: Settings,
         database: AsyncDatabase[dict[str, Any]],
         models: SearchModels | None = None,
+        *,
+        atlas: bool,
     ) -> None:
         """EdenError if the embedder is a provider that has no key, or the reranker's folder holds no model."""
         names, metrics = settings.names, SearchMetrics()
         self._database, self._owns_models = database, True
         self._models = models or SearchModels(settings, database)
         embedder = self._models.embedder
-        # kept fresh by the change stream of the contexts (Contexts.follow)
-        self.lists = ChosenFactLists(settings, database, embedder, kept=metrics.kept)
+        self._lists = fact_lists(settings, database, embedder, metrics.kept, atlas=atlas)
+        self.cache = self._lists if isinstance(self._lists, PlainFactLists) else None
+        """To be kept fresh by a change feed; None where Atlas searches."""
         self._counting = AccessCounting(MongoAccesses(database, names), lost=metrics.uncounted)
         self.engine = SearchEngine(
-            self.lists,
+            self._lists,
             embedder,
             ranking_of(settings.search, embedder.model),
             reranker=self._models.reranker,
@@ -120,15 +121,22 @@ class OwnSearch:
             found=self._counting.found if settings.search.count_access else lambda _: None,
         )
 
-    def moved(self, settings: Settings) -> "OwnSearch":
-        """The search of another namespace, with these models, which are its own from now on."""
+    @classmethod
+    async def opened(cls, settings: Settings, database: AsyncDatabase[dict[str, Any]]) -> "OwnSearch":
+        """Return the search of one namespace; asks MongoDB whether it has search indexes, unless settings say."""
+        return cls(settings, database, atlas=await searches_by_atlas(settings, database))
+
+    async def moved(self, settings: Settings) -> "OwnSearch":
+        """Return the search of another namespace, which owns these models from now on."""
+        atlas = await searches_by_atlas(settings, self._database)
         self._owns_models = False
-        return OwnSearch(settings, self._database, self._models)
+        return OwnSearch(settings, self._database, self._models, atlas=atlas)
 
     async def close(self) -> None:
-        """Write what was counted; let go of threads, connections and the change stream."""
+        """Write the access counts; end threads and background tasks, and close connections."""
         await self._counting.close()
-        await self.lists.close()
+        if self.cache is not None:
+            await self.cache.close()
         if self._owns_models:
             await self._models.close()
 

@@ -1,8 +1,8 @@
-"""Searching facts: by the engine that was given, or one of our own from the first query on."""
+"""The search engine of a process: the one that it was given, or our own, built with the first search."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -16,19 +16,22 @@ if TYPE_CHECKING:
     from eden_memory.app.own_search import OwnSearch
 
 CLOSE_SECONDS = 10.0
-"""Searches that are under way have so long to end."""
+"""Time for running searches to end."""
 
 
 class Engine(Protocol):
     """Searches facts of the given scopes."""
 
     async def find(self, scopes: Sequence[Scope], request: SearchRequest) -> SearchReport:
-        """The facts, best first, and how they were found."""
+        """Return the facts, best first, and how they were found."""
         ...
 
 
 class Searching:
-    """Made in the event loop that uses it; models are imported with the first query only."""
+    """The search engine of one namespace; its models are loaded with the first search.
+
+    Make it in the event loop that uses it.
+    """
 
     def __init__(
         self,
@@ -40,41 +43,46 @@ class Searching:
         self._settings, self._database, self._follow = settings, database, follow
         self._engine = engine
         self._own: OwnSearch | None = None
+        self._loading = asyncio.Lock()
         self._searches = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def find(self, scopes: Sequence[Scope], request: SearchRequest) -> SearchReport:
-        """EdenError if the embedder is a provider that has no key."""
-        if self._engine is None:
-            from eden_memory.app.own_search import OwnSearch  # noqa: PLC0415 - loads models and their SDKs
-
-            self._use(OwnSearch(self._settings, self._database))
-        assert self._engine is not None
+    @asynccontextmanager
+    async def engine(self) -> AsyncGenerator[Engine]:
+        """Lend the engine; `close` waits for it. EdenError if the embedder is a provider that has no key."""
         self._searches += 1
         self._idle.clear()
         try:
-            return await self._engine.find(scopes, request)
+            yield self._engine or await self._loaded()
         finally:
             self._searches -= 1
             if not self._searches:
                 self._idle.set()
 
     async def take_over(self, former: "Searching") -> None:
-        """Search with the models that another namespace's search has loaded; it goes on with what it searches."""
+        """Search with the models that the search of the former namespace has loaded, if it has."""
         if former._own is not None:
-            self._use(former._own.moved(self._settings))
-            assert self._own is not None
-            await self._own.lists.chosen()
+            self._use(await former._own.moved(self._settings))
 
     async def close(self) -> None:
-        """Let go of what is our own, once nothing is searched for any more."""
+        """Close our own search once nobody uses the engine."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._idle.wait()
         if self._own is not None:
             await self._own.close()
 
-    def _use(self, own: "OwnSearch") -> None:
+    async def _loaded(self) -> Engine:
+        async with self._loading:
+            if self._engine is not None:
+                return self._engine
+            from eden_memory.app.own_search import OwnSearch  # noqa: PLC0415 - loads models and their SDKs
+
+            return self._use(await OwnSearch.opened(self._settings, self._database))
+
+    def _use(self, own: "OwnSearch") -> Engine:
         self._own, self._engine = own, own.engine
-        self._follow(own.lists)
+        if own.cache is not None:
+            self._follow(own.cache)
+        return own.engine

@@ -39,6 +39,7 @@ from eden_memory.stages.leased import Leased
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.patience import until_there
 from eden_memory.stages.process import Process, ProcessPart, Signals
+from eden_memory.task_ending import all_of
 from eden_memory.usage.totals_store import spent
 from eden_memory.windows.window_text_store import WindowTextRetention
 
@@ -74,14 +75,12 @@ async def following(
     """The parts named (none: all) of the namespace that is live, ready to run, and of what becomes live then."""
     wanted, run = _wanted(names), settings.run
     async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(connect(settings.mongodb, endpoints(settings).mongodb))
         live = await until_there(
-            lambda: stack.enter_async_context(_live(settings)),
-            _mongodb(settings),
-            run.start_seconds,
-            MONGODB_HINT,
+            lambda: _live(settings, client), _mongodb(settings), run.start_seconds, MONGODB_HINT
         )
         placed = LiveParts(
-            lambda placement: _parts(settings.placed(placement), wanted, new_source=new_source),
+            lambda placement: _parts(settings.placed(placement), client, wanted, new_source=new_source),
             live.changes,
             run.drain_seconds + DRAINED_SECONDS,
         )
@@ -90,15 +89,13 @@ async def following(
         yield placed
 
 
-@asynccontextmanager
-async def _live(settings: Settings) -> AsyncGenerator[MongoLive]:
-    """The pointer to the namespace that is live, once it can be read."""
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        live = MongoLive(client[settings.mongodb.database], settings.mongodb.prefix)
-        await live.placement()
-        known = {name: event.VERSION for name, event in REGISTRY.events.items()}
-        await heed_versions(client[settings.mongodb.database], settings.names, known)
-        yield live
+async def _live(settings: Settings, client: MongoClient) -> MongoLive:
+    """Return the pointer to the namespace that is live, once it can be read."""
+    live = MongoLive(client[settings.mongodb.database], settings.mongodb.prefix)
+    await live.placement()
+    known = {name: event.VERSION for name, event in REGISTRY.events.items()}
+    await heed_versions(client[settings.mongodb.database], settings.names, known)
+    return live
 
 
 def _http(settings: Settings, parts: Callable[[], Sequence[ProcessPart]]) -> list[ProcessPart]:
@@ -110,38 +107,41 @@ def _http(settings: Settings, parts: Callable[[], Sequence[ProcessPart]]) -> lis
 
 @asynccontextmanager
 async def _parts(
-    settings: Settings, wanted: Collection[str], *, new_source: bool
+    settings: Settings, client: MongoClient, wanted: Collection[str], *, new_source: bool
 ) -> AsyncGenerator[list[ProcessPart]]:
     """Yield the parts of a namespace, once the servers are there and hold what it needs."""
     async with AsyncExitStack() as stack:
-        yield await _entered(settings, wanted, stack, new_source=new_source)
+        yield await _entered(settings, client, wanted, stack, new_source=new_source)
 
 
 async def _entered(
-    settings: Settings, wanted: Collection[str], stack: AsyncExitStack, *, new_source: bool
+    settings: Settings,
+    client: MongoClient,
+    wanted: Collection[str],
+    stack: AsyncExitStack,
+    *,
+    new_source: bool,
 ) -> list[ProcessPart]:
-    patience, topics = settings.run.start_seconds, load_topics(settings.kafka, settings.placement)
-    config = admin_config(settings.kafka, endpoints(settings).kafka)
-    await topics_exist(config, [topic.name for topic in topics], patience)
+    stages = set(wanted) & set(pipeline.NAMES)
+    await all_of(_topics_there(settings), *([_collections_there(settings, client)] if stages else ()))
     parts: list[ProcessPart] = []
     if TAILER in wanted:
         parts.append(await stack.enter_async_context(tailing(settings, new_source=new_source)))
     if JANITOR in wanted:
-        parts.append(await stack.enter_async_context(housekeeping(settings)))
+        parts.append(housekeeping(settings, client))
     if LAG in wanted:
-        parts.append(await stack.enter_async_context(lag_export(settings)))
-    if set(wanted) & set(pipeline.NAMES):
-        await until_there(lambda: _collections_ready(settings), _mongodb(settings), patience, MONGODB_HINT)
+        parts.append(lag_export(settings, client))
+    if stages:
         parts.extend(
             await until_there(
                 lambda: stack.enter_async_context(stage_parts(settings, wanted)),
                 _servers(settings),
-                patience,
+                settings.run.start_seconds,
                 SERVERS_HINT,
             )
         )
     if WRITER in wanted:
-        parts.append(await stack.enter_async_context(standby_writers(settings)))
+        parts.append(standby_writers(settings, client))
     return parts
 
 
@@ -153,10 +153,21 @@ def _servers(settings: Settings) -> str:
     return f"{_mongodb(settings)}, or Kafka at {endpoints(settings).kafka},"
 
 
-async def _collections_ready(settings: Settings) -> None:
+async def _topics_there(settings: Settings) -> None:
+    """An EdenError that names the topics that `eden topics apply` has not made yet."""
+    config = admin_config(settings.kafka, endpoints(settings).kafka)
+    names = [topic.name for topic in load_topics(settings.kafka, settings.placement)]
+    await topics_exist(config, names, settings.run.start_seconds)
+
+
+async def _collections_there(settings: Settings, client: MongoClient) -> None:
     """An EdenError that names what `eden setup` has not made yet, or has made differently."""
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        problems = await check(client[settings.mongodb.database], settings.names)
+    problems = await until_there(
+        lambda: check(client[settings.mongodb.database], settings.names),
+        _mongodb(settings),
+        settings.run.start_seconds,
+        MONGODB_HINT,
+    )
     if problems:
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise EdenError(f"MongoDB is not set up for memory:\n{listed}", "Run `eden setup`.")
@@ -169,42 +180,35 @@ def _wanted(names: Sequence[str]) -> set[str]:
     return set(names or PARTS)
 
 
-@asynccontextmanager
-async def housekeeping(settings: Settings) -> AsyncGenerator[Leased]:
+def housekeeping(settings: Settings, client: MongoClient) -> Leased:
     """The janitor: removes what every consumer has had behind it for a week."""
+    database, names = client[settings.mongodb.database], settings.names
     servers = endpoints(settings)
-    async with connect(settings.mongodb, servers.mongodb) as client:
-        database, names = client[settings.mongodb.database], settings.names
-        kafka = client_kwargs(settings.kafka, servers.kafka)
-        lease = MongoLease(database[names["leases"]], JANITOR, JANITOR_LEASE_SECONDS)
-        outcomes, marks = MongoLedger(database, names), ConsumptionMarks(database, names)
-        texts = WindowTextRetention(database, names)
-        janitor = Janitor(kafka, consumption(settings), marks, outcomes, _now, texts)
-        yield Leased(JANITOR, lease, janitor.round, ROUND_SECONDS, PAUSE_SECONDS)
+    kafka, admin = client_kwargs(settings.kafka, servers.kafka), admin_config(settings.kafka, servers.kafka)
+    lease = MongoLease(database[names["leases"]], JANITOR, JANITOR_LEASE_SECONDS)
+    outcomes, marks = MongoLedger(database, names), ConsumptionMarks(database, names)
+    texts = WindowTextRetention(database, names)
+    janitor = Janitor(kafka, admin, consumption(settings), marks, outcomes, _now, texts)
+    return Leased(JANITOR, lease, janitor.round, ROUND_SECONDS, PAUSE_SECONDS)
 
 
-@asynccontextmanager
-async def lag_export(settings: Settings) -> AsyncGenerator[LagExport]:
+def lag_export(settings: Settings, client: MongoClient) -> LagExport:
     """Lag of all groups, and the state of memory, as metrics."""
-    servers = endpoints(settings)
-    kafka, topics = (
-        client_kwargs(settings.kafka, servers.kafka),
-        load_topics(settings.kafka, settings.placement),
-    )
+    kafka = client_kwargs(settings.kafka, endpoints(settings).kafka)
+    topics = load_topics(settings.kafka, settings.placement)
     declared = {
         topics.group(name): topics.read_by(name)
         for name, program in topics.file.programs.items()
         if not program.later and topics.read_by(name)
     }
-    async with connect(settings.mongodb, servers.mongodb) as client:
-        database, names = client[settings.mongodb.database], settings.names
-        census = Census(
-            partial(count_documents, database, names),
-            partial(scopes_due, database, names, MongoStreams(database, names), settings.limits.formation()),
-            lambda: spent(database, names, _now(), settings.metrics.agents),
-        )
-        lease = MongoLease(database[names["leases"]], LAG, LAG_LEASE_SECONDS)
-        yield LagExport(lease, lambda: LagReader(kafka, [topic.name for topic in topics], declared), census)
+    database, names = client[settings.mongodb.database], settings.names
+    census = Census(
+        partial(count_documents, database, names),
+        partial(scopes_due, database, names, MongoStreams(database, names), settings.limits.formation()),
+        lambda: spent(database, names, _now(), settings.metrics.agents),
+    )
+    lease = MongoLease(database[names["leases"]], LAG, LAG_LEASE_SECONDS)
+    return LagExport(lease, lambda: LagReader(kafka, [topic.name for topic in topics], declared), census)
 
 
 def namespace_of(settings: Settings) -> str:

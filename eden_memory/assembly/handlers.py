@@ -33,9 +33,6 @@ from eden_memory.metrics import (
     ConsolidationMetrics,
     DedupMetrics,
     ExtractionMetrics,
-    FreshnessMetrics,
-    GuardMetrics,
-    UsageMetrics,
 )
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.asking.answer_forwarding import AnswerStore
@@ -63,7 +60,6 @@ from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.processors.usage import Usage
 from eden_memory.settings import Settings
 from eden_memory.stages.stage import Handler
-from eden_memory.usage.budget_metrics import BudgetMetrics
 from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.usage.estimates import start_values
 from eden_memory.usage.usage_store import MongoUsage
@@ -126,7 +122,6 @@ async def models_of(settings: Settings, client: MongoClient, account: Account = 
         account.kept(answers),
         Prices().cost,
         calls=CallMetrics(settings.metrics.agents),
-        guards=GuardMetrics(),
         namespace=account.namespace,
     )
 
@@ -161,7 +156,7 @@ class Handlers:
                 ForgettingStage(MongoForgettingStore(database, called), self._forgotten), pipeline
             ),
             ATLAS_WRITER: writer if pipeline == ORIGINAL else of_pipeline(writer, pipeline),
-            USAGE: Usage(usage, UsageMetrics()),
+            USAGE: Usage(usage),
         }
 
     async def _settle_sharing(self) -> None:
@@ -230,7 +225,6 @@ class Handlers:
             showing_of(memory),
             timedelta(minutes=memory.active_minutes),
             lambda: datetime.now(UTC),
-            metrics=FreshnessMetrics(),
         )
 
     def _formation_trigger(self) -> FormationTrigger:
@@ -254,7 +248,6 @@ class Handlers:
             MongoBudgets(self._database, self._names),
             MongoRecorded(self._database, self._names),
             start_values(self._settings, Prices().cost),
-            BudgetMetrics(),
         )
 
     def _fact_dedup(self, models: Models, fence: Fence) -> FactDedup:

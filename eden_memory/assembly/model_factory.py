@@ -15,7 +15,7 @@ from eden_memory.models.embeddings.kept_embedder import KeptEmbedder
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.models.guard.breaker import WAITS
 from eden_memory.models.guard.budget import CallBudget
-from eden_memory.models.guard.guard import Guard, ProviderMetrics
+from eden_memory.models.guard.guard import Guard
 from eden_memory.models.guard.pings import Pings
 from eden_memory.models.providers import prices
 from eden_memory.models.providers.api_keys import unused_keys
@@ -53,7 +53,6 @@ class Models:
         cost: Cost,
         *,
         calls: CallWatch | None = None,
-        guards: ProviderMetrics | None = None,
         namespace: str = "live",
         providers: "Providers | None" = None,
         probe_waits: tuple[float, float] = WAITS,
@@ -67,7 +66,7 @@ class Models:
         self._settings, self._answers, self._cost = settings, answers, cost
         pipeline = settings.placement.pipeline
         self._units = "live" if pipeline == ORIGINAL else pipeline
-        self._watch, self._waits = guards, probe_waits
+        self._waits = probe_waits
         self._providers = providers
         if asked_for(settings):
             self._provided()
@@ -131,7 +130,6 @@ class Models:
                 provider.name,
                 models.at_once,
                 models.timeout_seconds,
-                self._watch,
                 self._waits,
                 known=provider.name in CHAT,
             )

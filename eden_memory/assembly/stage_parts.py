@@ -32,7 +32,6 @@ from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Handler
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
-from eden_memory.usage.budget_metrics import BudgetMetrics
 from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
 from eden_memory.usage.reservation_release import BudgetKeeping
 
@@ -144,4 +143,4 @@ def budget_keeping(settings: Settings, client: MongoClient) -> BudgetKeeping:
     """Return the part that releases what was reserved for windows that are formed."""
     database, names = client[settings.mongodb.database], settings.names
     budgets, formations = MongoBudgets(database, names), MongoFormations(database, names)
-    return BudgetKeeping(budgets, formations, MongoLedger(database, names), BudgetMetrics())
+    return BudgetKeeping(budgets, formations, MongoLedger(database, names))

@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 
-import structlog
-
+from eden_memory.logs import LibraryLogger
 from eden_memory.placement import Placement
 from eden_memory.stages.process import ProcessPart, State, Together
 from eden_memory.task_ending import end, first_of
 
-log = structlog.get_logger("eden.live")
+log = LibraryLogger("eden.live")
 
 Made = Callable[[Placement], AbstractAsyncContextManager[Sequence[ProcessPart]]]
 

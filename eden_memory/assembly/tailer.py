@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer
 from bson import json_util
 from bson.binary import UuidRepresentation
 from pymongo import AsyncMongoClient
@@ -34,6 +33,7 @@ from eden_memory.source.chat_topics import FencedPublisher
 from eden_memory.source.flagged_message_store import MappingVersions, Misread
 from eden_memory.source.inbox_mapping import InboxMapping
 from eden_memory.source.inbox_store import MongoInbox
+from eden_memory.source.known_message_topics import MessagesTopic
 from eden_memory.source.leader import Leader, Source
 from eden_memory.source.leadership import Leadership, TailerPart
 from eden_memory.source.message_mapping import TOPIC, FieldPaths, MessageMapping
@@ -141,13 +141,8 @@ def _leading(
     oplog = MongoOplog(client) if settings.metrics.oplog else None
     versions = mapping_versions(settings, client)
     controls = MongoControls(client[settings.mongodb.database], settings.names)
-    dead = topics.dead_of(topics.name(TOPIC))
-    refused = RefusedDocuments(kafka, dead, settings.messages.collection, controls)
-
-    def consumers(isolation: str) -> AIOKafkaConsumer:
-        return AIOKafkaConsumer(
-            topics.name(TOPIC), **kafka, isolation_level=isolation, auto_offset_reset="earliest"
-        )
+    topic = MessagesTopic(kafka, topics.name(TOPIC))
+    refused = RefusedDocuments(kafka, topics.dead_of(topic.name), settings.messages.collection, controls)
 
     def lead(epoch: int, stopping: asyncio.Event) -> Awaitable[None]:
         publisher = FencedPublisher(kafka, topics.prefix + source_name(settings), topics, limits)
@@ -156,8 +151,8 @@ def _leading(
         return Leadership(
             leader,
             Tailer(mapping),
-            consumers,
-            MessageRereader(leader, consumers, refused, versions),
+            topic,
+            MessageRereader(leader, topic, refused, versions),
             versions,
             source_name(settings),
             settings.tailer.watermark_seconds,

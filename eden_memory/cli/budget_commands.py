@@ -84,7 +84,7 @@ def _amount(text: str) -> Decimal:
     try:
         amount = Decimal(text)
     except InvalidOperation:
-        raise Invalid(f"{text!r} is no amount", "Give US dollars: 5, 0.25.") from None
+        raise Invalid(f"{text!r} is not an amount", "Give US dollars: 5, 0.25.") from None
     if not amount.is_finite() or not 0 <= amount <= LARGEST:
         raise Invalid(f"a limit cannot be {text} USD", "Give an amount from 0 (nothing is formed) up.")
     return amount.quantize(Decimal("0.000001")).normalize()
@@ -126,7 +126,7 @@ def standing(settings: Settings) -> list[str]:
 
 @asynccontextmanager
 async def stores(settings: Settings) -> AsyncGenerator[tuple[AsyncMongoClient[dict[str, Any]], MongoBudgets]]:
-    """A client and the budgets."""
+    """Connect, and yield the budgets."""
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         yield client, MongoBudgets(client[settings.mongodb.database], settings.names)
 

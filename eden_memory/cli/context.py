@@ -1,4 +1,4 @@
-"""`eden context`: what an agent is given before a turn in a session."""
+"""`eden context`: the context that an agent gets before a turn in a session."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eden_memory.cli import terminal
-from eden_memory.cli.memory.viewer import AS_ID, Agent, AsJson, Viewer, nothing, who
+from eden_memory.cli.memory.viewer import AS_ID, NOTHING, Agent, AsJson, Viewer, nothing, who
 from eden_memory.cli.sessions import named_session
 from eden_memory.memory.results import ScopeStats
 from eden_memory.replay.installation import installation
@@ -46,7 +46,7 @@ def context(
     elif found:
         typer.echo(terminal.plain(found))
     elif not older:
-        typer.echo(nothing("nothing is remembered that could be shown here", user), err=True)
+        typer.echo(nothing(NOTHING, user), err=True)
     if older:
         days = Settings().memory.context_days
         typer.echo(
@@ -64,7 +64,7 @@ async def _stats(session: str, user: str | None, agent: str | None) -> dict[str,
 async def _context(
     session: str, user: str | None, agent: str | None, message: str | None
 ) -> tuple[str, bool]:
-    """The context, and whether it shows no fact because all that are known are too old for it."""
+    """Return the context, and whether all known facts are too old for it."""
     async with who(Settings(), agent, session, user, alone=True) as viewer:
         found = await viewer.memory.get_memory_context(viewer.session, viewer.user, message)
         older = "<Facts>" not in found and await _only_older(viewer)
@@ -85,6 +85,6 @@ async def _only_older(viewer: Viewer) -> bool:
 
 
 async def _demand(settings: Settings, session: str) -> None:
-    """NotFound where nothing names the session; a typed id is taken as it is."""
+    """Return the session's id; a typed id unchanged. NotFound if nothing names the session."""
     async with installation(settings) as at:
         await named_session(at, session)

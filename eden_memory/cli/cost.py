@@ -12,20 +12,16 @@ from typing import Annotated, Any, Literal
 import typer
 
 from eden_memory.cli.tables import show_table
-from eden_memory.errors import EdenError, Invalid, NotFound
-from eden_memory.kafka.connection import client_kwargs
-from eden_memory.kafka.topics import load_topics
+from eden_memory.errors import Invalid
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
-from eden_memory.observability.scope_records import ScopeRecord, scope_records
+from eden_memory.observability.memory_cost_store import shares_of
 from eden_memory.placement import ORIGINAL
-from eden_memory.replay.installation import installation, settings_of
-from eden_memory.schemas.documents import Fact
-from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
+from eden_memory.replay.installation import settings_of
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_rules import period_of
-from eden_memory.usage.memory_cost import Share, of_blob, of_fact, total
+from eden_memory.usage.memory_cost import Share, total
 from eden_memory.usage.totals_store import MongoTotals, UsageQuery, UsageSum, together
 from eden_memory.usage.usage_store import LIVE, newest
 
@@ -49,7 +45,6 @@ FIELDS: dict[By, str] = {
     "day": "day",
 }
 COUNTS = ("calls", "failed_calls", "input_tokens", "cached_tokens", "output_tokens", "unpriced_calls")
-FACTS, BLOBS = ("memory.facts",), ("memory.consolidations", "memory.reflections")
 
 
 @app.command()
@@ -127,7 +122,7 @@ def _month(named: str) -> tuple[str, str]:
     try:
         first = datetime.fromisoformat(f"{named}-01")
     except ValueError:
-        raise Invalid(f"{named!r} is no month", "Give it as 2026-01.") from None
+        raise Invalid(f"{named!r} is not a month", "Give it as 2026-01.") from None
     last = monthrange(first.year, first.month)[1]
     return f"{first:%Y-%m-%d}", f"{first.replace(day=last):%Y-%m-%d}"
 
@@ -184,7 +179,7 @@ def _print(
 
 
 def _account(namespace: str | None) -> str:
-    """Under what calls are counted: live formation began in the original namespace, and kept its account."""
+    """Return the account of a namespace; live formation uses the original's, whichever is live."""
     return LIVE if namespace in (None, ORIGINAL) else namespace
 
 
@@ -202,44 +197,6 @@ async def _read(
             await totals.messages_formed(asked) if asked.agent_id is None else 0,
             await totals.counted_to(),
         )
-
-
-async def shares_of(settings: Settings, name: str) -> list[Share]:
-    """Return the cost that each call added to a fact or blob; NotFound if there is none of that name."""
-    async with installation(settings) as at:
-        settings, database = at.settings, at.database
-        names = settings.names
-        fact = await database[names[Fact.COLLECTION]].find_one({"_id": name.partition("@")[0]})
-        if fact is None:
-            return await _blob(settings, name)
-        records = await _records(settings, FACTS, fact["scope_key"])
-        versions = [record.event for record in records if isinstance(record.event, FactChanged)]
-        mine = [version for version in versions if version.fact_id == fact["_id"]]
-        vectors = [event.embedding.call_id for event in mine if event.embedding and event.embedding.call_id]
-        return of_fact(mine, await MongoTotals(database, names).embedded(vectors))
-
-
-async def _blob(settings: Settings, name: str) -> list[Share]:
-    scope_key, _, version = name.partition("@")
-    if ":" not in scope_key:
-        raise _unknown(name)
-    records = await _records(settings, BLOBS, scope_key)
-    upto = int(version) if version.isdecimal() else None
-    versions = [record.event for record in records if isinstance(record.event, ScopeConsolidated)]
-    mine = [event for event in versions if upto is None or event.version <= upto]
-    if not mine:
-        raise _unknown(name)
-    return of_blob(mine, [record.event for record in records if isinstance(record.event, ReflectionFormed)])
-
-
-def _unknown(name: str) -> EdenError:
-    return NotFound(f"there is no fact and no blob {name}", "Give a fact's id, or a scope key as user:A:U.")
-
-
-async def _records(settings: Settings, short: Sequence[str], scope_key: str) -> list[ScopeRecord]:
-    topics = load_topics(settings.kafka, settings.placement)
-    client = client_kwargs(settings.kafka, endpoints(settings).kafka)
-    return await scope_records(client, [topics.name(topic) for topic in short], [scope_key])
 
 
 def _unpriced(unpriced: int, calls: int) -> str:

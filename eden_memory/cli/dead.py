@@ -1,4 +1,4 @@
-"""`eden dead`: list, show, try again and drop what stages have given up."""
+"""`eden dead`: list, show, retry and drop dead letters."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
 REPORTED = 10_000
 """Dead letters between two lines of progress."""
 AT_ITS_SOURCE = (
-    "did not come from a stage: put its cause right, then change the document (any update publishes it again)"
+    "did not come from a stage: fix its cause, then change the document (any update publishes it again)"
 )
 SETTLED = ("published", "dropped", "dead again")
 """A retry that fails leaves a dead letter of its own, which stands for both."""
@@ -62,7 +62,7 @@ class _Connected:
     async def found(
         self, wanted: DeadLetterFilter, *, settled: bool = False
     ) -> AsyncIterator[tuple[DeadLetter, str]]:
-        """Dead letters with their state; those that are settled only if asked for."""
+        """Yield dead letters with their state; settled ones only on request."""
         states = await self.controls.dead_states()
         async for letter in dead_letters(self.client, self._names(wanted.topic), wanted, _report):
             state = states.get(letter.id, "dead")
@@ -70,7 +70,7 @@ class _Connected:
                 yield letter, state
 
     async def at(self, name: str) -> tuple[DeadLetter, str]:
-        """One dead letter with its state; an EdenError where there is none of this id."""
+        """Return a dead letter with its state; NotFound if there is none of this id."""
         letter = await dead_letter_at(self.client, self._names(), name)
         if letter is None:
             what = f"there is no dead letter {name}"
@@ -78,11 +78,9 @@ class _Connected:
         return letter, (await self.controls.dead_states()).get(name, "dead")
 
     async def publish(self, letter: DeadLetter, request: DeadRetry) -> bool:
-        """Publish the event that the broker refused, as the stage had decided it; False if it is not whole."""
+        """Publish the event that the broker refused, as decided; False if it is incomplete."""
         if (event := letter.event()) is None:
-            typer.echo(
-                f"{letter.id} holds only a part of its event; `eden dead drop` takes it away", err=True
-            )
+            typer.echo(f"{letter.id} holds only a part of its event; `eden dead drop` removes it", err=True)
             return False
         publisher = Publisher(lambda: new_producer(self.client))
         try:
@@ -221,12 +219,12 @@ async def _each(
     found = [letter async for letter, _ in connected.found(wanted) if not ids or letter.id in ids]
     missing = set(ids or ()) - {letter.id for letter in found}
     if missing:
-        raise NotFound(f"not there, or settled: {', '.join(sorted(missing))}", "See `eden dead list --all`.")
+        raise NotFound(f"unknown or settled: {', '.join(sorted(missing))}", "See `eden dead list --all`.")
     return sum([await do(connected, letter) for letter in found])
 
 
 def _report(done: int, total: int) -> None:
-    """Say how far reading is, where there is much to read."""
+    """Print progress if there are many dead letters."""
     if total >= 2 * REPORTED and done % REPORTED == 0:
         typer.echo(f"{done:,} of {total:,} dead letters read", err=True)
 

@@ -1,4 +1,4 @@
-"""`eden demo`: a chat application writes to MongoDB; what arrives on Kafka, and what memory forms, is shown."""
+"""`eden demo`: play a chat application, and show what arrives on Kafka and which memory forms."""
 
 import asyncio
 import logging
@@ -59,7 +59,7 @@ def demo(
 
 
 def _settings(console: Console, llm: str | None) -> Settings:
-    """The settings with what `--llm` asks for; those that fit a local model reach `eden run` by the environment."""
+    """Return the settings for `--llm`; `eden run` gets those of a local model by the environment."""
     if llm != LOCAL:
         return Settings() if llm is None else Settings(llm=llm)
     from eden_memory.demo.local_model import fitted_model  # noqa: PLC0415 - the SDKs import for a second
@@ -73,13 +73,13 @@ def _settings(console: Console, llm: str | None) -> Settings:
 
 
 def _as_interrupt(number: int, frame: object) -> None:
-    """SIGTERM ends the demo as Ctrl-C does, wherever it is."""
+    """Make SIGTERM end the demo like Ctrl-C."""
     del number, frame
     signal.raise_signal(signal.SIGINT)
 
 
 def _agree(console: Console, settings: Settings, plan: DemoPlan, *, yes: bool) -> None:
-    """Say what it will cost at most, and ask before a conversation of one's own leaves this machine.
+    """Print the highest cost, and ask before the user's own conversation leaves this machine.
 
     Whatever it comes to, the demo ends when the calls have cost more than the cap, as far as prices are known.
     EdenError where a provider's key is missing, or what is asked for is no provider.

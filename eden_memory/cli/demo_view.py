@@ -23,7 +23,7 @@ WHAT = {"message": ("", ""), "edit": ("edited", "yellow"), "delete": ("deleted",
 
 
 class LineView:
-    """One line a record: for logs and pipes."""
+    """Prints a line a record, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -32,14 +32,14 @@ class LineView:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to put away."""
+        """Do nothing: lines need no clean-up."""
 
     def note(self, text: str) -> None:
-        """A step of the preparation."""
+        """Show a step of the preparation."""
         self._console.print(f"· {text}")
 
     def arrived(self, arrival: Arrival, write: ApplicationWrite | None) -> None:
-        """A record was read; repeats (a tombstone can go to every partition) are left out."""
+        """Show a record, without repeats (a tombstone can go to every partition)."""
         if write is not None:
             place = f"{arrival.partition}/{arrival.offset}"
             said = arrival.text if arrival.text is not None else ""
@@ -48,7 +48,7 @@ class LineView:
             self._console.print(line.rstrip()[:160], soft_wrap=True, markup=False)
 
     def forming(self, progress: FormationProgress) -> None:
-        """A line for every memory, those formed already included."""
+        """Show a line for every memory, formed ones included."""
         for item in progress.newest:
             self._told(item)
         progress.tell = self._told
@@ -61,7 +61,7 @@ class LineView:
 
 
 class LiveView:
-    """The newest records, and what has come of each session."""
+    """Shows the newest records, and the memory of each session."""
 
     def __init__(self, console: Console) -> None:
         self._newest: deque[tuple[Arrival, ApplicationWrite]] = deque(maxlen=LAST)
@@ -79,17 +79,17 @@ class LiveView:
         self._live.stop()
 
     def note(self, text: str) -> None:
-        """A step of the preparation."""
+        """Show a step of the preparation."""
         self._live.console.print(f"[dim]·[/dim] {text}")
 
     def arrived(self, arrival: Arrival, write: ApplicationWrite | None) -> None:
-        """A record was read."""
+        """Show a record."""
         if write is not None:
             self._newest.append((arrival, write))
             self._sessions.setdefault(write.session, Counter())[write.kind] += 1
 
     def forming(self, progress: FormationProgress) -> None:
-        """From here on memory is shown in the place of messages."""
+        """Show memory instead of messages from now on."""
         self._progress = progress
 
     def _render(self) -> Any:
@@ -136,9 +136,9 @@ def _delay(write: ApplicationWrite) -> str:
 
 
 def print_result(console: Console, outcome: DemoOutcome, kept: bool) -> None:
-    """All of it, top to bottom."""
+    """Print the result, top to bottom."""
     _summary(console, outcome.summary)
-    console.print("\n[bold]the memory that formed of it[/bold]")
+    console.print("\n[bold]the memory formed from it[/bold]")
     console.print(render(outcome.progress))
     if not outcome.finished:
         console.print(

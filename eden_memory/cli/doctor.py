@@ -1,4 +1,4 @@
-"""`eden doctor`: what people get wrong, looked at on the servers in use."""
+"""`eden doctor`: check the servers in use for common mistakes."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from eden_memory.doctor.collection_candidates import (
 )
 from eden_memory.doctor.examine import Examination, examine
 from eden_memory.doctor.finding import Finding, failed
-from eden_memory.doctor.mapping_checks import judge_documents
+from eden_memory.doctor.mapping_checks import judge_documents, sampled
 from eden_memory.doctor.proposed_mapping import (
     ProposedPlace,
     as_toml,
@@ -96,7 +96,7 @@ MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")
 
 
 def table(findings: list[Finding]) -> Table:
-    """One row for each; what to do stands under what was found."""
+    """Print a row for each finding, with the remedy below it."""
     rows = Table(box=None, pad_edge=False, show_header=False)
     rows.add_column(width=1)
     rows.add_column(no_wrap=True)
@@ -134,7 +134,7 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
     found = asyncio.run(_found(settings, collection))
     best = found.best
     said = Console(stderr=True, highlight=False, soft_wrap=True)
-    said.print(f"{best.name}: the newest {len(best.documents)} documents", markup=False)
+    said.print(f"{best.name}: {sampled(best.documents)}", markup=False)
     if found.others:
         listed = ", ".join(other.name for other in found.others)
         said.print(f"these look like messages too: {listed} (--collection takes one of them)", markup=False)
@@ -172,7 +172,9 @@ def _findings(settings: Settings, found: FoundMapping) -> list[Finding]:
         return [finding_of_listed(inner[0])]
     if failed(findings):
         return findings
-    findings += judge_documents(best.documents, _mapped(settings, best))
+    judged = judge_documents(best.documents, _mapped(settings, best))
+    named = {finding.check for finding in findings}
+    findings += [finding for finding in judged if finding.check not in named]
     if found.sessions is not None:
         findings += findings_of_sessions(found.sessions)
     return findings + found.indexes
@@ -186,7 +188,7 @@ def _mapped(settings: Settings, best: MessagesCandidate) -> Settings:
 
 
 def _confirmed() -> bool:
-    """Ask on a terminal where no file is in the way."""
+    """Ask on a terminal, unless a file exists already."""
     if FILE.exists() or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
     return typer.confirm(f"Write this to {FILE}?", err=True)

@@ -26,7 +26,7 @@ KAFKA = "Check that it runs (`eden status`), and EDEN_KAFKA_BOOTSTRAP."
 
 
 def told(error: Exception) -> EdenError | None:
-    """The same for people; None: it is a fault of the program's own. Values are left out: they may be secret."""
+    """Return the error as a message for people, without values, which may be secret; None: a bug."""
     if isinstance(error, ExceptionGroup):
         group = cast("Sequence[Exception]", error.exceptions)  # pyright: ignore[reportUnknownMemberType]
         known = [told(exception) for exception in group]
@@ -85,13 +85,13 @@ def _of_kafka(error: Exception) -> EdenError | None:
         case KafkaConnectionError():
             return EdenError(f"Kafka does not answer: {describe(error)}", KAFKA)
         case KafkaException() | KafkaError():
-            return EdenError(f"Kafka could not do it: {describe(error)}", KAFKA)
+            return EdenError(f"Kafka failed: {describe(error)}", KAFKA)
         case _:
             return None
 
 
 def nearest(name: str) -> str | None:
-    """The setting or group that is called alike in the same place, or the same in another; None: none is."""
+    """Return a setting or group with a similar name there, or the same name elsewhere; None: none."""
     place, dot, last = name.rpartition(".")
     groups = {"": Settings} | _groups()
     if place in groups and (alike := get_close_matches(last, groups[place].model_fields, 1)):

@@ -1,4 +1,4 @@
-"""`eden forget KIND ID`, `eden forget --missing`: what came from it alone leaves memory, for ever."""
+"""`eden forget KIND ID`, `eden forget --missing`: forget something and what derives only from it."""
 
 import asyncio
 from typing import Annotated, Any, Literal
@@ -57,7 +57,7 @@ def forget(
         _forget_missing(settings, by, yes=yes)
         return
     if kind is None or name is None:
-        raise Invalid("what is to be forgotten is not named", "eden forget message|session|user|fact ID")
+        raise Invalid("name what to forget", "eden forget message|session|user|fact ID")
     if not yes:
         confirm(f"Forget the {kind} {name}? It cannot be undone.")
     _say_asked(asyncio.run(_forget(settings, kind, name, by)))
@@ -98,7 +98,7 @@ AGES_OUT = (
 
 
 async def _forget(settings: Settings, kind: str, name: str, by: str | None) -> list[Namespace]:
-    """The namespaces in which it stays for now are returned."""
+    """Request the forgetting; return the namespaces that keep the memory for now."""
     async with installation(settings) as at:
         source, paths = at.source, settings.messages
         target: Any = name
@@ -130,7 +130,7 @@ async def _ask_all(settings: Settings, messages: list[Message], by: str | None) 
 
 
 async def _demand_stored(at: Installation, kind: str, name: str) -> None:
-    """Raise NotFound where there is none: a typing error would be taken for done."""
+    """Raise NotFound if there is none: otherwise a typing error would look like success."""
     if await at.database[at.settings.names[STORED[kind]]].find_one({"_id": name}, {"_id": 1}) is None:
         raise NotFound(
             f"there is no {kind} {name!r}", f"Or no more; `eden {kind}s` lists those that a user may see."

@@ -1,4 +1,4 @@
-"""`eden keys`: the API keys that open the doors of `eden serve`."""
+"""`eden keys`: manage the API keys of `eden serve`."""
 
 import asyncio
 import json
@@ -109,7 +109,7 @@ def _typed(ids: Sequence[str] | None, name: str) -> list[str] | None:
 def _rights(given: Sequence[str] | None) -> list[Right]:
     wanted = given or ["read", "write"]
     if unknown := sorted(set(wanted) - set(RIGHTS)):
-        raise EdenError(f"there is no right to {', '.join(unknown)}", f"One of: {', '.join(RIGHTS)}.")
+        raise EdenError(f"unknown rights: {', '.join(unknown)}", f"One of: {', '.join(RIGHTS)}.")
     return cast("list[Right]", wanted)
 
 

@@ -1,4 +1,4 @@
-"""Commands that are imported when they are called: `eden --help` loads none of what they stand on."""
+"""Import commands when they are called, so that `eden --help` loads none of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ ANSWER_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a command, or a family of them, stands, and its line in the list of commands."""
+    """The module of a command or command family, and its line in the list of commands."""
 
     where: str
     """`module:attribute` under eden_memory.cli; a function, or a Typer app."""
@@ -25,7 +25,7 @@ class Entry:
     """It waits for servers that do not answer at once: it runs for long, or starts them."""
 
     def load(self, name: str) -> Any:
-        """The command itself."""
+        """Import the command."""
         module, _, attribute = self.where.partition(":")
         found: Any = getattr(import_module(f"eden_memory.cli.{module}"), attribute)
         if isinstance(found, typer.Typer):
@@ -40,7 +40,7 @@ class Entry:
 
 
 def _give_debug(command: Any) -> None:
-    """Each command takes `--debug`; what it means where a command says nothing of it, `eden_memory.cli.main` does."""
+    """Give each command `--debug`; `eden_memory.cli.main` handles it unless the command defines its own."""
     if isinstance(command, TyperGroup):
         for subcommand in command.commands.values():
             _give_debug(subcommand)
@@ -49,7 +49,7 @@ def _give_debug(command: Any) -> None:
 
 
 def _debug() -> Any:
-    """The option, as typer makes it; the command's function is not given it."""
+    """Return the option; the command's function does not receive it."""
     app = typer.Typer(add_completion=False)
 
     @app.command()
@@ -62,7 +62,7 @@ def _debug() -> Any:
 
 
 class _Standing(TyperCommand):
-    """Stands for a command until its arguments are read."""
+    """A placeholder for a command until its arguments are read."""
 
     def __init__(self, name: str, entry: Entry, panel: str) -> None:
         super().__init__(name, help=entry.help, rich_help_panel=panel)

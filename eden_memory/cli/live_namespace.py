@@ -1,4 +1,4 @@
-"""Commands that open a database by themselves work on the namespace that is live, or on one that is named."""
+"""Find the namespace for commands that open a database: the live one, or the one that is named."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -23,12 +23,12 @@ async def live_now(settings: Settings) -> Settings:
 
 
 async def live_if_there(settings: Settings) -> Settings:
-    """For commands on Kafka alone: where MongoDB does not answer at once, the settings of the original."""
+    """Return the live namespace's settings; the original's if MongoDB does not answer at once."""
     return await soon(live_now(settings)) or settings
 
 
 def standing(settings: Settings) -> list[str]:
-    """Which namespace is live, in a line; nothing where MongoDB does not answer at once."""
+    """Return a line that names the live namespace; nothing if MongoDB does not answer at once."""
     found = asyncio.run(soon(live_now(settings)))
     if found is None:
         return []

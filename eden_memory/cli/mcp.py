@@ -1,4 +1,4 @@
-"""`eden mcp`: the MCP server on standard input and output, for a host that starts it."""
+"""`eden mcp`: serve MCP on standard input and output, for a host that starts it."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""`eden models`: what is configured, tried with one small call each."""
+"""`eden models`: try each configured model with a small call."""
 
 import asyncio
 import json

@@ -61,7 +61,9 @@ def checkout() -> Path:
     """The checkout that this program runs from; an EdenError if it is an installed copy."""
     root = topics_path().parents[1]
     if not (root / "schemas" / "json").is_dir():
-        raise EdenError("the contract is exported in a checkout, and this is an installed copy", "Clone it.")
+        raise EdenError(
+            "the contract can be exported only from a checkout; this is an installed copy", "Clone it."
+        )
     return root
 
 

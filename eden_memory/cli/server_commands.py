@@ -68,11 +68,11 @@ def status(
         terminal.show_json({"servers": listed, "consolidation": found})
     else:
         _say("\n".join([*map(_line, reports), ""]))
-        numbers.show_consolidation(found)
+        numbers.show_consolidation(found, user)
 
 
 def _say_standing(reports: Sequence[ServerReport]) -> None:
-    """Where MongoDB is there: which namespace is live, what waits, how budgets stand, which stages stand still."""
+    """Print the live namespace, waiting messages, budgets and stopped stages, if MongoDB answers."""
     if any(report.name.startswith("MongoDB") and report.running is False for report in reports):
         return
     from eden_memory.cli import (  # noqa: PLC0415 - `eden up` needs none of it

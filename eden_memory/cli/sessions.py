@@ -1,4 +1,4 @@
-"""`eden session end|form`, `eden windows`: ask something of a session, and see what became of its messages."""
+"""`eden session end|form`, `eden windows`: end or form a session, and show what became of its messages."""
 
 import asyncio
 import json

@@ -1,6 +1,9 @@
 """`eden setup` and `eden reembed`: collections and indexes, and vectors of the configured model for all facts."""
 
 import asyncio
+import re
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated
 
@@ -19,6 +22,9 @@ from eden_memory.settings import Settings
 from eden_memory.task_ending import heeding
 from eden_memory.windows.pending_store import look_again
 
+NEW = 10
+"""Collections made at once in a new database, which gets too many indexes to read."""
+
 
 def setup(
     dimensions: Annotated[
@@ -32,12 +38,21 @@ def setup(
     """Create memory's collections, validators and indexes where they are missing; safe to repeat."""
     settings = Settings()
     done = asyncio.run(_work(settings, dimensions or dimensions_of(settings), wait, only_check=only_check))
-    for line in done:
-        typer.echo(line if only_check else f"made {line}")
+    for line in done if only_check else _made(done, settings.mongodb.database):
+        typer.echo(line)
     if not done:
         typer.echo("everything is there")
     elif only_check:
         raise typer.Exit(1)
+
+
+def _made(done: Sequence[str], database: str) -> list[str]:
+    """Name what was made; only count what a new database gets."""
+    if sum(line.startswith("collection ") for line in done) < NEW:
+        return [f"made {line}" for line in done]
+    kinds = Counter(re.sub(r"( of)? \S+$", "", line) for line in done)
+    told = ", ".join(f"{number} {kind}{'es' if kind[-1] == 'x' else 's'}" for kind, number in kinds.items())
+    return [f"made {told} in the database {database}"]
 
 
 async def _work(settings: Settings, dimensions: int, wait: float, *, only_check: bool) -> list[str]:

@@ -160,16 +160,14 @@ def _checked(row: Row) -> Stream:
             f"{'.'.join(map(str, error_details['loc']))}: {error_details['msg']}"
             for error_details in error.errors()[:5]
         )
-        raise Invalid(f"a stream cannot be so: {wrong}", f"Its fields: {', '.join(SETTABLE)}.") from None
+        raise Invalid(f"the stream is not valid: {wrong}", f"Its fields: {', '.join(SETTABLE)}.") from None
     if stream.scope == "session" and not stream.active:
         raise Invalid("active: a session's memory is always formed", "Streams switch off the other scopes.")
     if stream.sharing is not None and stream.scope not in ("agent", "shard"):
-        raise Invalid(
-            "sharing: only an agent's scope or a shard has it", "Set it of agent, or of shard:NAME."
-        )
+        raise Invalid("sharing: only an agent or a shard can set it", "Set it for agent, or for shard:NAME.")
     least, most = stream.min_items, stream.max_items
     if least is not None and most is not None and least > most:
-        raise Invalid(f"min_items {least} is above max_items {most}", "Give max_items as much at least.")
+        raise Invalid(f"min_items {least} is above max_items {most}", "Raise max_items, or lower min_items.")
     return stream
 
 

@@ -21,7 +21,7 @@ GAP = 2
 
 
 def line(text: str) -> Text:
-    """In one line, and without markup."""
+    """Return text in one line, without markup."""
     return Text(plain(" ".join(text.split())))
 
 
@@ -88,7 +88,7 @@ def show_table(
 
 
 def _show_blocks(out: Console, names: Sequence[str], cells: Iterable[Sequence[Text]]) -> None:
-    """A line for every cell that holds something, a blank line between two rows."""
+    """Print a line for every cell with content, and a blank line between two rows."""
     widest = max(map(len, names))
     for at, row in enumerate(cells):
         if at:
@@ -114,12 +114,12 @@ def _room(out: Console, names: Sequence[str]) -> int:
 
 
 def _short_words(cells: Iterable[Text]) -> Iterable[str]:
-    """The words that are not worth a break: dates, names, no addresses."""
+    """Yield the words that must not break: dates and names, no addresses."""
     return (word for cell in cells for word in cell.plain.split() if len(word) <= SHORT)
 
 
 def _put_below(names: list[str], widths: list[int], cells: list[list[Text]], ids: int) -> None:
-    """Each id becomes the last line of the longest text of its row, and its column goes."""
+    """Move each id below the longest text of its row, and remove its column."""
     others = (at for at, name in enumerate(names) if at != ids and name not in UNBROKEN_COLUMNS)
     longest = max(others, key=lambda at: max(len(row[at]) for row in cells))
     widths[longest] = max(widths[longest], widths[ids])

@@ -3,6 +3,9 @@
 import asyncio
 import json
 import logging
+import shutil
+import sys
+import textwrap
 from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import Annotated
@@ -86,7 +89,22 @@ def _show(record: Tapped, *, json_lines: bool) -> None:
         typer.echo(json.dumps(as_json(record)))  # ASCII: what a terminal would obey is spelled out
         return
     at, what, said = line(record)
-    typer.echo(f"{typer.style(at, dim=True)} {typer.style(what, fg='cyan')} {said}")
+    head = f"{typer.style(at, dim=True)} {typer.style(what, fg='cyan')}"
+    typer.echo("\n".join([head, *_folded(said)]) if sys.stdout.isatty() else f"{head} {said}")
+
+
+def _folded(said: str) -> list[str]:
+    """Fold a text to the terminal's width, below its heading; words and ids stay whole."""
+    width = shutil.get_terminal_size().columns
+    indent = "  "
+    return textwrap.wrap(
+        said,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _full_name(settings: Settings, topic: str) -> str:

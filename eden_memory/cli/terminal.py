@@ -23,46 +23,48 @@ LONE = re.compile(r"[\ud800-\udfff]")
 
 
 def plain(text: str) -> str:
-    """A text without what a terminal obeys; each such character becomes �."""
+    """Replace each character that a terminal obeys by �."""
     return LONE.sub("�", OBEYED.sub("�", text))
 
 
 def as_written(ids: str) -> str:
-    """Ids as the application writes them, without their types and encoding, also within scope keys."""
+    """Return ids as the application writes them, without types and encoding, also within scope keys."""
     return plain(TYPED.sub(lambda found: unquote(found[1]), ids))
 
 
 def moment(at: datetime | None) -> str:
-    """To the minute, in UTC."""
+    """Format a time to the minute, in UTC."""
     return "" if at is None else f"{at:%Y-%m-%d %H:%M}"
 
 
 def scope_name(scope: Scope) -> str:
-    """`user ada`, `session s-1`, `agent default`."""
+    """Name a scope: `user ada`, `session s-1`, `agent default`."""
     named = scope.user_id or scope.group_id or scope.session_id or scope.agent_id
     return f"{scope.kind} {scope.shard if scope.shard is not None else split(named)[1]}"
 
 
 def show_json(value: Any) -> None:
-    """One JSON value on standard output, in ASCII."""
+    """Print a JSON value in ASCII."""
     typer.echo(json.dumps(to_jsonable_python(value), indent=2))
 
 
 def confirm(question: str) -> None:
-    """Ask, and abort where the answer is no; Invalid where nobody is there to answer."""
+    """Ask, and abort if the answer is no; Invalid if nobody can answer."""
     if not agreed(question):
         raise typer.Abort
 
 
 def agreed(question: str) -> bool:
-    """Ask; Invalid where standard input is no terminal and holds no answer."""
+    """Return the answer to a question; Invalid if standard input is no terminal and has no answer."""
     try:
         return typer.confirm(question, err=True)
     except typer.Abort:
         if sys.stdin.isatty():
             raise
         typer.echo(err=True)
-        raise Invalid("nobody is there to be asked", "Give --yes to do it without a question.") from None
+        raise Invalid(
+            "this needs a confirmation, and standard input is no terminal", "Give --yes to skip the question."
+        ) from None
 
 
 def parse_time(text: str) -> datetime:
@@ -70,6 +72,6 @@ def parse_time(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        said = f"{text!r} is no time; give an ISO date or time, as 2026-01-31 or 2026-01-31T09:00"
+        said = f"{text!r} is not a time; give an ISO date or time, as 2026-01-31 or 2026-01-31T09:00"
         raise typer.BadParameter(said) from None
     return at if at.tzinfo else at.replace(tzinfo=UTC)

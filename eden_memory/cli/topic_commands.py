@@ -54,7 +54,7 @@ def apply(as_json: AsJson = False, delete_unknown: Delete = False, yes: Yes = Fa
     topics, admin = _connected()
     if delete_unknown and not topics.prefix:
         raise EdenError(
-            "without a topic prefix it cannot be told which undeclared topics are ours: none is deleted",
+            "without a topic prefix, our own undeclared topics cannot be recognised: none is deleted",
             "Set EDEN_KAFKA_TOPIC_PREFIX, or delete them with Kafka's own tools.",
         )
     report = admin.apply(topics)

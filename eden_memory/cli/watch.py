@@ -61,8 +61,9 @@ def _counts(progress: FormationProgress) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim", width=13)
     table.add_column()
+    windows = f"{progress.windows} window{'s' * (progress.windows != 1)}"
     rows = {
-        "messages": f"{progress.messages}, {progress.windowed} of them in {progress.windows} windows",
+        "messages": f"{progress.messages}, {progress.windowed} of them in {windows}",
         "facts": ", ".join(f"{count} {name}" for name, count in sorted(progress.decisions.items())) or "-",
         "reflections": ", ".join(f"{count} {kind}" for kind, count in progress.reflections.items()) or "-",
         "blobs": ", ".join(

@@ -17,7 +17,7 @@ from eden_memory.metrics import CONTEXT_READS
 from eden_memory.settings import Settings
 
 STREAMS_SECONDS = 300.0
-"""How long streams are kept: their changes are pushed."""
+"""Seconds that streams are cached; the change stream reports their changes."""
 Listener = Callable[[ContextChange], None]
 KEPT_FOR = timedelta(minutes=5)
 RENDERED_FOR = timedelta(minutes=1)
@@ -26,10 +26,10 @@ MOST = 10_000
 
 
 class ContextFollower(Protocol):
-    """A cache that the same change stream keeps fresh."""
+    """A cache that the contexts' change stream keeps fresh."""
 
     def changed(self, changed: ContextChange) -> None:
-        """Something has changed."""
+        """Handle a change."""
         ...
 
     def live(self, live: bool) -> None:
@@ -38,7 +38,7 @@ class ContextFollower(Protocol):
 
 
 class Contexts:
-    """While the change stream is away, every read asks MongoDB."""
+    """Serves contexts from the cache; every read queries MongoDB while the change stream is down."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Contexts:
         return (kept.view, kept.xml) if kept is not None else await self._read(asked)
 
     async def _still_holds(self, asked: Asker, view: VisibleMemory) -> bool:
-        """Where authors say who is in a session, the next message may add one: that is asked each time."""
+        """Return whether the users are the same; if authors define them, the next message may add one."""
         return not view.by_authors or (await self._source.users([asked]))[asked] == view.users
 
     async def view(self, asked: Asker) -> VisibleMemory:
@@ -80,27 +80,27 @@ class Contexts:
     def render(
         self, view: VisibleMemory, now: datetime | None = None, recalled: Sequence[FactLine] = ()
     ) -> str:
-        """A view's XML, with facts that a search found for this turn."""
+        """Return a view's XML, with facts that a search found for this turn."""
         return context_xml(view.shown, now or self._clock(), self._showing, recalled)
 
     async def ready(self) -> None:
-        """Wait until contexts are kept, because whatever changes them is heard of."""
+        """Wait until the change stream is open and contexts are cached."""
         self.watch()
         await self._live.wait()
 
     def watch(self) -> None:
-        """Listen, from the first use on; again should listening have ended by itself."""
+        """Start to follow changes, or start again if following has ended."""
         if not self.closed and (self.watching is None or self.watching.done()):
             feed = ContextFeed(self._client, self._settings, self.changed, self.heard)
             self.watching = asyncio.create_task(feed.run(), name="contexts' change stream")
 
     def tell_listeners_of(self, former: "Contexts") -> None:
-        """Tell the listeners of another namespace's contexts from now on, and at once that everything changed."""
+        """Take over the listeners of another namespace's contexts, and report that everything changed."""
         self._listeners, former._listeners = former._listeners, set()
         self._tell(ContextChange("everything"))
 
     async def close(self) -> None:
-        """Stop listening; who follows changes is told that no more will come."""
+        """Stop following changes, and wake the listeners."""
         self.closed = True
         self._tell(ContextChange("everything"))
         if self.watching is not None:
@@ -110,7 +110,7 @@ class Contexts:
 
     @contextmanager
     def told(self, listener: Listener) -> Generator[None]:
-        """Call `listener` with every change that the stream tells, for the block, here or where it is taken over."""
+        """Call `listener` for every change while the block runs, here or where listeners are taken over."""
         listeners = self._listeners
         listeners.add(listener)
         try:
@@ -119,14 +119,14 @@ class Contexts:
             listeners.discard(listener)
 
     def follow(self, follower: ContextFollower) -> None:
-        """Tell it of every change, and of whether any may be missed, until closed."""
+        """Report every change, and whether any may be missed, to a follower until closed."""
         self.watch()
         self._followers.append(follower)
         follower.changed(ContextChange("everything"))
         follower.live(self._live.is_set())
 
     def heard(self, live: bool) -> None:
-        """Whether every change is heard of from now on."""
+        """Note whether every change is reported from now on."""
         if not live:
             self.cache.clear()
         self.cache.live = live
@@ -135,7 +135,7 @@ class Contexts:
             follower.live(live)
 
     def changed(self, changed: ContextChange) -> None:
-        """Something has changed: what was made from it is dropped, and who listens is told."""
+        """Drop what was built from the changed source, and report the change to listeners."""
         if changed.what == "everything":
             self._streams.forget()
             self.cache.clear()
@@ -168,7 +168,7 @@ def _tags_of(changed: ContextChange) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class CachedContext:
-    """A context, its view, and when both are too old."""
+    """A cached context, its view, and when both expire."""
 
     view: VisibleMemory
     xml: str
@@ -178,7 +178,7 @@ class CachedContext:
 
 @dataclass(slots=True, eq=False)
 class ContextReading:
-    """A read under way, and what was said to have changed meanwhile."""
+    """A running read, and the changes reported while it runs."""
 
     asked: Asker
     changed: set[str] = field(default_factory=set[str])
@@ -186,7 +186,7 @@ class ContextReading:
 
 
 class RenderedContexts:
-    """Keeps nothing while it is not `live`: only then is every change known to be heard of."""
+    """A cache of rendered contexts; caches nothing unless `live`, when every change is reported."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
@@ -210,19 +210,19 @@ class RenderedContexts:
         return kept
 
     def reading(self, asked: Asker) -> ContextReading:
-        """To be called before the read begins; :meth:`put` or :meth:`failed` ends it."""
+        """Note that a read begins; call :meth:`put` or :meth:`failed` when it ends."""
         reading = ContextReading(asked, everything=not self.live)
         self._reading.add(reading)
         return reading
 
     def failed(self, reading: ContextReading) -> None:
-        """Nothing was read."""
+        """Note that a read failed."""
         self._reading.discard(reading)
 
     def put(
         self, reading: ContextReading, view: VisibleMemory, render: Callable[[VisibleMemory, datetime], str]
     ) -> str:
-        """Render what was read; keep it, unless something in it changed while it was read."""
+        """Render a view; cache it unless a source changed while it was read."""
         self._reading.discard(reading)
         now = self._clock()
         xml = render(view, now)
@@ -237,14 +237,14 @@ class RenderedContexts:
         return xml
 
     def changed(self, tag: str) -> None:
-        """A scope (`scope:<key>`), session (`session:<id>`) or user (`user:<id>`) has changed."""
+        """Drop the contexts of a scope (`scope:<key>`), session (`session:<id>`) or user (`user:<id>`)."""
         for asked in tuple(self._by_tag.get(tag, ())):
             self._drop(asked)
         for reading in self._reading:
             reading.changed.add(tag)
 
     def clear(self) -> None:
-        """Anything may have changed."""
+        """Drop everything."""
         self._kept.clear()
         self._by_tag.clear()
         for reading in self._reading:
@@ -260,7 +260,7 @@ class RenderedContexts:
 
 
 def _render_again(view: VisibleMemory, now: datetime) -> datetime:
-    """When its ages have moved on, or a fact of it has expired."""
+    """Return when the ages in a context change, or a fact in it expires."""
     return min(now + RENDERED_FOR, next_expiry(view.shown, now) or datetime.max.replace(tzinfo=UTC))
 
 

@@ -14,6 +14,7 @@ from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.schemas.documents import Live, SessionState, Snapshot, Stream
 from eden_memory.settings import Settings
+from eden_memory.task_ending import run_until_first
 
 log = LibraryLogger()
 
@@ -28,7 +29,7 @@ WRITTEN = ["insert", "update", "replace"]
 
 @dataclass(frozen=True, slots=True)
 class ContextChange:
-    """Something that contexts depend on has changed; `id` typed, "" for everything."""
+    """A change of something that contexts depend on; `id` is typed, "" for everything."""
 
     what: What
     id: str = ""
@@ -69,7 +70,7 @@ def _changed(event: Mapping[str, Any], watched: Mapping[str, _Watched]) -> Conte
 
 
 def feeds(settings: Settings) -> dict[str, Feed]:
-    """By database: snapshots, streams, sessions, agents, groups and users."""
+    """Return what to follow in each database: snapshots, streams, sessions, agents, groups and users."""
     names, sessions, agents = settings.names, settings.sessions, settings.agents
     own = [
         _Watched(names[Snapshot.COLLECTION], "scope"),
@@ -102,7 +103,7 @@ def _feed(database: str, watched: Sequence[_Watched]) -> Feed:
 
 
 def authors_feed(settings: Settings) -> Feed:
-    """Of the application's messages: who wrote one in which session, or was made its author."""
+    """Return what to follow in the application's messages: new or changed authors."""
     paths = settings.messages
     fields = (paths.session_id, paths.user_id)
     session_id, user_id = getter(paths.session_id), getter(paths.user_id)
@@ -136,7 +137,7 @@ def _pipeline(watched: Sequence[_Watched]) -> list[dict[str, Any]]:
 
 
 def _matters(_watched: _Watched) -> dict[str, Any]:
-    """Whether a change is to be told: an update only if it touches one of the fields, or what they stand in."""
+    """Return whether to report a change: an update only if it touches one of the fields, or a parent."""
     if not _watched.fields:
         return {"$literal": True}
     root = {"$arrayElemAt": [{"$split": ["$$path", "."]}, 0]}
@@ -190,28 +191,16 @@ class ContextFeed:
             self._feeds["/authors"] = authors_feed(settings)
         self._on_change, self._on_live = on_change, on_live
         self._open: set[str] = set()
-        self._stopping = False
 
     async def run(self) -> None:
-        """Until cancelled.
-
-        The driver may lose a cancellation that arrives together with an answer: so the streams are told, too.
-        """
-        self._stopping = False
-        following = [asyncio.create_task(self._follow(*item)) for item in self._feeds.items()]
+        """Follow the streams until cancelled."""
         try:
-            ended, _ = await asyncio.wait(following, return_when=asyncio.FIRST_COMPLETED)
-            for task in ended:
-                task.result()
+            await run_until_first(*(self._follow(*item) for item in self._feeds.items()))
         finally:
-            self._stopping = True
-            for task in following:
-                task.cancel()
-            await asyncio.wait(following)
             self._on_live(False)
 
     async def _follow(self, name: str, feed: Feed) -> None:
-        while not self._stopping:
+        while True:
             try:
                 async with asyncio.timeout(SILENT_SECONDS * 4):
                     stream = await self._client[feed.database].watch(
@@ -225,8 +214,7 @@ class ContextFeed:
             finally:
                 self._open.discard(name)
                 self._on_live(False)
-            if not self._stopping:
-                await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(AGAIN_SECONDS)
 
     def _opened(self, name: str) -> None:
         """Mark a stream as open; once all are, every later change is reported."""
@@ -236,7 +224,7 @@ class ContextFeed:
             self._on_live(True)
 
     async def _read(self, stream: AsyncDatabaseChangeStream[dict[str, Any]], feed: Feed) -> None:
-        while stream.alive and not self._stopping:
+        while stream.alive:
             async with asyncio.timeout(SILENT_SECONDS):
                 event = await stream.try_next()
             if event is not None and (changed := feed.changed(event)) is not None:

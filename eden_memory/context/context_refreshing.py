@@ -1,4 +1,4 @@
-"""Keeps ready contexts right where no event says so: who writes in, joins or leaves a session, switches, a start.
+"""Refresh ready contexts where no event asks for it: authors, joins, leaves, switches, a start.
 
 Sessions and authors have a task of their own: while all contexts are built anew, a context that no longer holds is
 withdrawn all the same.
@@ -8,15 +8,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
-import structlog
-
 from eden_memory.context.context_feed import Client, ContextChange, ContextFeed
 from eden_memory.error_text import describe
+from eden_memory.logs import LibraryLogger
 from eden_memory.settings import Settings
 from eden_memory.stages.process import State
 from eden_memory.task_ending import run_until_first
 
-log = structlog.get_logger()
+log = LibraryLogger()
 TOGETHER_SECONDS = 0.05
 AGAIN_SECONDS = 2.0
 STALE_SECONDS = 10.0
@@ -24,31 +23,31 @@ STALE_SECONDS = 10.0
 
 
 class Refreshing(Protocol):
-    """Builds contexts anew (processors.context_cache.ContextCache)."""
+    """Rebuilds contexts (processors.context_cache.ContextCache)."""
 
     async def refresh_all(self) -> None:
-        """All of active sessions."""
+        """Rebuild all contexts of active sessions."""
         ...
 
     async def refresh_stale(self) -> None:
-        """Those that show a fact which has expired."""
+        """Rebuild the contexts that show an expired fact."""
         ...
 
     async def sessions_changed(self, session_ids: Iterable[str]) -> None:
-        """Those of some sessions."""
+        """Rebuild the contexts of some sessions."""
         ...
 
     async def written(self, authors: Iterable[tuple[str, str]]) -> None:
-        """Withdraw and build anew those that do not hold for the author of one of these (session, author)."""
+        """Withdraw and rebuild the contexts that lack the author of one of these (session, author)."""
         ...
 
     async def close(self) -> None:
-        """Build what was put off."""
+        """Build the postponed contexts."""
         ...
 
 
 class ContextKeeping:
-    """Follows the change streams of what contexts depend on, messages' authors included."""
+    """Follows the change streams of the sources of contexts, messages' authors included."""
 
     name = "context-keeping"
 
@@ -69,7 +68,7 @@ class ContextKeeping:
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Until `stop`."""
+        """Run until `stop`."""
         try:
             await run_until_first(
                 self._feed.run(),
@@ -82,11 +81,11 @@ class ContextKeeping:
             await self._contexts.close()
 
     def stop(self) -> None:
-        """End `run`."""
+        """Stop `run`."""
         self._stopping.set()
 
     def state(self) -> State:
-        """Whether changes of sessions are heard of."""
+        """Return whether changes of sessions are reported."""
         return State(self._live, "listening" if self._live else "not listening to changes of sessions")
 
     def _heard(self, change: ContextChange) -> None:
@@ -107,7 +106,7 @@ class ContextKeeping:
             try:
                 await refresh()
             except Exception as error:  # noqa: BLE001 - the edge of a task of its own: it tries again
-                log.warning("contexts not refreshed", reason=describe(error))
+                log.warning("failed to refresh contexts", reason=describe(error))
                 self._all = True
                 self._all_changed.set()
                 await asyncio.sleep(AGAIN_SECONDS)
@@ -121,7 +120,7 @@ class ContextKeeping:
             try:
                 await self._contexts.refresh_stale()
             except Exception as error:  # noqa: BLE001 - the edge of a task of its own: the next round tries again
-                log.warning("expired facts still shown", reason=describe(error))
+                log.warning("failed to remove expired facts from contexts", reason=describe(error))
             await asyncio.sleep(self._stale_seconds)
 
     async def _refresh_all(self) -> None:

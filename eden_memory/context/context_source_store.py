@@ -50,7 +50,7 @@ class MongoContextSource:
         """Of a user's last session that had one: guessed, so that its memory is read beside who is present."""
 
     async def look_up(self, asked: Sequence[Asker]) -> dict[Asker, VisibleMemory]:
-        """The view of each; who is unknown sees what the agent knows."""
+        """Return the view of each asker; an unknown user sees the agent's memory."""
         if not asked:
             return {}
         streams = {
@@ -79,7 +79,7 @@ class MongoContextSource:
         }
 
     async def _with_more_facts(self, snapshot: Snapshot) -> Snapshot:
-        """With as many of its newest facts as a context may show: a snapshot itself holds the newest 40."""
+        """Add as many of the newest facts as a context may show: a snapshot itself holds the newest 40."""
         if snapshot.active_facts <= len(snapshot.recent_facts):
             return snapshot
         found = self._facts.find(
@@ -92,11 +92,11 @@ class MongoContextSource:
         return snapshot.model_copy(update={"recent_facts": tuple(facts)})
 
     async def users(self, asked: Sequence[Asker]) -> dict[Asker, frozenset[str] | None]:
-        """Who is in each session at this moment; None: it cannot be known."""
+        """Return who is in each session now; None: unknown."""
         return await self._presence.users(asked) if asked else {}
 
     def _guess(self, asked: Asker) -> Present:
-        """As most sessions are: one user, and the group of the last time."""
+        """Guess the usual session: one user, and the group of the last time."""
         users = frozenset((asked.user_id,) if asked.user_id is not None else ())
         return Present(users, self._groups.get(_who(asked)))
 
@@ -126,7 +126,7 @@ def _keys(asked: Asker, present: Present, streams: Mapping[str, Stream]) -> list
 def _private(
     stored: Iterable[Snapshot], streams: Mapping[str, Mapping[str, Stream]], sharing: Sharing
 ) -> frozenset[str]:
-    """Keys of scopes in which nothing may be shown that rests on what users said."""
+    """Return the keys of scopes in which memory with users' sources is hidden."""
     keys = (
         private_keys(
             [Scope.of_key(snapshot.scope_key, snapshot.agent_id)], streams[snapshot.agent_id], sharing

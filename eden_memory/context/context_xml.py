@@ -1,4 +1,4 @@
-"""The XML that an agent's prompt is given, from what is stored of the visible scopes. Pure.
+"""Render the visible scopes as XML for an agent's prompt. Pure.
 
 Whatever a memory says, it stays inside its element: markup is escaped, what XML forbids is removed, and an item
 of a list is one line.
@@ -52,7 +52,7 @@ class FactLine:
 def context_xml(
     shown: Sequence[VisibleScope], now: datetime, showing: Showing, retrieved: Sequence[FactLine] = ()
 ) -> str:
-    """The context; "" where there is nothing to show. Scopes in any order, `retrieved` best first."""
+    """Return the context, "" if there is nothing to show. Scopes in any order, `retrieved` best first."""
     parts = [*_memories(shown)] if showing.always_in_context else []
     parts += _facts("Facts", newest_facts(shown, now, showing), now)
     parts += _facts("RetrievedFacts", retrieved, now)
@@ -62,7 +62,7 @@ def context_xml(
 
 
 def newest_facts(shown: Sequence[VisibleScope], now: datetime, showing: Showing) -> list[FactLine]:
-    """The newest facts of all scopes, newest first, up to the number and age that settings allow."""
+    """Return the newest facts of all scopes, newest first, within the number and age that settings allow."""
     if not showing.facts_in_context:
         return []
     oldest = now - showing.age
@@ -77,13 +77,13 @@ def newest_facts(shown: Sequence[VisibleScope], now: datetime, showing: Showing)
 
 
 def next_expiry(shown: Iterable[VisibleScope], now: datetime) -> datetime | None:
-    """When a context made now is to be made anew, because a fact of it expires; None: no fact does."""
+    """Return when the next fact of a context built now expires; None: none does."""
     times = (fact.expires_at for visible in shown for fact in visible.snapshot.recent_facts)
     return min((time for time in times if time is not None and time > now), default=None)
 
 
 def age_of(moment: datetime, now: datetime) -> str:
-    """How long ago, in one unit: `just now`, `5m ago`, `1h ago`, `3d ago`."""
+    """Return an age in one unit: `just now`, `5m ago`, `1h ago`, `3d ago`."""
     minutes = int((now - moment).total_seconds() // 60)
     if minutes < 1:
         return "just now"
@@ -93,7 +93,7 @@ def age_of(moment: datetime, now: datetime) -> str:
 
 
 def clean(text: str) -> str:
-    """Escaped text for an element, lines kept."""
+    """Escape text for an element, with its lines."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if not text.replace("\n", "").isprintable():  # all that is forbidden is not, and asking costs less
         text = _FORBIDDEN.sub("", text)
@@ -101,12 +101,12 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Escaped text for an item of a list; quotation marks stay, which are nothing special there."""
+    """Escape text for an item of a list; quotation marks stay."""
     return escape(_joined(text), quote=False)
 
 
 def attribute(text: str) -> str:
-    """Escaped text for an attribute."""
+    """Escape text for an attribute."""
     return escape(_joined(text))
 
 
@@ -117,7 +117,7 @@ def _joined(text: str) -> str:
 
 
 def _memories(shown: Sequence[VisibleScope]) -> Iterator[str]:
-    """Every scope's memory, from broad to narrow; a reflection that a broader scope shows is not shown again."""
+    """Return every scope's memory, from broad to narrow; no reflection is repeated in a narrower scope."""
     kinds = {kind: [visible for visible in shown if visible.scope.kind == kind] for kind in _ORDER}
     told = set[str]()
     agent = [line for visible in kinds["agent"] for line in _body(visible, told)]
@@ -131,14 +131,14 @@ def _memories(shown: Sequence[VisibleScope]) -> Iterator[str]:
 
 
 def _body(shown: VisibleScope, told: set[str]) -> list[str]:
-    """Blob, then the newest of the buffer, oldest first; `told` are the reflections of the context so far."""
+    """Return the blob, then the newest of the buffer, oldest first; `told`: reflections shown so far."""
     blob = clean(shown.snapshot.blob or "")
     parts = [f"    <Consolidated>{blob}</Consolidated>"] if blob else []
     return parts + list(_listed("RecentReflections", _reflections(shown, told), 4))
 
 
 def _reflections(shown: VisibleScope, told: set[str]) -> list[str]:
-    """The newest of a buffer that are not told yet; of equal ones the newest."""
+    """Return the newest of a buffer that are not shown yet; of equal ones the newest."""
     lines: list[str] = []
     for item in reversed(oldest_first(shown.snapshot.buffer)):
         line = one_line(item.content)
@@ -164,7 +164,7 @@ def _listed(tag: str, lines: Sequence[str], indent: int) -> Iterable[str]:
 
 
 def _element(opening: str, parts: Sequence[str], indent: int) -> Iterator[str]:
-    """Left out where it would be empty; `opening` is the tag with its attributes."""
+    """Return an element, nothing if it would be empty; `opening` is the tag with its attributes."""
     if parts:
         pad = " " * indent
         yield f"{pad}<{opening}>"

@@ -1,4 +1,4 @@
-"""Whether a message asks for something past, so that memory is searched for it: rules, no model. English. Pure."""
+"""Decide by rules, without a model, whether a message asks about the past. English. Pure."""
 
 import re
 
@@ -32,7 +32,7 @@ _NO_NAMES = frozenset((*_DAYS, *_MONTHS, *_OTHERS))
 
 
 def asks_for_past(message: str, known: str) -> bool:
-    """Whether something past is asked for; `known` is what the context shows anyway."""
+    """Return whether a message asks about the past; `known` is the context's text."""
     message = _read(message)
     return (
         _PHRASES.search(message) is not None
@@ -42,7 +42,7 @@ def asks_for_past(message: str, known: str) -> bool:
 
 
 def unknown_names(message: str, known: str) -> set[str]:
-    """Capitalised words inside sentences that the context does not hold."""
+    """Return capitalised words inside sentences that the context does not contain."""
     names = {found.group().removesuffix("'s") for found in _NAME.finditer(message)}
     lowered = known.casefold()
     return {name for name in names - _NO_NAMES if name.casefold() not in lowered}

@@ -25,7 +25,7 @@ class ChatApplication:
         self._database: AsyncDatabase[dict[str, Any]] = client[database]
 
     async def prepare(self, conversation: Conversation) -> None:
-        """An empty database with people and sessions; one that the demo has not made is never touched."""
+        """Create an empty database with people and sessions; never touch one that the demo did not create."""
         await self.remove()
         await self._database[MARKER].insert_one({"_id": "eden demo"})
         await self._database.create_collection("messages", changeStreamPreAndPostImages={"enabled": True})
@@ -53,7 +53,7 @@ class ChatApplication:
             await asyncio.sleep(max(0.0, started + done / rate - time.monotonic()))
 
     async def end_sessions(self, conversation: Conversation) -> None:
-        """Say that every session is over, as an application may: a document in the inbox, nothing else."""
+        """End every session as an application would: with a document in the inbox."""
         sessions = dict.fromkeys(message.session for message in conversation.messages)
         asked = [{"kind": "session_ended", "session_id": session, "asked_by": "demo"} for session in sessions]
         await self._database["memory_inbox"].insert_many(asked)

@@ -1,4 +1,4 @@
-"""Waits until everything that was said is formed: every window by every stage, nothing left before any group."""
+"""Wait until every stage has processed every window and no group lags."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ async def formed(
     cap_usd: float,
     call_seconds: float = 0.0,
 ) -> bool:
-    """Whether it all is, once it is; False once nothing has come for long, or the calls cost more than the cap.
+    """Return True when all is formed; False if progress stops or the calls cost more than the cap.
 
     `call_seconds`: what one call to a model may take, during which nothing comes.
     """

@@ -39,7 +39,7 @@ class PlayedMessage(BaseModel):
     @field_validator("created_at")
     @classmethod
     def _with_zone(cls, time: datetime) -> datetime:
-        """A time without a zone is UTC."""
+        """Read a time; one without a zone is in UTC."""
         return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
@@ -133,7 +133,7 @@ def plain_text(content: Content) -> str:
 
 
 def _checked(path: Path, messages: list[PlayedMessage]) -> list[PlayedMessage]:
-    """There are some, and no two have one id."""
+    """Raise EdenError if there are no messages, or two with the same id."""
     if not messages:
         raise EdenError(f"{path} holds no messages", "Name a file of JSON lines.")
     often = [name for name, count in Counter(message.id for message in messages).items() if count > 1]
@@ -152,7 +152,7 @@ def _lines(path: Path, kind: type[Line]) -> list[Line]:
     except OSError as error:
         raise EdenError(f"{path} cannot be read: {error.strerror}", "Name a file of JSON lines.") from None
     except UnicodeDecodeError:
-        raise EdenError(f"{path} is no text in UTF-8", "Name a file of JSON lines.") from None
+        raise EdenError(f"{path} is not valid UTF-8", "Name a file of JSON lines.") from None
     return [_line(path, number, line, kind) for number, line in enumerate(lines, 1) if line.strip()]
 
 
@@ -173,7 +173,7 @@ Row = dict[str, Any]
 
 
 def is_export(path: Path) -> bool:
-    """Whether a file is to be read as an export: JSON, not JSON lines."""
+    """Return whether a file is an export: JSON, not JSON lines."""
     return path.suffix == ".json"
 
 
@@ -226,7 +226,7 @@ def _messages(number: int, chat: Mapping[str, Any]) -> list[Row]:
 
 
 def _branch(chat: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The nodes from the first to the one last shown; edits and new answers leave other branches beside it."""
+    """Return the nodes from the first to the last one shown; edits and new answers are other branches."""
     nodes: Mapping[str, Mapping[str, Any]] = chat.get("mapping") or {}
     current: str | None = chat.get("current_node") or next(reversed(list(nodes)), None)
     path: list[Mapping[str, Any]] = []

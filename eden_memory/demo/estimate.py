@@ -22,7 +22,7 @@ SHOWN_THE_CONVERSATION = frozenset[Role]({"facts", "reflections"})
 
 
 def estimate(conversation: Conversation, settings: Settings) -> Decimal | None:
-    """US dollars; 0 where only rules are used, None where a price is unknown."""
+    """Return US dollars; 0 if only rules are used, None if a price is unknown."""
     counts = Counter(message.session for message in conversation.messages)
     windows = sum(ceil(count / settings.windows.messages) for count in counts.values())
     characters = sum(len(plain_text(message.content)) + 40 for message in conversation.messages)
@@ -32,7 +32,7 @@ def estimate(conversation: Conversation, settings: Settings) -> Decimal | None:
 
 
 def _of_role(role: Role, windows: int, said: float, settings: Settings) -> Decimal | None:
-    """All calls of a role; those of users of every tier are taken for the dearest model's."""
+    """Estimate all calls of a role at the price of the dearest tier's model."""
     prices = _prices(role, settings)
     calls = windows * CALLS[role]
     asked = calls * INSTRUCTIONS + (said if role in SHOWN_THE_CONVERSATION else 0)

@@ -58,7 +58,7 @@ class Summary:
 
     @property
     def complete(self) -> bool:
-        """Nothing is missing and every session is in order."""
+        """Return whether nothing is missing and every session is in order."""
         return not self.missing and not self.out_of_order
 
 
@@ -72,13 +72,13 @@ class DeliveryLog:
     """Message ids by session, in the order of their first arrival."""
 
     def wrote(self, write: ApplicationWrite) -> None:
-        """A write is about to be made."""
+        """Note a write before the application makes it."""
         self.writes.setdefault(write.message, []).append(write)
         if write.kind == "message":
             self.order.setdefault(write.session, []).append(write.message)
 
     def arrived(self, arrival: Arrival) -> ApplicationWrite | None:
-        """The write that this record shows, the first time that it is shown."""
+        """Return the write that this record shows for the first time."""
         seen = self.arrivals.setdefault(arrival.session, [])
         if arrival.text is not None and arrival.message not in seen:
             seen.append(arrival.message)
@@ -89,7 +89,7 @@ class DeliveryLog:
         return None
 
     def missing(self) -> list[str]:
-        """Messages whose newest state has not been read; a text that is still empty need not be."""
+        """Return the messages whose newest state has not been read; empty texts do not count."""
         newest = [writes[-1] for writes in self.writes.values()]
         return [write.message for write in newest if write.delay is None and write.text != ""]
 
@@ -107,12 +107,12 @@ class DeliveryLog:
         )
 
     def _shown(self, write: ApplicationWrite) -> bool:
-        """Read as it was, or replaced by a later write of the same message that was."""
+        """Return whether a write was read, or a later write of the same message."""
         later = self.writes[write.message]
         return any(written.delay is not None for written in later[later.index(write) :])
 
     def _in_order(self, session: str) -> bool:
-        """A message that was empty at first arrives with its edit, later than it was written."""
+        """Return the delays, without messages that were empty until an edit."""
         late = {message for message, writes in self.writes.items() if writes[0].text == ""}
         came = [message for message in self.arrivals.get(session, []) if message not in late]
         there = set(came)
@@ -140,7 +140,7 @@ class Arrivals:
         await self._consumer.stop()
 
     async def __aiter__(self) -> AsyncIterator[Arrival | Watermark]:
-        """Messages, tombstones and watermarks, as they come; other records are left out."""
+        """Yield messages, tombstones and watermarks as they come; skip other records."""
         async for record in self._consumer:
             found = read(record, time.time())
             if found is not None:

@@ -64,7 +64,7 @@ class ForbiddenItem(_Entry):
 
 
 class Expectations(BaseModel):
-    """Of one conversation (`<conversation>.expected.yaml`)."""
+    """The expectations for a conversation (`<conversation>.expected.yaml`)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -98,7 +98,7 @@ class MemoryVerdict:
 
     @property
     def recall(self) -> float:
-        """0 to 1; 1 where nothing was expected."""
+        """0 to 1; 1 if nothing was expected."""
         return _share(len(self.found), len(self.found) + len(self.missed))
 
     @property
@@ -114,7 +114,7 @@ class MemoryVerdict:
 
 
 def read_expectations(path: Path = EXPECTED) -> Expectations:
-    """Of a file; OSError, ValidationError."""
+    """Read a file; OSError, ValidationError."""
     return Expectations.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 

@@ -56,7 +56,7 @@ class FittedModel:
     variables: Mapping[str, str]
 
     def described(self) -> list[str]:
-        """Lines for people: which model, how to choose another, and what was set."""
+        """Return lines that name the model, how to choose another, and the settings."""
         others = [model.name for model in self.server.models if model.name != self.model]
         choice = f"; EDEN_MODELS_FAST takes another: {', '.join(others)}" if others else ""
         facts = [f"{self.server.kind} at {provider_name(self.server.url)}: {self.model}{choice}"]
@@ -77,7 +77,7 @@ class FittedModel:
 
 
 async def fitted_model(settings: Settings) -> FittedModel:
-    """Find a server, take a model, try it and measure it; EdenError says what to do where that fails."""
+    """Find a server, choose a model, try it and measure it; EdenError explains what to do."""
     own = settings.llm if is_url(settings.llm) else None
     server = await asyncio.to_thread(found_server, own)
     model = sensible_model(server, settings.models.fast)
@@ -90,7 +90,7 @@ async def fitted_model(settings: Settings) -> FittedModel:
 def _variables(
     server: LocalModelServer, model: str, speed: float | None, context: int | None
 ) -> Mapping[str, str]:
-    """Every role to this model, vectors here: nothing leaves for another provider that is set."""
+    """Return settings that send every role to this model and embed locally: nothing goes elsewhere."""
     seconds = 120.0 if speed is None else min(MOST_SECONDS, max(120.0, 2 * ANSWER / speed))
     slots = {"vLLM": 2, "Ollama": 1}.get(server.kind, server.slots or 1)
     return {
@@ -105,7 +105,7 @@ def _variables(
 
 
 def _sizes(context: int | None) -> Mapping[str, str]:
-    """Smaller windows and answers where the server takes few tokens."""
+    """Return settings for smaller windows and answers if the server takes few tokens."""
     if context is None or context >= ROOMY:
         return {}
     share = max(0.0, (context - FIXED) / (ROOMY - FIXED))
@@ -117,7 +117,7 @@ def _sizes(context: int | None) -> Mapping[str, str]:
 
 
 async def _works(settings: Settings, server: LocalModelServer, model: str) -> None:
-    """One small call, which also loads the model."""
+    """Make a small call, which also loads the model."""
     models = settings.models.model_copy(update={role.lower(): model for role in ROLES} | {"embeddings": None})
     there = settings.model_copy(update={"llm": server.url, "embedder": "local", "models": models})
     for checked in await check(there):

@@ -1,4 +1,4 @@
-"""The demo from the first topic to the context that came of it."""
+"""Run the demo from the first topic to the context."""
 
 import asyncio
 from asyncio import TaskGroup
@@ -42,18 +42,18 @@ class DemoView(Protocol):
     """Shows the demo; called from one task."""
 
     def note(self, text: str) -> None:
-        """A step of the preparation."""
+        """Show a step of the preparation."""
 
     def arrived(self, arrival: Arrival, write: ApplicationWrite | None) -> None:
-        """A record was read; `write` is what it shows for the first time."""
+        """Show a record; `write` is the write that it shows for the first time."""
 
     def forming(self, progress: FormationProgress) -> None:
-        """Memory begins to form: show it from here on."""
+        """Show memory from here on."""
 
 
 @contextmanager
 def running_servers(settings: Settings, *, keep: bool) -> Generator[Endpoints]:
-    """MongoDB and Kafka for the block; those that did not run before are stopped after it, unless `keep`."""
+    """Run MongoDB and Kafka for the block; stop those that it started, unless `keep`."""
     ours = [
         server
         for named, server in (
@@ -71,7 +71,7 @@ def running_servers(settings: Settings, *, keep: bool) -> Generator[Endpoints]:
 
 
 class ArrivalFollower:
-    """Reads records as they come, and says when something has."""
+    """Reads records as they come, and signals progress."""
 
     def __init__(self, journey: DeliveryLog, view: DemoView) -> None:
         self._journey, self._view = journey, view
@@ -79,7 +79,7 @@ class ArrivalFollower:
         self._moved = asyncio.Event()
 
     async def read(self, arrivals: Arrivals) -> None:
-        """Until cancelled. The first watermark says that the tailer follows the change stream."""
+        """Run until cancelled. The first watermark shows that the tailer follows the change stream."""
         async for record in arrivals:
             if isinstance(record, Arrival):
                 self._view.arrived(record, self._journey.arrived(record))
@@ -88,7 +88,7 @@ class ArrivalFollower:
                 self.following.set()
 
     async def moved(self, seconds: float) -> bool:
-        """Whether another message arrived within so many seconds."""
+        """Return whether another message arrived within so many seconds."""
         self._moved.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -99,7 +99,7 @@ class ArrivalFollower:
 
 @dataclass(frozen=True, slots=True)
 class DemoOutcome:
-    """All that the demo has to show at its end."""
+    """The result of the demo."""
 
     summary: Summary
     progress: FormationProgress
@@ -123,7 +123,7 @@ class DemoPlan:
 
 
 async def play(settings: Settings, found: Endpoints, plan: DemoPlan, view: DemoView) -> DemoOutcome:
-    """Write the conversation, follow it into memory, say how it went; leaves nothing behind unless `keep`."""
+    """Write the conversation, follow it into memory and return the result; clean up unless `keep`."""
     mapped = [name for name in PEOPLE if plan.conversation.people[name]]
     here = of_demo(settings, found, mapped)
     topics, journey, progress = load_topics(here.kafka), DeliveryLog(), FormationProgress()
@@ -152,7 +152,7 @@ async def play(settings: Settings, found: Endpoints, plan: DemoPlan, view: DemoV
 
 
 def of_demo(settings: Settings, found: Endpoints, mapped: Sequence[str]) -> Settings:
-    """The settings that the demo's own processes read from their environment."""
+    """Return the environment for the demo's own processes."""
     kafka = {"bootstrap": found.kafka, "topic_prefix": PREFIX, "group_prefix": PREFIX}
     mongodb = {"uri": SecretStr(found.mongodb), "database": DATABASE}
     groups = {name: getattr(settings, name).model_copy(update={"collection": name}) for name in mapped}
@@ -168,7 +168,7 @@ def of_demo(settings: Settings, found: Endpoints, mapped: Sequence[str]) -> Sett
 
 
 def _first(errors: BaseExceptionGroup[EdenError]) -> EdenError:
-    """The first that says what happened, however deep in groups."""
+    """Return the first error that explains the failure, from nested groups."""
     first = errors.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
@@ -185,7 +185,7 @@ async def _formed(here: Settings, plan: DemoPlan, progress: FormationProgress, s
 
 
 async def within(work: Coroutine[Any, Any, None], progress: FormationProgress, cap_usd: float) -> bool:
-    """Do the work; False, and it is cancelled, as soon as the calls have cost more than the cap."""
+    """Do the work, or cancel it and return False when the calls have cost more than the cap."""
     task = asyncio.create_task(work)
     try:
         while not task.done():
@@ -227,7 +227,7 @@ async def _follow(
     journey: DeliveryLog,
     view: DemoView,
 ) -> None:
-    """Write once the tailer follows, then read until nothing is missing or nothing comes any more."""
+    """Write when the tailer follows, then read until nothing is missing or nothing more comes."""
     follower = ArrivalFollower(journey, view)
     async with asyncio.TaskGroup() as tasks:
         others = [tasks.create_task(follower.read(arrivals)), tasks.create_task(system.watch())]

@@ -24,17 +24,17 @@ class SystemProcess:
         self._process, self.log = process, log
 
     def said(self) -> str:
-        """The last lines of its log."""
+        """Return the last lines of its log."""
         lines = self.log.read_text(errors="replace").splitlines()
         return "\n".join(line[:400] for line in lines[-LINES:])
 
     async def watch(self) -> None:
-        """Until cancelled; an EdenError with the end of its log when it ends by itself."""
+        """Wait until cancelled; raise EdenError with the end of its log if it exits."""
         code = await self._process.wait()
         raise EdenError(f"eden run ended with {code}:\n{self.said()}", f"Its whole log is {self.log}.")
 
     async def stop(self) -> None:
-        """SIGTERM, and SIGKILL if it does not heed it."""
+        """Send SIGTERM, then SIGKILL if it does not end."""
         if self._process.returncode is not None:
             return
         self._process.terminate()
@@ -48,7 +48,7 @@ class SystemProcess:
 
 @asynccontextmanager
 async def running_system(environment: dict[str, str], log: Path) -> AsyncGenerator[SystemProcess]:
-    """It, for the block, whatever ends it; in a session of its own, so that Ctrl-C is ours to handle."""
+    """Run the system for the block, in its own session, so that Ctrl-C reaches only this program."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(
@@ -69,7 +69,7 @@ async def running_system(environment: dict[str, str], log: Path) -> AsyncGenerat
 def environment(
     endpoints: Endpoints, database: str, prefix: str, mapped: Collection[str], llm: str
 ) -> dict[str, str]:
-    """Every setting that says where the demo's data is; how to connect stays as it is set.
+    """Return every setting that names the demo's data; connection settings stay.
 
     `mapped`: those of sessions, agents, users and groups that have a collection.
     """

@@ -1,4 +1,4 @@
-"""Who may see session memory whose audience is too large to be listed: formation-trigger keeps it of each session."""
+"""Read who may see session memory with an audience too large to list; formation-trigger stores it."""
 
 from collections.abc import Collection
 from typing import Any
@@ -22,14 +22,14 @@ class MongoAudiences:
         self._snapshots = database[names[Snapshot.COLLECTION]]
 
     async def of(self, session_ids: Collection[str]) -> dict[str, Audiences]:
-        """By session; those of which nothing is kept are missing."""
+        """Return the audiences by session; sessions without one are left out."""
         if not session_ids:
             return {}
         found = self._sessions.find({"_id": {"$in": list(session_ids)}}, KEPT)
         return {row["_id"]: Audiences.of_row(row) async for row in found}
 
     async def heard_by(self, user_id: str | None) -> dict[str, str]:
-        """Scope key → session, of the large audiences that the user belongs to; None: nobody in particular."""
+        """Return scope key → session of the large audiences with the user; None: nobody in particular."""
         if user_id is None:
             return {}
         large = await self._snapshots.distinct("session_id", {"audience": {"$type": "object"}})

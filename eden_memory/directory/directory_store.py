@@ -66,7 +66,7 @@ class MongoDirectory:
 
     @property
     def switches(self) -> bool:
-        """Whether sessions or users are mapped, so that they can be switched off."""
+        """Return whether sessions or users are mapped, so that they can be switched off."""
         return self._sessions.collection is not None or self._users.collection is not None
 
     async def off(self, authors: Mapping[str, Collection[str]]) -> Off:
@@ -90,7 +90,7 @@ class MongoDirectory:
         )
 
     async def tier_of(self, users: Sequence[str], session_id: str | None = None) -> int:
-        """The highest tier among users; 0 where users are not mapped or have none.
+        """Return the highest tier among users; 0 if users are not mapped or have none.
 
         `session_id`: where no users are named, those whom the session's document lists.
         """
@@ -216,7 +216,7 @@ def _switch(agent: Row | None, paths: AgentsSettings, name: str) -> bool:
 
 
 class UserGroup(NamedTuple):
-    """The name and the members of a group, as far as the application says."""
+    """The name and the members of a group, if the application gives them."""
 
     name: str | None = None
     members: frozenset[str] | None = None

@@ -1,4 +1,4 @@
-"""Sessions that are no conversation: they hold texts that were added for an agent and a user, without a chat."""
+"""Sessions without a conversation: they contain texts that were added for an agent and a user."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Who takes part in a session, who is switched off, and where memory of it may go."""
+"""Decide who takes part in a session, who is switched off, and which scopes its memory may go to."""
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -148,7 +148,7 @@ class Audiences:
         return found
 
     def followed_by(self, users: Collection[str]) -> "Audiences":
-        """With one more generation; where too many joined or left at once, their ids are not kept."""
+        """Add a generation; if too many users joined or left at once, drop their ids."""
         now = frozenset(users)
         joined, left = sorted(now - self.newest), sorted(self.newest - now)
         if len(now) > LISTED_USERS and sum(map(len, (*joined, *left))) > MOST_CHANGED:
@@ -159,7 +159,7 @@ class Audiences:
         return Audiences((*self.changes, AudienceDelta(large=audience)), self.newest)
 
     def _followed_as_told(self, audience: Audience, change: Change | None) -> "Audiences":
-        """With one more generation, as its first window recorded it."""
+        """Add a generation as its first window recorded it."""
         if isinstance(audience, tuple):
             return self.followed_by(audience)
         users = (self.newest.difference(change.left)).union(change.joined) if change is not None else None
@@ -168,7 +168,7 @@ class Audiences:
         return self.followed_by(users)
 
     def generation_of(self, users: Collection[str], among: Container[int] | None = None) -> int | None:
-        """The generation that goes on among these users; None: a new one begins. `among`: only one of these."""
+        """Return the generation that continues with these users; None: a new one begins. `among`: the candidates."""
         now, size = frozenset(users), len(self.newest)
         missing = len(now - self.newest)
         exact = wider = None
@@ -185,7 +185,7 @@ class Audiences:
         return exact or wider
 
     def users_of(self, generation: int) -> frozenset[str] | None:
-        """The users of a generation; None: they are not known."""
+        """Return the users of a generation; None: unknown."""
         if not 1 <= generation <= len(self.changes) or self.changes[generation - 1].large is not None:
             return None
         users = set(self.newest)
@@ -195,7 +195,7 @@ class Audiences:
         return frozenset(users)
 
     def audience_of(self, generation: int) -> Audience:
-        """The audience of a generation, sorted where it is listed."""
+        """Return the audience of a generation; a list is sorted."""
         users = self.users_of(generation)
         return self.changes[generation - 1].large or () if users is None else audience_of(sorted(users))
 
@@ -206,7 +206,7 @@ class Audiences:
         return None if listed or large is not None else Change(joined=joined, left=left)
 
     def heard_by(self, user: str) -> tuple[int, ...]:
-        """The generations with a large audience that the user is known to belong to."""
+        """Return the generations with a large audience that includes the user."""
         among, size, found = False, 0, list[int]()
         for number, (joined, left, large) in enumerate(self.changes, 1):
             among, size = (among or user in joined) and user not in left, size + len(joined) - len(left)
@@ -267,7 +267,7 @@ class Directory(Protocol):
 
     @property
     def switches(self) -> bool:
-        """Whether sessions or users are described, so that they can be switched off."""
+        """Return whether sessions or users are described, so that they can be switched off."""
         ...
 
     async def off(self, authors: Mapping[str, Collection[str]]) -> Off:

@@ -112,7 +112,12 @@ def judge_operations(allowed: Mapping[str, set[AclOperation]]) -> Finding:
     }
     wrong = [f"{name}: {', '.join(names)}" for name, names in lacking.items() if names]
     if wrong:
-        return Finding("Kafka permissions", "fail", f"not allowed: {'; '.join(wrong)}", "Add the ACLs below.")
+        return Finding(
+            "Kafka permissions",
+            "fail",
+            f"not allowed: {'; '.join(wrong)}",
+            "Add the ACLs that `eden doctor --rights` prints.",
+        )
     return Finding("Kafka permissions", "ok", f"{len(allowed)} topics can be read and written")
 
 

@@ -54,12 +54,18 @@ def judge_documents(documents: list[dict[str, Any]], settings: Settings) -> list
 def _usable(documents: list[dict[str, Any]], settings: Settings) -> Finding:
     reasons = Counter(filter(None, (_why_not(message_mapping(settings), document) for document in documents)))
     usable = len(documents) - reasons.total()
-    what = f"{usable} of the newest {len(documents)} documents are messages"
+    what = f"{usable} of {sampled(documents)} are messages"
     if not reasons:
         return Finding("field mapping", "ok", what)
     what += "".join(f"; {count}: {reason}" for reason, count in reasons.most_common(3))
     hint = "Say where the fields are: EDEN_MESSAGES_SESSION_ID, _ROLE, _CONTENT, _USER_ID, _CREATED_AT."
     return Finding("field mapping", "warn" if usable * 10 >= len(documents) * 9 else "fail", what, hint)
+
+
+def sampled(documents: Sequence[Mapping[str, Any]]) -> str:
+    """Describe the sample, which is the newest where ids grow with time."""
+    growing = all(isinstance(document.get("_id"), (ObjectId, int)) for document in documents)
+    return f"{'the newest ' * growing}{len(documents)} documents"
 
 
 def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:

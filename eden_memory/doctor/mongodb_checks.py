@@ -158,13 +158,18 @@ def judge_permissions(info: Answer, needed: list[Privilege]) -> Finding:
             "MongoDB permissions",
             "warn",
             "connected without a user",
-            "Fine for trying out; on a server that checks access give the program the role below.",
+            "Fine for trying out; elsewhere give the program the role that `eden doctor --rights` prints.",
         )
     lacking = missing(needed, info["authenticatedUserPrivileges"])
     user = info["authenticatedUsers"][0]["user"]
     if lacking:
         named = "; ".join(map(str, lacking))
-        return Finding("MongoDB permissions", "fail", f"{user} lacks {named}", "Grant the role below.")
+        return Finding(
+            "MongoDB permissions",
+            "fail",
+            f"{user} lacks {named}",
+            "Grant the role that `eden doctor --rights` prints.",
+        )
     return Finding("MongoDB permissions", "ok", f"{user} may do all that is needed")
 
 

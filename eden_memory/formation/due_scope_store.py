@@ -70,7 +70,7 @@ class DueScopeAnnouncer:
                     changes, self._publisher, self._topic_of, self._source, self._memory
                 )
             except Exception as error:  # noqa: BLE001 - the edge of a task of its own: it tries again
-                log.warning("scopes that are due not found", reason=describe(error))
+                log.warning("failed to read the due scopes", reason=describe(error))
                 await asyncio.sleep(AGAIN_SECONDS)
 
 

@@ -7,14 +7,11 @@ from datetime import datetime
 from eden_memory.forgotten import Marks
 from eden_memory.formation.prompt_material import DatedText, ScopeBrief
 from eden_memory.memory.snapshot_projection import newest_buffered
-from eden_memory.models.question import Asking, Role
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope, ScopeKind
 from eden_memory.scope_limits import STANDARD, FormationLimits, ScopeLimits, label_of, limits_of
-from eden_memory.stages.stage import Delivery
-from eden_memory.windows.window_request import StoredWindow
 
 OF_THEMSELVES = (
     "Here: what one person says of themself, resting on that person's messages alone; it is kept for them"
@@ -105,24 +102,6 @@ def known_of(known: Mapping[str, Snapshot]) -> set[tuple[str, str]]:
         ("reflection", reflection.reflection_id) for shot in known.values() for reflection in shot.buffer
     }
     return buffered | {("blob", f"{key}@{shot.blob_version}") for key, shot in known.items()}
-
-
-def asking_about(window: Window, delivery: Delivery, stage: str, role: Role) -> Asking:
-    """Return a question about a window, without `shown` and `model`."""
-    return replace(
-        Asking.about(delivery, stage, role, window.agent_id),
-        user_id=window.participants[0] if len(window.participants) == 1 else None,
-        session_id=window.session_id,
-        formation_id=window.formation_id,
-        tier=window.tier,
-    )
-
-
-def participants_named(stored: StoredWindow, window: Window) -> tuple[str, ...]:
-    """Return the names of the people of a window."""
-    return tuple(
-        stored.names[participant] for participant in window.participants if participant in stored.names
-    )
 
 
 def is_private(scope: Scope, sources: Sequence[SourceMessage], window: Window) -> bool:

@@ -130,10 +130,13 @@ def _line(message: StoredMessage, speakers: Mapping[str, str], *, gone: bool) ->
 
 
 def _speakers(stored: StoredWindow, window: Window) -> dict[str, str]:
-    """Return the names of users, by id, and of the agent, under `assistant`; no two users share one."""
-    users = dict.fromkeys(
-        [*window.participants, *(message.user_id for message in stored.messages if message.user_id)]
-    )
+    """Return the names of users, by id, and of the agent, under `assistant`; no two users share one.
+
+    Whoever speaks here only in other roles, as staff who answer under ids of their own, is no user to tell apart.
+    """
+    speaking = [message.user_id for message in stored.messages if message.user_id and message.role == "user"]
+    staff = {message.user_id for message in stored.messages} - {*speaking}
+    users = dict.fromkeys(user for user in (*window.participants, *speaking) if user not in staff)
     called = {user: stored.names.get(user) or NAMELESS["user"] for user in users}
     often = Counter(called.values())
     seen: Counter[str] = Counter()

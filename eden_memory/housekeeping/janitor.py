@@ -3,15 +3,18 @@
 Every round notes how far each group had committed, and where each topic ended (housekeeping/consumption.py).
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-import structlog
-
-from eden_memory.housekeeping.consumption import Consumption, ConsumptionMark, Removable, removable
+from eden_memory.housekeeping.consumption import Consumption, ConsumptionMark, Offsets, Removable, removable
 from eden_memory.housekeeping.consumption_store import ConsumptionMarks
-from eden_memory.housekeeping.consumption_topics import ConsumedTopics, consumed_topics
+from eden_memory.kafka import topic_reading
+from eden_memory.kafka.group_admin import GroupAdmin
+from eden_memory.kafka.topic_admin import TopicAdmin
+from eden_memory.kafka.topic_reading import TopicOffsets
+from eden_memory.logs import LibraryLogger
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.windows.window_text_store import WindowTextRetention
 
@@ -20,41 +23,45 @@ ROUND_SECONDS = 3_600.0
 PAUSE_SECONDS = 30.0
 """After a round that failed."""
 
-log = structlog.get_logger("eden.janitor")
+log = LibraryLogger("eden.janitor")
 
 
 class Janitor:
-    """Makes one round at a time; a leased part of the process runs it (`eden_memory.stages.leased`)."""
+    """Makes one round at a time; a leased part of the process runs it (`eden_memory.stages.leased`).
+
+    `client`: connection arguments of aiokafka; `admin`: of librdkafka.
+    """
 
     def __init__(
         self,
         client: dict[str, Any],
+        admin: Mapping[str, Any],
         declared: Consumption,
         marks: ConsumptionMarks,
         outcomes: MongoLedger,
         clock: Callable[[], datetime],
         texts: WindowTextRetention | None = None,
     ) -> None:
-        self._client, self._declared = client, declared
+        self._client, self._admin, self._declared = client, admin, declared
         self._marks, self._outcomes, self._texts = marks, outcomes, texts
         self._clock = clock
 
     async def round(self) -> Removable:
         """Note how far everyone is, remove what has been consumed for long enough, and return it."""
-        async with consumed_topics(self._client) as topics:
-            now = self._clock()
-            await self._marks.add(await self._mark(topics, now))
-            marks = await self._marks.since(now - 2 * self._declared.keep)
-            found = removable(marks, self._declared, now)
-            await self._remove_outcomes(found)
-            await topics.remove(found.records)
+        now = self._clock()
+        await self._marks.add(await self._mark(now))
+        marks = await self._marks.since(now - 2 * self._declared.keep)
+        found = removable(marks, self._declared, now)
+        await self._remove_outcomes(found)
+        if found.records:
+            await asyncio.to_thread(TopicAdmin(self._admin).remove_records, found.records)
         if self._texts is not None and (erased := await self._texts.round(now)):
             log.info("texts of windows erased", windows=erased)
         if found.records or found.outcomes:
             log.info("removed what was consumed", topics=len(found.records), stages=len(found.outcomes))
         return found
 
-    async def _mark(self, topics: ConsumedTopics, now: datetime) -> ConsumptionMark:
+    async def _mark(self, now: datetime) -> ConsumptionMark:
         """Read the commits before the ends: what a stage committed is then below the ends of its output."""
         declared = self._declared
         groups = {
@@ -62,9 +69,10 @@ class Janitor:
             *(group for group, _ in declared.stages.values()),
             declared.writer[0],
         }
-        committed = {group: await topics.committed(group) for group in sorted(groups)}
-        ends = await topics.ends(sorted({*declared.readers, *declared.writer[1]}))
-        return ConsumptionMark(now, ends, committed)
+        async with GroupAdmin(self._client) as admin:
+            committed = {group: _by_place(await admin.committed(group)) for group in sorted(groups)}
+        async with TopicOffsets(self._client, sorted({*declared.readers, *declared.writer[1]})) as offsets:
+            return ConsumptionMark(now, _by_place(await offsets.ends()), committed)
 
     async def _remove_outcomes(self, found: Removable) -> None:
         for stage, offsets in found.outcomes.items():
@@ -72,3 +80,7 @@ class Janitor:
                 removed = await self._outcomes.remove_consumed(stage, topic, partition, offset)
                 if removed:
                     log.info("outcomes consumed", stage=stage, topic=topic, removed=removed)
+
+
+def _by_place(offsets: topic_reading.Offsets) -> Offsets:
+    return {(tp.topic, tp.partition): offset for tp, offset in offsets.items()}

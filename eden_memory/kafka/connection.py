@@ -4,7 +4,6 @@ import asyncio
 import ssl
 from typing import Any
 
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.helpers import create_ssl_context
 
@@ -20,16 +19,16 @@ START_SECONDS = 40.0
 """For the first answer of a broker, as aiokafka waits for any."""
 
 
-async def start(client: Any) -> None:
-    """Start a consumer or an admin client; KafkaConnectionError where no broker answers in time.
+async def start(consumer: Any) -> None:
+    """Start a consumer; KafkaConnectionError where no broker answers in time.
 
     One whose start fails or is interrupted leaves no connection.
     """
     try:
         async with asyncio.timeout(patience(START_SECONDS)):
-            await client.start()
+            await consumer.start()
     except BaseException as error:
-        await (client.close() if isinstance(client, AIOKafkaAdminClient) else close_consumer(client))
+        await close_consumer(consumer)
         if isinstance(error, TimeoutError):
             raise KafkaConnectionError("no broker answers") from None
         raise

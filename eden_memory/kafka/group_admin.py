@@ -1,108 +1,165 @@
-"""Consumer groups over librdkafka (`config`: `admin_config`): their offsets and members."""
+"""Consumer groups: which there are, their offsets and their members.
+
+docs/decisions/groups-are-asked-over-aiokafka.md says why librdkafka is not asked.
+"""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from time import monotonic
+from typing import Any, Self
 
 from aiokafka import TopicPartition
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
-from confluent_kafka import TopicPartition as Offset
-from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    GroupIdNotFound,
+    GroupLoadInProgressError,
+    KafkaError,
+    NonEmptyGroup,
+    NotCoordinatorForGroupError,
+    for_code,
+)
+from aiokafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 
 from eden_memory.errors import EdenError
 
-T = TypeVar("T")
-SECONDS = 30
-GONE = KafkaError.GROUP_ID_NOT_FOUND  # pyright: ignore
 PAUSE_SECONDS = 0.2
 LONGEST_SECONDS = 20.0
 """A coordinator that cannot answer yet is asked again for so long."""
-NOT_YET = (
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,  # pyright: ignore
-    KafkaError.COORDINATOR_NOT_AVAILABLE,  # pyright: ignore
-    KafkaError.NOT_COORDINATOR,  # pyright: ignore
-)
+NOT_YET = (GroupCoordinatorNotAvailableError, GroupLoadInProgressError, NotCoordinatorForGroupError)
+NO_GENERATION = -1
+"""Commits of a group that has no members."""
+Codes = Callable[[Any], Sequence[int]]
 
 
-async def committed(config: dict[str, Any], group: str) -> dict[TopicPartition, int]:
-    """Committed offsets of a group; empty for one that never committed. `config`: librdkafka's."""
-    return await asyncio.to_thread(_committed, config, group)
+class GroupAdmin:
+    """The groups of a cluster, over one connection; calls raise KafkaError. `client`: aiokafka's arguments."""
 
+    def __init__(self, client: dict[str, Any]) -> None:
+        self._kafka: Any = AIOKafkaClient(**client)
+        self._coordinators: dict[str, int] = {}
 
-async def commit(
-    config: dict[str, Any], group: str, ends: Mapping[TopicPartition, int], *, anew: bool = False
-) -> int:
-    """Set a group that nobody is in to `ends`: where it has no offset, or (`anew`) everywhere. How many were set.
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
 
-    An EdenError while the group has members.
-    """
-    known = {} if anew else await committed(config, group)
-    missing = {tp: end for tp, end in ends.items() if tp not in known}
-    if missing:
-        await asyncio.to_thread(_commit, config, group, missing)
-    return len(missing)
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
-
-def _committed(config: dict[str, Any], group: str) -> dict[TopicPartition, int]:
-    admin: Any = AdminClient({**config, "log_level": 0})
-    wanted = [ConsumerGroupTopicPartitions(group)]
-    found: Any = once_coordinated(
-        lambda: admin.list_consumer_group_offsets(wanted, request_timeout=SECONDS)[group].result(SECONDS)
-    )
-    return {
-        TopicPartition(found_at.topic, found_at.partition): found_at.offset
-        for found_at in found.topic_partitions
-        if found_at.offset is not None and found_at.offset >= 0
-    }
-
-
-def _commit(config: dict[str, Any], group: str, ends: Mapping[TopicPartition, int]) -> None:
-    admin: Any = AdminClient({**config, "log_level": 0})
-    offsets = [Offset(tp.topic, tp.partition, end) for tp, end in ends.items()]
-    wanted = [ConsumerGroupTopicPartitions(group, offsets)]
-    try:
-        done: Any = once_coordinated(
-            lambda: admin.alter_consumer_group_offsets(wanted)[group].result(SECONDS)
-        )
-    except KafkaException as error:
-        raise EdenError(
-            f"the offsets of {group} cannot be set: {error.args[0].str()}",
-            "Stop what reads in this group; one that was killed counts for ten seconds more.",
-        ) from None
-    refused = [offset for offset in done.topic_partitions if offset.error is not None]
-    if refused:
-        raise EdenError(f"the offsets of {group} cannot be set: {refused[0].error.str()}")
-
-
-async def members_of(config: dict[str, Any], groups: Sequence[str]) -> list[str]:
-    """Those of the groups that somebody is in."""
-    return await asyncio.to_thread(once_coordinated, lambda: _members_of(config, groups))
-
-
-def _members_of(config: dict[str, Any], groups: Sequence[str]) -> list[str]:
-    admin: Any = AdminClient({**config, "log_level": 0})
-    found: list[str] = []
-    for group, asked in admin.describe_consumer_groups(list(groups), request_timeout=SECONDS).items():
+    async def connect(self) -> None:
+        """Connect; a KafkaConnectionError where no broker answers."""
         try:
-            if asked.result(SECONDS).members:
-                found.append(group)
-        except KafkaException as error:
-            if error.args[0].code() != GONE:
-                raise
-    return found
+            await self._kafka.bootstrap()
+        except BaseException:
+            await self.close()
+            raise
 
+    async def close(self) -> None:
+        """Disconnect."""
+        await self._kafka.close()
 
-def once_coordinated(ask: Callable[[], T], seconds: float = LONGEST_SECONDS) -> T:
-    """Return what `ask` returns, repeated while the group's coordinator cannot answer yet; KafkaException. Blocking.
+    async def names(self) -> set[str]:
+        """Return the names of all groups."""
+        brokers = [broker.nodeId for broker in (await self._kafka.fetch_all_metadata()).brokers()]
+        answers = [await self._kafka.send(broker, ListGroupsRequest()) for broker in brokers]
+        for answer in answers:
+            _raise_first([answer.error_code], "the brokers' groups")
+        return {group for answer in answers for group, *_ in answer.groups}
 
-    A coordinator cannot answer while its broker has just started, or while the group moves.
-    """
-    until = time.monotonic() + seconds
-    while True:
+    async def committed(self, group: str) -> dict[TopicPartition, int]:
+        """Return the committed offsets of a group; empty for one that never committed."""
+        answer = await self._ask(group, OffsetFetchRequest(group, None), _codes_of_offsets)
+        return {
+            TopicPartition(topic, number): offset
+            for topic, partitions in answer.topics
+            for number, offset, *_ in partitions
+            if offset >= 0
+        }
+
+    async def commit(self, group: str, ends: Mapping[TopicPartition, int], *, anew: bool = False) -> int:
+        """Set a group that nobody is in to `ends`: where it has no offset, or (`anew`) everywhere. How many were set.
+
+        An EdenError while the group has members.
+        """
+        known = {} if anew else await self.committed(group)
+        missing = {tp: end for tp, end in ends.items() if tp not in known}
+        if missing:
+            topics: dict[str, list[tuple[int, int, str]]] = {}
+            for tp, end in missing.items():
+                topics.setdefault(tp.topic, []).append((tp.partition, end, ""))
+            request = OffsetCommitRequest(group, NO_GENERATION, "", -1, list(topics.items()))
+            try:
+                await self._ask(group, request, _codes_of_topics)
+            except KafkaError as error:
+                raise EdenError(
+                    f"the offsets of {group} cannot be set: {type(error).__name__}",
+                    "Stop what reads in this group; one that was killed counts for ten seconds more.",
+                ) from error
+        return len(missing)
+
+    async def members(self, groups: Sequence[str]) -> dict[str, int]:
+        """Return how many consumers are in each group."""
+        return dict(zip(groups, await asyncio.gather(*map(self._members, groups)), strict=True))
+
+    async def _members(self, group: str) -> int:
+        """One group a request: aiokafka 0.14 reads answers about several of them wrongly."""
         try:
-            return ask()
-        except KafkaException as error:
-            if error.args[0].code() not in NOT_YET or time.monotonic() > until:
-                raise
-        time.sleep(PAUSE_SECONDS)
+            answer = await self._ask(group, DescribeGroupsRequest([group]), _codes_of_groups)
+        except GroupIdNotFound:
+            return 0
+        return len(answer.groups[0][5])
+
+    async def remove(self, group: str) -> None:
+        """Remove a group with its offsets, if it is there; EdenError while it has members."""
+        try:
+            await self._ask(group, DeleteGroupsRequest([group]), _codes_of_removals)
+        except NonEmptyGroup:
+            raise EdenError(
+                f"{group} is reading: the namespace is being filled",
+                "Stop `eden rebuild` first; one that was killed counts for ten seconds more.",
+            ) from None
+        except GroupIdNotFound:
+            return
+
+    async def _ask(self, group: str, request: Any, codes: Codes) -> Any:
+        """Ask a group's coordinator, again while it cannot answer: its broker has just started, say."""
+        until = monotonic() + LONGEST_SECONDS
+        while True:
+            try:
+                answer = await self._kafka.send(await self._coordinator(group), request)
+                _raise_first(codes(answer), group)
+                return answer
+            except KafkaError as error:
+                self._coordinators.pop(group, None)
+                if not isinstance(error, NOT_YET) or monotonic() > until:
+                    raise
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _coordinator(self, group: str) -> int:
+        if group not in self._coordinators:
+            self._coordinators[group] = await self._kafka.coordinator_lookup(CoordinationType.GROUP, group)
+        return self._coordinators[group]
+
+
+def _raise_first(codes: Sequence[int], what: str) -> None:
+    for code in filter(None, codes):
+        raise for_code(code)(f"Kafka refused a request about {what}")
+
+
+def _codes_of_offsets(answer: Any) -> list[int]:
+    """From version 2 on, one code stands for the whole group."""
+    whole = getattr(answer, "error_code", 0)
+    return [whole, *(partition[3] for _, partitions in answer.topics for partition in partitions)]
+
+
+def _codes_of_topics(answer: Any) -> list[int]:
+    return [code for _, partitions in answer.topics for _, code in partitions]
+
+
+def _codes_of_groups(answer: Any) -> list[int]:
+    return [group[0] for group in answer.groups]
+
+
+def _codes_of_removals(answer: Any) -> list[int]:
+    return [code for _, code in answer.results]

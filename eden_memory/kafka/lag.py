@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 
-from eden_memory.kafka import connection
-from eden_memory.kafka.offsets import TopicOffsets
+from eden_memory.kafka.broken_clients import close_consumer
+from eden_memory.kafka.connection import start
+from eden_memory.kafka.group_admin import GroupAdmin
+from eden_memory.kafka.topic_reading import TopicOffsets, new_reader
 
 Place = tuple[TopicPartition, int]
 LOOK_SECONDS = 15.0
 """How often partitions and groups that are new are looked for, and groups are asked though no topic moved."""
 ALIEN_SECONDS = 120.0
 """A group that reads none of our topics is asked again after so long."""
-AT_ONCE = 8
 ROUND_SECONDS = 1.0
 """A first unread record that could not be read by then is left out, and read the next time."""
 FETCH_BYTES = 4_096
@@ -46,7 +47,9 @@ class LagReading:
     """Group → consumers in it."""
 
 
-async def lags(offsets: TopicOffsets, groups: Mapping[str, Sequence[str]]) -> dict[str, int]:
+async def lags(
+    offsets: TopicOffsets, admin: GroupAdmin, groups: Mapping[str, Sequence[str]]
+) -> dict[str, int]:
     """Group → records between what it has committed and the ends; from the start for one without commits.
 
     `groups` are group → full names of the topics that it reads.
@@ -55,7 +58,7 @@ async def lags(offsets: TopicOffsets, groups: Mapping[str, Sequence[str]]) -> di
     ends, begins = await offsets.ends(), await offsets.begins()
     found: dict[str, int] = {}
     for group, topics in groups.items():
-        committed = await offsets.committed(group)
+        committed = await admin.committed(group)
         found[group] = sum(
             max(0, ends[tp] - max(committed.get(tp, 0), begins[tp])) for tp in ends if tp.topic in topics
         )
@@ -63,15 +66,17 @@ async def lags(offsets: TopicOffsets, groups: Mapping[str, Sequence[str]]) -> di
 
 
 class LagReader:
-    """One admin connection and two consumers; `declared` are group → full names of the topics that it reads."""
+    """Two consumers and an admin connection; `declared` are group → full names of the topics that it reads."""
 
     def __init__(
-        self, client: dict[str, Any], topics: Sequence[str], declared: Mapping[str, Sequence[str]]
+        self,
+        client: dict[str, Any],
+        topics: Sequence[str],
+        declared: Mapping[str, Sequence[str]],
     ) -> None:
         self._declared = declared
-        self._offsets = TopicOffsets(client, topics)
+        self._offsets, self._admin = TopicOffsets(client, topics), GroupAdmin(client)
         self._unread = FirstUnread(client)
-        self._coordinators: dict[str, int] = {}
         self._others: set[str] = set()
         self._aliens: dict[str, float] = {}
         self._looked = -LOOK_SECONDS
@@ -80,30 +85,42 @@ class LagReader:
     async def start(self) -> None:
         """Connect."""
         await self._offsets.connect()
+        await self._admin.connect()
         await self._unread.start()
 
     async def close(self) -> None:
         """Disconnect."""
-        await asyncio.gather(self._offsets.close(), self._unread.stop(), return_exceptions=True)
+        closing = self._offsets.close(), self._unread.stop(), self._admin.close()
+        await asyncio.gather(*closing, return_exceptions=True)
 
     async def read(self) -> LagReading:
         """Read everything; a KafkaError where a broker does not answer.
 
-        While no topic moves and every group is at its ends, only the ends are asked for.
+        Between two looks, beginnings are not asked for, and neither are groups that were at the ends of topics
+        which have not moved since.
         """
         await self._look()
         at = time.time()
         ends = await self._offsets.ends()
-        starts = await self._offsets.begins()
-        if self._last is None or not _same(self._last, starts, ends):
-            self._last = await self._asked(at, starts, ends)
+        last = self._last or LagReading(at, await self._offsets.begins(), {}, (), {})
+        asked = sorted(self._groups() if self._last is None else self._unsettled(last, ends))
+        self._last = await self._asked(at, last, ends, asked) if asked else replace(last, ends=ends)
         return replace(self._last, at=at)
 
+    def _groups(self) -> set[str]:
+        return {*self._declared, *self._others}
+
+    def _unsettled(self, last: LagReading, ends: Mapping[TopicPartition, int]) -> set[str]:
+        """Return the groups that were behind, or read a topic that has moved."""
+        moved = {tp.topic for tp, end in ends.items() if last.ends.get(tp) != end}
+        reading = {row.group for row in last.groups if row.lag or row.tp.topic in moved}
+        return reading | {name for name, topics in self._declared.items() if moved.intersection(topics)}
+
     async def _asked(
-        self, at: float, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+        self, at: float, last: LagReading, ends: Mapping[TopicPartition, int], names: Sequence[str]
     ) -> LagReading:
-        names = sorted({*self._declared, *self._others})
-        committed = dict(zip(names, await self._all(names), strict=True))
+        """Return the last reading with these groups read anew."""
+        starts, committed = last.starts, await self._committed(names)
         rows = [row for name in names for row in self._rows(name, committed[name], starts, ends)]
         behind = {(tp, offset): ends[tp] for _, tp, offset in rows if offset < ends[tp]}
         since = await self._unread.times(behind)
@@ -117,7 +134,9 @@ class LagReader:
             )
             for name, tp, offset in rows
         ]
-        return LagReading(at, starts, ends, found, await self._members(names))
+        settled = [row for row in last.groups if row.group not in committed]
+        members = {**last.members, **await self._admin.members(names)}
+        return LagReading(at, starts, ends, [*settled, *found], members)
 
     def _rows(
         self,
@@ -139,7 +158,7 @@ class LagReader:
             return
         self._last = None
         await self._offsets.find_partitions()
-        listed = {name for name, *_ in await self._offsets.admin.list_consumer_groups()}
+        listed = await self._admin.names()
         self._others &= listed
         now = time.monotonic()
         new = [
@@ -147,47 +166,16 @@ class LagReader:
             for name in sorted(listed - self._others - set(self._declared))
             if self._aliens.get(name, 0.0) <= now
         ]
-        for name, found in zip(new, await self._all(new), strict=True):
-            if found:
+        ours = set(self._offsets.partitions)
+        for name, committed in (await self._committed(new)).items():
+            if ours & committed.keys():
                 self._others.add(name)
             else:
                 self._aliens[name] = now + ALIEN_SECONDS
         self._looked = time.monotonic()
 
-    async def _all(self, groups: Sequence[str]) -> list[Mapping[TopicPartition, int]]:
-        """Committed offsets of each group, on our partitions."""
-        places = asyncio.Semaphore(AT_ONCE)
-
-        async def of_group(group: str) -> Mapping[TopicPartition, int]:
-            async with places:
-                return await self._committed(group)
-
-        return await asyncio.gather(*map(of_group, groups))
-
-    async def _committed(self, group: str) -> Mapping[TopicPartition, int]:
-        try:
-            return await self._offsets.committed(group, await self._coordinator(group))
-        except Exception:
-            self._coordinators.pop(group, None)
-            raise
-
-    async def _members(self, groups: Sequence[str]) -> Mapping[str, int]:
-        """One group a request: aiokafka 0.14 reads answers about several of them wrongly."""
-        places = asyncio.Semaphore(AT_ONCE)
-
-        async def of_group(group: str) -> int:
-            async with places:
-                node = await self._coordinator(group)
-                (answer,) = await self._offsets.admin.describe_consumer_groups([group], node)
-            ((_, _, _, _, _, members, *_),) = answer.groups
-            return len(members)
-
-        return dict(zip(groups, await asyncio.gather(*map(of_group, groups)), strict=True))
-
-    async def _coordinator(self, group: str) -> int:
-        if group not in self._coordinators:
-            self._coordinators[group] = await self._offsets.admin.find_coordinator(group)
-        return self._coordinators[group]
+    async def _committed(self, groups: Sequence[str]) -> dict[str, Mapping[TopicPartition, int]]:
+        return dict(zip(groups, await asyncio.gather(*map(self._admin.committed, groups)), strict=True))
 
 
 class FirstUnread:
@@ -197,24 +185,19 @@ class FirstUnread:
     """
 
     def __init__(self, client: dict[str, Any]) -> None:
-        self._consumer: Any = AIOKafkaConsumer(
-            **client,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            max_partition_fetch_bytes=FETCH_BYTES,
-            fetch_max_wait_ms=50,
-        )
+        options = {"max_partition_fetch_bytes": FETCH_BYTES, "fetch_max_wait_ms": 50}
+        self._consumer = new_reader({**client, **options})
         self._known: dict[Place, float] = {}
         self._nothing: dict[Place, int] = {}
         """Places behind which there was no record up to this end."""
 
     async def start(self) -> None:
         """Connect."""
-        await connection.start(self._consumer)
+        await start(self._consumer)
 
     async def stop(self) -> None:
         """Disconnect."""
-        await self._consumer.stop()
+        await close_consumer(self._consumer)
 
     async def times(self, places: Mapping[Place, int]) -> Mapping[Place, float | None]:
         """Place → seconds since the epoch (None: no record up to the end given); unknown ones are left out."""
@@ -244,11 +227,6 @@ class FirstUnread:
             for tp, offset in list(left.items()):
                 if await self._consumer.position(tp) >= ends[tp, offset]:
                     self._nothing[tp, left.pop(tp)] = ends[tp, offset]
-
-
-def _same(last: LagReading, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
-    """Whether nothing was written or removed since, and nobody had anything to read then."""
-    return last.ends == ends and last.starts == starts and not any(found.lag for found in last.groups)
 
 
 def _one_of_each(places: Sequence[Place]) -> dict[TopicPartition, int]:

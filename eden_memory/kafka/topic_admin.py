@@ -11,7 +11,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from confluent_kafka import KafkaError as LibraryError
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -101,6 +101,11 @@ class TopicAdmin:
         """Delete these topics, and wait until they are gone."""
         self._all(self._admin.delete_topics(list(names), operation_timeout=TIMEOUT) if names else {})
         self._until(lambda: not set(names) & set(self._listed()), "the topics to be gone")
+
+    def remove_records(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Remove the records of topics' partitions below these offsets."""
+        places = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+        self._all(self._admin.delete_records(places, operation_timeout=TIMEOUT))
 
     def _create(self, topics: Topics, names: Sequence[str]) -> None:
         new = [

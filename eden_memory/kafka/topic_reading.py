@@ -1,4 +1,4 @@
-"""Topics from their beginning, or from further on, to the ends that they had when reading began; in no group."""
+"""Topics read in no group: where they begin and end, and their records from there on."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -6,19 +6,64 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from eden_memory.errors import EdenError
 from eden_memory.kafka.broken_clients import close_consumer
 from eden_memory.kafka.connection import start
-from eden_memory.kafka.offsets import partitions_asked
 from eden_memory.kafka.record import Record, as_record
 
 POLL_MS = 500
-TOGETHER = 1_000
+TOGETHER = 5_000
 Offsets = Mapping[TopicPartition, int]
+
+
+class TopicOffsets:
+    """Where topics begin and end, over one consumer.
+
+    A transaction marker takes an offset too: behind a reader that stopped before one was written, a lag of one a
+    marker shows until it runs again.
+    """
+
+    def __init__(self, client: dict[str, Any], topics: Sequence[str]) -> None:
+        """`client`: connection arguments of aiokafka; `topics` by their full names, those that exist count."""
+        self._topics = topics
+        self._consumer = new_reader(client)
+        self.partitions: list[TopicPartition] = []
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def connect(self) -> None:
+        """Connect, and find the partitions; a KafkaConnectionError where no broker answers."""
+        await start(self._consumer)
+        try:
+            await self.find_partitions()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await close_consumer(self._consumer)
+
+    async def find_partitions(self) -> None:
+        """Find topics and partitions that are new."""
+        self.partitions = await partitions_of(self._consumer, self._topics)
+
+    async def begins(self) -> dict[TopicPartition, int]:
+        """The first offset of each partition that the broker still holds."""
+        return await self._consumer.beginning_offsets(self.partitions) if self.partitions else {}
+
+    async def ends(self) -> dict[TopicPartition, int]:
+        """The offset behind the last record of each partition."""
+        return await self._consumer.end_offsets(self.partitions) if self.partitions else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +103,26 @@ class TopicReader:
         positions = await asyncio.gather(*(self.consumer.position(tp) for tp in places))
         return sum(max(0, self.ends[tp] - at) for tp, at in zip(places, positions, strict=True))
 
+    def seek(self, offsets: Offsets) -> None:
+        """Go on from these offsets."""
+        for tp, offset in offsets.items():
+            self.consumer.seek(tp, offset)
+
+
+def new_reader(client: dict[str, Any]) -> Any:
+    """Return a consumer in no group, which begins at the beginning; not connected yet."""
+    options: dict[str, Any] = {"enable_auto_commit": False, "auto_offset_reset": "earliest", **client}
+    return AIOKafkaConsumer(**options)
+
 
 @asynccontextmanager
-async def consuming(client: dict[str, Any], partitions: Sequence[TopicPartition]) -> AsyncGenerator[Any]:
+async def consuming(client: dict[str, Any], partitions: Sequence[TopicPartition] = ()) -> AsyncGenerator[Any]:
     """A consumer of these partitions, in no group; it is closed whatever happens."""
-    consumer: Any = AIOKafkaConsumer(**client, enable_auto_commit=False, auto_offset_reset="earliest")
+    consumer = new_reader(client)
     await start(consumer)
     try:
-        consumer.assign(partitions)
+        if partitions:
+            consumer.assign(partitions)
         yield consumer
     finally:
         await close_consumer(consumer)
@@ -82,9 +139,9 @@ async def reading_partitions(
             tp: min(max(offset, (since or {}).get(tp, 0)), ends[tp])
             for tp, offset in (await consumer.beginning_offsets(partitions)).items()
         }
-        for tp, offset in begins.items():
-            consumer.seek(tp, offset)
-        yield TopicReader(consumer, begins, ends)
+        reader = TopicReader(consumer, begins, ends)
+        reader.seek(begins)
+        yield reader
 
 
 @asynccontextmanager
@@ -94,6 +151,22 @@ async def reading(
     """Topics by their whole names; EdenError where one is not there. `since`: offsets to begin from."""
     async with reading_partitions(client, await all_partitions(client, topics), since) as reader:
         yield reader
+
+
+async def partitions_of(consumer: Any, topics: Iterable[str]) -> list[TopicPartition]:
+    """Return every partition of the topics that exist, in order; the consumer is started."""
+    cluster = await consumer._client.fetch_all_metadata()
+    return sorted(
+        TopicPartition(topic, number)
+        for topic in topics
+        for number in cluster.partitions_for_topic(topic) or ()
+    )
+
+
+async def partitions_asked(client: dict[str, Any], topics: Sequence[str]) -> list[TopicPartition]:
+    """As `partitions_of`, over a connection of its own."""
+    async with consuming(client) as consumer:
+        return await partitions_of(consumer, topics)
 
 
 async def all_partitions(client: dict[str, Any], topics: Sequence[str]) -> list[TopicPartition]:
@@ -110,3 +183,8 @@ def refuse_missing(topics: Sequence[str], there: Iterable[str]) -> None:
             f"Kafka has no topic {', '.join(missing)}",
             "Is EDEN_KAFKA_TOPIC_PREFIX right? What is missing is made, empty, by: eden topics apply",
         )
+
+
+def places_in(topic: str, ends: Mapping[int, int]) -> dict[TopicPartition, int]:
+    """Offsets by partition of one topic, with its whole name."""
+    return {TopicPartition(topic, partition): end for partition, end in ends.items()}

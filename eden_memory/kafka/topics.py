@@ -266,7 +266,9 @@ def unknown_topics(prefix: str, topics: Iterable[Topic], found: Iterable[str]) -
 
 def _of_topic(topic: Topic, found: BrokerTopic | None) -> Iterator[TopicDifference]:
     if found is None:
-        yield TopicDifference(topic.name, "missing", f"{topic.partitions} partitions")
+        yield TopicDifference(
+            topic.name, "missing", f"{topic.partitions} partition{'s' * (topic.partitions != 1)}"
+        )
         return
     if found.partitions != topic.partitions:
         yield _partitions(topic, found)

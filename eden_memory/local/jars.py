@@ -1,4 +1,4 @@
-"""Apache Kafka's jars: exactly those of `kafka-jars.lock`, fetched once, verified by sha256 every time."""
+"""Fetch Apache Kafka's jars of `kafka-jars.lock` once, and verify their sha256 every time."""
 
 import hashlib
 import subprocess
@@ -51,7 +51,7 @@ def locked() -> list[Jar]:
 
 
 def ensure(folder: Path, jars: Sequence[Jar] | None = None, repository: str | None = None) -> Path:
-    """Have every locked jar, verified, in `folder`, fetching what is missing; returns the folder.
+    """Fetch the missing jars into `folder`, verify all of them, and return the folder.
 
     `repository`: the address to fetch from; None: the resolver's own default.
 
@@ -125,7 +125,7 @@ class Download:
 
 
 def verify(file: Path, jar: Jar) -> None:
-    """Remove a file that is not the locked jar, and say so by an EdenError."""
+    """Remove a file that is not the locked jar, and raise EdenError."""
     found = _sha256(file)
     if found == jar.sha256:
         return
@@ -168,18 +168,18 @@ Train = Callable[[Path, Sequence[str]], None]
 
 @dataclass(frozen=True, slots=True)
 class BootArchive:
-    """A JVM AOT cache for one set of jars and one Java; without it everything works, slower."""
+    """A JVM AOT cache for one set of jars and one Java; the broker starts more slowly without it."""
 
     jars: Path
 
     @property
     def file(self) -> Path:
-        """The archive, named after the Java that can read it."""
+        """Return the archive's path, named after the Java that can read it."""
         return self.jars / f"kafka-java-{'.'.join(map(str, JAVA_VERSION))}.aot"
 
     @property
     def options(self) -> Sequence[str]:
-        """JVM options that use the archive; none when there is none."""
+        """Return the JVM options that use the archive; none without an archive."""
         return (f"-XX:AOTCache={self.file}", QUIET) if self._settled and self.file.stat().st_size else ()
 
     @property
@@ -187,7 +187,7 @@ class BootArchive:
         return self.file.exists()
 
     def ensure(self, train: Train) -> None:
-        """Make the archive once; where it cannot be made, an empty file says not to try again."""
+        """Build the archive once; after a failure leave an empty file, so that it is not tried again."""
         if self._settled:
             return
         with exclusively(self.jars / ".lock", 300.0, "preparing Kafka"), _said():

@@ -51,7 +51,7 @@ OPEN = KafkaSecurity("PLAINTEXT", {}, {})
 
 
 class LocalKafka(ServerInFolder):
-    """One broker in one folder; small and quick to come back after a crash, not quick to forget."""
+    """One broker in one folder; small, and quick to restart after a crash."""
 
     name = "Kafka"
     program = "java"
@@ -125,7 +125,7 @@ class LocalKafka(ServerInFolder):
         return "".join(f"{key}={value}\n" for key, value in properties.items())
 
     def _format(self, notes: list[str]) -> None:
-        """Format the log folder, from nothing: what an interrupted format left is thrown away."""
+        """Format the log folder; delete the remains of an interrupted format."""
         if self._data.exists():
             notes.append(f"{self._data} was half-formatted; it was emptied and formatted anew")
             shutil.rmtree(self._data)
@@ -172,7 +172,7 @@ class LocalKafka(ServerInFolder):
 
 
 class _Training(LocalKafka):
-    """A throw-away broker from which the boot archive is made."""
+    """A throw-away broker that records the boot archive."""
 
     def __init__(self, folder: Path, jars_folder: Path, options: Sequence[str]) -> None:
         super().__init__(folder, jars_folder=jars_folder)

@@ -60,7 +60,7 @@ class LocalMongo(ServerInFolder):
         return f"mongodb://{self.host}/?replicaSet={REPLICA_SET}"
 
     def connect(self, seconds: float = 2.0) -> MongoClient[dict[str, Any]]:
-        """A blocking connection to this very node, for administration; the caller closes it."""
+        """Return a blocking connection to this node, for administration; the caller closes it."""
         milliseconds = int(seconds * 1_000)
         return MongoClient(
             self.host,
@@ -115,7 +115,7 @@ class LocalMongo(ServerInFolder):
         return None
 
     def _join(self, client: MongoClient[dict[str, Any]]) -> None:
-        """Make the node a replica set of its own, also after it was moved to another port."""
+        """Make the node a replica set of one, also after its port has changed."""
         try:
             client.admin.command("replSetInitiate", initial_config([self.host]))
         except OperationFailure as error:
@@ -146,7 +146,7 @@ PACKAGES = {
 
 
 def find_mongod() -> Path:
-    """A mongod that can run on this machine; an EdenError that names what is missing."""
+    """Return a mongod that runs on this machine; EdenError names missing libraries."""
     on_path = shutil.which("mongod")
     binary = Path(on_path) if on_path else _from_wheel()
     _ensure_executable(binary)
@@ -158,7 +158,7 @@ def find_mongod() -> Path:
 
 
 def missing_libraries(ldd_output: str) -> list[str]:
-    """The libraries that `ldd` did not find, in its order."""
+    """Return the libraries that `ldd` did not find, in its order."""
     return [line.split()[0] for line in ldd_output.splitlines() if "not found" in line and "=>" in line]
 
 

@@ -1,4 +1,4 @@
-"""Free loopback ports, outside the range from which the system takes the ports of outgoing connections."""
+"""Find free loopback ports, outside the system's range for outgoing connections."""
 
 import random
 import socket
@@ -9,7 +9,7 @@ FIRST, LAST = 20_000, 32_000
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on this loopback port now."""
+    """Return whether a server could listen on this loopback port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -21,7 +21,7 @@ def is_free(port: int) -> bool:
 
 
 def accepts(port: int) -> bool:
-    """Whether something on this loopback port takes connections."""
+    """Return whether something accepts connections on this loopback port."""
     try:
         with socket.create_connection((HOST, port), timeout=1.0):
             return True
@@ -30,7 +30,7 @@ def accepts(port: int) -> bool:
 
 
 def choose() -> int:
-    """A free port, at random so that programs choosing at once rarely meet."""
+    """Return a random free port, so that programs that choose at the same time rarely collide."""
     for _ in range(1_000):
         port = random.randint(FIRST, LAST)  # noqa: S311
         if is_free(port):

@@ -35,7 +35,7 @@ class Started:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One start under way."""
+    """A running start."""
 
     ports: dict[str, int]
     notes: list[str] = field(default_factory=list[str])
@@ -71,11 +71,11 @@ class ServerInFolder(ABC):
 
     @abstractmethod
     def _prepare(self, chosen: Mapping[str, int], notes: list[str]) -> Sequence[str]:
-        """Write configuration and data folder for these ports; the command that starts the server."""
+        """Write configuration and data folder for these ports; return the command that starts the server."""
 
     @abstractmethod
     def _probe(self) -> str | None:
-        """The server's version once it does its work, None until then."""
+        """Return the server's version once it serves, None until then."""
 
     @property
     def state(self) -> ServerState:
@@ -92,7 +92,7 @@ class ServerInFolder(ABC):
 
     @property
     def pid(self) -> int | None:
-        """The pid of the running server, also when the state file lies; None when it does not run."""
+        """Return the pid of the running server, even if the state file is wrong; None if it does not run."""
         remembered = self.state.pid
         if remembered is not None and server_process.is_server(remembered, self.program, self.marker):
             return remembered
@@ -100,11 +100,11 @@ class ServerInFolder(ABC):
 
     @property
     def running(self) -> bool:
-        """Whether the server's process is alive (it may be frozen or busy)."""
+        """Return whether the server's process is alive (it may be frozen or busy)."""
         return self.pid is not None
 
     def start(self, seconds: float = START_SECONDS, *, stays: bool = False) -> Started:
-        """Start the server and wait until it serves; one that runs already is kept.
+        """Start the server unless it runs, and wait until it serves.
 
         It ends when this process is gone, also after `kill -9`, unless it `stays`.
         """
@@ -121,7 +121,7 @@ class ServerInFolder(ABC):
                 ) from error
 
     def stop(self, seconds: float = STOP_SECONDS) -> bool:
-        """End the server cleanly (killed past the deadline); False when it did not run."""
+        """Stop the server cleanly, or kill it after the deadline; return whether it ran."""
         if not self.folder.is_dir():
             return False
         with self._exclusively("stopping"):
@@ -133,22 +133,22 @@ class ServerInFolder(ABC):
             return pid is not None
 
     def kill(self) -> None:
-        """`kill -9`, as a crash would: nothing is flushed and the state file is left stale."""
+        """Send SIGKILL, like a crash: nothing is flushed and the state file becomes stale."""
         pid = self._running_pid()
         server_process.kill(pid, lambda: self._is_mine(pid))
         self._await_ports()
 
     def restart(self, seconds: float = START_SECONDS) -> Started:
-        """Stop cleanly, then start on the same ports and data."""
+        """Stop cleanly, then start with the same ports and data."""
         self.stop()
         return self.start(seconds, stays=self._stays)
 
     def freeze(self) -> None:
-        """SIGSTOP: the process lives on and does nothing."""
+        """Send SIGSTOP: the process stays alive and does nothing."""
         server_process.send(self._running_pid(), signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT: a frozen process goes on."""
+        """Send SIGCONT: a frozen process continues."""
         server_process.send(self._running_pid(), signal.SIGCONT)
 
     def _keep(self, pid: int, seconds: float) -> Started:
@@ -226,7 +226,7 @@ class ServerInFolder(ABC):
         return port
 
     def _await_ports(self) -> None:
-        """A process is gone a moment before the system has closed its sockets."""
+        """Wait until the ports are free: the system closes sockets a moment after the process ends."""
         server_process.wait_until(lambda: all(map(ports.is_free, self.state.ports.values())), PORT_SECONDS)
 
     def _note_stale_pid(self, attempt: _Attempt) -> None:
@@ -254,7 +254,7 @@ class ServerInFolder(ABC):
             )
 
     def _rotate_log(self) -> int:
-        """Where this start's lines begin, with what came before out of the way when it is much."""
+        """Return where this start's log lines begin; move a large earlier log away."""
         size = self.log.stat().st_size if self.log.exists() else 0
         if size <= LOG_BYTES:
             return size

@@ -1,4 +1,9 @@
-"""A detached server process: started, known again by its command line, signalled, ended."""
+"""Start, recognise, signal and end a detached server process.
+
+`python -m eden_memory.local.server_process PID PROGRAM MARKER` is the warden of a server: it ends the server when the
+process that started it is gone, even by `kill -9`. Its standard input is the read end of a pipe whose write end only
+the starting process holds, so the system closes the pipe with that process.
+"""
 
 import os
 import re
@@ -13,11 +18,12 @@ from typing import IO
 import psutil
 
 POLL_SECONDS = 0.05
+WARDEN_STOP_SECONDS = 10.0
 ERROR = re.compile(r"\b(ERROR|FATAL|Error|Exception|Caused by)\b|[a-z](Error|Exception)\b|\"s\":\"[EF]\"")
 
 
 class _Detached(subprocess.Popen[bytes]):
-    """A child that may outlive this program: no warning when it does."""
+    """A child that may outlive this program without a warning."""
 
     def __init__(
         self, arguments: Sequence[str], folder: Path, output: IO[bytes] | int, given: int = subprocess.DEVNULL
@@ -36,14 +42,14 @@ class _Detached(subprocess.Popen[bytes]):
 
 
 _pipes: dict[int, int] = {}
-"""By the pid of a server that is to end with this process: the pipe that its warden waits at."""
+"""The pipe to the warden of each server that ends with this process, by the server's pid."""
 _wardens: list[_Detached] = []
 _children: dict[int, _Detached] = {}
-"""Servers that this very process started: reaped when they end, so none is left as a zombie."""
+"""Servers that this process started; it reaps them when they end, so that none stays a zombie."""
 
 
 def spawn(command: Sequence[str], log: Path, folder: Path) -> int:
-    """Start a command in its own session with its output appended to `log`; its pid."""
+    """Start a command in its own session, append its output to `log`, and return its pid."""
     with log.open("ab") as output:
         child = _Detached(command, folder, output)
     _children[child.pid] = child
@@ -51,9 +57,9 @@ def spawn(command: Sequence[str], log: Path, folder: Path) -> int:
 
 
 def end_with_this_process(pid: int, program: str, marker: str) -> None:
-    """Have a server ended once this process is gone; a signal to its process group does not reach the warden."""
+    """Start a warden that ends the server when this process is gone; it has a session of its own."""
     read, write = os.pipe()
-    command = (sys.executable, "-m", "eden_memory.local.warden", str(pid), program, marker)
+    command = (sys.executable, "-m", "eden_memory.local.server_process", str(pid), program, marker)
     try:
         _wardens.append(_Detached(command, Path.cwd(), subprocess.DEVNULL, read))
     except BaseException:
@@ -71,13 +77,13 @@ def _dismiss_warden(pid: int) -> None:
 
 
 def is_server(pid: int, program: str, marker: str) -> bool:
-    """Whether this pid is a live `program` that has `marker` among its arguments: a recycled pid is not."""
+    """Return whether the pid is a running `program` with `marker` among its arguments, not a recycled pid."""
     command = _command_of(pid)
     return bool(command) and Path(command[0]).name.startswith(program) and marker in command[1:]
 
 
 def find(program: str, marker: str) -> int | None:
-    """The pid of a running server by its command line, for when its state file is lost."""
+    """Return the pid of a running server by its command line, for when its state file is lost."""
     for process in psutil.process_iter():
         if is_server(process.pid, program, marker):
             return process.pid
@@ -85,7 +91,7 @@ def find(program: str, marker: str) -> int | None:
 
 
 def end(pid: int, is_alive: Callable[[], bool], seconds: float) -> None:
-    """Ask a process to end (SIGTERM) and, past the deadline, kill it; returns when it is gone."""
+    """End a process with SIGTERM, after the deadline with SIGKILL; return when it is gone."""
     send(pid, signal.SIGTERM)
     send(pid, signal.SIGCONT)
     if not wait_until(lambda: not is_alive(), seconds):
@@ -93,13 +99,13 @@ def end(pid: int, is_alive: Callable[[], bool], seconds: float) -> None:
 
 
 def kill(pid: int, is_alive: Callable[[], bool]) -> None:
-    """SIGKILL, and wait until the process is gone."""
+    """Send SIGKILL, and wait until the process is gone."""
     send(pid, signal.SIGKILL)
     wait_until(lambda: not is_alive(), 10.0)
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """Send a signal; a process that is already gone is no error."""
+    """Send a signal; do nothing if the process is gone."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -107,12 +113,12 @@ def send(pid: int, number: signal.Signals) -> None:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Poll a condition until it holds (True) or the seconds are over (False)."""
+    """Poll a condition until it is true or the seconds are over, and return which."""
     return any(condition() for _ in ticks(seconds))
 
 
 def ticks(seconds: float) -> Iterator[float]:
-    """The seconds left, again and again with a short pause, until none are; at least once."""
+    """Yield the seconds left, with a short pause between, until none are; at least once."""
     until = time.monotonic() + seconds
     while True:
         yield until - time.monotonic()
@@ -131,14 +137,14 @@ def last_words(log: Path, since: int = 0) -> str:
 
 
 def telling(output: str, count: int = 8, width: int = 400) -> str:
-    """The last lines that name errors; the last of all where none does."""
+    """Return the last lines that name errors; if none does, the last lines."""
     lines = output.splitlines()
     errors = [line for line in lines if ERROR.search(line) and not line.startswith("\tat ")]
     return "\n".join(line[:width] for line in (errors or lines)[-count:])
 
 
 def _command_of(pid: int) -> list[str]:
-    """A live process's command line; empty when it is gone. Reaps a child of ours that has ended."""
+    """Return a process's command line, empty when it is gone; reap a child of ours that has ended."""
     child = _children.get(pid)
     if child is not None and child.poll() is None:
         # Not from the system: for a moment after its start a process has no command line there.
@@ -149,3 +155,14 @@ def _command_of(pid: int) -> list[str]:
         return psutil.Process(pid).cmdline()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return []
+
+
+def watch_over(pid: int, program: str, marker: str) -> None:
+    """Wait until standard input is closed, then end the server if the pid is still that server's."""
+    sys.stdin.buffer.read()
+    if is_server(pid, program, marker):
+        end(pid, lambda: is_server(pid, program, marker), WARDEN_STOP_SECONDS)
+
+
+if __name__ == "__main__":
+    watch_over(int(sys.argv[1]), sys.argv[2], sys.argv[3])

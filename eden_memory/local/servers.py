@@ -48,21 +48,21 @@ class ServerReport(BaseModel):
 
 
 def local_mongo(settings: Settings) -> "LocalMongo":
-    """The settings' local MongoDB, running or not."""
+    """Return the settings' local MongoDB, running or not."""
     with _local_extra():
         from eden_memory.local.mongo import LocalMongo  # noqa: PLC0415
     return LocalMongo(settings.local.folder / "mongodb")
 
 
 def local_kafka(settings: Settings) -> "LocalKafka":
-    """The settings' local Kafka, running or not."""
+    """Return the settings' local Kafka, running or not."""
     with _local_extra():
         from eden_memory.local.kafka import LocalKafka  # noqa: PLC0415
     return LocalKafka(settings.local.folder / "kafka", jars_folder=settings.local.folder / "jars")
 
 
 def endpoints(settings: Settings) -> Endpoints:
-    """Where to connect to: what the settings say, else the local servers; an EdenError if they are down."""
+    """Return the servers of the settings, else the local ones; EdenError if those are down."""
     return Endpoints(
         mongodb=mongodb_endpoint(settings),
         kafka=settings.kafka.bootstrap or _running(local_kafka(settings), "EDEN_KAFKA_BOOTSTRAP"),
@@ -70,13 +70,13 @@ def endpoints(settings: Settings) -> Endpoints:
 
 
 def mongodb_endpoint(settings: Settings) -> str:
-    """Where MongoDB is, for what needs no Kafka; as `endpoints`."""
+    """Return MongoDB's connection string like `endpoints`, without Kafka."""
     uri = settings.mongodb.uri
     return uri.get_secret_value() if uri else _running(local_mongo(settings), "EDEN_MONGODB_URI")
 
 
 def up(settings: Settings, *, stays: bool = True) -> list[ServerReport]:
-    """Start what the settings do not name, side by side; an EdenError names every server that failed.
+    """Start the servers that the settings do not name; EdenError names every server that failed.
 
     What does not stay ends with this process.
     """
@@ -91,7 +91,7 @@ def up(settings: Settings, *, stays: bool = True) -> list[ServerReport]:
 
 
 def down(settings: Settings) -> list[str]:
-    """Stop the local servers that run, whatever the settings name; their names."""
+    """Stop the running local servers, whatever the settings name, and return their names."""
     servers = [local_mongo(settings), local_kafka(settings)]
     with ThreadPoolExecutor(max_workers=2) as pool:
         stopped = list(pool.map(_stop, servers))
@@ -122,7 +122,7 @@ def _named_by_settings(settings: Settings) -> list[ServerReport | None]:
 
 
 def without_password(uri: str) -> str:
-    """A connection string without user and password."""
+    """Return a connection string without user and password."""
     scheme, separator, rest = uri.partition("://")
     authority, slash, path = rest.partition("/")
     return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}"

@@ -23,7 +23,7 @@ class ServerState(BaseModel):
 
 
 def load(path: Path) -> ServerState:
-    """The remembered state; an absent or damaged file counts as nothing remembered."""
+    """Return the stored state; an absent or damaged file counts as empty."""
     try:
         return ServerState.model_validate_json(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValidationError):
@@ -31,7 +31,7 @@ def load(path: Path) -> ServerState:
 
 
 def save(path: Path, state: ServerState) -> None:
-    """Write the state in one step: a reader sees the old file or the new one."""
+    """Write the state atomically: a reader sees the old file or the new one."""
     partial = path.with_suffix(".partial")
     partial.write_text(state.model_dump_json(indent=2))
     partial.replace(path)
@@ -39,7 +39,7 @@ def save(path: Path, state: ServerState) -> None:
 
 @contextmanager
 def exclusively(path: Path, seconds: float, doing: str) -> Generator[None]:
-    """Hold a lock file for the block; the system lets go of it when its holder dies, however it dies.
+    """Hold a lock file for the block; the system releases it when its holder dies.
 
     Raises EdenError when another program holds it for longer than `seconds`.
     """

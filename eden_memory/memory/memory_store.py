@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from pydantic import ValidationError
@@ -93,7 +93,7 @@ class MongoMemoryStore:
         projected = {batch.key: project(batch, stored[batch.key]) for batch in batches}
         if changes := [result.change for result in projected.values() if result.change is not None]:
             async with self._slots:
-                await self._write(changes)
+                await self._write(changes, frozenset[str]().union(*(change.known for change in changes)))
         return {key: _applied(result) for key, result in projected.items()}
 
     async def _apply(self, batch: ScopeBatch, stored: StoredScope | None) -> AppliedScope:
@@ -117,9 +117,13 @@ class MongoMemoryStore:
                 await self._orphans.end()
             await asyncio.sleep(patience.pause())
 
-    async def _write(self, changes: Sequence[ScopeWrite]) -> None:
-        """Write one change of each scope, all or none; Changed, or MongoDB's error, where one cannot be written."""
-        operations = self._operations(changes)
+    async def _write(self, changes: Sequence[ScopeWrite], known: Set[str] | None = None) -> None:
+        """Write one change of each scope, all or none; Changed, or MongoDB's error, where one cannot be written.
+
+        `known`: ids of the documents that are there. Others are inserted, which costs the server less than
+        an upsert; without `known`, all are upserted.
+        """
+        operations = self._operations(changes, known)
         async with (
             self._client.start_session() as session,
             await session.start_transaction(
@@ -141,14 +145,14 @@ class MongoMemoryStore:
             raise Changed
 
     def _operations(
-        self, changes: Sequence[ScopeWrite]
+        self, changes: Sequence[ScopeWrite], known: Set[str] | None
     ) -> list[tuple[AsyncCollection[Row], list[Operation]]]:
         of = self._of
         return [
-            (of.facts, _facts(changes)),
-            (of.reflections, _reflections(changes)),
-            (of.consolidated, _consolidated(changes)),
-            (of.blobs, [_put(version) for change in changes for version in change.versions]),
+            (of.facts, _facts(changes, known)),
+            (of.reflections, _reflections(changes, known)),
+            (of.consolidated, _consolidated(changes, known)),
+            (of.blobs, _put([version for change in changes for version in change.versions], known)),
         ]
 
 
@@ -177,7 +181,7 @@ class Patience:
     """Retry policy of one scope: other writers are few, and a killed one's lock ends in a minute."""
 
     def __init__(self) -> None:
-        self._attempts, self._begun = 0, time.monotonic()
+        self._attempts, self._overtaken, self._begun = 0, 0, time.monotonic()
 
     @property
     def locked(self) -> bool:
@@ -189,7 +193,8 @@ class Patience:
         self._attempts += 1
         if isinstance(error, PyMongoError) and any(map(error.has_error_label, AGAIN)):
             return time.monotonic() - self._begun < LONGEST_LOCK_SECONDS
-        return self._attempts < ATTEMPTS and (isinstance(error, Changed) or _taken(error))
+        self._overtaken += 1
+        return self._overtaken < ATTEMPTS and (isinstance(error, Changed) or _taken(error))
 
     def pause(self) -> float:
         """Return the seconds until the next attempt, with jitter."""
@@ -218,30 +223,34 @@ def _snapshots(changes: Iterable[ScopeWrite]) -> list[Operation]:
     return sorted(operations, key=lambda operation: isinstance(operation, InsertOne))
 
 
-def _facts(changes: Sequence[ScopeWrite]) -> list[Operation]:
+def _facts(changes: Sequence[ScopeWrite], known: Set[str] | None) -> list[Operation]:
     """Delete facts, and free the texts of others, before new ones take them."""
     return [
         *_remove([name for change in changes for name in change.gone_facts]),
         *_release([name for change in changes for name in change.released]),
-        *(_put(fact) for change in changes for fact in change.facts),
+        *_put([fact for change in changes for fact in change.facts], known),
     ]
 
 
-def _reflections(changes: Sequence[ScopeWrite]) -> list[Operation]:
+def _reflections(changes: Sequence[ScopeWrite], known: Set[str] | None) -> list[Operation]:
     return [
         *_remove([name for change in changes for name in change.gone_reflections]),
-        *(_put(reflection) for change in changes for reflection in change.reflections),
+        *_put([reflection for change in changes for reflection in change.reflections], known),
     ]
 
 
-def _consolidated(changes: Sequence[ScopeWrite]) -> list[Operation]:
+def _consolidated(changes: Sequence[ScopeWrite], known: Set[str] | None) -> list[Operation]:
     gone = [change.snapshot.id for change in changes if change.blob_gone and change.snapshot is not None]
-    return [*_remove(gone), *(_put(change.blob) for change in changes if change.blob)]
+    return [*_remove(gone), *_put([change.blob for change in changes if change.blob], known)]
 
 
-def _put(document: Document) -> Operation:
-    row = row_of(document)
-    return ReplaceOne({"_id": row["_id"]}, row, upsert=True)
+def _put(documents: Iterable[Document], known: Set[str] | None) -> list[Operation]:
+    """Insert what is new, all in one command, and replace the rest."""
+    rows = [row_of(document) for document in documents]
+    new = [row for row in rows if known is not None and row["_id"] not in known]
+    replaced = [row for row in rows if known is None or row["_id"] in known]
+    upserts = [ReplaceOne({"_id": row["_id"]}, row, upsert=True) for row in replaced]
+    return [*map(InsertOne[Row], new), *upserts]
 
 
 def _remove(names: Sequence[str]) -> list[Operation]:

@@ -43,6 +43,7 @@ def project(batch: ScopeBatch, stored: StoredScope) -> Projected:
         blob=blob if blob != stored.blob else None,
         blob_gone=stored.blob is not None and blob is None,
         versions=versions,
+        known=_known(stored),
     )
     change.parts = _parts(before, after, change)
     duplicates = duplicates_among(facts.values())
@@ -54,6 +55,11 @@ def project(batch: ScopeBatch, stored: StoredScope) -> Projected:
 
 def _changed(before: Mapping[str, D], after: Mapping[str, D]) -> tuple[D, ...]:
     return tuple(document for name, document in after.items() if before.get(name) != document)
+
+
+def _known(stored: StoredScope) -> frozenset[str]:
+    blobs = [*stored.versions.values(), *([stored.blob] if stored.blob else [])]
+    return frozenset([*stored.facts, *stored.reflections, *(blob.id for blob in blobs)])
 
 
 def _released(before: Mapping[str, Fact], after: Mapping[str, Fact]) -> tuple[str, ...]:

@@ -67,6 +67,8 @@ class ScopeWrite:
     blob_gone: bool = False
     versions: tuple[StoredBlob, ...] = ()
     parts: tuple[Part, ...] = ()
+    known: frozenset[str] = frozenset()
+    """Ids of documents that were there when the scope was read."""
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from eden_memory.models.calls import CallFailed, Tokens
 from eden_memory.models.question import Asking
-from eden_memory.schemas.documents import Answer as KeptAnswer
+from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.events.usage import CallOutcome
 from eden_memory.stages.handler_run import note
@@ -130,12 +130,12 @@ class Accounts:
         )
 
 
-def kept_tokens(kept: KeptAnswer) -> Tokens:
+def kept_tokens(kept: Answer) -> Tokens:
     """Return what a stored answer cost, in tokens."""
     return Tokens(kept.input_tokens, kept.cached_tokens, kept.output_tokens, kept.reasoning_tokens)
 
 
-def of_kept(kept: KeptAnswer, outcome: CallOutcome, repair: int, items: int) -> Ended:
+def of_kept(kept: Answer, outcome: CallOutcome, repair: int, items: int) -> Ended:
     """The call that brought a kept answer."""
     return Ended(
         call_id=kept.call_id,

@@ -9,7 +9,7 @@ from operator import add, sub
 from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from eden_memory.failures import ProviderError
-from eden_memory.schemas.answers import Answer
+from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.schemas.events.usage import CallOutcome
 
 Finish = Literal["complete", "truncated", "refused"]
@@ -102,7 +102,7 @@ class ChatProvider(ProviderConnection, Protocol):
         model: str,
         system: str,
         turns: Sequence[PromptTurn],
-        answer: type[Answer],
+        answer: type[ModelAnswer],
         most: int | None = None,
         trials: list[Trial] | None = None,
     ) -> Completion:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
-from eden_memory.schemas.answers import Answer
+from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.schemas.provenance import Call, Embedding
 from eden_memory.stages.stage import Delivery
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=ModelAnswer)
 Role = Literal["facts", "decisions", "reflections", "consolidation", "propagation"]
 """The purpose of a call: settings choose the model by it, and by the tier."""
 

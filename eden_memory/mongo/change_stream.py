@@ -5,12 +5,12 @@ server's batch as it is, and the position after it (`postBatchResumeToken`) also
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from bson import Timestamp, decode  # pyright: ignore[reportUnknownVariableType]
+from bson import decode  # pyright: ignore[reportUnknownVariableType]
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
@@ -18,7 +18,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import OperationFailure, PyMongoError
 
 from eden_memory.error_text import describe
-from eden_memory.mongo.changes import ChangeBatch, ChangeEvent, PositionLost, SourceFailed, version_of
+from eden_memory.mongo.changes import PART, ChangeBatch, ChangeEvent, PositionLost, SourceFailed, version_of
 
 PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(
     tz_aware=False,
@@ -35,6 +35,8 @@ ASSERTIONS_FROM = 20_000
 """Codes from here on are assertions inside the server, such as the many ways to fail at decoding a token."""
 ANSWER_SECONDS = 15.0
 """A server that does not answer for so long is taken for frozen."""
+AN_UPDATE = b"\x02operationType\x00\x07\x00\x00\x00update\x00"
+"""An update in a reply, as BSON."""
 TIMESTAMP_TYPE = "82"
 AFTER_TIME = 18
 FIRST = "2B022C010029"
@@ -69,7 +71,7 @@ class ChangeStream:
         await self.close()
         batch = await self._aggregate({})
         await self.close()
-        return batch._replace(decoded=tuple, size=0)
+        return batch._replace(parts=tuple, size=0)
 
     async def next(self, after: str) -> ChangeBatch:
         """The batch after a position; empty when nothing happened for a while. Opens or reopens as needed."""
@@ -164,16 +166,21 @@ class ChangeStream:
         position: str = cursor["postBatchResumeToken"]["_data"]
         seconds, counter = token_time(position)
         return ChangeBatch(
-            decoded=lambda: [self._change(decode(event.raw, PLAIN)) for event in events],
+            parts=lambda: self._parts(cursor.raw, events),
             size=len(events),
             position=position,
             version=version_of(seconds, max(counter - 1, 0)),
             time=datetime.fromtimestamp(seconds, UTC),
         )
 
+    def _parts(self, reply: bytes, events: Sequence[RawBSONDocument]) -> Iterator[list[ChangeEvent]]:
+        size = max(PART, len(events)) if AN_UPDATE in bytes(reply) else PART
+        for start in range(0, len(events), size):
+            part = events[start : start + size]
+            yield [self._change(decode(event.raw, PLAIN)) for event in part]
+
     def _change(self, event: dict[str, Any]) -> ChangeEvent:
-        moment: Timestamp = event["clusterTime"]
-        seconds = moment.time
+        token: str = event["_id"]["_data"]
         key = event.get("documentKey")
         return ChangeEvent(
             event["operationType"],
@@ -182,8 +189,8 @@ class ChangeStream:
             event.get("fullDocument"),
             event.get("fullDocumentBeforeChange"),
             event.get("touched"),
-            version_of(seconds, moment.inc, _position(event)),
-            _moment(seconds),
+            _version(token, in_transaction="txnNumber" in event),
+            _moment(token[2:10]),
         )
 
     def _concerned(self, event: dict[str, Any]) -> str:
@@ -192,10 +199,12 @@ class ChangeStream:
         return event["to"]["coll"] if "to" in event and name not in self._collections else name
 
 
-def _position(event: Mapping[str, Any]) -> int | None:
-    """The position of a change in its transaction; None outside of one."""
-    position = token_position(event["_id"]["_data"])
-    return position if position or "txnNumber" in event else None
+def _version(token: str, *, in_transaction: bool) -> str:
+    """The version of a change, from its resume token: its cluster time, and its position in its transaction."""
+    position = token_position(token)
+    if position or in_transaction:
+        return version_of(*token_time(token), position)
+    return token[2:AFTER_TIME].lower()
 
 
 def _what_it_means(error: OperationFailure) -> Exception:
@@ -213,9 +222,9 @@ def _said(error: OperationFailure) -> str:
 
 
 @lru_cache(maxsize=16)
-def _moment(seconds: int) -> datetime:
-    """One object a second: what is derived from it can be kept as well."""
-    return datetime.fromtimestamp(seconds, UTC)
+def _moment(seconds: str) -> datetime:
+    """The time of hexadecimal seconds, one object a second: what is derived from it can be kept as well."""
+    return datetime.fromtimestamp(int(seconds, 16), UTC)
 
 
 def _projection(fields: Mapping[str, Sequence[str]], kept_before: Sequence[str]) -> dict[str, Any]:
@@ -236,7 +245,6 @@ def _projection(fields: Mapping[str, Sequence[str]], kept_before: Sequence[str])
     }
     return {
         "operationType": 1,
-        "clusterTime": 1,
         "txnNumber": 1,
         "documentKey": 1,  # whole objects cost the server less than a path into them
         "ns": 1,

@@ -1,6 +1,6 @@
 """Changes, batches of changes and pages of documents, as the tailer reads them from the application's database."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -17,6 +17,8 @@ class SourceFailed(EdenError):  # noqa: N818 - reads as what happened
 
 Document = Mapping[str, Any]
 
+PART = 200
+"""So many changes or documents are worked on at once: all of it is still in the processor's cache when it is sent."""
 INSERT, UPDATE, REPLACE, DELETE = "insert", "update", "replace", "delete"
 COLLECTION_GONE = frozenset({"drop", "rename", "dropDatabase", "invalidate"})
 """Operations after which the collection can no longer be followed event by event."""
@@ -40,9 +42,9 @@ class ChangeEvent(NamedTuple):
 class ChangeBatch(NamedTuple):
     """Changes in the order of the stream, and the position after them."""
 
-    decoded: Callable[[], Sequence[ChangeEvent]]
-    """Decodes the changes, each time it is called: after the next batch has been asked for, so that the server
-    works meanwhile."""
+    parts: Callable[[], Iterable[Sequence[ChangeEvent]]]
+    """Decodes the changes, a part at a time: after the next batch has been asked for, so that the server works
+    meanwhile. All updates of a batch are in one part."""
     size: int
     """How many they are."""
     position: str

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import methodcaller
 from typing import Any, cast
 
 Getter = Callable[[Mapping[str, Any]], Any]
@@ -20,7 +21,7 @@ class Unusable(ValueError):  # noqa: N818 - a verdict on a document, not a fault
 def getter(path: str) -> Getter:
     """Reads a dotted path; None where a part of it is missing."""
     if "." not in path:
-        return lambda document: document.get(path)
+        return methodcaller("get", path)
     names = path.split(".")
 
     def read(document: Mapping[str, Any]) -> Any:
@@ -70,20 +71,25 @@ def moment_of(value: Any) -> str | None:
 
     An ObjectId holds the second in which it was made.
     """
-    if isinstance(value, str):
-        value = _parsed(value)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        value = _counted(value)
-    elif not isinstance(value, datetime):
-        value = getattr(value, "generation_time", None)
     if not isinstance(value, datetime):
+        value = _as_time(value)
+    if value is None:
         return None
     if value.tzinfo is not None:
         try:
             value = value.astimezone(UTC).replace(tzinfo=None)
         except OverflowError:  # the first or last hours of the calendar, in another zone
             return None
-    return value.isoformat(timespec="milliseconds") + "Z"
+    return value.isoformat("T", "milliseconds") + "Z"
+
+
+def _as_time(value: Any) -> datetime | None:
+    if isinstance(value, str):
+        return _parsed(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _counted(value)
+    made = getattr(value, "generation_time", None)
+    return made if isinstance(made, datetime) else None
 
 
 def _parsed(text: str) -> datetime | None:

@@ -5,17 +5,17 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-import structlog
 from aiokafka.errors import KafkaError
 
 from eden_memory import metrics
 from eden_memory.kafka.lag import GroupLag, LagReader, LagReading
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.stages.leased import Leased
 
-log = structlog.get_logger("eden.lag")
-EVERY_SECONDS, PAUSE_SECONDS, CENSUS_SECONDS = 2.5, 2.0, 10.0
+log = LibraryLogger("eden.lag")
+EVERY_SECONDS, PAUSE_SECONDS, CENSUS_SECONDS = 5.0, 2.0, 30.0
 OF_GROUPS = (
     metrics.GROUP_LAG,
     metrics.GROUP_LAG_SUM,

@@ -6,19 +6,18 @@ A record's text is data: no control character in it reaches a terminal.
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any, Literal, cast
 
-import structlog
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from eden_memory.kafka import connection
-from eden_memory.kafka.offsets import partitions_there
+from eden_memory.kafka.record import Record, as_record
+from eden_memory.kafka.topic_reading import Offsets, TopicReader, reading
+from eden_memory.logs import LibraryLogger
 from eden_memory.schemas.envelope import Envelope, EnvelopeError, event_type, rfc3339
 
 TOMBSTONE = "tombstone"
@@ -45,20 +44,14 @@ class Tapped:
     """Why there is no envelope."""
 
     @classmethod
-    def of(
-        cls,
-        place: tuple[str, int, int],
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes]],
-        timestamp_ms: int,
-    ) -> "Tapped":
+    def of(cls, record: Record) -> "Tapped":
         """A record with its headers read."""
-        at = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+        at = datetime.fromtimestamp(record.timestamp / 1000, UTC)
+        place = record.topic, record.partition, record.offset, record.key, record.value, at
         try:
-            return cls(*place, key, value, at, Envelope.of_headers(headers))
+            return cls(*place, Envelope.of_headers(record.headers))
         except EnvelopeError as error:
-            return cls(*place, key, value, at, None, str(error))
+            return cls(*place, None, str(error))
 
     @property
     def time(self) -> datetime:
@@ -186,7 +179,7 @@ SILENT_POLLS = 10
 ANSWER_SECONDS = 5.0
 RETRY_MS = 1_000
 """Between two attempts to reach a broker that is gone; people watch, nothing waits for it."""
-log = structlog.get_logger()
+log = LibraryLogger()
 
 
 @asynccontextmanager
@@ -198,51 +191,36 @@ async def tapping(
     The block is entered once every partition's place is fixed. `until_end`: only what was there then; else
     until the block is left. An EdenError where there is no such topic.
     """
-    consumer: Any = AIOKafkaConsumer(
-        **client, enable_auto_commit=False, auto_offset_reset="earliest", retry_backoff_ms=RETRY_MS
-    )
-    partitions = await partitions_there(client, topic)
-    await connection.start(consumer)
-    try:
-        consumer.assign(partitions)
-        ends: Mapping[TopicPartition, int] = await consumer.end_offsets(partitions)
-        await _seek(consumer, partitions, ends, start)
-        yield _until(consumer, ends) if until_end else _following(consumer, partitions[0])
-    finally:
-        await consumer.stop()
+    async with reading({**client, "retry_backoff_ms": RETRY_MS}, [topic]) as reader:
+        reader.seek(await _places(reader, start))
+        yield _until(reader) if until_end else _following(reader.consumer)
 
 
-async def _seek(
-    consumer: Any, partitions: Sequence[TopicPartition], ends: Mapping[TopicPartition, int], start: Start
-) -> None:
-    places: dict[TopicPartition, int] = dict(ends)
-    if start == "start":
-        places = await consumer.beginning_offsets(partitions)
-    elif isinstance(start, datetime):
-        milliseconds = int(start.timestamp() * 1000)
-        found = await consumer.offsets_for_times(dict.fromkeys(partitions, milliseconds))
-        places |= {tp: place.offset for tp, place in found.items() if place is not None}
-    for tp, offset in places.items():
-        consumer.seek(tp, offset)
+async def _places(reader: TopicReader, start: Start) -> Offsets:
+    if not isinstance(start, datetime):
+        return reader.begins if start == "start" else reader.ends
+    at = dict.fromkeys(reader.ends, int(start.timestamp() * 1000))
+    found = await reader.consumer.offsets_for_times(at)
+    return {**reader.ends, **{tp: place.offset for tp, place in found.items() if place is not None}}
 
 
-async def _following(consumer: Any, partition: TopicPartition) -> AsyncGenerator[Tapped]:
+async def _following(consumer: Any) -> AsyncGenerator[Tapped]:
     silent, answers = 0, True
     while True:
         batches = await consumer.getmany(timeout_ms=POLL_MS)
         for fetched in batches.values():
             for record in fetched:
-                yield _tapped(record)
+                yield Tapped.of(as_record(record))
         silent = 0 if batches else silent + 1
         if silent >= SILENT_POLLS or (batches and not answers):
-            silent, answers = 0, await _still_answers(consumer, partition, answers)
+            silent, answers = 0, await _still_answers(consumer, answers)
 
 
-async def _still_answers(consumer: Any, partition: TopicPartition, before: bool) -> bool:
+async def _still_answers(consumer: Any, before: bool) -> bool:
     """Whether Kafka is there; said when it goes and when it comes back."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
-            await consumer.end_offsets([partition])
+            await consumer.end_offsets(consumer.assignment())
     except (KafkaError, TimeoutError):
         if before:
             log.warning("Kafka does not answer, waits for it")
@@ -252,20 +230,7 @@ async def _still_answers(consumer: Any, partition: TopicPartition, before: bool)
     return True
 
 
-async def _until(consumer: Any, ends: Mapping[TopicPartition, int]) -> AsyncGenerator[Tapped]:
-    """By the consumer's positions, not by records: markers of transactions take offsets, too."""
-    while await _behind(consumer, ends):
-        for tp, fetched in (await consumer.getmany(timeout_ms=POLL_MS)).items():
-            for record in fetched:
-                if record.offset < ends[tp]:
-                    yield _tapped(record)
-
-
-async def _behind(consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:
-    positions = await asyncio.gather(*(consumer.position(tp) for tp in ends))
-    return any(position < end for position, end in zip(positions, ends.values(), strict=True))
-
-
-def _tapped(record: Any) -> Tapped:
-    place = record.topic, record.partition, record.offset
-    return Tapped.of(place, record.key, record.value, record.headers, record.timestamp)
+async def _until(reader: TopicReader) -> AsyncGenerator[Tapped]:
+    async for batch in reader.batches():
+        for record in batch:
+            yield Tapped.of(record)

@@ -9,18 +9,19 @@ from aiokafka.errors import KafkaError
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.kafka.connection import client_kwargs
+from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.lag import lags
-from eden_memory.kafka.offsets import TopicOffsets
+from eden_memory.kafka.topic_reading import TopicOffsets, reading
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.names import Names
 from eden_memory.observability.formation_progress import FormationProgress, WatchedChange
 from eden_memory.processors import pipeline
-from eden_memory.schemas.events import ModelCalled
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import ModelCalled, decode
 from eden_memory.settings import Settings
 from eden_memory.task_ending import end
-from eden_memory.usage.usage_topics import usage_feed
 
 LAG_SECONDS = 1.0
 
@@ -38,6 +39,7 @@ async def watching(settings: Settings, progress: FormationProgress) -> AsyncGene
         calls = await stack.enter_async_context(usage_feed(kafka, topics.topic_of(ModelCalled)))
         read = sorted({topic for topics_read in groups.values() for topic in topics_read})
         offsets = await stack.enter_async_context(TopicOffsets(kafka, read))
+        admin = await stack.enter_async_context(GroupAdmin(kafka))
 
         async def notice() -> None:
             async for change in memory:
@@ -51,7 +53,7 @@ async def watching(settings: Settings, progress: FormationProgress) -> AsyncGene
             while True:
                 progress.messages = await database[names["messages"]].estimated_document_count()
                 with suppress(KafkaError):  # a broker that has just started has no coordinator for groups yet
-                    found = await lags(offsets, groups)
+                    found = await lags(offsets, admin, groups)
                     progress.lag = {
                         name.removeprefix(topics.group_prefix): behind for name, behind in found.items()
                     }
@@ -103,3 +105,21 @@ async def memory_feed(
                     yield WatchedChange(kinds[change["ns"]["coll"]], change["fullDocument"])
 
         yield noticed()
+
+
+@asynccontextmanager
+async def usage_feed(client: dict[str, Any], topic: str) -> AsyncGenerator[AsyncGenerator[ModelCalled]]:
+    """The calls published from the moment that the block is entered; an EdenError where there is no such topic."""
+    async with reading(client, [topic]) as reader:
+        reader.seek(reader.ends)
+        yield _calls(reader.consumer)
+
+
+async def _calls(consumer: Any) -> AsyncGenerator[ModelCalled]:
+    seen: set[str] = set()
+    async for record in consumer:
+        envelope = Envelope.of_headers(record.headers)
+        event = decode(envelope.name, envelope.version, record.value)
+        if isinstance(event, ModelCalled) and event.call_id not in seen:
+            seen.add(event.call_id)
+            yield event

@@ -5,19 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiokafka import TopicPartition
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 
-from eden_memory.errors import EdenError
-from eden_memory.kafka.group_admin import once_coordinated
-from eden_memory.kafka.offsets import TopicOffsets
+from eden_memory.kafka.group_admin import GroupAdmin
+from eden_memory.kafka.topic_reading import Offsets, TopicOffsets
 from eden_memory.schemas.documents import Place
 from eden_memory.stages.patience import until_done
 
-GONE = KafkaError.GROUP_ID_NOT_FOUND  # pyright: ignore
-IN_USE = KafkaError.NON_EMPTY_GROUP  # pyright: ignore
 LOOK_SECONDS = 0.15
-Offsets = Mapping[TopicPartition, int]
 
 
 class GroupProgress(TopicOffsets):
@@ -25,17 +19,28 @@ class GroupProgress(TopicOffsets):
 
     def __init__(self, client: dict[str, Any], groups: Mapping[str, Sequence[str]]) -> None:
         super().__init__(client, sorted({topic for topics in groups.values() for topic in topics}))
-        self._groups = groups
+        self._admin, self._groups = GroupAdmin(client), groups
         self._begins: Offsets = {}
 
     async def connect(self) -> None:
         """Connect, and note where the topics begin; the number of partitions never changes."""
         await super().connect()
         try:
+            await self._admin.connect()
             self._begins = await self.begins()
         except BaseException:
             await self.close()
             raise
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await super().close()
+        await self._admin.close()
+
+    async def committed(self, group: str) -> dict[TopicPartition, int]:
+        """Return a group's committed offsets; partitions without a commit are left out."""
+        found = await self._admin.committed(group)
+        return {tp: found[tp] for tp in self.partitions if tp in found}
 
     async def places(self) -> tuple[Place, ...]:
         """Return every partition from its beginning to its present end."""
@@ -117,19 +122,3 @@ def behind(reached: Offsets, ends: Offsets, begun: Sequence[Place]) -> int:
     """Count the offsets up to `ends` that are still to be read; an empty partition needs no commit."""
     begins = beginnings(begun)
     return sum(max(0, end - reached.get(tp, begins.get(tp, 0))) for tp, end in ends.items())
-
-
-def remove_group(config: dict[str, Any], group: str) -> None:
-    """Remove a consumer group with its offsets; EdenError while it has members. Blocking."""
-    admin: Any = AdminClient({**config, "log_level": 0})
-    try:
-        once_coordinated(lambda: admin.delete_consumer_groups([group], request_timeout=30)[group].result(30))
-    except KafkaException as error:
-        code = error.args[0].code()
-        if code == IN_USE:
-            raise EdenError(
-                f"{group} is reading: the namespace is being filled",
-                "Stop `eden rebuild` first; one that was killed counts for ten seconds more.",
-            ) from None
-        if code != GONE:
-            raise

@@ -1,6 +1,5 @@
 """The servers of one command, and the settings of its namespaces."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,11 +8,11 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.kafka.connection import admin_config, client_kwargs
+from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.placement import ORIGINAL, Placement, collections_of
-from eden_memory.replay.group_progress import remove_group
 from eden_memory.replay.namespaces.namespace_names import checked, placement_of, unknown
 from eden_memory.replay.namespaces.namespace_store import MongoLive, MongoNamespaces, live_settings
 from eden_memory.schemas.documents import Namespace
@@ -68,6 +67,11 @@ class Installation:
         """The connection arguments of librdkafka."""
         return admin_config(self.settings.kafka, endpoints(self.settings).kafka)
 
+    @property
+    def groups(self) -> GroupAdmin:
+        """The consumer groups of Kafka, until the block is left."""
+        return GroupAdmin(self.client)
+
     async def named(self, name: str) -> Namespace:
         """Return the namespace; EdenError if there is none of this name."""
         found = await self.namespaces.get(name)
@@ -77,7 +81,8 @@ class Installation:
 
     async def forget_group(self, group: str) -> None:
         """Remove a consumer group and the notes about it; EdenError while it has members."""
-        await asyncio.to_thread(remove_group, self.admin, group)
+        async with self.groups as groups:
+            await groups.remove(group)
         await MongoGroupNotes(self.database, self.settings.names).forget(group)
 
 

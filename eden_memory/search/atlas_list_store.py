@@ -85,9 +85,6 @@ class AtlasFactLists:
 
         return await asyncio.gather(*(found(*asked) for asked in zip(queries, words, strict=True)))
 
-    async def close(self) -> None:
-        """Nothing of its own."""
-
     async def _ranked(self, asked: Asked, keys: Sequence[str], most: int, when: When) -> list[Ranked]:
         """As the index finds them; where hidden facts take places, more of it is read."""
         limit = most

@@ -1,4 +1,4 @@
-"""One scope's active facts as a process keeps them: documents, vectors and words, as of a revision."""
+"""One scope's active facts in a process's cache: documents, vectors and words, as of a revision."""
 
 import asyncio
 from collections.abc import Iterable, Sequence, Set
@@ -14,59 +14,59 @@ from eden_memory.search.text_index import AskedWord, Rarity, TextIndex
 from eden_memory.task_ending import in_thread
 
 FACT_BYTES = 150
-"""Of a kept fact beside its document, vector and words, about."""
+"""Approximate size of a cached fact beside its document, vector and words."""
 THREAD_PRODUCTS = 2_000_000
-"""From so many multiplications on they are done beside the event loop."""
+"""A thread compares vectors from this number of multiplications on."""
 THREAD_FACTS = 20_000
-"""From so many facts on words are looked up beside the event loop."""
+"""A thread looks up words from this number of facts on."""
 
 
-class HeldScope:
-    """Who changes it holds `lock`; what is large is compared in a thread, and holds it too."""
+class CachedScope:
+    """Active facts of a scope; writers hold `lock`, and so does a comparison in a thread."""
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.lock = asyncio.Lock()
-        self.told, self.seen = 1, 0
-        """How often a change was told, and which of these was read."""
+        self.reported, self.read = 1, 0
+        """The number of reported changes, and how many of these the last read included."""
         self.users = 0
-        """Searches under way: it does not leave meanwhile."""
+        """The number of searches that use it; it is not evicted meanwhile."""
         self.counted = 0
-        """Bytes that are counted for it among all scopes."""
+        """Its share of the size of all cached scopes, in bytes."""
         self.of_users: set[str] = set()
-        """Facts that rest on what users said: not found where sharing is private."""
+        """Ids of facts that users' messages support; private sharing hides them."""
         self._expiring = ExpiringFacts()
         self._writing: asyncio.Task[None] | None = None
         self.clear()
 
     def clear(self) -> None:
-        """As if it had never been read."""
+        """Reset to the state of a scope that was never read."""
         self.revision = -1
         self.facts: dict[str, bytes] = {}
         """Documents by fact id (eden_memory.search.search_documents)."""
         self.expected = 0
-        """Facts that it will have once it has been read: its vectors then need no more room than they take."""
+        """The number of facts once it has been read: its vectors need no more room than they take."""
         self.of_users.clear()
         self._expiring.clear()
         self._matrix: QuickMatrix | None = None
         self._words = TextIndex()
         self.has_words = False
-        """Whether words can be looked up, if not yet those of the last change."""
+        """Whether words can be looked up, perhaps without those of the last change."""
         self._document_bytes = 0
 
     @property
     def stale(self) -> bool:
-        """Whether something was written since it was read, or may have been."""
-        return self.told != self.seen
+        """Whether it may have changed since it was read."""
+        return self.reported != self.read
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in memory, about."""
+        """Its approximate size in memory, in bytes."""
         matrix = self._matrix.size if self._matrix else 0
         return 2_000 + FACT_BYTES * len(self.facts) + self._document_bytes + matrix + self._words.size
 
     def put(self, facts: Sequence[CachedFact]) -> None:
-        """Add or replace."""
+        """Add or replace facts."""
         for fact in facts:
             self._put_document(fact)
         vector = next((fact.vector for fact in facts if fact.vector), None)
@@ -85,7 +85,7 @@ class HeldScope:
             self._words.put(fact.fact_id, fact.text)
 
     def remove(self, fact_id: str) -> None:
-        """Take a fact out, if it is in."""
+        """Remove a fact, if it is cached."""
         known = self.facts.pop(fact_id, None)
         if known is None:
             return
@@ -106,7 +106,7 @@ class HeldScope:
         }
 
     async def nearest(self, vectors: Sequence[bytes], most: int, least: float, when: When) -> list[list[Hit]]:
-        """For each vector the nearest facts that are not hidden; nothing for vectors of another length."""
+        """Return each vector's nearest facts that are not hidden; none for vectors of another length."""
         hidden = self._hidden(when)
         found = await self._nearest(vectors, most + len(hidden), least)
         if not hidden:
@@ -123,7 +123,7 @@ class HeldScope:
             return await in_thread(partial(matrix.nearest, vectors, most, least))
 
     async def words_ready(self) -> None:
-        """Make its words findable, all of them the first time; who is cancelled meanwhile stops nobody else."""
+        """Index its words, all of them the first time; a cancelled caller does not stop the others."""
         while self.words_waiting:
             if self._writing is None or self._writing.done():
                 self._writing = asyncio.create_task(self._write_words())
@@ -135,24 +135,24 @@ class HeldScope:
             await asyncio.get_running_loop().run_in_executor(_writers(), words.write, writes)
         except BaseException:
             self.clear()
-            self.told += 1
+            self.reported += 1
             raise
         words.written(writes)
         self.has_words = self._words is words
 
     @property
     def words_waiting(self) -> bool:
-        """Whether something is to be made findable before words can be looked up."""
+        """Whether words wait to be indexed."""
         return self._words.waiting or (self._writing is not None and not self._writing.done())
 
     def rarity(self, words: Iterable[AskedWord]) -> Rarity:
-        """How often stems stand in its facts."""
+        """Count how often stems occur in its facts."""
         return self._words.rarity(words)
 
     async def by_words(
         self, words: Sequence[AskedWord], rarity: Rarity, most: int, when: When
     ) -> list[tuple[str, float]]:
-        """Facts by their words that are not hidden, best first."""
+        """Return the facts that have these words and are not hidden, best first."""
         hidden = self._hidden(when)
         found = await self._by_words(words, rarity, most + len(hidden))
         return [hit for hit in found if hit[0] not in hidden][:most] if hidden else found
@@ -173,5 +173,5 @@ class HeldScope:
 
 @cache
 def _writers() -> ThreadPoolExecutor:
-    """Threads of their own: searches never wait behind writes."""
+    """Return threads that only write, so that searches never wait for writes."""
     return ThreadPoolExecutor(2, "words")

@@ -4,7 +4,7 @@ import asyncio
 from uuid import uuid4
 
 from eden_memory.logs import LibraryLogger
-from eden_memory.metrics import UsageMetrics
+from eden_memory.metrics import count_usage
 from eden_memory.models.call_accounts import CallWatch
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.usage.budget_rules import period_of
@@ -34,10 +34,8 @@ class SearchUsage:
     written: it counts once. Nothing in it follows from a query.
     """
 
-    def __init__(
-        self, store: UsageStore, calls: CallWatch, counted: UsageMetrics, seconds: float = SECONDS
-    ) -> None:
-        self._store, self._calls, self._counted, self._seconds = store, calls, counted, seconds
+    def __init__(self, store: UsageStore, calls: CallWatch, seconds: float = SECONDS) -> None:
+        self._store, self._calls, self._seconds = store, calls, seconds
         self._sums: dict[tuple[object, ...], ModelCalled] = {}
         self._unsure: list[ModelCalled] = []
         """Of a batch that may be written or not."""
@@ -69,7 +67,7 @@ class SearchUsage:
                 "usage of searches is not written yet", calls=len(self._unsure), error=type(error).__name__
             )
             return False
-        self._counted.counted(new, repeated=len(self._unsure) - len(new))
+        count_usage(new, repeated=len(self._unsure) - len(new))
         self._unsure = []
         return True
 

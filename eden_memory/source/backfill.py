@@ -15,11 +15,11 @@ from dataclasses import replace
 from typing import Any
 
 import orjson
-import structlog
 
 from eden_memory import metrics
 from eden_memory.kafka.outgoing import Outgoing
-from eden_memory.mongo.changes import DocumentPage, SourceFailed
+from eden_memory.logs import LibraryLogger
+from eden_memory.mongo.changes import PART, DocumentPage, SourceFailed
 from eden_memory.source.known_message_topics import Known
 from eden_memory.source.leader import Leader
 from eden_memory.source.message_mapping import TOPIC, Origin
@@ -27,7 +27,7 @@ from eden_memory.source.position_store import TailerPosition
 from eden_memory.source.source_mapping import Mapped
 from eden_memory.stages.publishing import partition_for
 
-log = structlog.get_logger("eden.tailer")
+log = LibraryLogger("eden.tailer")
 
 PROGRESS_SECONDS = 5.0
 
@@ -37,7 +37,7 @@ async def backfill(leader: Leader) -> None:
     position = leader.position
     progress = ReadProgress("backfill", await leader.source.messages.count(), position.read)
     async for page in pages_ahead(leader, position.page):
-        await leader.publish(leader.mapping.page(page, "backfill"), page.time, "backfill")
+        await _publish_page(leader, page)
         position = replace(
             position, page=page.last, read=position.read + len(page.documents), version=page.version
         )
@@ -46,6 +46,13 @@ async def backfill(leader: Leader) -> None:
         if leader.stopping.is_set():
             return
     await _finish(leader, position, progress)
+
+
+async def _publish_page(leader: Leader, page: DocumentPage) -> None:
+    for start in range(0, len(page.documents), PART):
+        part = page._replace(documents=page.documents[start : start + PART])
+        await leader.publish(leader.mapping.page(part, "backfill"), page.time, "backfill", more=True)
+    await leader.publisher.ship()
 
 
 async def merge(leader: Leader, known: Known) -> None:

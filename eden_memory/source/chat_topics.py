@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from aiokafka.producer.message_accumulator import BatchBuilder
@@ -24,10 +23,11 @@ from eden_memory.kafka.broken_clients import close_producer
 from eden_memory.kafka.fencing import fence, take_identity
 from eden_memory.kafka.outgoing import DEAD, EVERYWHERE, EVERYWHERE_ELSE, Outgoing, cut_to, refused
 from eden_memory.kafka.topics import Topics
+from eden_memory.logs import LibraryLogger
 from eden_memory.stages.failure_decisions import TOO_LARGE
 from eden_memory.stages.publishing import partition_for
 
-log = structlog.get_logger("eden.tailer")
+log = LibraryLogger("eden.tailer")
 
 BATCH_BYTES = 900_000
 FEW_RECORDS, FEW_BYTES = 8, 4_000
@@ -99,6 +99,11 @@ class FencedPublisher:
 
     async def send(self, records: Sequence[Outgoing]) -> None:
         """Hand records over, in order per partition; return when there is room, not when they are confirmed."""
+        await self.add(records)
+        await self.ship()
+
+    async def add(self, records: Sequence[Outgoing]) -> None:
+        """Add records to the batches that `ship` hands over; a batch that is full is handed over at once."""
         if self._failed is not None:
             raise PublishFailed(f"publishing: {self._failed!r}") from self._failed
         if not records:
@@ -107,7 +112,11 @@ class FencedPublisher:
         for record in records:
             topic, count = self._partitions.get(record.topic) or await self._place(record.topic)
             for partition in _partitions_of(record, count):
-                await self._append(topic, partition, record)
+                if not self._fits(topic, partition, record):
+                    await self._append(topic, partition, record)
+
+    async def ship(self) -> None:
+        """Hand over what was added."""
         for topic, partition in list(self._building):
             await self._ship(topic, partition)
 
@@ -117,6 +126,11 @@ class FencedPublisher:
         async with _answered("publishing"):
             await asyncio.gather(*self._sent)
         return dirty
+
+    def _fits(self, topic: str, partition: int, record: Outgoing) -> bool:
+        """Add a record to a batch that has room for it, as nearly every record does; False if there is none."""
+        builder = self._building.get((topic, partition))
+        return builder is not None and topic not in self._limits and _added(builder, record)
 
     async def _append(self, topic: str, partition: int, record: Outgoing) -> None:
         place = topic, partition
@@ -129,16 +143,10 @@ class FencedPublisher:
         builder = self._building.get(place)
         if builder is None:
             builder = self._building[place] = self._batch()
-        fields: dict[str, Any] = {
-            "timestamp": None,
-            "key": record.key,
-            "value": record.value,
-            "headers": record.headers,
-        }
-        if builder.append(**fields) is None:
+        if not _added(builder, record):
             await self._ship(topic, partition)
             builder = self._building[place] = self._batch()
-            if builder.append(**fields) is None:
+            if not _added(builder, record):
                 raise PublishFailed(f"a record of {len(record.value or b'')} bytes does not fit into {topic}")
 
     def _batch(self) -> Any:
@@ -201,6 +209,12 @@ async def _answered(doing: str) -> AsyncGenerator[None]:
             yield
     except (KafkaError, TimeoutError) as error:
         raise PublishFailed(f"Kafka, {doing}: {describe(error)}") from error
+
+
+def _added(builder: Any, record: Outgoing) -> bool:
+    """Add a record to a batch; False, and the batch is closed, if it is full."""
+    _, key, value, headers, *_ = record
+    return builder.append(timestamp=None, key=key, value=value, headers=headers) is not None
 
 
 def _partitions_of(record: Outgoing, count: int) -> Iterable[int]:

@@ -106,7 +106,7 @@ async def _named_by_a_message(
         )
     if not found:
         raise NotFound(
-            f"no message in {messages} {what} {text!r}",
+            f"no message in the collection {messages} {what} {text!r}",
             "Give its typed id to ask all the same: s.TEXT, i.NUMBER, u.UUID or o.OBJECTID.",
         )
     return found[0]

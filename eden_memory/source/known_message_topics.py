@@ -4,18 +4,19 @@ A million messages do not fit into the memory that a tailer may use, so they go 
 """
 
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from hashlib import blake2b
 from tempfile import NamedTemporaryFile
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import orjson
 from aiokafka.errors import KafkaError
 
 from eden_memory.error_text import describe
-from eden_memory.kafka.connection import start
 from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.kafka.record import Record
+from eden_memory.kafka.topic_reading import reading
 from eden_memory.source.chat_topics import PublishFailed
 
 WATERMARKS = b"watermark:"
@@ -27,8 +28,17 @@ ERASED = frozenset({b"forgotten", b"opted_out"})
 ADDED = b'"origin":"added"'
 """Within a text its quotes would be escaped."""
 
-Consumers = Callable[[str], Any]
-"""Make an aiokafka consumer of the whole topic for an isolation level: without a group, from the beginning."""
+Row = tuple[bytes, int, str, bytes, bool, str | None]
+"""Key, partition, source, digest, erased, edited at."""
+Column = Literal["seen", "committed"]
+COLUMNS: dict[Column, str] = {"seen": "read_uncommitted", "committed": "read_committed"}
+
+
+class MessagesTopic(NamedTuple):
+    """`chat.messages`: the connection arguments of aiokafka, and its whole name."""
+
+    client: dict[str, Any]
+    name: str
 
 
 class KnownPlace(NamedTuple):
@@ -59,19 +69,24 @@ class Known:
         self._database.close()
         self._file.close()
 
-    async def read(self, consumers: Consumers) -> None:
+    async def read(self, topic: MessagesTopic) -> None:
         """Read the whole topic, once as consumers see it and once as it was committed; KafkaError."""
-        for column, isolation in (("seen", "read_uncommitted"), ("committed", "read_committed")):
-            async for rows in _rows(consumers(isolation)):
-                self._database.execute("BEGIN")
-                self._database.executemany(
-                    f"INSERT INTO known (key, partition, source, {column}, erased, edited) "  # noqa: S608 - a constant
-                    "VALUES (?, ?, ?, ?, ?, ?) "
-                    f"ON CONFLICT DO UPDATE SET source = excluded.source, {column} = excluded.{column}, "
-                    "erased = excluded.erased, edited = excluded.edited",
-                    rows,
-                )
-                self._database.execute("COMMIT")
+        for column, isolation in COLUMNS.items():
+            async with reading({**topic.client, "isolation_level": isolation}, [topic.name]) as reader:
+                async for batch in reader.batches():
+                    self.add(column, batch)
+
+    def add(self, column: Column, records: Iterable[Record]) -> None:
+        """Take in what was read at the isolation level of a column."""
+        self._database.execute("BEGIN")
+        self._database.executemany(
+            f"INSERT INTO known (key, partition, source, {column}, erased, edited) "  # noqa: S608 - a constant
+            "VALUES (?, ?, ?, ?, ?, ?) "
+            f"ON CONFLICT DO UPDATE SET source = excluded.source, {column} = excluded.{column}, "
+            "erased = excluded.erased, edited = excluded.edited",
+            map(_row, filter(_is_message, records)),
+        )
+        self._database.execute("COMMIT")
 
     def by_source(self) -> dict[str, int]:
         """Count the messages that the topic holds, by the source that their records name.
@@ -143,12 +158,12 @@ class Known:
 
 
 @asynccontextmanager
-async def known_messages(consumers: Consumers) -> AsyncGenerator[Known]:
+async def known_messages(topic: MessagesTopic) -> AsyncGenerator[Known]:
     """Read the topic, and remove the file behind the block; PublishFailed when the broker does not answer."""
     known = Known()
     try:
         try:
-            await known.read(consumers)
+            await known.read(topic)
         except KafkaError as error:
             raise PublishFailed(f"Kafka, reading what the topic holds: {describe(error)}") from error
         yield known
@@ -156,20 +171,13 @@ async def known_messages(consumers: Consumers) -> AsyncGenerator[Known]:
         known.close()
 
 
-async def holds_any_record(consumers: Consumers) -> bool:
+async def holds_any_record(topic: MessagesTopic) -> bool:
     """Tell whether the topic holds any record (markers of a fence are none); PublishFailed without an answer."""
-    consumer = consumers("read_uncommitted")
     try:
-        await start(consumer)
-        ends = await consumer.end_offsets(consumer.assignment())
-        while any([await consumer.position(partition) < end for partition, end in ends.items()]):
-            if await consumer.getmany(timeout_ms=500, max_records=1):
-                return True
-        return False
+        async with reading(topic.client, [topic.name]) as reader, aclosing(reader.batches()) as batches:
+            return await anext(batches, None) is not None
     except KafkaError as error:
         raise PublishFailed(f"Kafka, looking whether the topic holds anything: {describe(error)}") from error
-    finally:
-        await consumer.stop()
 
 
 def digest_of(value: bytes | None) -> bytes:
@@ -182,39 +190,21 @@ def digest_of(value: bytes | None) -> bytes:
     return blake2b(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
-async def _rows(consumer: Any) -> AsyncIterator[list[tuple[bytes, int, str, bytes, bool, str | None]]]:
-    """Yield batches of (key, partition, source, digest, erased, edited at) of all message records up to now."""
-    try:
-        await start(consumer)
-        ends = await consumer.end_offsets(consumer.assignment())
-        while any([await consumer.position(partition) < end for partition, end in ends.items()]):
-            found = await consumer.getmany(timeout_ms=500, max_records=5_000)
-            yield [
-                (
-                    record.key,
-                    record.partition,
-                    _header(record, "ce_source").decode(),
-                    digest_of(record.value),
-                    record.value is None and _header(record, "ce_reason") in ERASED,
-                    record.value and orjson.loads(record.value).get("edited_at"),
-                )
-                for records in found.values()
-                for record in records
-                if _is_message(record)
-            ]
-    finally:
-        await consumer.stop()
+def _row(record: Record) -> Row:
+    reason, source = _header(record, "ce_reason"), _header(record, "ce_source").decode()
+    erased = record.value is None and reason in ERASED
+    edited = orjson.loads(record.value).get("edited_at") if record.value else None
+    return record.key or b"", record.partition, source, digest_of(record.value), erased, edited
 
 
-def _header(record: Any, wanted: str) -> bytes:
-    return next((value for name, value in record.headers if name == wanted), b"")
+def _header(record: Record, wanted: str) -> bytes:
+    return next((value or b"" for name, value in record.headers if name == wanted), b"")
 
 
-def _is_message(record: Any) -> bool:
+def _is_message(record: Record) -> bool:
     """Tell whether a record is of the messages collection: an added text has no document there."""
     if record.key is None or record.key.startswith(WATERMARKS):
         return False
-    types = [value for name, value in record.headers if name == "ce_type"]
-    if not types or not types[0].startswith(b"eden.MessageRecorded."):
+    if not _header(record, "ce_type").startswith(b"eden.MessageRecorded."):
         return False
     return record.value is None or ADDED not in record.value

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-import structlog
-
 from eden_memory import metrics
 from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.mongo.changes import SourceFailed
 from eden_memory.schemas.envelope import parse_type
@@ -27,7 +26,7 @@ from eden_memory.source.position_store import MongoPositions, TailerPosition
 from eden_memory.source.source_mapping import Mapped, SourceMapping, Unmapped
 from eden_memory.task_ending import end
 
-log = structlog.get_logger("eden.tailer")
+log = LibraryLogger("eden.tailer")
 
 MESSAGE = MessageRecorded.__name__
 FENCED_SECONDS = 43_200.0
@@ -97,8 +96,11 @@ class Leader:
         now = await self.source.changes.now()
         await self.settle(TailerPosition(now.position, now.version, phase))
 
-    async def publish(self, mapped: Mapped, now: datetime, origin: str) -> None:
-        """Send the records of a batch; send the documents that became no record, whole, to the dead letters."""
+    async def publish(self, mapped: Mapped, now: datetime, origin: str, *, more: bool = False) -> None:
+        """Send the records of a batch; send the documents that became no record, whole, to the dead letters.
+
+        `more`: the records may wait until the publisher is told to ship them, with those of the next calls.
+        """
         for refused in mapped.unmapped[:3]:
             identity = repr(refused.document["_id"])[:80]
             log.warning(
@@ -106,7 +108,7 @@ class Leader:
             )
         for start in range(0, len(mapped.unmapped), DEAD_TOGETHER):
             await self._bury(mapped.unmapped[start : start + DEAD_TOGETHER], now)
-        await self.publisher.send(mapped.records)
+        await (self.publisher.add if more else self.publisher.send)(mapped.records)
         self._carried.extend(mapped.carried)
         self.published |= MESSAGE in _count(origin, mapped)
 
@@ -177,15 +179,15 @@ def _count(origin: str, mapped: Mapped) -> Counter[str]:
     metrics.TAILER_EMPTY.inc(mapped.empty)
     metrics.TAILER_AUTHORLESS.inc(mapped.authorless)
     metrics.TAILER_RECORDS.labels(origin, "dead letter").inc(len(mapped.unmapped))
-    kinds = Counter(map(_kind, mapped.records))
+    types = Counter(map(_type, mapped.records))
+    kinds: Counter[str] = Counter()
+    for type_, number in types.items():
+        kinds["tombstone" if type_ is None else parse_type(type_.decode())[0]] += number
     for kind, number in kinds.items():
         metrics.TAILER_RECORDS.labels(origin, kind).inc(number)
     return kinds
 
 
-def _kind(record: Outgoing) -> str:
-    """Return the event's name, or `tombstone`."""
-    if record.value is None:
-        return "tombstone"
-    types = (value for name, value in record.headers if name == "ce_type")
-    return parse_type(next(types).decode())[0]
+def _type(record: Outgoing) -> bytes | None:
+    """Return the event's type; None for a tombstone."""
+    return None if record.value is None else dict(record.headers)["ce_type"]

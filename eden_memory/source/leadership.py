@@ -10,15 +10,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import structlog
-
 from eden_memory import metrics
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.changes import PositionLost, SourceFailed
 from eden_memory.mongo.leases import LeaseLost, MongoLease
 from eden_memory.source.backfill import backfill, carry_inbox, merge
 from eden_memory.source.chat_topics import PublishFailed
 from eden_memory.source.flagged_message_store import MappingVersions
-from eden_memory.source.known_message_topics import Consumers, holds_any_record, known_messages
+from eden_memory.source.known_message_topics import MessagesTopic, holds_any_record, known_messages
 from eden_memory.source.leader import Leader
 from eden_memory.source.oplog_store import MongoOplog, OplogWindow
 from eden_memory.source.position_store import another_source, named, nothing_there
@@ -43,7 +42,7 @@ GAUGES = (
     metrics.TAILER_OPLOG_WINDOW,
 )
 
-log = structlog.get_logger("eden.tailer")
+log = LibraryLogger("eden.tailer")
 
 
 class TailerPart:
@@ -127,11 +126,11 @@ class TailerPart:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """One leadership, from the claim to the last commit; `consumers` read `chat.messages`."""
+    """One leadership, from the claim to the last commit."""
 
     leader: Leader
     map_changes: MapChanges
-    consumers: Consumers
+    topic: MessagesTopic
     rereader: MessageRereader
     versions: MappingVersions
     source: str
@@ -149,7 +148,7 @@ class Leadership:
             await leader.claim()
             async with _measured(leader, self.oplog):
                 if not leader.began:
-                    await leader.begin("merge" if await holds_any_record(self.consumers) else "backfill")
+                    await leader.begin("merge" if await holds_any_record(self.topic) else "backfill")
                 await self._warn()
                 while not leader.stopping.is_set():
                     await self._phase()
@@ -193,7 +192,7 @@ class Leadership:
                     await leader.begin("merge")
 
     async def _merge(self) -> None:
-        async with known_messages(self.consumers) as known:
+        async with known_messages(self.topic) as known:
             await self._compare_sources(known.by_source())
             log.info("merges the collection against what the topic holds", messages=len(known))
             await merge(self.leader, known)

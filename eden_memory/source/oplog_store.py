@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import structlog
 from pymongo import AsyncMongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
-log = structlog.get_logger("eden.tailer")
+from eden_memory.logs import LibraryLogger
+
+log = LibraryLogger("eden.tailer")
 
 
 @dataclass(frozen=True, slots=True)

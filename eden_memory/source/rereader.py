@@ -9,20 +9,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
-
 from eden_memory.kafka.outgoing import Outgoing
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.changes import DocumentPage, RereadRequest
 from eden_memory.source.backfill import ReadProgress, differing, pages_ahead
 from eden_memory.source.flagged_message_store import MappingVersions
-from eden_memory.source.known_message_topics import Consumers, Known, known_messages
+from eden_memory.source.known_message_topics import Known, MessagesTopic, known_messages
 from eden_memory.source.leader import Leader
 from eden_memory.source.position_store import RereadOutcome
 from eden_memory.source.source_mapping import Mapped, Unmapped
 from eden_memory.stages.controls import MongoControls
 from eden_memory.stages.dead_letter_reading import DeadLetterFilter, dead_letters
 
-log = structlog.get_logger("eden.tailer")
+log = LibraryLogger("eden.tailer")
 SETTLED = frozenset({"published", "dropped", "dead again"})
 
 
@@ -66,7 +65,7 @@ class MessageRereader:
     """Carry out requests to read messages again, one after the other; the stream waits, as it does for a merge."""
 
     leader: Leader
-    consumers: Consumers
+    topic: MessagesTopic
     refused: RefusedDocuments
     versions: MappingVersions
     _waiting: dict[str, RereadRequest] = field(default_factory=dict[str, RereadRequest])
@@ -100,7 +99,7 @@ class MessageRereader:
         """Read the messages of a request; None when told to stop."""
         leader, counts = self.leader, _Counts()
         await leader.settle()  # so that the topic is read as it will stay
-        async with known_messages(self.consumers) as known:
+        async with known_messages(self.topic) as known:
             letters = await self.refused.waiting()
             progress = ReadProgress("reading messages again", await leader.source.messages.count(), 0)
             passed = 0

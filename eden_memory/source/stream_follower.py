@@ -8,9 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-import structlog
-
 from eden_memory import metrics
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.changes import ChangeBatch, ChangeEvent, PositionLost, SourceFailed
 from eden_memory.source.leader import Leader
 from eden_memory.source.message_mapping import TOPIC
@@ -18,7 +17,7 @@ from eden_memory.source.rereader import MessageRereader
 from eden_memory.source.source_mapping import Mapped
 from eden_memory.task_ending import first_of
 
-log = structlog.get_logger("eden.tailer")
+log = LibraryLogger("eden.tailer")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 FEW_CHANGES = 20
@@ -60,20 +59,27 @@ class StreamFollower:
             await asyncio.gather(coming, stopped, return_exceptions=True)
 
     async def _publish(self, batch: ChangeBatch) -> None:
-        leader, changes = self._leader, batch.decoded()
-        mapped = self._map_changes(changes)
-        self._orphans.difference_update(mapped.carried)
-        self._rereader.request(mapped.rereads)
-        await leader.publish(mapped, batch.time, "stream")
-        for operation, number in Counter(change.operation for change in changes).items():
-            metrics.TAILER_EVENTS.labels(operation).inc(number)
-        if mapped.gone is not None:
+        leader, gone = self._leader, None
+        for changes in batch.parts():
+            gone = await self._publish_part(changes, batch.time) or gone
+        await leader.publisher.ship()
+        if gone is not None:
             # The position stays before it: whoever comes next meets it again, however this ends.
-            raise PositionLost(f"the messages collection cannot be followed any further: {mapped.gone}")
+            raise PositionLost(f"the messages collection cannot be followed any further: {gone}")
         self._release_orphans(batch)
         await self._publish_watermarks(batch)
         await leader.advance(replace(leader.position, token=batch.position, version=batch.version))
         leader.published_until = batch.time
+
+    async def _publish_part(self, changes: Sequence[ChangeEvent], now: datetime) -> str | None:
+        """Publish the records of some changes of a batch; return why the collection is gone, if it is."""
+        mapped = self._map_changes(changes)
+        self._orphans.difference_update(mapped.carried)
+        self._rereader.request(mapped.rereads)
+        await self._leader.publish(mapped, now, "stream", more=True)
+        for operation, number in Counter(change.operation for change in changes).items():
+            metrics.TAILER_EVENTS.labels(operation).inc(number)
+        return mapped.gone
 
     async def _publish_watermarks(self, batch: ChangeBatch) -> None:
         now = time.monotonic()

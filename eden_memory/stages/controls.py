@@ -21,6 +21,8 @@ AGAIN_SECONDS = 2.0
 """How soon a change stream that broke is opened again, and how often everything is read without one."""
 REPORTED_SECONDS = 90.0
 """A report of trouble that is not renewed is out of date after so long."""
+AWAIT_MS = 10_000
+"""So long the server waits for a change before it says that there is none."""
 _FIELDS = ("stage", "topic", "partition", "dead_topic", "dead_partition", "dead_offset")
 
 
@@ -173,7 +175,7 @@ class MongoControls:
         """While anybody listens. The driver may lose a cancellation that arrives together with an answer."""
         while self._listening:
             try:
-                async with await self._controls.watch(max_await_time_ms=1_000) as stream:
+                async with await self._controls.watch(max_await_time_ms=AWAIT_MS) as stream:
                     self._tell()
                     while self._listening and stream.alive:
                         if await stream.try_next() is not None:

@@ -8,10 +8,9 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from eden_memory.kafka.offsets import partitions_asked
 from eden_memory.kafka.outgoing import CUT, DEAD_HEADERS
 from eden_memory.kafka.record import Record
-from eden_memory.kafka.topic_reading import reading_partitions
+from eden_memory.kafka.topic_reading import partitions_asked, reading_partitions
 from eden_memory.stages.controls import DeadRetry
 from eden_memory.stages.dead_letters import dead_topic, known_as, original, read_at
 from eden_memory.stages.outcome import StoredRecord

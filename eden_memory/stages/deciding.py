@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-import structlog
-
 from eden_memory import metrics
+from eden_memory.logs import LibraryLogger
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.codec import Encoder, Read, Reader, kind_of, members, wanted
 from eden_memory.stages.dead_letters import DeathCause, dead_letter
@@ -26,7 +25,7 @@ from eden_memory.task_ending import Deadline
 if TYPE_CHECKING:
     from eden_memory.stages.worker import Surroundings
 
-log = structlog.get_logger()
+log = LibraryLogger()
 RECORD_LIMIT = 4_000_000
 REREADS = 20
 """How often a decision is made anew because another one was stored first, before that counts as a failure."""
@@ -48,8 +47,7 @@ class Deciding:
             how: metrics.STAGE_RECORDS.labels(stage.name, how) for how in ("decided", "dead", "skipped")
         }
         self._handler_seconds = metrics.STAGE_HANDLER.labels(stage.name)
-        self._formed = metrics.FormationMetrics()
-        self._tells = structlog.is_configured() and log.is_enabled_for(logging.DEBUG)
+        self._tells = log.is_enabled_for(logging.DEBUG)
         self._republished = metrics.STAGE_REPUBLISHED.labels(stage.name)
         self._failures = {kind: metrics.STAGE_FAILED.labels(stage.name, str(kind)) for kind in Kind}
 
@@ -202,7 +200,7 @@ class Deciding:
                 return await self._reread(unit, read, f"{outcome.key} was decided for others")
         await self._publish(unit, wanted(read), stored.records)
         if stored is outcome:
-            self._formed.decided(event.event if isinstance(event, Emit) else event for event in events)
+            metrics.count_decided(event.event if isinstance(event, Emit) else event for event in events)
         return self._finish_covered(unit, read, stored)
 
     def _finish_covered(self, unit: Unit, read: Sequence[Read], stored: StageOutcome) -> Again | None:

@@ -7,9 +7,8 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, TypeVar
 
-import structlog
-
 from eden_memory.error_text import describe
+from eden_memory.logs import LibraryLogger
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.codec import TopicOf, record_of
 from eden_memory.stages.outcome import Publishing, StoredRecord
@@ -17,7 +16,7 @@ from eden_memory.task_ending import end
 from eden_memory.tracing import traceparent
 
 T = TypeVar("T")
-log = structlog.get_logger()
+log = LibraryLogger()
 MOST_WAITING = 10_000
 USAGE_SOURCE = "models"
 """`ce_source` of calls that stages publish this way."""

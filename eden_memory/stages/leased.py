@@ -3,15 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import structlog
-
 from eden_memory.error_text import describe
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.leases import LeaseLost, MongoLease
 from eden_memory.stages.failure_decisions import Kind, classify
 from eden_memory.stages.process import State
 from eden_memory.task_ending import run_until_first
 
-log = structlog.get_logger("eden.rounds")
+log = LibraryLogger("eden.rounds")
 
 
 class Leased:

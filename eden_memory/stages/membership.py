@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
@@ -35,13 +34,15 @@ from eden_memory.kafka.broken_clients import (
     remove_dead_members,
 )
 from eden_memory.kafka.connection import CLIENT_ID
+from eden_memory.kafka.long_fetches import FETCHER_MS, let_fetches_wait
+from eden_memory.logs import LibraryLogger
 from eden_memory.own_process import naming_process
 from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.failure_decisions import Kind, classify, connection_lost
 from eden_memory.stages.finished_offsets import AssignedPartition
 from eden_memory.stages.patience import until_done
 
-log = structlog.get_logger()
+log = LibraryLogger()
 
 HEARTBEAT_MS = 500
 """Rebalances are noticed by heartbeats; this is how long one stands still for the slowest member."""
@@ -73,6 +74,7 @@ def new_consumer(client: dict[str, Any], group: str, topics: Sequence[str]) -> A
         rebalance_timeout_ms=SESSION_MS,
         max_partition_fetch_bytes=FETCH_BYTES,
         metadata_max_age_ms=60_000,
+        consumer_timeout_ms=FETCHER_MS,
     )
     consumer._client.send = heeding_group_errors(consumer._client.send)
     return consumer
@@ -112,6 +114,7 @@ class Membership(ConsumerRebalanceListener):
 
     async def _join(self) -> None:
         self._consumer = self._new()
+        let_fetches_wait(self._consumer, lambda: self.homes)
         self._consumer.subscribe(topics=list(self._topics), listener=self)
         try:
             await self._consumer.start()

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-import structlog
-
 from eden_memory import metrics
 from eden_memory.error_text import describe
 from eden_memory.kafka.outgoing import DEAD
+from eden_memory.logs import LibraryLogger
 from eden_memory.stages.codec import Encoder, kind_of
 from eden_memory.stages.dead_letters import DeathCause, shrunk, unpublished
 from eden_memory.stages.failure_decisions import TOO_LARGE, UNPUBLISHABLE, Failure, Kind
@@ -16,7 +15,7 @@ from eden_memory.stages.outcome import Publishing, StoredRecord
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.stage import Delivery, Stage
 
-log = structlog.get_logger()
+log = LibraryLogger()
 
 
 class OutcomePublishing:

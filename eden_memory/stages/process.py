@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol, TypeVar
 
-import structlog
-
+from eden_memory.logs import LibraryLogger
 from eden_memory.task_ending import end, first_of, heeding
 
-log = structlog.get_logger("eden.process")
+log = LibraryLogger("eden.process")
 T = TypeVar("T")
 
 DRAIN_SECONDS = 30.0

@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import get_args
 
-import structlog
-
 from eden_memory import metrics
+from eden_memory.logs import LibraryLogger
 from eden_memory.stages.controls import Pause, PauseKind
 from eden_memory.stages.failure_decisions import Failure, backoff
 from eden_memory.stages.lanes import Lanes, Queued
 from eden_memory.stages.stage import RetryPolicy
 
-log = structlog.get_logger()
+log = LibraryLogger()
 PROBES = RetryPolicy(first=1.0, cap=30.0)
 """How long a stage waits between two probes of an outage."""
 DEAD_LETTER_PROBE = 60.0

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import structlog
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from eden_memory import metrics
 from eden_memory.error_text import describe
 from eden_memory.kafka.record import Record, as_record
+from eden_memory.logs import LibraryLogger
 from eden_memory.schemas.registry import Registry
 from eden_memory.stages.codec import TopicOf
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes, Pause, PauseKind
@@ -31,7 +31,7 @@ from eden_memory.stages.stage import Stage
 from eden_memory.stages.stage_health import StageGauges, StageHealth
 from eden_memory.task_ending import end, run_until_first
 
-log = structlog.get_logger()
+log = LibraryLogger()
 LAST_SECONDS = 2.0
 """For leaving a group, however short the deadline is, and for what a stage says to its other copies as it ends."""
 

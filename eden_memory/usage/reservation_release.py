@@ -6,28 +6,30 @@ in each of its processes: doing it twice changes nothing.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Any
 
-import structlog
-
+from eden_memory import metrics
+from eden_memory.logs import LibraryLogger
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.outcome import Ledger, StageOutcome
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import State
 from eden_memory.task_ending import end
-from eden_memory.usage.budget_metrics import BudgetMetrics
+from eden_memory.usage.budget_rules import Spending
 from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
 from eden_memory.usage.formation_completion import named, outcomes_of
 
-log = structlog.get_logger("eden.budgets")
+log = LibraryLogger("eden.budgets")
 TOGETHER = 200
 EVERY_SECONDS = 2.0
 SETTLE = timedelta(seconds=30)
 """A consolidation that a formation leads to is paid within this time, as a rule."""
 NEVER_ASKED = timedelta(minutes=10)
 """A reservation whose window is not stored, or was not asked for, is of an attempt that came to nothing."""
+MOST_BUDGETS = 50
+"""Budgets that have a label of their own; the others, and all of single users, stand together."""
 
 
 class BudgetKeeping:
@@ -40,12 +42,11 @@ class BudgetKeeping:
         reservations: MongoBudgets,
         formations: MongoFormations,
         ledger: Ledger,
-        metrics: BudgetMetrics,
         settle: timedelta = SETTLE,
         every: float = EVERY_SECONDS,
     ) -> None:
         self._reservations, self._formations, self._ledger = reservations, formations, ledger
-        self._metrics, self._settle, self._every = metrics, settle, every
+        self._settle, self._every = settle, every
         self._stopping = asyncio.Event()
         self._standing = "no budgets"
 
@@ -79,7 +80,7 @@ class BudgetKeeping:
             after = rows[-1]
         budgets = await self._reservations.all()
         waiting = await self._formations.held_back() if budgets else 0
-        self._metrics.budgets(budgets, waiting)
+        _show(budgets, waiting)
         self._standing = f"{len(budgets)} budgets, {waiting} windows held back" if budgets else "no budgets"
 
     async def _look(self, rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
@@ -103,7 +104,9 @@ class BudgetKeeping:
         for row in rows:
             if row["_id"] in ended and row["estimated_usd"]:
                 paid = sum(costs[call] or 0.0 for call in calls[row["_id"]])
-                self._metrics.cost(float(str(row["estimated_usd"])) - float(str(row["after_usd"])), paid)
+                estimated = float(str(row["estimated_usd"])) - float(str(row["after_usd"]))
+                if estimated > 0:
+                    metrics.BUDGET_ESTIMATE.observe(paid / estimated)
         old = [row["_id"] for row in rows if now - row["reserved_at"] > NEVER_ASKED]
         asked = await self._formations.asked_for(old) if old else set[str]()
         return ended, [name for name in old if name not in asked]
@@ -115,3 +118,33 @@ def _calls(outcomes: Iterable[StageOutcome]) -> set[str]:
     return {
         (record.key or b"").decode() for record in records if named(record.headers)[0] == ModelCalled.NAME
     }
+
+
+def _show(budgets: Sequence[Spending], waiting: int) -> None:
+    """Show how budgets stand now, and how many windows they hold back."""
+    metrics.BUDGET_WAITING.set(waiting)
+    for gauge in (
+        metrics.BUDGET_LIMIT,
+        metrics.BUDGET_SPENT,
+        metrics.BUDGET_RESERVED,
+        metrics.BUDGET_REACHED,
+    ):
+        gauge.clear()
+    largest = sorted((budget for budget in budgets if budget.user_id is None), key=_limit, reverse=True)
+    own = {spending.id for spending in largest[:MOST_BUDGETS]}
+    for budget in budgets:
+        labels = _label(budget, own), budget.per
+        metrics.BUDGET_LIMIT.labels(*labels).inc(float(budget.limit))
+        metrics.BUDGET_SPENT.labels(*labels).inc(float(budget.spent))
+        metrics.BUDGET_RESERVED.labels(*labels).inc(float(budget.reserved))
+        metrics.BUDGET_REACHED.labels(*labels).inc(budget.full)
+
+
+def _limit(spending: Spending) -> float:
+    return float(spending.limit)
+
+
+def _label(spending: Spending, own: Set[str]) -> str:
+    if spending.user_id is not None:
+        return "users"
+    return spending.agent_id or "all" if spending.id in own else "others"

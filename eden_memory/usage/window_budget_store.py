@@ -12,12 +12,12 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory import metrics
 from eden_memory.call_costs import CHARGED
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.documents import plain
 from eden_memory.names import Names
 from eden_memory.schemas.documents import CountedCall, WindowTexts
-from eden_memory.usage.budget_metrics import BudgetMetrics
 from eden_memory.usage.budget_rules import HELD, Admitted, AskedWindow, Estimate, HeldWindow, Spending
 from eden_memory.usage.budget_store import MongoBudgets, now
 from eden_memory.usage.estimates import RecordedCost, estimate
@@ -83,12 +83,11 @@ class MongoWindowBudgets:
         budgets: MongoBudgets,
         recorded: MongoRecorded,
         start: Callable[[int, int], Estimate],
-        metrics: BudgetMetrics,
         *,
         fresh_seconds: float = FRESH_SECONDS,
         clock: Callable[[], datetime] = now,
     ) -> None:
-        self._budgets, self._recorded, self._start, self._metrics = budgets, recorded, start, metrics
+        self._budgets, self._recorded, self._start = budgets, recorded, start
         self._fresh_seconds, self._clock = fresh_seconds, clock
         self._known: dict[str, Spending] = {}
         self._read_at: float | None = None
@@ -148,7 +147,7 @@ class MongoWindowBudgets:
     def _note(self, results: Mapping[str, Admitted | HeldWindow]) -> None:
         held = {name: result for name, result in results.items() if isinstance(result, HeldWindow)}
         if new := held.keys() - self._seen:
-            self._metrics.held_back(len(new))
+            metrics.BUDGET_HELD_BACK.inc(len(new))
             for budget in sorted({held[name].budget for name in new}):
                 log.warning("budget holds windows back", budget=budget, windows=len(new))
         unpriced = [
@@ -160,6 +159,6 @@ class MongoWindowBudgets:
             and admitted.estimate.usd is None
         ]
         if unpriced:
-            self._metrics.unpriced(len(unpriced))
+            metrics.BUDGET_UNPRICED.inc(len(unpriced))
             log.warning("windows go on under a budget though their price is unknown", windows=len(unpriced))
         self._seen = (self._seen - results.keys()) | held.keys()

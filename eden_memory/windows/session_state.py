@@ -55,7 +55,7 @@ class StoredMessage:
 
     @property
     def said_at(self) -> datetime:
-        """When its text was said: the time that prompts show, and that decides which text is newer."""
+        """Return when the text was said; prompts show this time, and the newer text wins."""
         return self.edited_at or min(self.created_at or self.time, self.time)
 
     @classmethod

@@ -5,13 +5,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import structlog
 from bson.errors import InvalidDocument
 from pymongo import UpdateMany, UpdateOne
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
+from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.mongo.transactions import Transactions, unstorable
@@ -33,7 +33,7 @@ from eden_memory.windows.window_request import BatchWrite, StoredWindow
 from eden_memory.windows.window_rule import Limits
 from eden_memory.windows.window_text_store import erase_window_texts
 
-log = structlog.get_logger()
+log = LibraryLogger()
 CLAUSES = 200
 """Sessions whose waiting messages one query looks for from a place of their own on."""
 TRIGGER_INDEXES: Indexes = {

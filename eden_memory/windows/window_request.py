@@ -71,7 +71,7 @@ class BatchWrite:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to store."""
+        """Return whether there is nothing to store."""
         return not (self.messages or self.sessions or self.closing or self.forgotten)
 
 
@@ -88,7 +88,7 @@ def stored_window(session: Session, closed: Closed, members: Sequence[StoredMess
 
 
 def leave_out(window: StoredWindow, off: Off) -> None:
-    """Take out of a window what is of those who are switched off; if nothing else is in it, nothing is asked for."""
+    """Remove the messages of switched-off users from a window; request nothing if none are left."""
     anybody = off.users or window.session_id in off.sessions
     gone = {
         message.message_id
@@ -124,7 +124,7 @@ def _taking_part(window: StoredWindow, facts: SessionFacts) -> tuple[tuple[str, 
 
 
 def _named(participants: Sequence[str], authors: Sequence[str], private: Collection[str]) -> tuple[str, ...]:
-    """Those of the participants whom a record names: of many the authors, then whose memory is private."""
+    """Return the participants that a record names: of many the authors, then those with private memory."""
     if len(participants) <= LISTED_USERS:
         return tuple(participants)
     chosen = _distinct(*authors, *(user for user in participants if user in private), *participants)

@@ -98,7 +98,7 @@ class Pending:
 
     @property
     def waiting(self) -> Sequence[Waiting]:
-        """The messages that wait, in order."""
+        """Return the waiting messages, in order."""
         return self._waiting
 
     def add(self, message: Waiting) -> list[Closed]:

@@ -20,7 +20,7 @@ from eden_memory.api.service import MemoryService
 
 
 @dataclass(frozen=True)
-class Turn:
+class AgentTurn:
     """What one turn is about."""
 
     memory: MemoryService
@@ -29,18 +29,18 @@ class Turn:
     message: str
 
 
-agent = Agent(deps_type=Turn, instructions="You help in a boatyard. Be brief.")
+agent = Agent(deps_type=AgentTurn, instructions="You help in a boatyard. Be brief.")
 
 
 @agent.instructions
-async def remembered(turn: RunContext[Turn]) -> str:
+async def remembered(turn: RunContext[AgentTurn]) -> str:
     """What is known before this turn: data for the model, no instructions."""
     about = turn.deps
     return await about.memory.get_memory_context(about.session, about.user, about.message)
 
 
 @agent.tool
-async def search_facts(turn: RunContext[Turn], queries: list[str]) -> str:
+async def search_facts(turn: RunContext[AgentTurn], queries: list[str]) -> str:
     """Search long-term memory for what was said in earlier conversations; up to 3 phrasings of the question."""
     about = turn.deps
     found = await about.memory.search_facts(queries[:3], session=about.session, user=about.user)
@@ -49,7 +49,7 @@ async def search_facts(turn: RunContext[Turn], queries: list[str]) -> str:
     )
 
 
-async def answer(turn: Turn, model: str) -> str:
+async def answer(turn: AgentTurn, model: str) -> str:
     """One turn: ask the model, then write both messages as a chat application does."""
     began = datetime.now(UTC)
     result = await agent.run(turn.message, deps=turn, model=model)
@@ -65,7 +65,7 @@ async def answer(turn: Turn, model: str) -> str:
 async def main(user: str, session: str, message: str) -> None:
     """Answer one message."""
     async with MemoryService() as memory:
-        turn = Turn(memory, session, user, message)
+        turn = AgentTurn(memory, session, user, message)
         print(await answer(turn, os.environ.get("MODEL", "openai-chat:gpt-5-mini")))
 
 

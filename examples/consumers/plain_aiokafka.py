@@ -22,7 +22,7 @@ KNOWN = {FACT: 3, REFLECTION: 3, BLOB: 3}
 """The newest version of each type that this program has been checked against; older ones read the same."""
 
 
-class Memory:
+class MemoryCopy:
     """Entity → version → event. Any number of repeats, in any order, leave it the same."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ def split(key: str) -> tuple[str, int]:
 
 async def main(brokers: str, prefix: str, until_end: bool) -> None:
     """Until Ctrl-C, or the end that the topics have now; then what holds, as JSON."""
-    memory = Memory()
+    memory = MemoryCopy()
     topics = [prefix + topic for topic in TOPICS]
     consumer: Any = AIOKafkaConsumer(*topics, bootstrap_servers=brokers, auto_offset_reset="earliest")
     async with consumer:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -25,10 +25,9 @@ from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local import ports
 from eden_memory.mongo.client import connect
-from eden_memory.observability.watching import memory_feed
+from eden_memory.observability.watching import memory_feed, usage_feed
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
-from eden_memory.usage.usage_topics import usage_feed
 from tests.bench.bare_clients import Work
 from tests.bench.formation_load import place_of
 from tests.bench.formation_work import commands_so_far, work_of
@@ -178,6 +177,12 @@ def _wait_ready(started: "subprocess.Popen[bytes]", port: int, log: Path) -> Non
     raise SystemExit(f"not ready within 60 s:\n{log.read_text()[-3000:]}")
 
 
+def cpu_seconds(process: psutil.Process) -> float:
+    """Return the CPU time that a process has taken so far."""
+    times = process.cpu_times()
+    return times.user + times.system
+
+
 @dataclass(frozen=True)
 class Run:
     """One run over all messages."""
@@ -190,14 +195,21 @@ class Run:
     work: Work
 
 
+Writes = Callable[[Stand, Sequence[dict[str, Any]], float | None], Awaitable[None]]
+"""Writes messages as an application does, at a pace."""
+
+
 async def run(
     servers: TestServers,
     models: ModelServerProcess,
     load: Sequence[dict[str, Any]],
     pace: float | None,
     more: Mapping[str, str] = NOTHING_MORE,
+    *,
+    writes: Writes | None = None,
 ) -> Run:
     """Write everything (at a pace, or at once), and watch until all of it is formed."""
+    writes = writes or write
     markers = sum(1 for one in load if MARK.search(one["content"]))
     formed = Formed(markers)
     with tempfile.TemporaryDirectory() as folder:
@@ -206,13 +218,12 @@ async def run(
                 await until_followed(made)
                 models.change(reset=True)
                 commands = await commands_so_far(made.mongo)
-                before = process.cpu_times()
+                before = cpu_seconds(process)
                 async with watching(made, formed):
                     began = time.time()
-                    await write(made, load, pace)
+                    await writes(made, load, pace)
                     await until_formed(formed)
-                after = process.cpu_times()
-                cpu = after.user + after.system - before.user - before.system
+                cpu = cpu_seconds(process) - before
                 counts, client = models.counts(), (made.mongo, made.client)
                 work = await work_of(made.settings, *client, commands, counts, models.openai_url, markers)
             return Run(len(load), formed.ended - began, cpu, formed, counts, work)

@@ -24,7 +24,7 @@ import structlog
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.openmetrics.exposition import generate_latest  # pyright: ignore[reportUnknownVariableType]
 
-from eden_memory.metrics import CallMetrics, FormationMetrics
+from eden_memory.metrics import CallMetrics, count_decided
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.example_files import examples_of
 from eden_memory.stages.health_server import Labelled, exposition
@@ -178,7 +178,7 @@ def _meet_everything() -> None:
             "stage": f"stage{number // AGENTS // MODELS}",
         }
         counting.called(call.model_copy(update=more))
-    FormationMetrics().decided([])
+    count_decided([])
 
 
 def report(figures: dict[str, float], page: Page) -> Report:

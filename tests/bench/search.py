@@ -259,7 +259,7 @@ async def measure(
             ranks=ranks,
             brute=brute_force(bench, min(searches, 50)),
             text=await timed(len(texts), lambda: by_text_index(bench, *next(asked))),
-            held=bench.lists.kept_bytes,
+            held=bench.lists.cached_bytes,
             changed=await changes(bench.database, bench.lists, scopes[0], dimensions, changed),
         )
 

@@ -51,7 +51,7 @@ async def first_searches(database: AsyncDatabase[dict[str, Any]], made: Facts, r
         first.meaning.append(await _first(PlainFactLists(database, NAMES, MODEL), key, vector, words=False))
         before, lists = resident(), PlainFactLists(database, NAMES, MODEL)
         first.both.append(await _first(lists, key, vector, words=True))
-        first.counted = lists.kept_bytes
+        first.counted = lists.cached_bytes
         first.grown.append(resident() - before)
         await lists.close()
     return first
@@ -130,7 +130,7 @@ async def bounded(
     def kept(size: int, _: int, evicted: int) -> None:
         found.largest, found.evicted = max(found.largest, size), found.evicted + evicted
 
-    lists = PlainFactLists(database, NAMES, MODEL, most_bytes=found.most_bytes, kept=kept)
+    lists = PlainFactLists(database, NAMES, MODEL, most_bytes=found.most_bytes, on_use=kept)
 
     async def read(key: str) -> bool:
         """Whether a search of a scope had to read it."""
@@ -143,7 +143,7 @@ async def bounded(
         found.read += await read(key)
         used.pop(key, None)
         used[key] = None
-    found.kept = lists.kept_scopes
+    found.kept = lists.cached_scopes
     found.kept_newest = sum([not await read(key) for key in list(used)[-found.kept :][::-1]])
     await lists.close()
     return found
@@ -160,7 +160,7 @@ async def _all_bytes(database: AsyncDatabase[dict[str, Any]], made: Facts) -> in
     lists = PlainFactLists(database, NAMES, MODEL)
     await _first(lists, made.scopes[0].key, near(made.vectors[0], 1), words=True)
     await lists.close()
-    return lists.kept_bytes * len(made.scopes)
+    return lists.cached_bytes * len(made.scopes)
 
 
 def show_bounded(report: Report, scopes: Sequence[object], found: Bounded) -> None:

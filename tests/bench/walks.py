@@ -158,7 +158,8 @@ async def _live(stacks: Stacks, running: System) -> AsyncGenerator[tuple[str, li
             reads["change"] = chain
 
     def batch(chain: Chain, call: tuple[Any, ...]) -> None:
-        if str(call[2]).endswith("chat.messages"):
+        watermark = any(code.co_name == "_publish_watermarks" for code in chain)
+        if str(call[2]).endswith("chat.messages") and not watermark:
             sent["message"] = max(sent.get("message", ()), chain, key=len)
 
     def poll(chain: Chain, _: tuple[Any, ...]) -> None:

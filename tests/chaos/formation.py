@@ -18,9 +18,10 @@ from pydantic import SecretStr
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.kafka.connection import admin_config, client_kwargs
+from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.lag import lags
-from eden_memory.kafka.offsets import TopicOffsets
 from eden_memory.kafka.topic_admin import apply_topics
+from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.client import connect
 from eden_memory.processors import pipeline
@@ -278,8 +279,8 @@ async def _behind(on: Scene) -> dict[str, int]:
     topics = load_topics(on.settings.kafka)
     groups = {topics.group(name): topics.read_by(name) for name in pipeline.NAMES}
     read = sorted({topic for names in groups.values() for topic in names})
-    async with TopicOffsets(on.client, read) as offsets:
-        found = await lags(offsets, groups)
+    async with TopicOffsets(on.client, read) as offsets, GroupAdmin(on.client) as admin:
+        found = await lags(offsets, admin, groups)
     trigger = topics.group(pipeline.FORMATION_TRIGGER)  # reads the tailer's transactions and watermarks
     return {group: count for group, count in found.items() if count and group != trigger}
 

@@ -41,6 +41,7 @@ class OnServers:
         assert settings.kafka.bootstrap is not None
         self.settings, self.mongo, self.publisher = settings, mongo, publisher
         self.client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
+        self.admin = admin_config(settings.kafka, settings.kafka.bootstrap)
         self.database = mongo[settings.mongodb.database]
         self.topics = load_topics(settings.kafka)
 

@@ -93,6 +93,19 @@ async def test_a_file_is_written_when_it_is_asked_for_and_never_over_another(
     assert (read["llm"], read["messages"]["role"]) == ("offline", "from.kind")
 
 
+async def test_a_role_that_is_not_clear_is_said_once_and_of_text_ids_none_is_called_newest(
+    settings: Settings, client: AsyncMongoClient[dict[str, Any]], folder: Path
+) -> None:
+    documents = [{**document, "_id": f"m{number}"} for number, document in enumerate(many(nested))]
+    for document in documents[:3]:
+        document["from"] = {"kind": "note"}
+    await client[settings.mongodb.database]["chat"].insert_many(documents)
+    said = " ".join((await init("--collection", "chat")).stderr.split())
+    assert said.count("'note' (3)") == 1
+    assert f"{len(documents)} documents are messages" in said
+    assert "newest" not in said
+
+
 async def test_what_cannot_be_mapped_is_said_and_not_written(
     settings: Settings, client: AsyncMongoClient[dict[str, Any]], folder: Path
 ) -> None:

@@ -105,7 +105,7 @@ def test_a_time_that_is_none_is_refused_with_an_example(
     text = " ".join(" ".join(lines).replace("│", " ").split())
     assert code == 2
     assert f"'{words[-1]}'" in text
-    assert "'yesterday' is no time; give an ISO date or time, as 2026-01-31" in text
+    assert "'yesterday' is not a time; give an ISO date or time, as 2026-01-31" in text
 
 
 def test_reading_again_what_is_yet_to_come_is_refused(tmp_path: Path, environment: Environment) -> None:
@@ -129,7 +129,7 @@ def test_a_question_that_nobody_can_answer_names_the_option(
     code, lines = eden(tmp_path, environment, *words)
     assert (code, lines[-2:]) == (
         2,
-        ["nobody is there to be asked", "Give --yes to do it without a question."],
+        ["this needs a confirmation, and standard input is no terminal", "Give --yes to skip the question."],
     )
 
 
@@ -188,7 +188,7 @@ def test_a_session_of_which_nothing_is_remembered_is_0(
         client[namespace.database]["messages"].insert_one({"session_id": "known", "content": "hello"})
     assert eden(tmp_path, environment, "context", "known") == (
         0,
-        ["nothing is remembered that could be shown here; what is known of a user is shown with --user ID"],
+        ["no memory to show here; use --user ID to show what is known of a user"],
     )
     assert eden(tmp_path, environment, "context", "nope")[0] == 3
 

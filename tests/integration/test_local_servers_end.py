@@ -79,5 +79,5 @@ def test_a_warden_goes_when_its_server_is_stopped(folder: Path) -> None:
 
 def _wardens(server: LocalMongo) -> list[int]:
     found: list[Any] = list(psutil.process_iter(["pid", "cmdline"]))
-    told = ["eden_memory.local.warden", server.program, server.marker]
+    told = ["eden_memory.local.server_process", server.program, server.marker]
     return [one.info["pid"] for one in found if set(told) <= set(one.info["cmdline"] or ())]

@@ -28,7 +28,7 @@ def test_an_argument_that_is_no_text_is_refused_before_anything_starts(
 ) -> None:
     assert run(monkeypatch, *command) == 2
     said = capsys.readouterr().err
-    assert "an argument is no text in UTF-8" in said
+    assert "an argument is not valid UTF-8" in said
     assert "Traceback" not in said
 
 

@@ -1,1 +1,1 @@
-"""The OpenAI-compatible chat gateway: adds memory to chats on their way to a provider, stores both turns."""
+"""The OpenAI-compatible chat gateway: adds memory to chats with a provider, and stores both turns."""

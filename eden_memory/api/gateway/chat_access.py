@@ -1,4 +1,4 @@
-"""The agent, session and user of a chat: named by the request, within what the key allows."""
+"""Find the agent, session and user of a chat: those that the request names and the key allows."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from eden_memory.settings import GatewaySettings, IdForm
 
 @dataclass(frozen=True, slots=True)
 class ChatAccess:
-    """Ids as the application has them; None: not named."""
+    """The agent, session and user of a chat, as the application has their ids; None: not named."""
 
     agent: Any
     session: Any = None
@@ -29,7 +29,7 @@ class ChatAccess:
 
 
 class ChatAccessRules:
-    """`reach` also asks the messages themselves: of a session that began a moment ago nothing else is known."""
+    """Decides the access of chats; `reach` also reads the messages, since a new session has nothing else."""
 
     def __init__(self, settings: GatewaySettings, reach: SessionReach) -> None:
         self._settings, self._reach = settings, reach

@@ -1,4 +1,4 @@
-"""A chat completion request: what of it is ours, and what goes on to the provider byte for byte. Pure."""
+"""Read memory's fields of a chat completion request, and keep the rest byte for byte. Pure."""
 
 import json
 import math
@@ -23,7 +23,7 @@ INSTRUCTIONS = frozenset({"system", "developer"})
 
 @dataclass(frozen=True, slots=True)
 class JsonSpan:
-    """A value, and where its text is."""
+    """A value, and the position of its text."""
 
     value: Any
     start: int
@@ -32,7 +32,7 @@ class JsonSpan:
 
 @dataclass(frozen=True, slots=True)
 class JsonMember:
-    """A member of an object: `start` is that of its name, `items` are those of an array."""
+    """A member of an object; `start` is where its name starts, `items` are those of an array."""
 
     name: str
     value: Any
@@ -42,7 +42,7 @@ class JsonMember:
 
 
 def members_of(text: str, array: str) -> list[JsonMember]:
-    """The members of the object that the text is, in order; the items of the member named `array` one by one.
+    """Return the members of a JSON object in order, with the items of the member named `array`.
 
     A ValueError if the text is no JSON object.
     """
@@ -64,17 +64,17 @@ def members_of(text: str, array: str) -> list[JsonMember]:
 
 
 def without(text: str, members: Iterable[JsonMember], gone: frozenset[str]) -> str:
-    """The object without the members of these names."""
+    """Return the object without the members of these names."""
     return joined(text[member.start : member.end] for member in members if member.name not in gone)
 
 
 def joined(members: Iterable[str]) -> str:
-    """An object of members given as text."""
+    """Join members, given as text, to an object."""
     return "{" + ",".join(members) + "}"
 
 
 def with_items(text: str, member: JsonMember, added: Iterable[tuple[int, str]]) -> str:
-    """The text of a member that is an array, further items before the given places."""
+    """Return the text of an array member with further items before the given places."""
     before: dict[int, list[str]] = {}
     for place, item in added:
         before.setdefault(place, []).append(item)
@@ -108,7 +108,7 @@ def _items(text: str, at: int) -> tuple[list[JsonSpan], int]:
 
 
 def _value(text: str, at: int) -> tuple[Any, int, int]:
-    """(value, its start, its end)."""
+    """Return a value, its start and its end."""
     try:
         value, end = _DECODER.raw_decode(text, at)
     except RecursionError:
@@ -117,7 +117,7 @@ def _value(text: str, at: int) -> tuple[Any, int, int]:
 
 
 def _expect(text: str, at: int, mark: str) -> int:
-    """The place of what follows the mark and white space."""
+    """Return the position behind the mark and white space."""
     if text[at : at + 1] != mark:
         raise ValueError(f"{mark} expected at character {at}")
     return _space(text, at + 1)
@@ -146,7 +146,7 @@ class MemoryOptions:
 
 
 class ChatRequest:
-    """Made of a request's body; Invalid, where it is no JSON object or memory's fields are not as they should be."""
+    """A chat completion request; Invalid if it is not a JSON object or memory's fields are not valid."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -162,18 +162,18 @@ class ChatRequest:
 
     @property
     def messages(self) -> list[Any]:
-        """The messages as received; [] if there is no list of them."""
+        """Return the messages as received; [] if there is no list of them."""
         member = self._fields.get(MESSAGES)
         return [item.value for item in member.items] if member is not None else []
 
     @property
     def choices(self) -> int:
-        """The number of answers that the request asks for."""
+        """Return the number of answers that the request asks for."""
         wanted = self._fields.get("n")
         return wanted.value if wanted is not None and isinstance(wanted.value, int) else 1
 
     def forwarded(self, stable: str = "", changing: str = "", role: str = "system") -> bytes:
-        """The body for the provider: without memory's fields, with memory as messages of its own.
+        """Return the body for the provider: without memory's fields, with memory as separate messages.
 
         `stable` stands behind the instructions that open the conversation, `changing` before the last user turn, so
         that what a provider caches of a prompt (its beginning) stays the same from turn to turn.
@@ -193,7 +193,7 @@ class ChatRequest:
         return joined(self._kept(messages, added)).encode()
 
     def _kept(self, messages: JsonMember, added: list[tuple[int, str]]) -> list[str]:
-        """The members that go on; of several lists of messages the last one counts, as JSON readers have it."""
+        """Return the members to forward; of several lists of messages the last one, as JSON readers do."""
         return [
             with_items(self._text, member, added)
             if member is messages
@@ -209,7 +209,7 @@ class ChatRequest:
         return len(self.messages)
 
     def _last_user(self) -> int:
-        """The place of the last user turn; of none, the end of the instructions."""
+        """Return the index of the last user turn; without one, the end of the instructions."""
         for place in range(len(self.messages) - 1, -1, -1):
             if role_of(self.messages[place]) == "user":
                 return place
@@ -217,7 +217,7 @@ class ChatRequest:
 
 
 def role_of(message: Any) -> str | None:
-    """The role that a message names."""
+    """Return the role that a message names."""
     role = message.get("role") if isinstance(message, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return role if isinstance(role, str) else None
 
@@ -249,7 +249,7 @@ def _top_k(value: Any) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_HITS:
-        raise Invalid("memory_top_k is not as it should be", f"Give an integer from 0 to {MOST_HITS}.")
+        raise Invalid("memory_top_k is not valid", f"Give an integer from 0 to {MOST_HITS}.")
     return value
 
 
@@ -258,5 +258,5 @@ def _number(fields: dict[str, Any], name: str, most: float) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        raise Invalid(f"{name} is not as it should be", "Give a number from 0 on, a weight up to 1.")
+        raise Invalid(f"{name} is not valid", "Give a number from 0 on, a weight up to 1.")
     return float(value)

@@ -1,4 +1,4 @@
-"""One chat from its arrival to its end: the question is stored while the provider is asked, the answer behind it."""
+"""Handle one chat: store the question while the provider answers, and the answer after it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -35,7 +35,7 @@ class TurnWriter:
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def check(self, who: ChatAccess | None, seconds: float) -> None:
-        """Raise NotAnId if this chat's turns cannot be written for their ids; MongoDB away says nothing of them."""
+        """Raise NotAnId if the ids of this chat cannot be written; return if MongoDB does not answer."""
         if who is None:
             return
         with suppress(PyMongoError, TimeoutError):
@@ -43,7 +43,7 @@ class TurnWriter:
                 await self._store.check(who)
 
     def asked(self, who: ChatAccess, turns: Turns) -> "asyncio.Task[None] | None":
-        """Store what is new in a request; to be handed to :meth:`answered`, which comes behind it."""
+        """Store the new turns of a request; pass the task to :meth:`answered`, which waits for it."""
         at = self._clock()
 
         async def write() -> int:
@@ -54,7 +54,7 @@ class TurnWriter:
         return self._start(self._tried(write, len(turns.new)))
 
     def answered(self, who: ChatAccess, turns: Turns, text: str, before: "asyncio.Task[None] | None") -> None:
-        """Store what the assistant has said, all or so far, behind what it was said to."""
+        """Store the answer, or its beginning, after the request's turns."""
         answer, at = turns.answer(text), self._clock()
         if answer is None:
             return
@@ -67,7 +67,7 @@ class TurnWriter:
         self._start(in_order())
 
     async def close(self, seconds: float) -> None:
-        """Let what is under way end."""
+        """Wait for running writes, then cancel the rest."""
         if self._under_way:
             _, left = await asyncio.wait(self._under_way, timeout=seconds)
             for task in left:
@@ -75,7 +75,7 @@ class TurnWriter:
             await asyncio.gather(*left, return_exceptions=True)
 
     async def idle(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no write is running."""
         while self._under_way:
             await asyncio.wait(self._under_way)
 
@@ -106,7 +106,7 @@ class TurnWriter:
 
 
 class Exchange:
-    """`who` None: the chat has no memory."""
+    """One chat and its turns; `who` None: the chat has no memory."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Exchange:
         self._asked: asyncio.Task[None] | None = None
 
     async def prepare(self) -> tuple[bytes, bytes | None]:
-        """The body for the provider; `memory_hits` as JSON, None where memory has no part in the chat."""
+        """Return the body for the provider, and `memory_hits` as JSON, None if the chat has no memory."""
         who = self._who
         if who is None:
             return self._chat.forwarded(), None
@@ -140,11 +140,11 @@ class Exchange:
 
     @property
     def notice(self) -> str | None:
-        """A notice for the caller about memory in this chat, if there is any."""
+        """Return a notice for the caller about memory in this chat, if there is any."""
         return NO_USER if self._who is not None and self._who.user is None else None
 
     def ended(self, said: str) -> None:
-        """Store what was said; of several choices the next request's history shows the one that was taken."""
+        """Store the answer; of several choices the next request's history shows the chosen one."""
         if self._who is not None and self._turns is not None and self._chat.choices == 1:
             self._keeping.answered(self._who, self._turns, said, self._asked)
 

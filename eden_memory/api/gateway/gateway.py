@@ -1,4 +1,4 @@
-"""The gateway: a caller is let in, its chat is given memory and passed on, and what is said is stored beside it."""
+"""The gateway: admits a caller, adds memory to its chat, forwards it, and stores the turns."""
 
 import re
 import time
@@ -36,19 +36,19 @@ MEGABYTE = 1_000_000
 
 
 def model_path(raw: bytes) -> str:
-    """The provider's path for the path of a request, still encoded; NotAnId for what is no model's id."""
+    """Return the provider's path for a request's path, still encoded; NotAnId if it names no model."""
     _, _, encoded = raw.partition(PATH)
     try:
         path, model = f"/models/{encoded.decode('ascii')}", unquote_to_bytes(encoded).decode()
     except UnicodeDecodeError:
         path = model = ""
     if len(encoded) > MOST or _NOT_IN_IDS.search(model):
-        raise NotAnId("this is no id of a model", "Take one that GET /v1/models lists.")
+        raise NotAnId("this is not the id of a model", "Take one that GET /v1/models lists.")
     return path
 
 
 class Gateway:
-    """One for each process and event loop; nothing is connected before the first chat.
+    """The gateway of a process; it connects with the first chat.
 
     `admission` is that of the other doors, so that a caller has one limit for all of them.
     """
@@ -98,12 +98,12 @@ class Gateway:
             return problem_of(error)
 
     def prepare(self) -> None:
-        """Have certificates and connections at hand before the first chat."""
+        """Load certificates before the first chat."""
         if self._settings.gateway.upstream is not None:
             self._provider()
 
     async def close(self) -> None:
-        """Store what is under way, end the provider's connections."""
+        """Finish running writes, and end the provider's connections."""
         await self.keeping.close(self._settings.run.drain_seconds)
         if self._upstream is not None:
             await self._upstream.close()
@@ -120,7 +120,7 @@ class Gateway:
 
 
 def _demand_no_key(headers: Headers) -> None:
-    """A key of ours in a header that goes on would be given to the provider."""
+    """Raise an error for a key of ours in a header that is forwarded to the provider."""
     if any(SECRET.search(value.decode("latin-1")) for _, value in headers):
         raise Unknown("a key of Eden Memory stands where the provider's does", "Send it as X-Eden-Key.")
 
@@ -167,7 +167,7 @@ def gateway_router(gateway: Gateway) -> APIRouter:
 
 
 def gateway_app(memory: Memory, keys: ApiKeys, settings: Settings) -> FastAPI:
-    """The gateway alone."""
+    """Return an app with the gateway alone."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.include_router(gateway_router(Gateway(memory, keys, settings)))
     return app

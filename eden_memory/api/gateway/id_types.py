@@ -1,4 +1,4 @@
-"""Types of the ids in the application's messages: a chat may not write other ones beside them. Pure.
+"""Check that a chat's ids have the types of those in the application's messages. Pure.
 
 A text beside ObjectIds is another session, of which the application knows nothing and no memory is ever shown to it.
 """
@@ -24,7 +24,7 @@ _WRITTEN: Mapping[IdForm, str] = {form: name for name, form in _FORMS.items()}
 
 
 class IdTypes(NamedTuple):
-    """Types of the sessions' and of the authors' ids in some messages; empty: none has such an id."""
+    """The types of session and author ids in some messages; empty: no message has such an id."""
 
     session: frozenset[str] = frozenset()
     user: frozenset[str] = frozenset()
@@ -67,7 +67,7 @@ def _listed(types: frozenset[str]) -> str:
 
 
 def _type_of(value: Any) -> str | None:
-    """Return the type of an id; None for what is none."""
+    """Return the type of an id; None if it is not an id."""
     if isinstance(value, bool):
         return None
     return next((name for kind, name in _TYPES.items() if isinstance(value, kind)), None)

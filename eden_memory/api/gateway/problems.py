@@ -1,4 +1,4 @@
-"""Errors of the gateway itself, as problem+json that OpenAI's clients can read, too."""
+"""Return the gateway's own errors as problem+json that OpenAI's clients can read, too."""
 
 import orjson
 from starlette.responses import Response

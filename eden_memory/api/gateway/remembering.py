@@ -1,4 +1,4 @@
-"""Memory for a chat: its context and search results, read concurrently within a time limit."""
+"""Read memory for a chat: its context and search results, concurrently within a time limit."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ def memory_text(context: str, found: Sequence[FactLine], now: datetime) -> Remem
 
 
 def parted(context: str) -> tuple[str, str]:
-    """(a context without its facts, its facts alone); markup inside memories is escaped, so the marks are its own."""
+    """Split a context into the rest and its facts; markup inside memories is escaped, so no memory can split it."""
     start = context.find(FACTS)
     if start < 0:
         return context, ""
@@ -54,14 +54,14 @@ def parted(context: str) -> tuple[str, str]:
 
 
 def in_one(text: RememberedText) -> str:
-    """Both in one, what is stable first."""
+    """Return both in one text, the stable part first."""
     if not text.stable or not text.changing:
         return text.stable or text.changing
     return text.stable.removesuffix(CLOSING) + _inside(text.changing) + CLOSING
 
 
 def _inside(context: str) -> str:
-    """The elements behind the first line, with the line break before them."""
+    """Return the elements behind the first line, with the line break before them."""
     return context[context.index("\n", len(OPENING)) :].removesuffix(CLOSING)
 
 
@@ -74,7 +74,7 @@ class Remembered:
 
 
 class Remembering:
-    """A chat never fails for memory: what fails or is slow is left out, and counted."""
+    """Reads memory for chats; leaves out and counts what fails or is slow, so that no chat fails."""
 
     def __init__(self, memory: Memory, settings: Settings, clock: Callable[[], datetime]) -> None:
         self._agents, self._clock = memory, clock
@@ -95,7 +95,7 @@ class Remembering:
     async def _search(
         self, service: MemoryService, who: ChatAccess, asked: MemoryOptions, message: str
     ) -> Sequence[FoundFact]:
-        """Facts that are hardly related are left out, unless the caller says which score is enough."""
+        """Search, without facts that are hardly related, unless the caller sets a score threshold."""
         most = self._gateway.top_k if asked.top_k is None else asked.top_k
         if not message or not most or not self._memory.search:
             return ()

@@ -1,4 +1,4 @@
-"""Learns from some messages how the application writes them, so that turns are written alike. Pure.
+"""Learn from messages how the application writes them, and write turns alike. Pure.
 
 Where that cannot be learned, or the field mapping would not read a turn back as it was said, turns are not written
 among the application's messages: they go to memory through `memory_inbox`.
@@ -58,7 +58,7 @@ IDS: Mapping[str, tuple[int, Callable[[bytes], Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class TurnShape:
-    """Types of ids and times, forms of contents, names of roles, and what else stands in each message."""
+    """How messages are written: types of ids and times, forms of contents, names of roles, other fields."""
 
     ids: str = "text"
     times: Callable[[datetime], Any] | None = lambda at: at
@@ -69,11 +69,11 @@ class TurnShape:
     """Our role → theirs."""
 
     def id_of(self, turn: ChatTurn) -> Any:
-        """The turn's `_id`: the same however often it is said."""
+        """Return the turn's `_id`, the same at every repeat."""
         return self._named(turn.slot, turn.name)
 
     def lost_id(self, name: str) -> Any:
-        """The `_id` of a turn by its name."""
+        """Return the `_id` of a turn by its name."""
         slot, _, _ = name.rpartition("-")
         return self._named(f"{slot}-", name)
 
@@ -87,7 +87,7 @@ class TurnShape:
         return {"$gte": made(first + bytes(rest)), "$lte": made(first + b"\xff" * rest)}
 
     def row(self, written: TurnToWrite, fields: MessagesSettings, extra: Mapping[str, Any]) -> Row:
-        """The message, as the application would have written it."""
+        """Return the message as the application would write it."""
         turn = written.turn
         role = self.roles.get(turn.role, turn.role)
         row: Row = {"_id": self.id_of(turn)}
@@ -121,18 +121,18 @@ class TurnShape:
 
 
 class UnknownShape(NamedTuple):
-    """Why turns cannot be written among the application's messages."""
+    """The reason why turns cannot be written among the application's messages."""
 
     reason: str
 
 
 def plain_shape(fields: MessagesSettings) -> TurnShape:
-    """Text ids, dates and texts: where there is no message yet."""
+    """Return the shape for a collection without messages: text ids, dates and texts."""
     return TurnShape(roles={ours: theirs for theirs, ours in fields.roles.items()})
 
 
 def learned_shape(documents: Sequence[Document], fields: MessagesSettings) -> TurnShape | UnknownShape:
-    """From the application's newest messages, the newest first."""
+    """Learn the shape from the application's newest messages, the newest first."""
     if fields.created_at == "_id":
         return UnknownShape(
             "`_id` says when a message was written, and the id of a turn says which turn it is"
@@ -159,7 +159,7 @@ def learned_shape(documents: Sequence[Document], fields: MessagesSettings) -> Tu
 
 
 def checked_fields(extra: Mapping[str, Any], fields: MessagesSettings) -> Mapping[str, Any]:
-    """Extra fields of each message; an EdenError for one that cannot be set."""
+    """Return the extra fields of each message; EdenError for one that cannot be set."""
     mapped = [fields.session_id, fields.role, fields.content, fields.user_id, fields.created_at, "_id"]
     for path, value in extra.items():
         what = f"EDEN_GATEWAY_MESSAGE_FIELDS: {path!r}"
@@ -212,7 +212,7 @@ def _times(
 
 
 def _like(text: str) -> Callable[[datetime], str]:
-    """ISO text with the end that the application's has; in UTC."""
+    """Return ISO text in UTC, with the suffix that the application uses."""
     zoned = datetime.fromisoformat(text).tzinfo is not None
     precision = "milliseconds" if "." in text else "seconds"
 

@@ -1,4 +1,4 @@
-"""Turns as messages of the application, written as it writes its own; or, where that cannot be, through the inbox."""
+"""Store turns as the application stores messages, or through the inbox if that is impossible."""
 
 import time
 from collections import OrderedDict
@@ -42,7 +42,7 @@ ANY_VERSION, ANY_TIME = "0" * 16, datetime(2026, 3, 1, 12, 0, 0, 123_000, tzinfo
 
 
 class LearnedTurns(NamedTuple):
-    """How turns are written, as far as the application's newest messages say."""
+    """The way to write turns, learned from the application's newest messages."""
 
     shape: TurnShape | UnknownShape
     stays: bool = True
@@ -77,7 +77,7 @@ class TurnStore:
         demand_type(who.user, ids.user, self._fields.user_id, "EDEN_GATEWAY_USER_IDS")
 
     async def put(self, who: ChatAccess, turns: Sequence[ChatTurn], at: datetime) -> int:
-        """Insert those that are not there yet, in order; how many. The same at every repeat."""
+        """Insert the missing turns in order, and return how many; safe to repeat."""
         if not turns:
             return 0
         said = [
@@ -91,7 +91,7 @@ class TurnStore:
         return await _insert(self._messages, rows)
 
     async def put_lost(self, who: ChatAccess, lost: Lost, before: datetime) -> int:
-        """Insert an answer that the history shows and that is not stored (yet), as said before a time; 0 or 1."""
+        """Insert an answer of the history that is not stored, dated before a time; return 0 or 1."""
         shape = (await self._current()).shape
         if isinstance(shape, UnknownShape):
             asked = await self._known(encode_id(lost.behind), lost.behind)
@@ -106,7 +106,7 @@ class TurnStore:
         return await self.put(who, [lost.answer], before - timedelta(milliseconds=1))
 
     async def make_session(self, session: Any, agent: Any, user: Any) -> None:
-        """The session's document with this user in it, where the gateway is to make it."""
+        """Create the session's document with this user, if the gateway is set to."""
         key = (encode_id(session), None if user is None else encode_id(user))
         if self._sessions is None or not self._makes_sessions or key in self._made:
             return
@@ -122,7 +122,7 @@ class TurnStore:
             self._learned = await learned_turns(self._source, self._settings)
             self._until = float("inf") if self._learned.stays else time.monotonic() + AGAIN_SECONDS
             if isinstance(self._learned.shape, UnknownShape):
-                log.info("turns of chats go to memory through the inbox", reason=self._learned.shape.reason)
+                log.info("the gateway stores turns through the inbox", reason=self._learned.shape.reason)
         return self._learned
 
     async def _ask(self, said: Sequence[TurnToWrite]) -> int:
@@ -133,7 +133,7 @@ class TurnStore:
         return await _insert(self._inbox, rows) if rows else 0
 
     async def _known(self, typed: Any, name: Any) -> bool:
-        """Whether memory knows such a message, or is about to."""
+        """Return whether memory knows such a message, or a request for it waits."""
         for collection, wanted in ((self._inbox, name), (self._recorded, typed)):
             if await collection.find_one({"_id": wanted}, {"_id": 1}) is not None:
                 return True
@@ -166,7 +166,7 @@ async def learned_turns(source: AsyncDatabase[Row], settings: Settings) -> Learn
 def _reads_back(
     shape: TurnShape, mapping: MessageMapping, settings: Settings, extra: Mapping[str, Any]
 ) -> bool:
-    """Whether a turn of each side, written so, becomes the record that it should."""
+    """Return whether a turn of each side, written in this shape, becomes the expected record."""
     for role in ("user", "assistant"):
         turn = ChatTurn("gw-a-b-c", "gw-a-b-", role, "Said.")
         row = shape.row(TurnToWrite(turn, "s", "u", "a", ANY_TIME), settings.messages, extra)
@@ -218,5 +218,5 @@ def _asked(written: TurnToWrite) -> Row:
 
 
 def _is_known(refused: Mapping[str, Any]) -> bool:
-    """The turn is there already: not refused by an index of the application's own."""
+    """Return whether the turn is stored already, rather than refused by the application's index."""
     return refused.get("code") == DUPLICATE_KEY and "_id" in refused.get("keyPattern", {"_id": 1})

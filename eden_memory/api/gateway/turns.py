@@ -1,4 +1,4 @@
-"""Finds the new turns of a request and names them; a repeated turn gets the same name. Pure.
+"""Find the new turns of a request and name them; a repeated turn gets the same name. Pure.
 
 A client sends the whole history with every turn. Stored are the turns behind the last answer; of the history nothing,
 but for the last answer, should it be missing behind a turn that is known (a process ended before it was stored).
@@ -67,7 +67,7 @@ class Turns:
         self.lost = _lost(named[:first_new])
 
     def answer(self, text: str) -> ChatTurn | None:
-        """The turn that answers the request."""
+        """Return the turn that answers the request."""
         said = _Said("assistant", _storable(text), _mark("assistant", text.strip()))
         return self._turn(said, self._seen[self._last, said.mark]) if said.text else None
 
@@ -98,7 +98,7 @@ def last_user_text(messages: Sequence[Any]) -> str:
 
 
 def _lost(history: Sequence[ChatTurn]) -> Lost | None:
-    """The history ends with its last answer."""
+    """Return the last answer of the history, with the turn before it."""
     if len(history) < 2 or not history[-1].text:
         return None
     return Lost(history[-1], history[-2].name)
@@ -144,5 +144,5 @@ def _mark(*parts: str) -> str:
 
 
 def _digest(*parts: str) -> str:
-    """24 hexadecimal digits."""
+    """Return a digest of 24 hexadecimal digits."""
     return blake2b("\0".join(parts).encode(errors="surrogatepass"), digest_size=12).hexdigest()

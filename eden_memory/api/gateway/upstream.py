@@ -1,4 +1,4 @@
-"""The provider behind the gateway: one pool of connections, nothing kept from one caller to the next."""
+"""Call the provider behind the gateway over one pool of connections; callers share no state."""
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
@@ -60,7 +60,7 @@ def _ours(name: bytes) -> bool:
 
 
 def _of_connection(headers: Headers) -> frozenset[bytes]:
-    """Names that `Connection` lists; what authenticates the caller is not its to take away."""
+    """Return the names that `Connection` lists, without the header that authenticates the caller."""
     listed = [
         header.strip().lower()
         for name, value in headers
@@ -71,7 +71,7 @@ def _of_connection(headers: Headers) -> frozenset[bytes]:
 
 
 class Away(EdenError):  # noqa: N818 - a state of the provider
-    """It cannot be reached, or broke off before it said anything. `status` as HTTP says it: 502, 504."""
+    """The provider cannot be reached, or broke off before its answer; `status` is 502 or 504."""
 
     def __init__(self, status: int, what: str) -> None:
         super().__init__(what, "Try again; the gateway's log and the provider's status page say more.")
@@ -79,10 +79,10 @@ class Away(EdenError):  # noqa: N818 - a state of the provider
 
 
 class Upstream:
-    """Made in the event loop that uses it. Redirects are not followed, cookies not kept."""
+    """The provider; create it in the event loop that uses it. It follows no redirects and stores no cookies."""
 
     def __init__(self, settings: GatewaySettings) -> None:
-        """EdenError if no provider is set, or its address is none."""
+        """Raise EdenError if no provider is set, or its address is not valid."""
         if settings.upstream is None:
             raise EdenError("no provider is set", "Set EDEN_GATEWAY_UPSTREAM, as https://api.openai.com/v1")
         self._base = httpx2.URL(settings.upstream.rstrip("/"))
@@ -105,7 +105,7 @@ class Upstream:
     async def asked(
         self, method: str, path: str, query: bytes, headers: Headers, body: bytes | None = None
     ) -> AsyncGenerator[httpx2.Response]:
-        """The response, its body not read yet; the connection is let go, or ended, with the block. May raise Away."""
+        """Yield the response with its body unread; the block's end frees the connection. May raise Away."""
         url = self._url(path)
         url = url.copy_with(query=query) if query else url
         request = httpx2.Request(method, url, headers=headers, content=body, extensions=self._timeout)
@@ -121,7 +121,7 @@ class Upstream:
             await response.aclose()
 
     def _url(self, path: str) -> httpx2.URL:
-        """Taken apart once: that costs more than the rest of a request."""
+        """Return the URL of a path; parse it once, since that costs more than the rest of a request."""
         if path not in self._urls:
             if len(self._urls) >= PATHS_KEPT:
                 self._urls.clear()
@@ -129,5 +129,5 @@ class Upstream:
         return self._urls[path]
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         await self._client.aclose()

@@ -1,4 +1,4 @@
-"""Entry of every HTTP request: identifies the caller and checks that it may reach the memory it names."""
+"""Admit HTTP requests: identify the caller, and check that it may reach the memory that it names."""
 
 import asyncio
 from collections import Counter
@@ -26,7 +26,7 @@ REPEATABLE = frozenset(("scope",))
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """One request that was let in; ids as the application has them."""
+    """An admitted request; ids as the application has them."""
 
     caller: Caller
     service: MemoryService
@@ -36,7 +36,7 @@ class Inside:
 
     @property
     def where(self) -> dict[str, Any]:
-        """Session and user, as the service's calls take them."""
+        """Return session and user as arguments of the service's calls."""
         return {"session": self.session, "user": self.user}
 
 
@@ -52,11 +52,11 @@ class Doors:
         self._streams: Counter[str] = Counter()
 
     async def admit(self, request: Request) -> Caller:
-        """Return the caller; Turned if it is not let in."""
+        """Return the caller; Turned if it is not admitted."""
         return await self.admission.admit(request.scope["headers"])
 
     async def enter(self, request: Request, right: Right, agent: str, where: Where) -> Inside:
-        """Refused, unless the caller may do this with this agent, session and user."""
+        """Return the admitted request; Refused unless the caller may do this with this agent, session and user."""
         caller: Caller = request.state.caller
         inside = Inside(
             caller,
@@ -73,7 +73,7 @@ class Doors:
         return inside
 
     async def still_within(self, inside: Inside, right: Right, session: Any = None) -> None:
-        """The same for one who is in already, or (`session`) for another session than was named."""
+        """Check the caller's right again, or (`session`) for another session."""
         asked = inside.session if session is None else session
         await self.reach.demand(
             inside.caller,
@@ -100,10 +100,10 @@ class Doors:
 
 
 class AdmittedRoute(APIRoute):
-    """Lets nobody in, and reads nothing of a body, before it is known who asks."""
+    """A route that identifies the caller before it reads a body."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Admission first, then what FastAPI does."""
+        """Return a handler that admits the caller before FastAPI's own."""
         handle = super().get_route_handler()
 
         async def admitted(request: Request) -> Response:
@@ -115,7 +115,7 @@ class AdmittedRoute(APIRoute):
 
 
 def doors_of(request: Request) -> Doors:
-    """The app's."""
+    """Return the app's doors."""
     doors: Doors = request.app.state.doors
     return doors
 
@@ -124,7 +124,7 @@ def demand_everywhere(caller: Caller, user: str) -> None:
     """Raise Refused unless the caller administers all agents, and this user."""
     if not caller.may("admin") or caller.agents is not None:
         raise Refused(
-            "this reaches over all agents", "Use a key with the right `admin` that is bound to no agent."
+            "this request concerns all agents", "Use a key with the right `admin` that is bound to no agent."
         )
     if caller.users is not None and user not in caller.users:
         raise Refused("this key is not for this user", "Name a user that it is bound to.")

@@ -174,7 +174,7 @@ class StageAnswer(_Answer):
 
 
 class SearchAnswer(_Answer):
-    """What a search found, best first."""
+    """The result of a search, best first."""
 
     facts: list[FoundAnswer]
     text_only: Literal["over_budget", "unavailable"] | None = None
@@ -241,7 +241,7 @@ class ChangeAnswer(_Answer):
 
 
 def page_of(kind: type[T], page: Any) -> PageAnswer[T]:
-    """A page of values as answers."""
+    """Return a page of values as answers."""
     return PageAnswer[kind].model_validate({"items": _all(page.items), "cursor": page.cursor})
 
 

@@ -60,7 +60,7 @@ class ContextWhere(Where):
 
 
 class ListQuery(Where):
-    """A page of a list, what was formed last first."""
+    """A page of a list, newest first."""
 
     scope: list[ScopeKind] | None = None
     """Only these kinds of scope; unset: all that are visible."""
@@ -99,7 +99,7 @@ class _Body(_Said):
 
 
 class Search(_Body):
-    """What is searched for."""
+    """A search."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"queries": ["Where does Ada work?"], "top_k": 5}]}
@@ -132,7 +132,7 @@ class Turn(_Body):
 
 
 class Addition(_Body):
-    """What is to be remembered: a text, or messages."""
+    """A text, or messages, to remember."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"text": "I moved to Lisbon in May."}]})
 
@@ -177,7 +177,7 @@ class Retirement(_Body):
 
 
 class Forgetting(_Body):
-    """What is to be forgotten, for ever."""
+    """A memory or source to forget for ever."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"what": "session", "target": "s.chat-7"}]})
 

@@ -1,4 +1,4 @@
-"""Around every request: a limit for its body while it arrives, headers for browsers, and what is measured."""
+"""Limit the body of every request, set headers for browsers, and measure."""
 
 import time
 from collections.abc import Mapping
@@ -26,20 +26,20 @@ SECURITY = {
 
 
 class TooLarge(HTTPException):
-    """The body is larger than a request's may be."""
+    """The body exceeds the limit."""
 
     def __init__(self, most: int) -> None:
         super().__init__(413, f"a request has at most {most} bytes", {"Connection": "close"})
 
 
 class BodyLimit:
-    """Counts what arrives, whatever Content-Length says; `most` by the beginning of the path, "" for all others."""
+    """Counts the bytes that arrive, whatever Content-Length says; `most` by path prefix, "" for all others."""
 
     def __init__(self, app: ASGIApp, most: Mapping[str, int]) -> None:
         self._app, self._most = app, most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle a request."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         most, arrived, started = self._limit(scope["path"]), 0, False
@@ -72,13 +72,13 @@ class BodyLimit:
 
 
 class SecureHeaders:
-    """Answers are for whoever asked: not for frames, caches, sniffing or other origins, unless they say so."""
+    """Sets headers that forbid frames, caches, sniffing and other origins, unless the answer sets its own."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -94,13 +94,13 @@ class SecureHeaders:
 
 
 class Measured:
-    """Counts requests by route template, never by path: ids stand in paths."""
+    """Counts requests by route template, never by path, which contains ids."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle a request."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         began, status = time.perf_counter(), 500
@@ -120,7 +120,7 @@ class Measured:
 
 
 def _route(scope: Scope) -> str:
-    """The template that the path fits."""
+    """Return the template of the request's route."""
     if scope["path"] in PLAIN_PATHS:
         return scope["path"]
     return str(getattr(scope.get("route"), "path_format", "none"))

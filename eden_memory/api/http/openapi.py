@@ -59,7 +59,7 @@ EXPORT = {
 
 
 def use(app: FastAPI) -> None:
-    """Let the app answer /openapi.json with it."""
+    """Serve the document at /openapi.json."""
 
     def document() -> Schema:
         if app.openapi_schema is None:
@@ -70,7 +70,7 @@ def use(app: FastAPI) -> None:
 
 
 def document_of(app: FastAPI) -> Schema:
-    """OpenAPI 3.1."""
+    """Return the OpenAPI 3.1 document."""
     document = get_openapi(title=TITLE, version=VERSION, description=ABOUT, routes=app.routes)
     parts = document.setdefault("components", {})
     parts["securitySchemes"] = dict(KEYS)

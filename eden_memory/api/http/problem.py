@@ -1,4 +1,4 @@
-"""Errors as problem+json (RFC 9457), whatever went wrong."""
+"""Answer every error as problem+json (RFC 9457)."""
 
 import math
 from collections.abc import Mapping
@@ -37,14 +37,14 @@ CODES: Mapping[type[EdenError], tuple[int, str]] = {
 
 
 class Fault(BaseModel):
-    """One thing that is wrong with a request."""
+    """A fault of a request."""
 
     where: str
     what: str
 
 
 class Problem(BaseModel):
-    """What went wrong (RFC 9457)."""
+    """A problem (RFC 9457)."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -79,7 +79,7 @@ def problem(
     errors: list[Fault] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """The response."""
+    """Return the problem response."""
     body = Problem(
         type=TYPE + code,
         title=HTTPStatus(status).phrase,
@@ -105,7 +105,7 @@ def problem_of(error: EdenError) -> JSONResponse:
 
 
 def register(app: FastAPI) -> None:
-    """Every error of this app is told as a problem."""
+    """Register handlers that answer every error of the app as a problem."""
     app.add_exception_handler(EdenError, _cannot)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(HTTPException, _http)
@@ -147,7 +147,7 @@ async def _away(request: Request, error: Exception) -> JSONResponse:
 
 async def _broken(request: Request, error: Exception) -> JSONResponse:
     log.error("a request failed", path=_template(request), reason=type(error).__name__, exc_info=error)
-    return problem(500, "broken", "the request could not be carried out", "The server's log says why.")
+    return problem(500, "broken", "the request failed", "The server's log says why.")
 
 
 def _template(request: Request) -> str:

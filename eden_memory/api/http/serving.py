@@ -1,4 +1,4 @@
-"""The doors as one process: what `eden serve` runs until a signal."""
+"""The process of `eden serve`: all doors, until a signal."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -75,7 +75,7 @@ def create_app(
 
 
 def _running(mcp: McpApp) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """MCP answers while the server runs; the gateway brings a lifespan of its own."""
+    """Return a lifespan that runs MCP; the gateway has its own."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
@@ -107,25 +107,25 @@ def _health(
 
 
 class LetIn:
-    """An app for callers that are bound to no agent and no user: what it shows is of all of them."""
+    """Restricts an app to callers that are bound to no agent and no user, since it shows data of all."""
 
     def __init__(self, app: Any, admission: RequestAdmission) -> None:
         self._app: ASGIApp = app
         self._admission = admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle a request."""
         try:
             caller = await self._admission.admit(scope["headers"])
             if caller.is_bound:
-                raise Refused("figures are of all agents and users", "Use a key that is bound to none.")
+                raise Refused("metrics cover all agents and users", "Use a key that is bound to none.")
         except (Turned, Refused) as error:
             return await problem.problem_of(error)(scope, receive, send)
         return await self._app(scope, receive, send)
 
 
 class DoorsServer:
-    """A part that answers requests; when it stops, event streams end and what is under way is finished."""
+    """A part that answers requests; on stop it ends event streams and finishes running requests."""
 
     name = "doors"
 
@@ -155,12 +155,12 @@ class DoorsServer:
         await self.server.serve()
 
     def stop(self) -> None:
-        """No new connections; those that are open end with their answer."""
+        """Accept no new connections; open ones end with their answer."""
         self._doors.stopping.set()
         self.server.should_exit = True
 
     def state(self) -> State:
-        """Ready while what changes is heard of: MongoDB is there."""
+        """Return ready while the change stream of MongoDB is open."""
         live = self._memory.contexts.cache.live
         return State(live, self._where if live else "the change stream of MongoDB is not open")
 
@@ -200,6 +200,6 @@ async def demand_key(settings: Settings, keys: ApiKeys) -> None:
     if is_loopback(settings.serve.host) or await keys.any_valid():
         return
     raise EdenError(
-        f"{settings.serve.host} can be reached by others, and there is no API key",
+        f"{settings.serve.host} is reachable from other machines, and there is no API key",
         "Make one (eden keys create NAME), or leave EDEN_SERVE_HOST at 127.0.0.1.",
     )

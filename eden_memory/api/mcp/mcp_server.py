@@ -142,10 +142,10 @@ class McpApp:
             await problem_of(error)(scope, receive, send)
             return
         if not self._running:
-            await problem(503, "away", "MCP is not served by this process")(scope, receive, send)
+            await problem(503, "away", "this process does not serve MCP")(scope, receive, send)
             return
         if scope["method"] != "POST":  # the older protocol's GET stream would carry nothing, without end
-            await problem(405, "method-not-allowed", "only POST is possible here", headers={"Allow": "POST"})(
+            await problem(405, "method-not-allowed", "only POST is allowed here", headers={"Allow": "POST"})(
                 scope, receive, send
             )
             return
@@ -162,7 +162,7 @@ class McpApp:
             and origin not in self._origins
             and not is_own_origin(origin, headers.get("host", ""))
         ):
-            raise Turned("this Origin is not let in", "EDEN_SERVE_CORS_ORIGINS names those that are.")
+            raise Turned("this Origin is not allowed", "EDEN_SERVE_CORS_ORIGINS lists the allowed ones.")
         return Connection.of(
             caller, {name: headers[header] for name, header in HEADERS.items() if headers.get(header)}
         )

@@ -239,7 +239,7 @@ async def _listed(memory: Opened, kind: str, inactive: bool, limit: int, cursor:
 def _demand_owner(memory: Opened) -> None:
     """A key that is bound to agents or users says whose thing it wants forgotten: it is checked to be theirs."""
     if memory.connection.caller.is_bound and memory.session is None and memory.user is None:
-        raise Invalid("it is not said whose it is", "Name the session or the user that it is of.")
+        raise Invalid("the owner of the memory is not named", "Name its session or user.")
 
 
 def _utc(moment: datetime | None) -> datetime | None:

@@ -1,4 +1,4 @@
-"""`eden add`, `eden edit`, `eden retire`: asked through the inbox, carried out by a running `eden run`."""
+"""`eden add`, `eden edit`, `eden retire`: request a change through the inbox; `eden run` carries it out."""
 
 import sys
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ def _whose(session: str | None, user: str | None, scope: str | None) -> str:
 
 
 def _say_what_rules_leave(texts: Sequence[str]) -> None:
-    """On standard error, where rules form memory: how many of the texts they find nothing in."""
+    """Warn if memory is formed by rules, and they find nothing in some of the texts."""
     if chat_providers(Settings()):
         return
     lines = [TranscriptLine("User", "user", datetime.now(UTC), text) for text in texts]

@@ -1,4 +1,4 @@
-"""`eden facts`, `eden reflections`, `eden blobs`, `eden history`: what is stored, as a user may see it."""
+"""`eden facts`, `eden reflections`, `eden blobs`, `eden history`: show the memory that a user may see."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -160,7 +160,7 @@ def blobs(
         terminal.show_json(found)
         return
     if not found:
-        typer.echo(nothing("no blobs that could be shown here", user), err=True)
+        typer.echo(nothing("no blobs to show here", user), err=True)
     for blob in found:
         head = f"{terminal.scope_name(blob.scope)}, version {blob.version}, {blob.words} of {blob.word_limit} words"
         tables.console().print(
@@ -230,7 +230,7 @@ def _rest(found: FactHistory) -> dict[str, str]:
         "replaces": fact.replaces or "",
         "replaced by": fact.replaced_by or "",
         "retired": f"{terminal.moment(fact.retired_at)} ({fact.retired_because})" if fact.retired_at else "",
-        "found by searches": f"{found.found} times" if found.found else "",
+        "found by searches": f"{found.found} time{'s' * (found.found != 1)}" if found.found else "",
     }
     return {name: value for name, value in said.items() if value}
 
@@ -246,7 +246,7 @@ def _show(
         (terminal.scope_name(scope), tables.line(text), terminal.moment(at), state, name)
         for scope, text, at, state, name in map(row, page.items)
     )
-    tables.show_table(columns, rows, nothing(f"no {columns[1]}s that could be shown here", user))
+    tables.show_table(columns, rows, nothing(f"no {columns[1]}s to show here", user))
     if page.cursor is not None:
         typer.echo(f"more: --cursor {page.cursor}", err=True)
 

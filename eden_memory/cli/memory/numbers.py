@@ -1,9 +1,9 @@
-"""`eden stats`, and what `eden status` says of consolidation: the visible scopes in numbers."""
+"""`eden stats`, and the consolidation part of `eden status`: figures of the visible scopes."""
 
 from collections.abc import Mapping
 
 from eden_memory.cli import tables, terminal
-from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask
+from eden_memory.cli.memory.viewer import NOTHING, Agent, AsJson, Session, User, Viewer, ask, nothing
 from eden_memory.memory.results import ConsolidationStatus, ScopeStats
 
 
@@ -47,11 +47,11 @@ def stats(agent: Agent = None, session: Session = None, user: User = None, as_js
         "consolidated",
         "changed",
     )
-    tables.show_table(columns, rows, "nothing is remembered that could be shown here")
+    tables.show_table(columns, rows, nothing(NOTHING, user))
 
 
 def consolidation(agent: str | None, session: str | None, user: str | None) -> dict[str, ConsolidationStatus]:
-    """Of the scopes that are visible there."""
+    """Return the consolidation status of the visible scopes."""
 
     async def work(who: Viewer) -> dict[str, ConsolidationStatus]:
         return await who.memory.get_consolidation_status(**who.named)
@@ -59,8 +59,8 @@ def consolidation(agent: str | None, session: str | None, user: str | None) -> d
     return ask(agent, session, user, work)
 
 
-def show_consolidation(found: Mapping[str, ConsolidationStatus]) -> None:
-    """As a table."""
+def show_consolidation(found: Mapping[str, ConsolidationStatus], user: str | None) -> None:
+    """Print the status as a table."""
     rows = (
         (
             name,
@@ -70,6 +70,4 @@ def show_consolidation(found: Mapping[str, ConsolidationStatus]) -> None:
         )
         for name, consolidation_status in found.items()
     )
-    tables.show_table(
-        ("scope", "buffered", "due", "consolidated"), rows, "nothing is remembered that could be shown here"
-    )
+    tables.show_table(("scope", "buffered", "due", "consolidated"), rows, nothing(NOTHING, user))

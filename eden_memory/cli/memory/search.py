@@ -1,4 +1,4 @@
-"""`eden search`: facts, as an agent would find them; with `--debug`, what every stage of the search did."""
+"""`eden search`: search facts as an agent would; `--debug` shows every stage of the search."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Whose memory a command is about: agent, session and user as a person names them."""
+"""Find the agent, session and user that a person names for a command."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -31,7 +31,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """An agent's memory, and who looks at it."""
+    """An agent's memory, and the session and user that view it."""
 
     memory: MemoryService
     session: Any = None
@@ -39,19 +39,22 @@ class Viewer:
 
     @property
     def named(self) -> dict[str, Any]:
-        """As the calls of MemoryService take it."""
+        """Return session and user as arguments of MemoryService's calls."""
         return {"session": self.session, "user": self.user}
 
 
+NOTHING = "no memory to show here"
+
+
 def nothing(what: str, user: str | None) -> str:
-    """Say that there is nothing, and how to see more where no user is named."""
-    return what if user is not None else f"{what}; what is known of a user is shown with --user ID"
+    """Return a note that nothing was found, with a hint if no user is named."""
+    return what if user is not None else f"{what}; use --user ID to show what is known of a user"
 
 
 def ask(
     agent: str | None, session: str | None, user: str | None, work: Callable[[Viewer], Awaitable[T]]
 ) -> T:
-    """Do some work with an agent's memory, for who is named."""
+    """Run work on an agent's memory for the named session and user."""
 
     async def done() -> T:
         async with who(Settings(), agent, session, user) as found:
@@ -62,14 +65,14 @@ def ask(
     except NotFound as error:
         if user is not None or error.hint:
             raise
-        raise NotFound(error.what, "What is known of a user is shown with --user ID.") from None
+        raise NotFound(error.what, "Use --user ID to show what is known of a user.") from None
 
 
 @asynccontextmanager
 async def who(
     settings: Settings, agent: str | None, session: str | None, user: str | None, *, alone: bool = False
 ) -> AsyncGenerator[Viewer]:
-    """`alone`: without a user it is the session's only one. EdenError for who cannot be told from others."""
+    """Yield the viewer; `alone`: the default user is the session's only one. EdenError for an ambiguous id."""
     memory = Memory(settings)
     with warnings_only():
         try:
@@ -84,7 +87,7 @@ async def who(
 
 
 async def _named(memory: Memory, kind: str, text: str) -> Any:
-    """The form of the id that some message names; text as it is, where it can be nothing but text."""
+    """Return the id in the form that some message has; text if it can be nothing else."""
     if TYPED.match(text):
         return id_of(text, kind)
     paths = memory.settings.messages
@@ -98,7 +101,7 @@ async def _named(memory: Memory, kind: str, text: str) -> Any:
 
 
 async def _agent(memory: Memory, session: Any) -> Any:
-    """As the session's document says; where sessions are not mapped, the only one there is."""
+    """Return the agent of the session's document; the default agent if sessions are not mapped."""
     if session is not None and (own := whose(encode_id(session))) is not None:
         return decode_id(own.agent_id)
     mapped = memory.settings.sessions
@@ -110,7 +113,7 @@ async def _agent(memory: Memory, session: Any) -> Any:
 
 
 async def _only_user(memory: Memory, asked: Asker) -> Any:
-    """None where there are several, or none is known."""
+    """Return the only user; None if there are several, or none is known."""
     settings = (await memory.current()).settings
     presence = MongoPresence(memory.source, memory.database, settings)
     (present,) = (await presence.look_up([asked])).values()

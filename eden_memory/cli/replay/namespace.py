@@ -1,4 +1,4 @@
-"""`eden namespace`: which memory there is and which is live, how large it is, another made live, away with it."""
+"""`eden namespace`: list, show, switch and drop namespaces."""
 
 import asyncio
 from collections.abc import Sequence
@@ -90,7 +90,7 @@ async def _list(settings: Settings) -> None:
 
 
 async def _all(at: Installation) -> list[Namespace]:
-    """The original first, also before it has a document."""
+    """List the namespaces, the original first, even if it has no document."""
     known = await at.namespaces.all()
     original = next((namespace for namespace in known if namespace.id == ORIGINAL), None) or original_of(at)
     return [original, *(namespace for namespace in known if namespace.id != ORIGINAL)]
@@ -142,7 +142,7 @@ async def _drop(settings: Settings, name: str, *, yes: bool) -> None:
 
 
 async def switched_to(settings: Settings, name: str, *, as_it_is: bool = False) -> None:
-    """Make a namespace live, and say so; EdenError for a reform that has not caught up, unless `as_it_is`."""
+    """Make a namespace live and print it; EdenError for a reform that has not caught up, unless `as_it_is`."""
     async with installation(settings) as at:
         if not as_it_is:
             await refuse_behind(at, name)
@@ -151,7 +151,7 @@ async def switched_to(settings: Settings, name: str, *, as_it_is: bool = False) 
 
 
 async def rolled_back(settings: Settings) -> None:
-    """Make live what was live before, and say so; what people changed meanwhile goes with them."""
+    """Make the former namespace live again and print it; user edits made meanwhile are applied there."""
     async with installation(settings) as at:
         live = await at.live.read()
         was, now = await back(at)
@@ -169,7 +169,7 @@ async def rolled_back(settings: Settings) -> None:
 
 
 async def carried(settings: Settings, name: str) -> None:
-    """Apply in live memory what people changed in a namespace since it was made live, and say what became of it."""
+    """Apply a namespace's user edits to live memory, and print what became of them."""
     async with installation(settings) as at:
         namespace, live = await at.named(name), await at.live.placement()
         if placement_of(namespace) == live:
@@ -187,5 +187,5 @@ async def _carry(at: Installation, of: Placement, to: Placement, since: datetime
 
 
 def megabytes(size: int) -> str:
-    """Bytes as people read them."""
+    """Format bytes for people."""
     return f"{size / 1_000_000:,.1f} MB"

@@ -14,10 +14,10 @@ LINE_SECONDS = 5.0
 
 
 class BarOrLines(AbstractContextManager[Any]):
-    """A bar that counts on a terminal, with a text of its own behind it; elsewhere lines, `LINE_SECONDS` apart."""
+    """A progress bar with a text behind it on a terminal; elsewhere lines, `LINE_SECONDS` apart."""
 
     def __init__(self, console: Console, what: str, *behind: ProgressColumn, **fields: Any) -> None:
-        """`fields`: what the columns `behind` the bar show at first."""
+        """Create the bar; `fields` are the first values of the columns `behind` it."""
         self._console, self._fields = console, fields
         columns = TextColumn(what), BarColumn(), MofNCompleteColumn(), *behind
         self._bar = Bar(*columns, console=console, disable=not console.is_terminal)
@@ -40,7 +40,7 @@ class BarOrLines(AbstractContextManager[Any]):
             self._bar.stop()
 
     def since(self, done: int) -> tuple[int, float]:
-        """How much was done when it was first told, and the seconds since it was made."""
+        """Return the work done at the first report, and the seconds since then."""
         self._first = done if self._first is None else self._first
         return self._first, time.monotonic() - self._begun
 
@@ -52,7 +52,7 @@ class BarOrLines(AbstractContextManager[Any]):
         self._bar.update(self._task, total=whole, completed=done, **fields)
 
     def say(self, text: str) -> None:
-        """A line, where there is no bar and the last one was long ago."""
+        """Print a line if there is no bar and the last line was long ago."""
         seconds = time.monotonic() - self._begun
         if not self._console.is_terminal and seconds - self._said >= LINE_SECONDS:
             self._said = seconds

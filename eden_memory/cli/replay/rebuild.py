@@ -1,4 +1,4 @@
-"""`eden rebuild`: memory anew from the memory topics, into a namespace."""
+"""`eden rebuild`: rebuild memory from its topics into a namespace."""
 
 import asyncio
 import sys
@@ -82,7 +82,7 @@ def rebuild(
     if accept and not then_switch:
         raise EdenError("--accept requires --switch", f"eden rebuild {name} --switch --accept")
     if follow and then_switch:
-        raise EdenError("what is live is followed by `eden run`", "Leave out --follow or --switch.")
+        raise EdenError("`eden run` follows the live namespace already", "Leave out --follow or --switch.")
     compared = show if compare or (then_switch and not accept) else None
     bar = RebuildProgress(console)
     work = NamespaceRebuild(
@@ -97,7 +97,7 @@ def rebuild(
 
 def _alone(option: str, others: Mapping[str, object]) -> None:
     if given := [name for name, value in others.items() if value]:
-        raise EdenError(f"{option} takes nothing beside it: {', '.join(given)}", f"eden rebuild {option}")
+        raise EdenError(f"{option} takes no other options: {', '.join(given)}", f"eden rebuild {option}")
 
 
 def _to_its_end(work: Coroutine[Any, Any, None]) -> bool:

@@ -1,4 +1,4 @@
-"""`eden reform`: memory formed anew from the chat topic, in a namespace beside the live one."""
+"""`eden reform`: form memory again from the chat topic, in a standby namespace."""
 
 import asyncio
 import os
@@ -132,7 +132,7 @@ def _usd(cap: float) -> Decimal:
 async def reformed(
     settings: Settings, name: str, request: ReformRequest, console: Console, *, yes: bool = False
 ) -> Ended:
-    """Begin a reform or go on with it; print its steps, and ask before those that need consent, unless `yes`."""
+    """Begin or continue a reform; print its steps, and ask before those that need consent, unless `yes`."""
     ended: Ended = "formed"
     with shown.ReformBar(console, name) as bar:
         async with aclosing(reform(settings, name, request, bar.reading, bar.progress)) as steps:

@@ -1,4 +1,4 @@
-"""`eden reform report` and `eden namespace diff`: what another memory says that live memory does not."""
+"""`eden reform report` and `eden namespace diff`: compare a namespace with live memory."""
 
 import asyncio
 import json
@@ -75,7 +75,7 @@ STYLES = {"same": "", "gone": "red strike", "new": "green", "left_out": "dim"}
 
 
 def show(console: Console, report: MemoryReport) -> None:
-    """All of it."""
+    """Print the whole report."""
     console.print(_answer(report))
     if not report.complete:
         console.print(
@@ -95,7 +95,7 @@ def show(console: Console, report: MemoryReport) -> None:
 
 
 def _answer(report: MemoryReport) -> Text:
-    """One sentence."""
+    """Return a sentence."""
     if report.equal:
         return Text(f"{report.shadow} says what {report.live} says, in all {report.compared:,} scopes")
     parts = [said for kind in KINDS if (said := _differ(kind, report.counts[kind]))]
@@ -164,7 +164,7 @@ def _settled(what: str, settled: Sequence[SettledEdit], most: int | None) -> Ite
 
 
 def settled_line(what: str, settled: SettledEdit) -> Text:
-    """One of people's changes, for people."""
+    """Return a line about a user edit."""
     change = settled.change
     said = Text(f"{what}: ", style="yellow")
     said.append_text(Text(f"{change.kind} ", style="bold"))
@@ -215,7 +215,7 @@ def _changed(name: str, changed: ChangedText) -> Text:
 
 
 def _run(run: Run) -> Text:
-    """In colours; and so that it can be read without them."""
+    """Return a coloured line that is readable without colours."""
     words = line(run.text).plain
     marks = {"gone": f"[-{words}-]", "new": f"{{+{words}+}}", "left_out": f"… {words} words …"}
     return Text(marks.get(run.said, words), style=STYLES[run.said])

@@ -1,4 +1,4 @@
-"""A reform as people see it: what it is expected to cost, how far it is, what came of it."""
+"""Format a reform for people: its estimate, progress and result."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -57,7 +57,7 @@ def _sum(rows: Sequence[ReformCalls], cap: Decimal | None) -> str:
 
 
 def money(usd: Decimal | None) -> str:
-    """For people."""
+    """Format it for people."""
     if usd is None:
         return "unknown"
     return f"{usd:.2f}" if usd >= 100 else f"{usd:.4f}"

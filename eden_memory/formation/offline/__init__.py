@@ -11,10 +11,10 @@ from typing import Any
 from eden_memory.formation import prompt_material as material
 from eden_memory.formation.offline.offline_answers import consolidate, decide, facts, reflections
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
-from eden_memory.schemas.answers import Answer, ConsolidatedText
+from eden_memory.schemas.answers import ConsolidatedText, ModelAnswer
 from eden_memory.word_limits import cut_at_sentence, words_of
 
-_RULES: dict[type, Callable[[Any], Answer]] = {
+_RULES: dict[type, Callable[[Any], ModelAnswer]] = {
     material.FactMaterial: facts,
     material.ReflectionMaterial: reflections,
     material.ConsolidationMaterial: consolidate,

@@ -117,7 +117,8 @@ def _happened(material: ReflectionMaterial) -> Iterator[StatedReflection]:
 def _topics(lines: Sequence[TranscriptLine], most: int = 6) -> list[str]:
     """Return the nouns and names that come up most often, as they are first written."""
     texts = [line.text for line in lines if not says(line.text, "never")]
-    other = content(" ".join((*english()["months"], *english()["days"], *(line.speaker for line in lines))))
+    calendar = (*english()["months"], *english()["days"], "day", "week", "weekend", "month", "year")
+    other = content(" ".join((*calendar, *(line.speaker for line in lines))))
     named = (word for text in texts for word in (*names(text), *pattern("{noun}").findall(text)))
     nouns = {*map(plain, named)} - other
     words = [word for text in texts for word in re.findall(r"\w{4,}", text) if content(word) & nouns]

@@ -143,8 +143,10 @@ def clauses(sentence: str) -> Iterator[str]:
     named = pattern(rf"^({_NAME}) is the (?:one|person) who ").sub(r"\1 ", named)
     named = pattern(rf"^{_NAME} (?:wrote|writes|said|says): ?").sub("", named)
     named = pattern(
-        r" here(?: now)?(?=[,.!]|$)|,? (?:also|too|though|lol|haha|tbh|btw|by the way)(?=[,.!]|$)| of us\b"
+        r" here(?: now)?(?=[,.!]|$)|,? (?:also|too|though|finally|lol|haha|tbh|btw|by the way)(?=[,.!]|$)| of us\b"
+        r"|,? [-\u2013\u2014]+ (?:(?:it|that|this)(?:'s| is| was| has)|such an?|so) [^-\u2013\u2014]*$"
     ).sub("", named)
+    named = re.sub(r"\bthat (?=(?:pic|photo|picture)\b)", "a ", named)
     return (clause[0].upper() + clause[1:] for clause in _pieces(named))
 
 
@@ -193,7 +195,7 @@ def complete(text: str, kind: Kind, *, first: bool) -> bool:
         return False
     opening = re.match(r"[\w-]+(?='s |[ ,])", said)
     is_name = bool(
-        opening and content(opening[0]) and not (numbers(opening[0]) or says(opening[0], "months"))
+        opening and content(opening[0]) and not (numbers(opening[0]) or says(opening[0], "months", "filler"))
     )
     name = _NAME + r"(?:'s [\w ]{2,30}?)?" if is_name else "(?!)"
     subject = rf"(?:my [\w' ]{{2,40}}?|the [\w' -]{{2,60}}?|{{everybody}}|{{plural}}|{{bare}}|{name})"

@@ -8,8 +8,8 @@ from hashlib import sha256
 from eden_memory.models.asking.judging import CALLS, MOST_INVALID, TRUNCATED
 from eden_memory.models.providers.provider_json import schema_of
 from eden_memory.models.question import Prompt
-from eden_memory.schemas.answers import Answer
-from eden_memory.schemas.documents import Answer as KeptAnswer
+from eden_memory.schemas.answers import ModelAnswer
+from eden_memory.schemas.documents import Answer
 
 LAYOUT = "1"
 """Of the values that are hashed."""
@@ -18,7 +18,7 @@ LAYOUT = "1"
 def first_key(
     model: str,
     prompt: Prompt,
-    answer: type[Answer],
+    answer: type[ModelAnswer],
     anew: int = 0,
     parameters: Mapping[str, str] | None = None,
 ) -> str:
@@ -38,7 +38,7 @@ def text_key(model: str, dimensions: int | None, text: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _schema(answer: type[Answer]) -> str:
+def _schema(answer: type[ModelAnswer]) -> str:
     return json.dumps(schema_of(answer), sort_keys=True)
 
 
@@ -47,14 +47,14 @@ def _hash(*values: object) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def exhausted(chain: Sequence[KeptAnswer]) -> bool:
+def exhausted(chain: Sequence[Answer]) -> bool:
     """Whether no valid answer is among them and none can be asked for."""
     judged = sum(answer.invalid not in (None, TRUNCATED) for answer in chain)
     spent = judged >= MOST_INVALID or len(chain) >= CALLS
     return spent and all(answer.invalid is not None for answer in chain)
 
 
-def chain_of(found: Mapping[str, KeptAnswer]) -> list[KeptAnswer]:
+def chain_of(found: Mapping[str, Answer]) -> list[Answer]:
     """A unit's answers in the order in which they were asked for, from the earliest first one on."""
     following = {next_key(answer.id, answer.text or ""): answer.id for answer in found.values()}
     starts = _oldest(answer for answer in found.values() if answer.id not in following)
@@ -64,5 +64,5 @@ def chain_of(found: Mapping[str, KeptAnswer]) -> list[KeptAnswer]:
     return chain
 
 
-def _oldest(answers: Iterable[KeptAnswer]) -> list[KeptAnswer]:
+def _oldest(answers: Iterable[Answer]) -> list[Answer]:
     return sorted(answers, key=lambda answer: (answer.answered_at, answer.id))

@@ -15,8 +15,8 @@ from eden_memory.models.call_accounts import Accounts, of_kept, with_id
 from eden_memory.models.calls import PromptTurn
 from eden_memory.models.guard.budget import CallBudget
 from eden_memory.models.question import A, Answered, Asking, Earlier, LanguageModel, Prompt
-from eden_memory.schemas.answers import Answer
-from eden_memory.schemas.documents import Answer as KeptAnswer
+from eden_memory.schemas.answers import ModelAnswer
+from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.events.usage import CallOutcome
 from eden_memory.schemas.provenance import Call
 from eden_memory.stages.handler_run import RUN
@@ -35,13 +35,13 @@ class _Question(Generic[A]):
     check: Check[A] | None
     unit: str
     key: str
-    known: dict[str, KeptAnswer]
+    known: dict[str, Answer]
     turns: Sequence[PromptTurn]
     answers: int = 0
     invalid: int = 0
     best: Answered[A] | None = None
     """A valid answer with a shortcoming: taken if nothing better comes."""
-    writing: "asyncio.Task[KeptAnswer] | None" = None
+    writing: "asyncio.Task[Answer] | None" = None
     """The newest answer on its way into the store."""
 
     def request(self) -> Request:
@@ -57,7 +57,7 @@ class _Question(Generic[A]):
             kept=self.answers,
         )
 
-    def ask_again(self, kept: KeptAnswer, problem: str, note: str) -> None:
+    def ask_again(self, kept: Answer, problem: str, note: str) -> None:
         """Go on behind an answer that fell short."""
         text = kept.text or ""
         self.key = next_key(kept.id, text)
@@ -144,14 +144,14 @@ class AskingModel:
         route = self._router.route(asking)
         return first_key(route.model, prompt, answer, asking.anew, route.parameters)
 
-    async def _kept(self, question: _Question[A]) -> KeptAnswer | None:
+    async def _kept(self, question: _Question[A]) -> Answer | None:
         """The next answer of a question, if it is stored already."""
         kept = question.known.get(question.key)
         if kept is None and question.answers:
             kept = (await self._answers.find([question.key])).get(question.key)
         return kept
 
-    async def _keep(self, question: _Question[A], arrived: KeptAnswer) -> tuple[KeptAnswer, bool]:
+    async def _keep(self, question: _Question[A], arrived: Answer) -> tuple[Answer, bool]:
         """Store an answer; return what is stored, and whether that is another worker's.
 
         A handler goes on with what it was given while that is written (eden_memory.stages.handler_run).
@@ -167,9 +167,7 @@ class AskingModel:
             raise
         return self._instead(question, arrived, kept)
 
-    def _instead(
-        self, question: _Question[A], arrived: KeptAnswer, kept: KeptAnswer
-    ) -> tuple[KeptAnswer, bool]:
+    def _instead(self, question: _Question[A], arrived: Answer, kept: Answer) -> tuple[Answer, bool]:
         """Return the stored answer, and whether another one was stored first; ours is noted then."""
         if kept == arrived:
             return kept, False
@@ -177,7 +175,7 @@ class AskingModel:
         self._accounts.note(own, question.asking)
         return kept, True
 
-    async def _stored(self, question: _Question[A], kept: KeptAnswer) -> tuple[KeptAnswer, bool]:
+    async def _stored(self, question: _Question[A], kept: Answer) -> tuple[Answer, bool]:
         """Return what is stored in place of a useless answer, and whether that is another one."""
         writing, question.writing = question.writing, None
         run = RUN.get()
@@ -185,7 +183,7 @@ class AskingModel:
             return kept, False
         return self._instead(question, kept, await run.stored(writing))
 
-    async def _judge(self, question: _Question[A], kept: KeptAnswer, *, again: bool) -> Answered[A] | None:
+    async def _judge(self, question: _Question[A], kept: Answer, *, again: bool) -> Answered[A] | None:
         """The answer if it is one that does; else the question goes on behind it."""
         value = kept.invalid if kept.invalid in OUTCOMES else parsed(kept.text or "", question.answer)
         if value is None or isinstance(value, str):
@@ -204,7 +202,7 @@ class AskingModel:
         question.ask_again(kept, shortcoming, judging.shortcoming_note(shortcoming))
         return None
 
-    async def _invalid(self, question: _Question[A], kept: KeptAnswer, problem: str, *, again: bool) -> None:
+    async def _invalid(self, question: _Question[A], kept: Answer, problem: str, *, again: bool) -> None:
         """Mark it, and go on with a repair; PermanentError if there were enough."""
         self._note(question, kept, OUTCOMES.get(problem, "invalid"), items=0, again=again)
         if kept.invalid is None:
@@ -216,7 +214,7 @@ class AskingModel:
         question.ask_again(kept, problem, judging.invalid_note(problem))
 
     def _note(
-        self, question: _Question[A], kept: KeptAnswer, outcome: CallOutcome, *, items: int, again: bool
+        self, question: _Question[A], kept: Answer, outcome: CallOutcome, *, items: int, again: bool
     ) -> None:
         """Note the call that brought an answer, unless that was paid for another question."""
         if kept.unit == question.unit:
@@ -224,11 +222,11 @@ class AskingModel:
             self._accounts.note(ended, question.asking, again=again)
 
 
-def _call(kept: KeptAnswer) -> Call:
+def _call(kept: Answer) -> Call:
     return Call(call_id=kept.call_id, model=kept.model, prompt=kept.prompt or "", cost_usd=kept.cost_usd)
 
 
-def _items(value: Answer) -> int:
+def _items(value: ModelAnswer) -> int:
     """Facts, reflections or decisions in an answer."""
     lists = [cast("list[object]", field) for field in vars(value).values() if isinstance(field, list)]
     return len(lists[0]) if lists else 1

@@ -31,8 +31,8 @@ from eden_memory.models.guard.breaker import Breaker, Ping
 from eden_memory.models.guard.budget import CallBudget
 from eden_memory.models.guard.guard import Guard
 from eden_memory.models.question import Asking, Prompt
-from eden_memory.schemas.answers import Answer
-from eden_memory.schemas.documents import Answer as KeptAnswer
+from eden_memory.schemas.answers import ModelAnswer
+from eden_memory.schemas.documents import Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Request:
     unit: str
     prompt: Prompt
     turns: Sequence[PromptTurn]
-    answer: type[Answer]
+    answer: type[ModelAnswer]
     asking: Asking
     repair: int = 0
     kept: int = 0
@@ -95,7 +95,7 @@ class Chat:
         self._accounts, self._cost, self._budget = accounts, cost, budget
         self._log_prompts = log_prompts
 
-    async def call(self, route: Route, request: Request) -> KeptAnswer:
+    async def call(self, route: Route, request: Request) -> Answer:
         """The answer as it is to be kept; CallFailed, PermanentError."""
         self._budget.check(request.unit, request.kept)
         most = most_tokens(request.prompt.answer_tokens, request.repair)
@@ -166,9 +166,9 @@ class Chat:
         )
         self._accounts.note(ended, request.asking)
 
-    def _kept(self, route: Route, request: Request, watch: Stopwatch, completion: Completion) -> KeptAnswer:
+    def _kept(self, route: Route, request: Request, watch: Stopwatch, completion: Completion) -> Answer:
         tokens = completion.tokens
-        return KeptAnswer(
+        return Answer(
             id=request.key,
             call_id=call_id(request.key),
             operation="chat",

@@ -4,8 +4,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
+from eden_memory import metrics
 from eden_memory.failures import PermanentError
 from eden_memory.models.calls import CallFailed, Completion, Stopwatch
 from eden_memory.models.guard.breaker import WAITS, Breaker, Ping, ProviderAway
@@ -19,18 +20,6 @@ PATIENCE = 20.0
 PING_SECONDS = 20.0
 
 
-class ProviderMetrics(Protocol):
-    """Records how a provider is treated."""
-
-    def places(self, provider: str, limit: int, running: int) -> None:
-        """So many calls of it may run at once, and so many do."""
-        ...
-
-    def away(self, provider: str, model: str, away: bool) -> None:
-        """A model of it went away, or answers again."""
-        ...
-
-
 class Guard:
     """One provider: calls at once and Retry-After for all of it, outages by model."""
 
@@ -39,14 +28,13 @@ class Guard:
         provider: str,
         at_once: int,
         seconds: float,
-        watch: ProviderMetrics | None = None,
         waits: tuple[float, float] = WAITS,
         clock: Callable[[], float] = time.monotonic,
         *,
         known: bool = True,
     ) -> None:
         """`seconds`: the least deadline of a call; `known`: the provider's size and speed are."""
-        self._provider, self._seconds, self._watch, self._clock = provider, seconds, watch, clock
+        self._provider, self._seconds, self._clock = provider, seconds, clock
         self._waits, self._known = waits, known
         self.gate = Gate(at_once, clock, None if known else Growth(at_once))
         self._breakers: dict[str, Breaker] = {}
@@ -54,14 +42,14 @@ class Guard:
     def breaker(self, model: str, ping: Ping) -> Breaker:
         """The breaker of a model; the first ping given is the one used."""
         if model not in self._breakers:
-            if self._watch is not None:
-                self._watch.away(self._provider, model, away=False)
+            away = metrics.PROVIDER_AWAY.labels(self._provider, model)
+            away.set(0)
             self._breakers[model] = Breaker(
                 f"{self._provider}/{model}",
                 lambda: self._pinged(ping),
                 waits=self._waits,
                 clock=self._clock,
-                opened=lambda away: self._watch.away(self._provider, model, away) if self._watch else None,
+                opened=away.set,
                 pace=Pace(self._seconds, known=self._known),
             )
         return self._breakers[model]
@@ -162,8 +150,8 @@ class Guard:
             return  # it answers, if not this
 
     def _tell(self) -> None:
-        if self._watch is not None:
-            self._watch.places(self._provider, int(self.gate.limit), self.gate.running)
+        metrics.PROVIDER_LIMIT.labels(self._provider).set(int(self.gate.limit))
+        metrics.PROVIDER_RUNNING.labels(self._provider).set(self.gate.running)
 
 
 def _written(result: object) -> int:

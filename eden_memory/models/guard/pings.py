@@ -7,7 +7,7 @@ from eden_memory.models.call_accounts import Accounts, Cost, Ended, error_kind, 
 from eden_memory.models.calls import ChatProvider, EmbeddingProvider, PromptTurn, Stopwatch, Tokens
 from eden_memory.models.guard.breaker import Ping
 from eden_memory.models.question import Asking
-from eden_memory.schemas.answers import Answer
+from eden_memory.schemas.answers import ModelAnswer
 
 NAME = "ping/1"
 STAGE = "ping"
@@ -18,7 +18,7 @@ QUESTION = PromptTurn("user", "Do you work?")
 ON_NOBODYS_BEHALF = Asking(STAGE, "facts", STAGE, "", "")
 
 
-class Works(Answer):
+class Works(ModelAnswer):
     """Answer to the smallest question there is."""
 
     works: bool

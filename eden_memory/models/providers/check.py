@@ -13,7 +13,7 @@ from eden_memory.models.providers.catalogue import OFFLINE, EmbeddingModel, used
 from eden_memory.models.providers.compatible import CompatibleChat
 from eden_memory.models.providers.prices import PerMillion, deprecated, per_million
 from eden_memory.models.providers.providers import Providers
-from eden_memory.schemas.answers import Answer
+from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.settings import Settings
 
 SYSTEM = "This is a check of the connection."
@@ -22,7 +22,7 @@ MOST = 64
 USER = "Answer with works = true."
 
 
-class Checked(Answer):
+class Checked(ModelAnswer):
     """The answer that the check asks for."""
 
     works: bool

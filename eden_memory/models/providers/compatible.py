@@ -14,7 +14,7 @@ from eden_memory.models.calls import Adapter, Completion, PromptTurn, Tokens, Tr
 from eden_memory.models.providers.catalogue import provider_name
 from eden_memory.models.providers.openai import Body, InvalidRequest, OpenAIWire, response_format
 from eden_memory.models.providers.provider_json import described, found_json
-from eden_memory.schemas.answers import Answer
+from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.settings import Effort
 
 Form = Literal["schema", "json", "text"]
@@ -40,7 +40,7 @@ class _Question:
     model: str
     system: str
     turns: Sequence[PromptTurn]
-    answer: type[Answer]
+    answer: type[ModelAnswer]
     most: int | None
     trials: list[Trial]
     """Requests made on the way to the one that counts."""
@@ -96,7 +96,7 @@ class CompatibleChat(Adapter[OpenAIWire]):
         model: str,
         system: str,
         turns: Sequence[PromptTurn],
-        answer: type[Answer],
+        answer: type[ModelAnswer],
         most: int | None = None,
         trials: list[Trial] | None = None,
     ) -> Completion:
@@ -165,13 +165,13 @@ def _json_of(found: Completion) -> Completion:
     return Completion(found_json(found.text), found.finish, found.tokens, found.response_model)
 
 
-def _format(form: Form, answer: type[Answer]) -> Body | None:
+def _format(form: Form, answer: type[ModelAnswer]) -> Body | None:
     if form == "schema":
         return response_format(answer)
     return {"type": "json_object"} if form == "json" else None
 
 
-def _fits(text: str, answer: type[Answer]) -> bool:
+def _fits(text: str, answer: type[ModelAnswer]) -> bool:
     try:
         answer.model_validate_json(text)
     except ValidationError:

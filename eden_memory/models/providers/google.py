@@ -24,7 +24,7 @@ from eden_memory.models.providers.provider_json import (
     word_of,
 )
 from eden_memory.models.retry_after import bounded
-from eden_memory.schemas.answers import Answer
+from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.settings import Effort
 
 NOT_DONE = frozenset({"MAX_TOKENS", "CONTINUATION", "MALFORMED_RESPONSE", "OTHER"})
@@ -169,7 +169,7 @@ class GoogleChat(Adapter[GoogleConnection]):
         model: str,
         system: str,
         turns: Sequence[PromptTurn],
-        answer: type[Answer],
+        answer: type[ModelAnswer],
         most: int | None = None,
         trials: list[Trial] | None = None,
     ) -> Completion:

@@ -27,7 +27,7 @@ from eden_memory.models.providers.provider_json import (
     word_of,
 )
 from eden_memory.models.retry_after import retry_after
-from eden_memory.schemas.answers import Answer
+from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.settings import Effort
 
 Bound = Literal["max_tokens", "max_completion_tokens"]
@@ -254,7 +254,7 @@ NAME = "openai"
 KEY = "OPENAI_API_KEY"
 
 
-def response_format(answer: type[Answer]) -> Body:
+def response_format(answer: type[ModelAnswer]) -> Body:
     """Strict structured output."""
     schema: Body = {"name": answer.__name__, "strict": True, "schema": schema_of(answer)}
     return {"type": "json_schema", "json_schema": schema}
@@ -279,7 +279,7 @@ class OpenAIChat(Adapter[OpenAIWire]):
         model: str,
         system: str,
         turns: Sequence[PromptTurn],
-        answer: type[Answer],
+        answer: type[ModelAnswer],
         most: int | None = None,
         trials: list[Trial] | None = None,
     ) -> Completion:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import orjson
 
-from eden_memory.schemas.answers import Answer
+from eden_memory.schemas.answers import ModelAnswer
 
 Body = dict[str, Any]
 WORD = re.compile(r"[\w.\[\]-]{1,80}")
@@ -51,7 +51,7 @@ Schema = dict[str, Any]
 
 
 @lru_cache
-def schema_of(answer: type[Answer]) -> Schema:
+def schema_of(answer: type[ModelAnswer]) -> Schema:
     """Without references, titles and the classes' descriptions: only what a model needs. Not to be changed."""
     schema = answer.model_json_schema()
     return cast(Schema, _plain(schema, schema.get("$defs", {})))
@@ -77,7 +77,7 @@ def _plain(part: Any, definitions: Schema) -> Any:
 
 
 @lru_cache
-def described(answer: type[Answer]) -> str:
+def described(answer: type[ModelAnswer]) -> str:
     """Return the instruction for a model that takes no schema."""
     schema = orjson.dumps(schema_of(answer)).decode()
     return (

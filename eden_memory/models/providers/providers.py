@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import httpx2
 
@@ -19,9 +20,11 @@ from eden_memory.models.providers.catalogue import (
     provider_name,
 )
 from eden_memory.models.providers.compatible import CompatibleChat, wire_to
-from eden_memory.models.providers.google import GoogleChat, GoogleConnection, GoogleEmbeddings
 from eden_memory.models.providers.openai import OpenAIChat, OpenAIEmbeddings, OpenAIWire, wire_to_openai
 from eden_memory.settings import Settings
+
+if TYPE_CHECKING:
+    from eden_memory.models.providers.google import GoogleConnection
 
 CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 60.0
@@ -74,6 +77,8 @@ class Providers:
         if provider == "openai":
             return OpenAIChat(self._openai(), models.effort)
         if provider == "google":
+            from eden_memory.models.providers.google import GoogleChat  # noqa: PLC0415 - loads a large SDK
+
             return GoogleChat(self._google(), models.effort)
         return CompatibleChat(self._wire("EDEN_LLM", provider), models.effort)
 
@@ -81,6 +86,8 @@ class Providers:
         if embedder == "openai":
             return OpenAIEmbeddings(self._openai())
         if embedder == "google":
+            from eden_memory.models.providers.google import GoogleEmbeddings  # noqa: PLC0415 - see above
+
             dimensions = self.embedding_model.dimensions if self.embedding_model else 0
             return GoogleEmbeddings(self._google(), dimensions or None)
         return OpenAIEmbeddings(self._wire("EDEN_EMBEDDER", embedder))
@@ -88,7 +95,9 @@ class Providers:
     def _openai(self) -> OpenAIWire:
         return wire_to_openai(key_of("openai"), self._pool("openai"), self._longest, self._base_url)
 
-    def _google(self) -> GoogleConnection:
+    def _google(self) -> "GoogleConnection":
+        from eden_memory.models.providers.google import GoogleConnection  # noqa: PLC0415 - see above
+
         return GoogleConnection(key_of("google"), self._pool("google"), self._longest, self._base_url)
 
     def _wire(self, setting: str, url: str) -> OpenAIWire:

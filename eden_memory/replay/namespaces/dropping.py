@@ -7,7 +7,6 @@ from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import Topics
 from eden_memory.names import FORMING, MEMORY
 from eden_memory.placement import ORIGINAL, SHARED_PROGRAMS, WRITING, Placement
-from eden_memory.replay.group_progress import remove_group
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import WRITER, checked, placement_of, sweeping_of, unknown
 from eden_memory.replay.namespaces.switching import keep_original
@@ -36,7 +35,8 @@ async def drop(at: Installation, name: str) -> None:
 async def _drop(at: Installation, placement: Placement, found: Namespace | None) -> None:
     filling = found if found is not None and found.state == "filling" else None
     if filling is not None and filling.kind == "rebuild":  # by a command, which is not to be interrupted
-        await asyncio.to_thread(remove_group, at.admin, filling.group)
+        async with at.groups as groups:
+            await groups.remove(filling.group)
     if placement.memory == ORIGINAL:
         await keep_original(at)
     await at.live.give_up(placement)

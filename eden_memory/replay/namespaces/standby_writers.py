@@ -12,19 +12,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-import structlog
-from aiokafka import TopicPartition
-from confluent_kafka import KafkaException
+from aiokafka.errors import KafkaError
 
+from eden_memory.assembly.handlers import MongoClient
 from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
-from eden_memory.kafka import group_admin
-from eden_memory.local.servers import endpoints
-from eden_memory.mongo.client import connect
+from eden_memory.kafka.topic_reading import TopicOffsets
+from eden_memory.logs import LibraryLogger
 from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
-from eden_memory.replay.group_progress import GroupProgress, beginnings, behind
+from eden_memory.replay.group_progress import GroupProgress, behind
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import WRITER, beside, half_formed, sweeping_of
 from eden_memory.replay.rebuild.namespace_fill import Counted, silent_writer
@@ -34,22 +32,21 @@ from eden_memory.settings import Settings
 from eden_memory.stages.process import ProcessPart, State, Together
 from eden_memory.task_ending import end
 
-log = structlog.get_logger("eden.shadows")
+log = LibraryLogger("eden.shadows")
 
 Made = Callable[[], AbstractAsyncContextManager[Sequence[ProcessPart]]]
-LOOK_SECONDS = 1.0
+LOOK_SECONDS, IDLE_LOOK_SECONDS = 1.0, 4.0
+"""Between two looks while something runs, and while nothing does."""
 AGAIN_SECONDS = 10.0
 """Parts that could not go on are started again after so long."""
 HANDED_OVER_AFTER = timedelta(seconds=30)
 """By then every process has noticed a switch: no writer is silent any more that should not be."""
 
 
-@asynccontextmanager
-async def standby_writers(settings: Settings) -> AsyncGenerator["StandbyWriters"]:
-    """Yield the part that runs them; `settings` are those of the live namespace."""
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        at = Installation(settings, client[settings.mongodb.database])
-        yield StandbyWriters(partial(_wanted, at), settings.run.drain_seconds)
+def standby_writers(settings: Settings, client: MongoClient) -> "StandbyWriters":
+    """Return the part that runs them; `settings` are those of the live namespace."""
+    at = Installation(settings, client[settings.mongodb.database])
+    return StandbyWriters(partial(_wanted, at), settings.run.drain_seconds)
 
 
 @dataclass(slots=True)
@@ -82,7 +79,7 @@ class _Standby:
 
 
 class StandbyWriters:
-    """Asks every second what is `wanted`, by name, and runs it; nothing of it holds up live memory."""
+    """Asks regularly what is `wanted`, by name, and runs it; nothing of it holds up live memory."""
 
     name = "shadows"
 
@@ -120,7 +117,7 @@ class StandbyWriters:
                 await self._end([name for name in self._running if name not in wanted])
                 for name in wanted.keys() - self._running.keys():
                     self._begin(name, wanted[name])
-            await _unless(self._stopping, LOOK_SECONDS)
+            await _unless(self._stopping, LOOK_SECONDS if self._running else IDLE_LOOK_SECONDS)
 
     def _begin(self, name: str, made: Made) -> None:
         standby = _Standby(name, made, self._drain_seconds)
@@ -203,14 +200,13 @@ async def begin_where(at: Installation, topics: Sequence[str], group: str, other
 
     A group that has begun already stays where it is.
     """
-    reached = await group_admin.committed(at.admin, other)
-    async with GroupProgress(at.client, {group: topics}) as progress:
-        begun: Mapping[TopicPartition, int] = beginnings(await progress.places())
-    try:
-        await group_admin.commit(at.admin, group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
-    except EdenError:  # another process was first, and is in it
-        if begun.keys() - (await group_admin.committed(at.admin, group)).keys():
-            raise
+    async with TopicOffsets(at.client, topics) as offsets, at.groups as groups:
+        begun, reached = await offsets.begins(), await groups.committed(other)
+        try:
+            await groups.commit(group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
+        except EdenError:  # another process was first, and is in it
+            if begun.keys() - (await groups.committed(group)).keys():
+                raise
 
 
 async def _removed(at: Installation, group: str) -> None:
@@ -218,7 +214,7 @@ async def _removed(at: Installation, group: str) -> None:
     while True:
         try:
             await at.forget_group(group)
-        except (EdenError, KafkaException):
+        except (EdenError, KafkaError):
             await asyncio.sleep(AGAIN_SECONDS)
         else:
             return

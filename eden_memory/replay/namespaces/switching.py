@@ -9,13 +9,14 @@ from aiokafka import TopicPartition
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.errors import EdenError
-from eden_memory.kafka import group_admin
+from eden_memory.kafka.group_admin import GroupAdmin
+from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.memory.reembedding_store import refuse_another_model
 from eden_memory.models.embeddings import local_embedder
 from eden_memory.models.providers.catalogue import embedding_model
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors.pipeline import FORGETTING
-from eden_memory.replay.group_progress import GroupProgress, beginnings, behind, remove_group
+from eden_memory.replay.group_progress import GroupProgress, behind
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import READY, WRITER, placement_of, unknown
 from eden_memory.replay.reform.reform_store import MongoReforms
@@ -52,7 +53,8 @@ async def switch(at: Installation, name: str, *, part: bool = False) -> Placemen
         await at.live.switch(to, expected, handover)
     except BaseException:
         if handover is not None:
-            await asyncio.to_thread(remove_group, at.admin, handover)
+            async with at.groups as groups:
+                await groups.remove(handover)
         raise
     return expected
 
@@ -150,19 +152,18 @@ async def _handover(at: Installation, live: Placement, to: Placement) -> str | N
         return None  # its writer announces what it writes
     topics = at.topics(live)
     group = f"{topics.group(WRITER)}.until-{uuid4().hex[:8]}"
-    reached = await _announced(at, topics.group(WRITER))
-    async with GroupProgress(at.client, {group: topics.read_by(WRITER)}) as progress:
-        begun = beginnings(await progress.places())
-    await group_admin.commit(at.admin, group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
+    async with TopicOffsets(at.client, topics.read_by(WRITER)) as offsets, at.groups as groups:
+        begun, reached = await offsets.begins(), await _announced(at, groups, topics.group(WRITER))
+        await groups.commit(group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
     return group
 
 
-async def _announced(at: Installation, group: str) -> dict[TopicPartition, int]:
+async def _announced(at: Installation, groups: GroupAdmin, group: str) -> dict[TopicPartition, int]:
     """Up to where live's writer has announced everything: where it stands, or what an earlier switch left does."""
-    reached, live = await group_admin.committed(at.admin, group), await at.live.read()
+    reached, live = await groups.committed(group), await at.live.read()
     if live is None or live.handover is None:
         return reached
-    left = await group_admin.committed(at.admin, live.handover)
+    left = await groups.committed(live.handover)
     return {tp: min(offset, left.get(tp, offset)) for tp, offset in reached.items()}
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 
-import structlog
-
+from eden_memory.logs import LibraryLogger
 from eden_memory.replay.reform.expected_cost import MERGES, Expecting
 from eden_memory.replay.reform.selection import PlannedWindow, in_order, planned, takes
 from eden_memory.schemas.documents import ReformAsked
@@ -25,7 +24,7 @@ from eden_memory.windows.window_request import StoredWindow, Windows
 
 ENOUGH = 5
 """Windows formed, or blobs made, from which their own average is believed."""
-log = structlog.get_logger()
+log = LibraryLogger()
 TOGETHER = 500
 LOOK_SECONDS = 0.1
 

@@ -15,9 +15,9 @@ from eden_memory.assembly.stage_parts import consolidation_wakeups, stage_worker
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.directory.stream_store import Streams, streams_in
 from eden_memory.kafka.connection import admin_config, client_kwargs
-from eden_memory.kafka.group_admin import commit
-from eden_memory.kafka.offsets import places_in
+from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.topic_admin import apply_topics
+from eden_memory.kafka.topic_reading import places_in
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.models.asking.answer_forwarding import AnswerStore, Capped, CountedReuse
@@ -97,7 +97,8 @@ async def restore(
     restored = await TriggerRestore(own, client, topics, texts, anew=True, shown=shown).run()
     group = load_topics(own.kafka, own.placement).group(pipeline.FORMATION_TRIGGER)
     ends = places_in(topics.topic_of(MessageRecorded), restored.chat_ends)
-    await commit(admin_config(own.kafka, endpoints(own).kafka), group, ends)
+    async with GroupAdmin(client_kwargs(own.kafka, endpoints(own).kafka)) as groups:
+        await groups.commit(group, ends)
 
 
 @asynccontextmanager

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 
-import structlog
-
 from eden_memory.assembly.handlers import Account
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
+from eden_memory.logs import LibraryLogger
 from eden_memory.models.asking.answer_forwarding import CountedReuse
 from eden_memory.names import Names
 from eden_memory.replay.group_progress import GroupProgress
@@ -30,7 +29,7 @@ from eden_memory.stages.process import ProcessPart, Together
 from eden_memory.stages.slots import Slots
 from eden_memory.task_ending import end, first_of
 
-log = structlog.get_logger()
+log = LibraryLogger()
 LOOK_SECONDS = 0.5
 AGAIN_SECONDS = 5.0
 STILL_SECONDS = 30.0

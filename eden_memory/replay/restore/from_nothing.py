@@ -18,7 +18,6 @@ from eden_memory.errors import EdenError
 from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.pipeline_marks import own
-from eden_memory.kafka.group_admin import committed, members_of
 from eden_memory.kafka.topic_reading import all_partitions, reading
 from eden_memory.kafka.topics import Topics
 from eden_memory.names import Names
@@ -71,8 +70,9 @@ class FromNothing:
         if not await self._begin(lost):
             self.say("everything was restored before: go on with `eden run`")
             return
-        for program in self.topics.file.programs:
-            self._committed[program] = await committed(self.at.admin, self.topics.group(program))
+        async with self.at.groups as groups:
+            for program in self.topics.file.programs:
+                self._committed[program] = await groups.committed(self.topics.group(program))
         await self._marks()
         flying = await self._decisions()
         await self._trigger(flying)
@@ -117,8 +117,9 @@ class FromNothing:
         return True
 
     async def _nobody_runs(self) -> None:
-        groups = [self.topics.group(program) for program in self.topics.file.programs]
-        if busy := await members_of(self.at.admin, groups):
+        async with self.at.groups as groups:
+            members = await groups.members([self.topics.group(name) for name in self.topics.file.programs])
+        if busy := [group for group, count in members.items() if count]:
             raise EdenError(
                 f"somebody reads for {', '.join(busy)}",
                 "Stop `eden run` and whatever else runs; a killed process counts for ten seconds more.",

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 
-import structlog
-
 from eden_memory.assembly.handlers import MongoClient, window_limits
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.participants import Missing, SessionFacts
@@ -23,6 +21,7 @@ from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import TopicReader, reading
 from eden_memory.kafka.topics import Topics
 from eden_memory.local.servers import endpoints
+from eden_memory.logs import LibraryLogger
 from eden_memory.replay.restore.restore_file import RestoreFile
 from eden_memory.replay.restore.restore_rules import (
     PlacedControl,
@@ -55,7 +54,7 @@ GONE = frozenset({"forgotten", "opted_out"})
 
 WantsTexts = Callable[[FormationRequested], bool]
 """Tells whether a window is to have its texts."""
-log = structlog.get_logger()
+log = LibraryLogger()
 SESSIONS = 500
 """Of which names are looked up together."""
 

@@ -94,7 +94,7 @@ def test_keys_are_made_shown_once_listed_and_revoked(
     assert (made["agents"], made["users"], made["rights"]) == (["s.a"], ["i.5"], ["read"])
     with pytest.raises(EdenError, match="there is a key named"):
         eden("create", "mine")
-    with pytest.raises(EdenError, match="no right to fly"):
+    with pytest.raises(EdenError, match="unknown rights: fly"):
         eden("create", "other", "--right", "fly")
     shown = eden("list", "--json").stdout
     assert made["secret"] not in shown

@@ -56,8 +56,9 @@ class Broker:
             await consumer.stop()
 
     @asynccontextmanager
-    async def reader(self) -> AsyncGenerator[LagReader]:
-        reader = LagReader(self.client, [self.topic], {self.declared: [self.topic]})
+    async def reader(self, *others: "Broker") -> AsyncGenerator[LagReader]:
+        declared = {of.declared: [of.topic] for of in (self, *others)}
+        reader = LagReader(self.client, [of.topic for of in (self, *others)], declared)
         await reader.start()
         try:
             yield reader
@@ -69,14 +70,33 @@ class Broker:
 async def broker(settings: Settings) -> Broker:
     assert settings.kafka.bootstrap is not None
     client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
-    topic = settings.kafka.topic_prefix + "things"
+    return await made(
+        client, settings.kafka.topic_prefix + "things", settings.kafka.group_prefix + "declared"
+    )
+
+
+async def made(client: dict[str, Any], topic: str, declared: str) -> Broker:
     admin: Any = AIOKafkaAdminClient(**client)
     await admin.start()
     await admin.create_topics(
         [NewTopic(topic, 2, 1, topic_configs={"message.timestamp.type": "LogAppendTime"})]
     )
     await admin.close()
-    return Broker(client, topic, settings.kafka.group_prefix + "declared")
+    return Broker(client, topic, declared)
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Requests by name, as they are sent."""
+    counts: Counter[str] = Counter()
+    send: Any = AIOKafkaConnection.send  # pyright: ignore
+
+    def counted(connection: Any, request: Any, *rest: Any, **more: Any) -> Any:
+        counts[type(request).__name__.partition("_")[0]] += 1
+        return send(connection, request, *rest, **more)
+
+    monkeypatch.setattr(AIOKafkaConnection, "send", counted)
+    return counts
 
 
 def of(reading: LagReading, group: str) -> dict[int, GroupLag]:
@@ -97,19 +117,9 @@ async def test_lag_is_the_records_behind_and_the_age_of_the_first_of_them(broker
     assert reading.ends == {broker.partition(0): 5, broker.partition(1): 2}
 
 
-async def test_groups_are_asked_only_while_something_moves(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_groups_are_asked_only_while_something_moves(broker: Broker, requests: Counter[str]) -> None:
     await broker.send(0, 3)
     await broker.commit(broker.declared, 0, 3)
-    requests: Counter[str] = Counter()
-    send: Any = AIOKafkaConnection.send  # pyright: ignore
-
-    def counted(connection: Any, request: Any, *rest: Any, **more: Any) -> Any:
-        requests[type(request).__name__.partition("_")[0]] += 1
-        return send(connection, request, *rest, **more)
-
-    monkeypatch.setattr(AIOKafkaConnection, "send", counted)
     async with broker.reader() as reader:
         first = await reader.read()
         asked = requests["OffsetFetchRequest"], requests["DescribeGroupsRequest"]
@@ -120,6 +130,23 @@ async def test_groups_are_asked_only_while_something_moves(
         assert of(await reader.read(), broker.declared)[0].lag == 2
         await broker.commit(broker.declared, 0, 4)
         assert of(await reader.read(), broker.declared)[0].lag == 1
+
+
+async def test_a_group_is_not_asked_because_another_ones_topic_moves(
+    broker: Broker, requests: Counter[str]
+) -> None:
+    other = await made(broker.client, f"{broker.topic}-other", f"{broker.declared}-other")
+    for each in (broker, other):
+        await each.send(0, 1)
+        await each.commit(each.declared, 0, 1)
+    async with broker.reader(other) as reader:
+        await reader.read()
+        await other.send(0, 2)
+        requests.clear()
+        reading = await reader.read()
+    assert (requests["OffsetFetchRequest"], requests["DescribeGroupsRequest"]) == (1, 1)
+    assert (of(reading, broker.declared)[0].lag, of(reading, other.declared)[0].lag) == (0, 2)
+    assert reading.members == {broker.declared: 0, other.declared: 0}
 
 
 async def test_a_declared_group_that_never_committed_is_behind_from_the_start(broker: Broker) -> None:

@@ -51,7 +51,10 @@ class ReplayKit(StageKit):
         """The live writer takes in everything that is there."""
         topics = self.topics.read_by(WRITER)
         group = self.topics.group(WRITER)
-        async with GroupProgress(self.client, {group: topics}) as places, self.running(self.worker()):
+        async with (
+            GroupProgress(self.client, {group: topics}) as places,
+            self.running(self.worker()),
+        ):
             ends, begun = await places.ends(), await places.places()
             await until(lambda: until_done(partial(_all_read, places, ends, begun)), "everything read")
 

@@ -12,8 +12,7 @@ import pytest
 from aiokafka import TopicPartition
 
 from eden_memory.assembly import handlers
-from eden_memory.kafka import group_admin
-from eden_memory.replay.installation import installation
+from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.rebuild.namespace_fill import filling
 from eden_memory.replay.rebuild.namespace_rebuild import verify
@@ -130,11 +129,12 @@ async def _uncommitted(found: System, name: str) -> None:
     async with installation(found.settings) as at:
         namespace = await at.named(name)
         begun = {TopicPartition(one.topic, one.partition): one.begin for one in namespace.places}
-        await until(lambda: _anew(at.admin, namespace.group, begun), "the group is left", 20)
+        await until(lambda: _anew(at, namespace.group, begun), "the group is left", 20)
 
 
-async def _anew(admin: dict[str, Any], group: str, begun: dict[TopicPartition, int]) -> bool:
-    return await group_admin.commit(admin, group, begun, anew=True) > 0
+async def _anew(at: Installation, group: str, begun: dict[TopicPartition, int]) -> bool:
+    async with at.groups as groups:
+        return await groups.commit(group, begun, anew=True) > 0
 
 
 async def test_what_is_forgotten_leaves_them_all_though_eden_run_is_killed_meanwhile(left: Left) -> None:
@@ -173,13 +173,14 @@ async def test_the_rebuild_goes_on_to_what_live_is_and_what_swept_it_goes(left: 
 
             await work.run(equal, follow=False)
             group = f"{work.namespace.group}.forgetting"
-        await until(lambda: _no_offsets(at.admin, group), f"{group} is gone")
+        await until(lambda: _no_offsets(at, group), f"{group} is gone")
     assert await left.where("markbob") == []
     assert await left.where("marklater") == []
 
 
-async def _no_offsets(admin: dict[str, Any], group: str) -> bool:
-    return await group_admin.committed(admin, group) == {}
+async def _no_offsets(at: Installation, group: str) -> bool:
+    async with at.groups as groups:
+        return await groups.committed(group) == {}
 
 
 async def test_the_reform_goes_on_and_remembers_what_an_undisturbed_one_does(left: Left) -> None:
@@ -212,13 +213,14 @@ async def test_what_forgets_in_them_is_not_in_the_way_of_dropping_them(left: Lef
         groups = {name: (await at.named(name)).group for name in ("july", "august")}
         groups["july"] += ".forgetting"
         for name, group in groups.items():
-            await until(lambda group=group: _in_use(at.admin, group), f"somebody forgets in {name}")
+            await until(lambda group=group: _in_use(at, group), f"somebody forgets in {name}")
             await drop(at, name)
-            assert await group_admin.committed(at.admin, group) == {}
+            assert await _no_offsets(at, group)
     names = await found.database.list_collection_names()
     assert not [one for one in names if "ns_july_" in one or "ns_august_" in one]
     assert "cannot go on" not in left.log.read_text()
 
 
-async def _in_use(admin: dict[str, Any], group: str) -> bool:
-    return await group_admin.members_of(admin, [group]) == [group]
+async def _in_use(at: Installation, group: str) -> bool:
+    async with at.groups as groups:
+        return (await groups.members([group]))[group] > 0

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from eden_memory.kafka import group_admin
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.standby_writers import standby_writers
 from eden_memory.replay.rebuild.namespace_fill import filling
@@ -21,21 +20,21 @@ FACTS = f"{PREFIX}ns_{NAME}_facts"
 
 async def test_stopped_and_swept_side_by_side_it_ends_equal_to_live(kit: ReplayKit) -> None:
     rows, gone = told(60, seed=7)
-    async with standby_writers(kit.settings) as shadows:
-        sweeping = asyncio.create_task(shadows.run())
-        try:
-            for number in range(STOPS):
-                await kit.put(_some(rows, rows, number))
-                group = await _begun_and_stopped(kit)
-                await kit.put(_some(gone, rows, number))
-                if number == 1:
-                    await _swept(kit, group)
-            await kit.live()
-            verdict, _ = await kit.rebuilt()
-            assert verdict.equal, "\n".join(map(str, verdict.differences))
-        finally:
-            shadows.stop()
-            await sweeping
+    shadows = standby_writers(kit.settings, kit.mongo)
+    sweeping = asyncio.create_task(shadows.run())
+    try:
+        for number in range(STOPS):
+            await kit.put(_some(rows, rows, number))
+            group = await _begun_and_stopped(kit)
+            await kit.put(_some(gone, rows, number))
+            if number == 1:
+                await _swept(kit, group)
+        await kit.live()
+        verdict, _ = await kit.rebuilt()
+        assert verdict.equal, "\n".join(map(str, verdict.differences))
+    finally:
+        shadows.stop()
+        await sweeping
 
 
 def _some(of: Sequence[Delivery], rows: Sequence[Delivery], number: int) -> list[Delivery]:
@@ -63,8 +62,8 @@ async def _swept(kit: ReplayKit, group: str) -> None:
     ends = {tp: end for tp, end in (await kit.ends()).items() if end}
 
     async def so() -> bool:
-        async with installation(kit.settings) as at:
-            reached = await group_admin.committed(at.admin, f"{group}.forgetting")
+        async with installation(kit.settings) as at, at.groups as groups:
+            reached = await groups.committed(f"{group}.forgetting")
         return bool(reached) and all(reached[tp] >= ends.get(tp, 0) for tp in reached)
 
     await until(so, "all is swept", 60)

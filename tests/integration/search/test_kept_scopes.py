@@ -16,7 +16,7 @@ from eden_memory.mongo.documents import packed_of
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search import cached_scope_store
-from eden_memory.search.chosen_list_store import ChosenFactLists
+from eden_memory.search.chosen_list_store import fact_lists, searches_by_atlas
 from eden_memory.search.plain_list_store import PlainFactLists
 from eden_memory.search.search_documents import CachedFact, cached_facts
 from eden_memory.settings import Settings
@@ -54,7 +54,7 @@ async def test_a_change_is_read_by_itself(settings: Settings, database: Database
     async with plain(settings, database, followed=True) as store:
         await store.write(*(fact(f"f{n}", f"tea number {n}") for n in range(50)))
         assert len(await store.said("tea", most=60)) == 50
-        held = store.plain.kept_bytes
+        held = store.plain.cached_bytes
         await store.write(fact("new", "ana plays chess"))
         await soon(_after(store.plain, held), True)
         asked = store.plain.queries
@@ -65,7 +65,7 @@ async def test_a_change_is_read_by_itself(settings: Settings, database: Database
 
 def _after(lists: PlainFactLists, held: int) -> Callable[[], Awaitable[bool]]:
     async def grown() -> bool:
-        return lists.kept_bytes > held
+        return lists.cached_bytes > held
 
     return grown
 
@@ -80,14 +80,14 @@ async def test_what_is_kept_finds_what_comparing_everything_finds(
         for turn in range(30):
             live = turn % 10 < 5
             if turn % 5 == 0:
-                store.plain.changed(None)
+                store.plain.changed(ContextChange("everything"))
                 store.plain.live(live)
             batch = [_changed(dice, versions) for _ in range(dice.randint(1, 5))]
             await store.write(*batch)
             if dice.random() < 0.3:
                 await forget(database, batch[-1])
             for one in batch if live else ():
-                store.plain.changed(one.scope.key)
+                store.plain.changed(ContextChange("scope", one.scope.key))
             text = " ".join(dice.choices(WORDS, k=3))
             for scope in (ANA, BEN):
                 near = await store.near(text, scope, most=8)
@@ -139,11 +139,11 @@ async def test_a_search_that_follows_the_push_never_shows_what_was_retired(
         for turn in range(20):
             text, name = f"ana likes tea {turn}", f"f{turn}"
             await store.write(fact(name, text))
-            store.plain.told(ContextChange("scope", ANA.key))
+            store.plain.changed(ContextChange("scope", ANA.key))
             assert await store.meant(text, most=1) == [name]
             await soon(lambda text=text: store.said(text, most=1), [name])
             await store.write(retired(name, text, 2))
-            store.plain.told(ContextChange("scope", ANA.key))
+            store.plain.changed(ContextChange("scope", ANA.key))
             shown = await asyncio.gather(
                 *(find(text) for find in (store.said, store.meant) for _ in range(3))
             )
@@ -155,12 +155,12 @@ async def test_a_stream_that_is_away_is_done_without(settings: Settings, databas
         await store.write(fact("a", "ana lives in lyon"))
         await soon(lambda: store.said("lyon"), ["a"])
         store.plain.live(False)
-        store.plain.told(ContextChange("session", "s.one"))
+        store.plain.changed(ContextChange("session", "s.one"))
         await store.write(fact("b", "ana left lyon"))
         assert set(await store.said("lyon")) == {"a", "b"}
         await store.write(retired("b", "ana left lyon", 2))
         assert await store.said("lyon") == ["a"]
-        store.plain.told(ContextChange("everything"))
+        store.plain.changed(ContextChange("everything"))
         store.plain.live(True)
         assert await store.said("lyon") == ["a"]
 
@@ -173,22 +173,22 @@ async def test_memory_is_bounded_and_the_longest_unused_leaves(
     for scope in scopes:
         await write(database, [fact(f"{scope.user_id}-{n}", f"tea {n}", scope=scope) for n in range(20)])
 
-    def kept(size: int, count: int, evicted: int) -> None:
+    def used(size: int, count: int, evicted: int) -> None:
         told.append((size, count, evicted))
 
-    options: dict[str, Any] = {"most_bytes": 150_000, "kept": kept}
+    options: dict[str, Any] = {"most_bytes": 150_000, "on_use": used}
     async with plain(settings, database, followed=True, **options) as store:
         for scope in (*scopes, scopes[0]):
             assert len(await store.said("tea", scope, most=50)) == 20
             assert len(await store.meant("tea", scope, most=50, least=0)) == 20
-            assert 0 < store.plain.kept_bytes <= 150_000
-        assert 1 < store.plain.kept_scopes < len(scopes)
+            assert 0 < store.plain.cached_bytes <= 150_000
+        assert 1 < store.plain.cached_scopes < len(scopes)
         asked = store.plain.queries
-        for scope in (scopes[0], *scopes[::-1][: store.plain.kept_scopes - 1]):
+        for scope in (scopes[0], *scopes[::-1][: store.plain.cached_scopes - 1]):
             assert len(await store.said("tea", scope, most=50)) == 20
         assert store.plain.queries == asked
-        assert told[-1][:2] == (store.plain.kept_bytes, store.plain.kept_scopes)
-        assert sum(evicted for *_, evicted in told) >= len(scopes) - store.plain.kept_scopes
+        assert told[-1][:2] == (store.plain.cached_bytes, store.plain.cached_scopes)
+        assert sum(evicted for *_, evicted in told) >= len(scopes) - store.plain.cached_scopes
         assert len(await store.said("tea", *scopes, most=500)) == 120
 
 
@@ -246,29 +246,24 @@ async def _set(store: Any) -> set[str]:
 
 async def test_auto_chooses_what_the_server_has(settings: Settings, database: Database) -> None:
     await write(database, [fact("a", "ana lives in lyon")])
-    lists = ChosenFactLists(settings, database, WordEmbedder())
-    try:
-        assert isinstance(await lists.chosen(), PlainFactLists)
-    finally:
-        await lists.close()
+    assert not await searches_by_atlas(settings, database)
 
 
 async def test_one_change_stream_keeps_contexts_and_searched_scopes_fresh(
     settings: Settings, database: Database
 ) -> None:
     contexts = Contexts(database.client, database, database, settings, lambda: datetime.now(UTC))
-    lists = ChosenFactLists(settings, database, WordEmbedder())
+    lists = fact_lists(settings, database, WordEmbedder(), lambda _size, _scopes, _evicted: None, atlas=False)
+    assert isinstance(lists, PlainFactLists)
     contexts.follow(lists)
     try:
         await contexts.ready()
-        chosen = await lists.chosen()
-        assert isinstance(chosen, PlainFactLists)
-        store = Stand(settings, database, chosen)
+        store = Stand(settings, database, lists)
         await store.write(fact("a", "ana lives in lyon"))
         await soon(lambda: store.meant("ana lives in lyon"), ["a"])
-        asked = chosen.queries
+        asked = lists.queries
         assert await store.meant("ana lives in lyon") == ["a"]
-        assert chosen.queries == asked
+        assert lists.queries == asked
         await store.write(retired("a", "ana lives in lyon", 2))
         await soon(lambda: store.meant("ana lives in lyon"), [])
     finally:

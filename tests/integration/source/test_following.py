@@ -11,7 +11,7 @@ from bson.binary import UuidRepresentation
 from bson.raw_bson import RawBSONDocument
 
 from eden_memory.mongo.change_stream import token_time
-from eden_memory.mongo.changes import version_of
+from eden_memory.mongo.changes import PART, version_of
 from eden_memory.schemas.events import Watermark
 from tests.integration.source.harness import PARTITIONS, Kit, message, until
 
@@ -78,6 +78,32 @@ async def test_updates_in_one_batch_are_coalesced(chat: Kit) -> None:
     async with chat.tailing(), chat.topic() as topic:
         await topic.until(lambda: topic.last() == {"i.1": "streamed 199"}, "the last text")
         assert len(topic.records) <= 5
+
+
+async def test_updates_far_apart_in_one_batch_are_coalesced_and_its_inserts_stay_in_order(chat: Kit) -> None:
+    async with chat.tailing():
+        await chat.following()
+    await chat.insert(0)
+    for number in range(2 * PART):
+        if number % PART == 0:
+            await chat.messages.update_one({"_id": 0}, {"$set": {"content": f"streamed {number}"}})
+        await chat.messages.insert_one(message(number + 1, session_id="s"))
+    await chat.messages.update_one({"_id": 0}, {"$set": {"content": "the last text"}})
+    async with chat.tailing(), chat.topic() as topic:
+        await topic.until(lambda: len(topic.last()) > 2 * PART, "all messages")
+        await topic.until(lambda: topic.last()["i.0"] == "the last text", "the last text")
+        inserted = [arrived.key for arrived in topic.records if arrived.key != "i.0"]
+        assert inserted == [f"i.{number + 1}" for number in range(2 * PART)]
+        assert len(topic.records) - len(inserted) <= 2
+
+
+async def test_inserts_beyond_one_part_arrive_in_order(chat: Kit) -> None:
+    async with chat.tailing():
+        await chat.following()
+    await chat.messages.insert_many([message(number, session_id="s") for number in range(3 * PART + 7)])
+    async with chat.tailing(), chat.topic() as topic:
+        await topic.until(lambda: len(topic.records) > 3 * PART + 6, "all messages")
+        assert [arrived.key for arrived in topic.records] == [f"i.{number}" for number in range(3 * PART + 7)]
 
 
 async def test_a_placeholder_is_recorded_when_its_text_arrives(chat: Kit) -> None:

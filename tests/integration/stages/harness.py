@@ -13,9 +13,9 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from pymongo import AsyncMongoClient
 
-from eden_memory.kafka.connection import client_kwargs
-from eden_memory.kafka.offsets import partitions_of
+from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.record import Record
+from eden_memory.kafka.topic_reading import partitions_asked
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events.base import Event
@@ -119,6 +119,11 @@ class Bench:
     @property
     def database(self) -> Any:
         return self.mongo[self.settings.mongodb.database]
+
+    @property
+    def admin(self) -> dict[str, Any]:
+        assert self.settings.kafka.bootstrap is not None
+        return admin_config(self.settings.kafka, self.settings.kafka.bootstrap)
 
     def topic(self, event: type[Event]) -> str:
         return self.settings.kafka.topic_prefix + ("in" if event is Asked else "out")
@@ -235,7 +240,7 @@ async def make_topics(client: dict[str, Any], prefix: str, wanted: Mapping[str, 
         names = [prefix + name for name in wanted]
 
         async def there() -> bool:
-            return len(await partitions_of(admin, names)) >= sum(wanted.values())
+            return len(await partitions_asked(client, names)) >= sum(wanted.values())
 
         await until(there, f"{names} are there")
     finally:

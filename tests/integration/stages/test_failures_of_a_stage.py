@@ -287,7 +287,6 @@ async def test_each_finished_record_has_a_line_at_debug_and_none_at_info(
 
     log = structlog.wrap_logger(None, [keep], wrapper_class=structlog.make_filtering_bound_logger(level))
     monkeypatch.setattr(deciding, "log", log)
-    monkeypatch.setattr(structlog, "is_configured", lambda: True)
     await kit.put(questions(2, 2))
     async with running(Worker(stage(), kit.around())):
         await kit.answers(4)

@@ -30,7 +30,12 @@ async def test_what_everyone_has_consumed_goes_and_the_keys_stay(kit: Bench) -> 
     topic, writer = kit.topic(Asked), kit.settings.kafka.group_prefix + "writer"
     declared = Consumption({topic: [kit.group]}, {"answering": (kit.group, [topic])}, (writer, []), KEEP)
     janitor = Janitor(
-        kit.client, declared, ConsumptionMarks(kit.database, NAMES), kit.ledger, clock=lambda: now
+        kit.client,
+        kit.admin,
+        declared,
+        ConsumptionMarks(kit.database, NAMES),
+        kit.ledger,
+        clock=lambda: now,
     )
     await kit.put(questions(5, 4))
     async with running(Worker(stage(), kit.around())):

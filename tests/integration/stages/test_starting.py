@@ -79,6 +79,17 @@ async def test_a_process_waits_for_its_servers_and_gives_up_in_time(
         assert await asyncio.wait_for(process.wait(), 60) == 1
 
 
+async def test_a_database_that_is_not_set_up_is_named_although_kafka_is_away(
+    environment: dict[str, str],
+) -> None:
+    """Both servers are looked at side by side, and what is wrong with one ends the waiting for the other."""
+    changed = {**KAFKA_AWAY, "EDEN_MONGODB_DATABASE": environment["EDEN_MONGODB_DATABASE"] + "empty"}
+    async with started(environment, **changed, EDEN_RUN_START_SECONDS="600") as process:
+        said = await says(process, "Run `eden setup`")
+        assert "MongoDB is not set up for memory" in said
+        assert await asyncio.wait_for(process.wait(), 60) == 1
+
+
 async def test_a_program_older_than_what_was_written_does_not_begin(settings: Settings) -> None:
     assert settings.mongodb.uri is not None
     async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:

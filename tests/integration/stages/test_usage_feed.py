@@ -6,9 +6,9 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from eden_memory.errors import EdenError
+from eden_memory.observability.watching import usage_feed
 from eden_memory.stages.codec import record_of
 from eden_memory.stages.outcome import StoredRecord
-from eden_memory.usage.usage_topics import usage_feed
 from tests.calls import called
 from tests.integration.stages.harness import NOON, Asked, Bench
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.servers
 
 
 async def test_a_topic_that_is_not_there_is_said_with_what_makes_it(kit: Bench) -> None:
-    with pytest.raises(EdenError, match="there is no topic nothing-of-the-kind on this broker") as raised:
+    with pytest.raises(EdenError, match="Kafka has no topic nothing-of-the-kind") as raised:
         async with usage_feed(kit.client, "nothing-of-the-kind"):
             pass
     assert "eden topics apply" in (raised.value.hint or "")

@@ -5,8 +5,10 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -95,6 +97,38 @@ async def test_nothing_in_a_record_reaches_the_terminal_as_a_command(
         assert "owned" in shown
         for character in set(HOSTILE) - set("]; ") - set("\n"):
             assert character.isalnum() or character not in shown
+
+
+async def test_on_a_terminal_a_record_is_a_heading_with_whole_words_below(
+    topics: Writing, environment: dict[str, str]
+) -> None:
+    text = "The oars of the Gaivota are two metres and sixty long. " * 4
+    about = topics.envelope("FactChanged", "1", "f" * 32, "user:s.agent:s.rui")
+    await topics.record("memory.facts", b"f1@1", json.dumps({"text": text}).encode(), about.headers())
+    shown = re.sub(
+        "\x1b\\[\\d+m", "", await asyncio.to_thread(_on_a_terminal, {**environment, "COLUMNS": "60"})
+    )
+    heading, *below = shown.splitlines()
+    assert "FactChanged" in heading
+    assert max(map(len, below)) <= 60
+    assert all(line.startswith("  ") for line in below)
+    assert " ".join(line.strip() for line in below).startswith(f"{'f' * 32} user:s.agent:s.rui")
+    assert " ".join(line.strip() for line in below).endswith(f"text={text.strip()}")
+
+
+def _on_a_terminal(environment: dict[str, str]) -> str:
+    """What the command writes to a terminal of its own."""
+    ours, theirs = os.openpty()
+    command = (sys.executable, "-m", "eden_memory.cli.main", "tap", "memory.facts", "--until-end")
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # EIO, once the command has ended
+            while piece := os.read(ours, 4096):
+                shown += piece
+        assert process.wait(60) == 0
+    os.close(ours)
+    return shown.decode().replace("\r\n", "\n")
 
 
 BEHIND_A_SHELL = ("sh", "-c", "trap '' INT; exec \"$@\"", "sh")

@@ -48,6 +48,7 @@ class System:
         self.source = mongo[settings.source_database]
         assert settings.kafka.bootstrap is not None
         self.client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
+        self.admin = admin_config(settings.kafka, settings.kafka.bootstrap)
         self._written_at = datetime.min.replace(tzinfo=UTC)
         self.parts: Sequence[ProcessPart] = ()
         """What runs: the tailer and the stages."""

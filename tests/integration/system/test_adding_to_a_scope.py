@@ -90,9 +90,9 @@ async def test_a_users_text_is_theirs_unless_a_scope_says_otherwise(doors: tuple
 async def test_what_cannot_be_is_refused_in_a_sentence(doors: tuple[System, Doors]) -> None:
     running, at = doors
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"user": "rui", "scope": "group"}, "texts are not added to the scope 'group'"),
+        ({"user": "rui", "scope": "group"}, "texts cannot be added to the scope 'group'"),
         ({"scope": "user"}, "no user is named"),
-        ({"session": "s1", "scope": "agent"}, "a scope is said of texts outside of sessions"),
+        ({"session": "s1", "scope": "agent"}, "a scope is only for texts outside of sessions"),
     ]
     for asked, sentence in wrong:
         with pytest.raises(Invalid, match=sentence):
@@ -115,8 +115,8 @@ async def test_what_cannot_be_is_refused_in_a_sentence(doors: tuple[System, Door
     body = {"text": "A text.", "scope": "agent"}
     url = f"/v1/agents/{AGENT}/memories"
     answer = await at.http.post(url, params={"user": "rui"}, json=body, headers=headers)
-    assert (answer.status_code, "seen by others" in answer.text) == (403, True)
+    assert (answer.status_code, "visible to others" in answer.text) == (403, True)
     async with Memory(running.settings) as memory:
-        with pytest.raises(Refused, match="seen by others"):
+        with pytest.raises(Refused, match="visible to others"):
             await memory.agent(AGENT, changes_shared=False).add("A text.", user="rui", scope="agent")
     assert await running.memory("inbox").count_documents({}) == 0

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from eden_memory.assembly import handlers
-from eden_memory.cli.cost import shares_of
 from eden_memory.cli.trace import chain_of
 from eden_memory.errors import EdenError
 from eden_memory.models.calls import Tokens
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.documents import plain
 from eden_memory.observability.causal_chain import Node
+from eden_memory.observability.memory_cost_store import shares_of
 from eden_memory.schemas.events import ModelCalled, Watermark
 from eden_memory.settings import Settings
 from eden_memory.tracing import span_id, trace_id

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from eden_memory.cli.replay.rebuild import from_nothing
 from eden_memory.errors import EdenError
-from eden_memory.kafka.connection import admin_config
-from eden_memory.kafka.group_admin import commit
+from eden_memory.kafka.group_admin import GroupAdmin
+from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.processors import pipeline
@@ -101,13 +101,13 @@ async def lose_everything(one: System) -> None:
 
 async def _rewind(one: System) -> None:
     """As if all stages had been killed before their first commit: everything comes again."""
-    assert one.settings.kafka.bootstrap is not None
     topics = load_topics(one.settings.kafka)
-    config = admin_config(one.settings.kafka, one.settings.kafka.bootstrap)
     for stage in ("formation-trigger", "fact-extraction", "fact-dedup", "reflection-extraction"):
-        async with GroupProgress(one.client, {topics.group(stage): topics.read_by(stage)}) as places:
-            begins = dict.fromkeys(await places.ends(), 0)
-        await commit(config, topics.group(stage), begins, anew=True)
+        async with (
+            TopicOffsets(one.client, topics.read_by(stage)) as places,
+            GroupAdmin(one.client) as groups,
+        ):
+            await groups.commit(topics.group(stage), dict.fromkeys(await places.ends(), 0), anew=True)
 
 
 async def _windows(one: System) -> dict[str, list[str]]:

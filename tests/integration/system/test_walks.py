@@ -8,8 +8,6 @@ from eden_memory.settings import Settings
 from tests.bench.walks import MOST, walks
 
 pytestmark = pytest.mark.servers
-LONGER = {"a search over HTTP → MongoDB": 14}
-"""Three of them are middlewares that every request passes."""
 
 
 async def test_few_functions_lie_between_an_entry_and_a_drivers_call(settings: Settings) -> None:
@@ -18,4 +16,4 @@ async def test_few_functions_lie_between_an_entry_and_a_drivers_call(settings: S
     page = (Path(__file__).parents[3] / "docs" / "architecture.md").read_text()
     shown = {function.split()[1].removesuffix(".__call__") for walk in found.values() for function in walk}
     assert [name for name in sorted(shown) if f"`{name.partition('.get_route')[0]}" not in page] == []
-    assert {name: walk for name, walk in found.items() if len(walk) > LONGER.get(name, MOST)} == {}
+    assert {name: walk for name, walk in found.items() if len(walk) > MOST} == {}

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory import metrics
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.documents import Budget, Reservation
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
-from eden_memory.usage.budget_metrics import BudgetMetrics
 from eden_memory.usage.budget_rules import Admitted, AskedWindow, Estimate, HeldWindow, Spending
 from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.usage.estimates import NOTHING
@@ -39,17 +39,9 @@ class Clock:
         return self.now
 
 
-class CountedBudgets(BudgetMetrics):
-    """Counts for one test."""
-
-    def __init__(self) -> None:
-        self.held, self.without_price = 0, 0
-
-    def held_back(self, windows: int) -> None:
-        self.held += windows
-
-    def unpriced(self, windows: int) -> None:
-        self.without_price += windows
+def held_back() -> float:
+    """Windows that budgets have held back in this process."""
+    return metrics.BUDGET_HELD_BACK._value.get()  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.fixture
@@ -163,10 +155,10 @@ async def test_counting_and_a_period_that_begins_at_the_same_time_miss_no_call(
 async def test_formation_goes_on_when_a_limit_is_raised_or_removed(
     database: Database, budgets: MongoBudgets, clock: Clock
 ) -> None:
-    watch = CountedBudgets()
+    before = held_back()
     recorded = MongoRecorded(database, NAMES)
     gate = MongoWindowBudgets(
-        budgets, recorded, lambda tier, characters: Estimate(2 * CENT), watch, fresh_seconds=0, clock=clock
+        budgets, recorded, lambda tier, characters: Estimate(2 * CENT), fresh_seconds=0, clock=clock
     )
     assert not await gate.any()
     await budgets.set("s.x", None, "day", 3 * CENT, "test")
@@ -174,7 +166,7 @@ async def test_formation_goes_on_when_a_limit_is_raised_or_removed(
     first = await gate.admit([window(1), window(2)])
     assert (isinstance(first["f1"], Admitted), first["f2"]) == (True, HeldWindow("s.x/*/day"))
     assert (await gate.admit([window(2)]))["f2"] == HeldWindow("s.x/*/day")
-    assert watch.held == 1, "held back first, told once"
+    assert held_back() - before == 1, "held back first, told once"
     assert await gate.any()
     await gate.admit([window(2)])
     assert await gate.any()
@@ -198,7 +190,7 @@ async def test_a_window_that_fits_is_asked_for_though_a_larger_one_was_refused_m
     database: Database, budgets: MongoBudgets, clock: Clock
 ) -> None:
     gate = MongoWindowBudgets(
-        budgets, MongoRecorded(database, NAMES), by_length, CountedBudgets(), fresh_seconds=0, clock=clock
+        budgets, MongoRecorded(database, NAMES), by_length, fresh_seconds=0, clock=clock
     )
     reason = HeldWindow("*/*/day").reason
     await budgets.set(None, None, "day", 10 * CENT, "test")
@@ -233,7 +225,7 @@ async def test_a_limit_that_is_raised_while_a_window_is_refused_is_not_overlooke
 ) -> None:
     budgets = RaisedMeanwhile(database, NAMES, clock)
     gate = budgets.gate = MongoWindowBudgets(
-        budgets, MongoRecorded(database, NAMES), by_length, CountedBudgets(), fresh_seconds=0, clock=clock
+        budgets, MongoRecorded(database, NAMES), by_length, fresh_seconds=0, clock=clock
     )
     await budgets.set(None, None, "day", Decimal(0), "test")
     assert await gate.any()

@@ -95,6 +95,6 @@ def test_metrics_of_stored_totals_are_of_live_memory() -> None:
     calls = [
         call(one, one, Decimal(1)).model_copy(update={"stage": labels["stage"]}) for one in ("live", "x")
     ]
-    metrics.UsageMetrics().counted(calls, repeated=0)
+    metrics.count_usage(calls, repeated=0)
     assert metrics.USAGE_CALLS.labels(**labels)._value.get() == 1  # pyright: ignore
     assert metrics.USAGE_COST.labels(**labels)._value.get() == 1.0  # pyright: ignore

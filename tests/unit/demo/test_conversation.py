@@ -172,7 +172,7 @@ def test_lines_end_where_json_lines_do_and_times_without_a_zone_are_utc(tmp_path
     [
         (b"", "holds no messages"),
         (b"\n\n", "holds no messages"),
-        (bytes(range(256)), "no text in UTF-8"),
+        (bytes(range(256)), "not valid UTF-8"),
         (b"[" * 100_000, "line 1"),
         (b'{"session": "a", "role": "user", "content": "\\ud800", "created_at": 5}', "line 1"),
         (2 * b'{"id": "x", "session": "a", "role": "user", "content": "b", "created_at": 5}\n', "the id x"),

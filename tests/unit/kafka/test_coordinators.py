@@ -1,31 +1,67 @@
 """A coordinator that cannot answer yet is asked again, for a while; whatever else it says comes out at once."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAvailableError, KafkaError
 
-from eden_memory.kafka.group_admin import NOT_YET, once_coordinated
+from eden_memory.errors import EdenError
+from eden_memory.kafka import group_admin
+from eden_memory.kafka.group_admin import NOT_YET, GroupAdmin
+
+NON_EMPTY, UNKNOWN_GROUP = 68, 69
 
 
-@pytest.mark.parametrize("code", NOT_YET)
-def test_a_coordinator_that_is_not_ready_is_asked_again(code: int) -> None:
-    left = [code]
+class Broker:
+    """Stands in for aiokafka's client; it refuses with these codes, one after the other."""
 
-    def ask() -> str:
-        if left:
-            raise KafkaException(KafkaError(left.pop()))
-        return "removed"
+    def __init__(self, *codes: int) -> None:
+        self.codes = list(codes)
 
-    assert once_coordinated(ask) == "removed"
+    async def coordinator_lookup(self, _type: Any, _group: str) -> int:
+        return 0
+
+    async def send(self, _node: int, _request: Any) -> Any:
+        code = self.codes.pop() if self.codes else 0
+        return SimpleNamespace(results=[("g", code)])
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    broker = Broker()
+
+    def client(**_: Any) -> Broker:
+        return broker
+
+    monkeypatch.setattr(group_admin, "AIOKafkaClient", client)
+    return broker
+
+
+@pytest.mark.parametrize("refusal", NOT_YET)
+async def test_a_coordinator_that_is_not_ready_is_asked_again(
+    broker: Broker, refusal: type[KafkaError]
+) -> None:
+    broker.codes = [refusal.errno]
+    await GroupAdmin({}).remove("g")
+    assert broker.codes == []
 
 
 @pytest.mark.parametrize(
-    ("code", "seconds"),
-    [(KafkaError.NON_EMPTY_GROUP, 60.0), (NOT_YET[0], 0.0)],  # pyright: ignore
+    ("refusal", "seconds"), [(GroupAuthorizationFailedError, 60.0), (GroupCoordinatorNotAvailableError, -1.0)]
 )
-def test_another_answer_or_one_that_comes_too_late_comes_out(code: int, seconds: float) -> None:
-    def ask() -> None:
-        raise KafkaException(KafkaError(code))
+async def test_another_answer_or_one_that_comes_too_late_comes_out(
+    broker: Broker, refusal: type[KafkaError], seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_admin, "LONGEST_SECONDS", seconds)
+    broker.codes = [refusal.errno]
+    with pytest.raises(refusal):
+        await GroupAdmin({}).remove("g")
 
-    with pytest.raises(KafkaException) as raised:
-        once_coordinated(ask, seconds)
-    assert raised.value.args[0].code() == code
+
+async def test_a_group_that_is_gone_is_removed_and_one_that_is_in_use_is_not(broker: Broker) -> None:
+    broker.codes = [UNKNOWN_GROUP]
+    await GroupAdmin({}).remove("g")
+    broker.codes = [NON_EMPTY]
+    with pytest.raises(EdenError, match="g is reading"):
+        await GroupAdmin({}).remove("g")

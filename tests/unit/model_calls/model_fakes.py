@@ -16,8 +16,8 @@ from eden_memory.models.guard.budget import CallBudget
 from eden_memory.models.guard.guard import Guard
 from eden_memory.models.guard.pings import Pings, Works
 from eden_memory.models.question import Asking, Prompt
-from eden_memory.schemas.answers import Answer
-from eden_memory.schemas.documents import Answer as KeptAnswer
+from eden_memory.schemas.answers import ModelAnswer
+from eden_memory.schemas.documents import Answer
 
 Said = str | Completion | BaseException
 PROMPT = Prompt("consolidation/1", "Merge.", "the blob", ConsolidationMaterial("user", None, (), None, 300))
@@ -51,18 +51,18 @@ class MemoryAnswers:
     """An AnswerStore."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, KeptAnswer] = {}
+        self.kept: dict[str, Answer] = {}
 
-    async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, KeptAnswer]:
+    async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, Answer]:
         return {one.id: one for one in self.kept.values() if one.unit == unit or one.id == answer_id}
 
-    async def find(self, ids: Iterable[str]) -> Mapping[str, KeptAnswer]:
+    async def find(self, ids: Iterable[str]) -> Mapping[str, Answer]:
         return {name: self.kept[name] for name in ids if name in self.kept}
 
-    async def keep(self, answer: KeptAnswer) -> KeptAnswer:
+    async def keep(self, answer: Answer) -> Answer:
         return self.kept.setdefault(answer.id, answer)
 
-    async def keep_all(self, answers: Sequence[KeptAnswer]) -> list[KeptAnswer]:
+    async def keep_all(self, answers: Sequence[Answer]) -> list[Answer]:
         return [await self.keep(one) for one in answers]
 
     async def judged_invalid(self, answer_id: str, reason: str) -> None:
@@ -89,7 +89,7 @@ class FakeChat:
         model: str,
         system: str,
         turns: Sequence[PromptTurn],
-        answer: type[Answer],
+        answer: type[ModelAnswer],
         most: int | None = None,
         trials: list[Trial] | None = None,
     ) -> Completion:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from eden_memory.schemas.answers import ConsolidatedText
-from eden_memory.schemas.documents import Answer as KeptAnswer
+from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.handler_run import RUN, HandlerRun, KeptElsewhere
 from tests.unit.model_calls.model_fakes import (
@@ -29,7 +29,7 @@ class SlowAnswers(MemoryAnswers):
         self.let, self.waiting = asyncio.Event(), asyncio.Event()
         self.marked: list[tuple[str, bool]] = []
 
-    async def keep(self, answer: KeptAnswer) -> KeptAnswer:
+    async def keep(self, answer: Answer) -> Answer:
         self.waiting.set()
         await self.let.wait()
         return await super().keep(answer)
@@ -118,7 +118,7 @@ async def test_another_workers_good_answer_takes_the_place_of_a_bad_one_and_is_n
 async def test_what_cannot_be_written_is_told_when_the_handler_has_ended(run: HandlerRun) -> None:
     answers = SlowAnswers()
 
-    async def refused(answer: KeptAnswer) -> KeptAnswer:
+    async def refused(answer: Answer) -> Answer:
         raise ValueError(answer.id)
 
     answers.keep = refused
@@ -145,7 +145,7 @@ class CountedAnswers(MemoryAnswers):
         super().__init__()
         self.looked = 0
 
-    async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, KeptAnswer]:
+    async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, Answer]:
         self.looked += 1
         return await super().of_unit(unit, answer_id)
 

@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import Gauge
 
+from eden_memory import metrics
 from eden_memory.failures import PermanentError
 from eden_memory.models.calls import CallFailed
 from eden_memory.models.guard.breaker import Breaker, ProviderAway
@@ -292,29 +294,31 @@ async def test_many_who_find_a_probe_due_share_it() -> None:
     assert provider.pings == 2
 
 
-async def test_who_watches_sees_the_places_and_the_outage() -> None:
-    class Watch:
-        def __init__(self) -> None:
-            self.seen: list[tuple[int, int]] = []
-            self.told: list[tuple[str, bool]] = []
+def shown(gauge: Gauge, *labels: str) -> float:
+    return gauge.labels(*labels)._value.get()  # pyright: ignore[reportPrivateUsage]
 
-        def places(self, provider: str, limit: int, running: int) -> None:
-            self.seen.append((limit, running))
 
-        def away(self, provider: str, model: str, away: bool) -> None:
-            self.told.append((model, away))
+async def test_metrics_show_the_places_and_the_outage() -> None:
+    running: list[float] = []
 
-    watch, provider = Watch(), Provider()
-    guard = Guard("test", 64, 5.0, watch)
+    class Watched(Provider):
+        async def call(self) -> str:
+            running.append(shown(metrics.PROVIDER_RUNNING, "shown"))
+            return await super().call()
+
+    provider = Watched()
+    guard = Guard("shown", 64, 5.0)
     breaker = guard.breaker("m", provider.ping)
     await guard.run(breaker, "u0", provider.call)
+    assert shown(metrics.PROVIDER_AWAY, "shown", "m") == 0
     provider.down = True
     for n in range(3):
         with pytest.raises(CallFailed):
             await guard.run(breaker, f"u{n}", provider.call)
-    assert max(running for _, running in watch.seen) == 1
-    assert watch.told == [("m", False), ("m", True)]
-    assert watch.seen[-1][1] == 0
+    assert shown(metrics.PROVIDER_AWAY, "shown", "m") == 1
+    assert max(running) == 1
+    assert shown(metrics.PROVIDER_RUNNING, "shown") == 0
+    assert shown(metrics.PROVIDER_LIMIT, "shown") >= 1
 
 
 async def test_one_model_away_leaves_the_others_alone() -> None:

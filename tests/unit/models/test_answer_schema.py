@@ -8,15 +8,15 @@ import pytest
 
 from eden_memory.models.providers.provider_json import described, schema_of
 from eden_memory.schemas.answers import (
-    Answer,
     ConsolidatedText,
     ExtractedFacts,
     FactDecisions,
+    ModelAnswer,
     StatedReflections,
 )
 
 ANSWERS = (ExtractedFacts, FactDecisions, StatedReflections, ConsolidatedText)
-EXAMPLES: dict[type[Answer], dict[str, Any]] = {
+EXAMPLES: dict[type[ModelAnswer], dict[str, Any]] = {
     ExtractedFacts: {"facts": [{"text": "x", "scope": "user", "messages": [1]}]},
     FactDecisions: {
         "decisions": [{"fact": 1, "decision": "ADD", "existing": None, "text": None, "reason": "new"}]
@@ -35,7 +35,7 @@ def parts(value: object) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_strict_structured_output_takes_it(answer: type[Answer]) -> None:
+def test_strict_structured_output_takes_it(answer: type[ModelAnswer]) -> None:
     for part in parts(schema_of(answer)):
         assert "$ref" not in part
         assert "$defs" not in part
@@ -45,7 +45,7 @@ def test_strict_structured_output_takes_it(answer: type[Answer]) -> None:
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_it_accepts_what_the_model_accepts_and_nothing_else(answer: type[Answer]) -> None:
+def test_it_accepts_what_the_model_accepts_and_nothing_else(answer: type[ModelAnswer]) -> None:
     example = EXAMPLES[answer]
     jsonschema.validate(example, schema_of(answer))
     answer.model_validate(example)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eden_memory.kafka.record import Record
 from eden_memory.observability.tapping import Filter, Tapped, as_json, harmless, line
 from eden_memory.schemas.envelope import Envelope
 
@@ -15,7 +16,7 @@ NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 def _record(value: bytes | None, **fields: str) -> Tapped:
     about = {"subject": "f1", "ordering_key": "user:s.a:s.u"} | fields
     envelope = Envelope("1", "FactChanged", 1, "test", NOON, **about)
-    return Tapped.of(("t", 0, 1), b"f1@1", value, envelope.headers(), 0)
+    return Tapped.of(Record("t", 0, 1, b"f1@1", value, tuple(envelope.headers()), 0))
 
 
 @given(st.text())

@@ -13,14 +13,14 @@ from eden_memory.settings import Settings
 
 REFUSED: dict[str, Callable[[], object]] = {
     "no namespace is named": rebuild.rebuild,
-    "--rollback takes nothing beside it: NAME, --verify": lambda: rebuild.rebuild(
+    "--rollback takes no other options: NAME, --verify": lambda: rebuild.rebuild(
         "may", compare=True, back=True
     ),
-    "--from-nothing takes nothing beside it: --switch": lambda: rebuild.rebuild(
+    "--from-nothing takes no other options: --switch": lambda: rebuild.rebuild(
         then_switch=True, nothing=True
     ),
-    "--rollback takes nothing beside it: --from-nothing": lambda: rebuild.rebuild(back=True, nothing=True),
-    "what is live is followed": lambda: rebuild.rebuild("may", follow=True, then_switch=True),
+    "--rollback takes no other options: --from-nothing": lambda: rebuild.rebuild(back=True, nothing=True),
+    "follows the live namespace already": lambda: rebuild.rebuild("may", follow=True, then_switch=True),
     "'May' cannot name": lambda: rebuild.rebuild("May"),
     "--cap must be a finite number": lambda: reform.run("trial", cap=float("inf")),
     "Leave it out to have no cap": lambda: reform.run("trial", cap=float("nan")),

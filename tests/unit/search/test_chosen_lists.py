@@ -7,7 +7,7 @@ import pytest
 
 from eden_memory.mongo.documents import vector_of
 from eden_memory.search.atlas_list_store import AtlasFactLists
-from eden_memory.search.chosen_list_store import ChosenFactLists, Database
+from eden_memory.search.chosen_list_store import Database, fact_lists, searches_by_atlas
 from eden_memory.search.fact_candidates import NOW, When
 from eden_memory.search.plain_list_store import PlainFactLists
 from eden_memory.search.search_index_store import TEXT_INDEX, VECTOR_INDEX
@@ -74,9 +74,10 @@ async def test_the_settings_or_the_server_choose(
     adapter: Any, indexes: dict[str, bool], *, atlas: bool
 ) -> None:
     settings = Settings(search=SearchSettings(adapter=adapter))  # pyright: ignore[reportCallIssue]
-    lists = ChosenFactLists(settings, database(indexes=indexes)[0], WordEmbedder())
-    assert isinstance(await lists.chosen(), AtlasFactLists if atlas else PlainFactLists)
-    await lists.close()
+    store, _ = database(indexes=indexes)
+    assert await searches_by_atlas(settings, store) is atlas
+    lists = fact_lists(settings, store, WordEmbedder(), lambda *_: None, atlas=atlas)
+    assert isinstance(lists, AtlasFactLists if atlas else PlainFactLists)
 
 
 def row(name: str, score: float, **fields: Any) -> Row:

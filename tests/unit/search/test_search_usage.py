@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from eden_memory.call_costs import unpriced
-from eden_memory.metrics import UsageMetrics
 from eden_memory.models.embeddings.search_embedder import ENTRY_BYTES, SearchEmbedder
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.search.search_usage import SearchUsage
@@ -40,7 +39,7 @@ class Watch:
 
 async def test_calls_alike_are_written_as_one_and_a_batch_written_again_counts_once() -> None:
     store, watch = Store(failures=2), Watch()
-    usage = SearchUsage(store, watch, UsageMetrics(), seconds=0.01)
+    usage = SearchUsage(store, watch, seconds=0.01)
     for number in range(300):
         price = Decimal("0.001") if number % 3 else None
         usage.called(called(f"q{number}", stage="search", input_tokens=2, items=1, cost_usd=price))
@@ -78,7 +77,7 @@ class HeldStore(Store):
 
 async def test_a_kill_loses_only_the_write_under_way_and_what_came_since_it_began() -> None:
     store = HeldStore()
-    usage = SearchUsage(store, Watch(), UsageMetrics(), seconds=0.01)
+    usage = SearchUsage(store, Watch(), seconds=0.01)
     usage.called(called("first", stage="search"))
     await store.begun.wait()
     for number in range(5):

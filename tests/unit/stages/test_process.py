@@ -65,8 +65,10 @@ async def test_a_part_that_survives_its_cancelling_is_left_behind() -> None:
 
 PROGRAM = """
 import asyncio, os, signal, sys, time
+from eden_memory import structured_logs
 from eden_memory.stages import process
 
+structured_logs.configure()
 if sys.argv[1] in ("does not close", "blocks"):
     process.CLOSE_SECONDS = 0.3
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from eden_memory.directory.participants import Missing, Off, SessionFacts
-from eden_memory.forgotten import Forgetting, Mark, Marks
+from eden_memory.forgotten import ForgottenMarks, Mark, Marks
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import (
@@ -174,7 +174,7 @@ def trigger(
     store: TriggerStore,
     sessions: Sessions | None = None,
     metrics: CollectedMetrics | None = None,
-    forgotten: Forgetting | None = None,
+    forgotten: ForgottenMarks | None = None,
 ) -> FormationTrigger:
     """A process's stage, newly started."""
     return FormationTrigger(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
@@ -18,6 +18,7 @@ from eden_memory.api.http.problem import problem_of
 from eden_memory.api.memory_changes import seen_by
 from eden_memory.errors import EdenError
 from eden_memory.memory.results import MemoryChange
+from eden_memory.task_ending import end, first_of
 
 T = TypeVar("T")
 HEARTBEAT = b": nothing new\n\n"
@@ -58,13 +59,12 @@ async def server_sent(
     Before each of both `still` is asked: a refusal ends the stream, as `stopping` does. What was opened is
     closed however it ends.
     """
-    stop = asyncio.create_task(stopping.wait())
     coming = asyncio.ensure_future(anext(changes))
     try:
         yield OPENED
         while True:
-            await asyncio.wait({coming, stop}, timeout=heartbeat_seconds, return_when=asyncio.FIRST_COMPLETED)
-            if stop.done():
+            await first_of(coming, stopping, seconds=heartbeat_seconds)
+            if stopping.is_set():
                 return
             await still()
             if not coming.done():
@@ -75,10 +75,7 @@ async def server_sent(
     except (StopAsyncIteration, EdenError):
         return
     finally:
-        stop.cancel()
-        coming.cancel()
-        with suppress(Exception, asyncio.CancelledError):
-            await coming
+        await end([coming])
         await changes.aclose()
 
 

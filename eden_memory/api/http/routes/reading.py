@@ -33,7 +33,7 @@ ACTIVE = {"true": True, "false": False, "all": None}
 
 @router.get("/context", tags=["context"], summary="The XML for the agent's prompt", response_class=Response)
 async def get_context(request: Request, agent: AgentId, where: Annotated[ContextWhere, Query()]) -> Response:
-    """What the user may see in the session. 204 where nothing is remembered; its ETag changes with its text."""
+    """Return the user's context in the session, 204 if it is empty; its ETag changes with its text."""
     inside = await doors_of(request).enter(request, "read", agent, where)
     xml = await inside.service.get_memory_context(inside.session, inside.user, where.message)
     tag = f'"{sha256(xml.encode()).hexdigest()[:32]}"'
@@ -49,7 +49,7 @@ async def get_context(request: Request, agent: AgentId, where: Annotated[Context
 async def list_facts(
     request: Request, agent: AgentId, where: Annotated[FactListing, Query()]
 ) -> PageAnswer[FactAnswer]:
-    """What is formed between two pages neither repeats nor hides what was there."""
+    """Facts that form between two pages neither repeat nor hide others."""
     inside = await doors_of(request).enter(request, "read", agent, where)
     page = await inside.service.list_facts(
         **inside.where,

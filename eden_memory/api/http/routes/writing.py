@@ -71,7 +71,7 @@ async def retire(
 async def forget(
     request: Request, agent: AgentId, where: Annotated[Where, Query()], body: Forgetting
 ) -> AskedAnswer:
-    """What came from it alone leaves memory. A key that is bound to agents or users names its session or user."""
+    """Memories derived only from it are deleted. A key that is bound to agents or users names its session or user."""
     doors = doors_of(request)
     inside = await doors.enter(request, "write", agent, where)
     target = await _target(doors, inside, body)
@@ -100,7 +100,7 @@ async def end(
 async def form(
     request: Request, agent: AgentId, session: SessionId, where: Annotated[Forming, Query()]
 ) -> AskedAnswer:
-    """What is pending in the session is formed, however little; with `if_due` only if a window is due."""
+    """Form the session's pending messages, however few; with `if_due` only if a window is due."""
     inside = await doors_of(request).enter(request, "write", agent, Where(session=session, user=where.user))
     ask = inside.service.maybe_form_memories if where.if_due else inside.service.form_now
     return AskedAnswer(request_id=await ask(inside.session))
@@ -109,12 +109,13 @@ async def form(
 async def _target(doors: Doors, inside: Inside, body: Forgetting) -> Any:
     """Return the target as the service takes it; Refused if it may belong to somebody else."""
     if body.what == "user":
-        raise Invalid("a user is not of one agent alone", "DELETE /v1/users/{user} forgets one.")
+        raise Invalid("a user belongs to all agents", "DELETE /v1/users/{user} forgets one.")
     bound = inside.caller.is_bound
     if body.what in ("fact", "reflection", "blob"):
         if bound and inside.session is None and inside.user is None:
             raise Refused(
-                "this key is bound, and nobody is named", "Name the session or user whose memory it is."
+                "this key is bound, and the request names no session or user",
+                "Name the session or user whose memory it is.",
             )
         return body.target
     target = id_of(body.target, body.what)
@@ -122,6 +123,6 @@ async def _target(doors: Doors, inside: Inside, body: Forgetting) -> Any:
         await doors.still_within(inside, "write", session=target)
     elif bound and inside.session is None:
         raise Refused(
-            "this key is bound, and no session is named", "Name the session that the message is in."
+            "this key is bound, and the request names no session", "Name the session that the message is in."
         )
     return target

@@ -11,7 +11,7 @@ import pytest
 from eden_memory.failures import PermanentError
 from eden_memory.formation.prompt_material import FactMaterial, ReflectionMaterial
 from eden_memory.models.question import Prompt
-from eden_memory.schemas.answers import Answer, ExtractedFacts, StatedReflections
+from eden_memory.schemas.answers import ExtractedFacts, ModelAnswer, StatedReflections
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import FactsExtracted, FactsProposed, ReflectionFormed, SessionClosed
 from tests.integration.formation.extraction.extraction_kit import Kit, window
@@ -24,7 +24,7 @@ MODULE = "tests.integration.formation.extraction.extraction_process"
 ANSWERS = 20
 
 
-def answer(prompt: Prompt) -> Answer:
+def answer(prompt: Prompt) -> ModelAnswer:
     """A fact of the first message, and one reflection for the session."""
     if isinstance(prompt.material, FactMaterial):
         return ExtractedFacts(facts=[fact(f"Fact: {prompt.material.lines[0].text}", "user", 1)])
@@ -92,7 +92,7 @@ async def test_redelivered_windows_cost_no_second_call_and_publish_the_same(kit:
 async def test_a_dead_extraction_is_said_to_have_failed_and_reflections_are_formed_all_the_same(
     kit: Kit,
 ) -> None:
-    def refuse_facts(prompt: Prompt) -> Answer:
+    def refuse_facts(prompt: Prompt) -> ModelAnswer:
         if isinstance(prompt.material, FactMaterial):
             raise PermanentError("the answer and all repairs of it were invalid")
         return answer(prompt)

@@ -43,6 +43,11 @@ def test_users_who_are_called_the_same_are_told_apart() -> None:
     assert speakers(Talk(messages, participants=both, names=alike)) == ["Alex 1", "Alex 2", "Alex 1"]
 
 
+def test_staff_who_answer_under_ids_of_their_own_are_no_users_to_tell_apart() -> None:
+    messages = (said(1, "a", MARA), replace(said(2, "b", role="assistant"), user_id=TOM))
+    assert speakers(Talk(messages, participants=(MARA, TOM), names={})) == ["User", "Assistant"]
+
+
 def test_messages_without_a_text_have_no_number() -> None:
     told = of(Talk((said(1, None), said(2, "  \n"), said(3, "c"))))
     assert told.shown == ("s.m3",)

@@ -11,8 +11,8 @@ from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.processors.fact_extraction import FactExtraction
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.schemas.answers import (
-    Answer,
     ExtractedFacts,
+    ModelAnswer,
     StatedFact,
     StatedReflection,
     StatedReflections,
@@ -136,7 +136,7 @@ def reflection(text: str, scope: str = "user", *messages: int) -> StatedReflecti
     return StatedReflection(text=text, scope=scope, messages=list(messages))
 
 
-Script = Callable[[Prompt], Answer]
+Script = Callable[[Prompt], ModelAnswer]
 
 
 @dataclass
@@ -147,8 +147,8 @@ class ScriptedModel:
     call: Call | None = CALL
     prompts: list[Prompt] = field(default_factory=list[Prompt])
     askings: list[Asking] = field(default_factory=list[Asking])
-    kept: dict[str, tuple[Answer, tuple[str, ...]]] = field(
-        default_factory=dict[str, tuple[Answer, tuple[str, ...]]]
+    kept: dict[str, tuple[ModelAnswer, tuple[str, ...]]] = field(
+        default_factory=dict[str, tuple[ModelAnswer, tuple[str, ...]]]
     )
     while_asked: Callable[[], None] | None = None
 

@@ -23,17 +23,17 @@ from eden_memory.formation.prompt_material import (
 )
 from eden_memory.models.question import Asking, Embedder, Prompt
 from eden_memory.schemas.answers import (
-    Answer,
     ConsolidatedText,
     ExtractedFacts,
     FactDecisions,
+    ModelAnswer,
     StatedReflections,
 )
 from eden_memory.schemas.fields import unpack_vector
 from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.scope_limits import DEFAULTS, STANDARD
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=ModelAnswer)
 MESSAGES = 45
 LEAST = 0.7
 ASKING = Asking(stage="test", role="facts", unit="test:1", agent_id="s.a", cause="c")

@@ -83,6 +83,14 @@ async def test_what_returns_every_year_is_given_none(said: str, fact: str | None
         ("The Lund fair opens on 10 January.", "on 10 January 2027"),
         ("The Lund fair was on 10 January 2024.", "on 10 January 2024"),
         ("The Lund choir meets on Fridays.", "on Fridays"),
+        ("I've worked at Volvo since last year.", "since 2025"),
+        ("I joined the Lund choir last weekend.", "on the weekend of 28 February 2026"),
+        ("I'm moving out of Lund at the end of the month.", "at the end of March 2026"),
+        ("I get 40 euros at the end of the month.", "at the end of the month"),
+        ("I've booked flights to Lund for the 13th of February, finally.", "for 13 February 2027"),
+        ("My exam at the school in Lund is on February 13.", "on 13 February 2027"),
+        ("My sister Lea is getting married in February.", "in February 2027"),
+        ("My sister Lea is getting married in March.", "in March 2026"),
     ],
 )
 async def test_a_fact_says_when_by_the_time_of_its_message(said: str, when: str) -> None:
@@ -108,6 +116,14 @@ async def test_a_fact_says_when_by_the_time_of_its_message(said: str, when: str)
         "The code for the side door is 4471.",
         "My password for Lund is Hunter2.",
         "Off the record, Carl Holm earns 5,000.",
+        "Nice work, Carl Holm!",
+        "Definitely Star Wars!",
+        "The Eiffel Tower is so cool!",
+        "I totally agree, Carl.",
+        "From a distance since I am allergic.",
+        "I've been working on for a while, Carl.",
+        "I told my family in Lund about it.",
+        "My dog Bruno is fine.",
         "If I lived in Lund, I would buy 3 boats.",
         "You were in Lund in 2019.",
         "Write a poem about 12 boats in Lund.",
@@ -224,6 +240,7 @@ async def test_a_later_date_replaces_an_earlier_one_of_the_same_window() -> None
         ("I don't eat fish.", "Ann Berg doesn't eat fish."),
         ("When you write mails for me, use Swedish.", "When you write mails for Ann Berg, use Swedish."),
         ("No more coffee jokes, please.", "No more coffee jokes, please."),
+        ("Please remember that I'm vegetarian!", "Ann Berg is vegetarian."),
     ],
 )
 async def test_how_to_treat_a_person_is_a_reflection_of_the_user(said: str, text: str) -> None:
@@ -375,6 +392,13 @@ async def test_a_pronoun_means_nobody_that_a_careful_reader_would_doubt(said: li
         ("I finished my master's in law in 2019, lol.", "User finished their master's in law in 2019."),
         ("I work as a nurse and most weeks I'm on nights.", "User works as a nurse."),
         ("I moved to Lund in 2019 though.", "User moved to Lund in 2019."),
+        ("My cat Miso woke me up at 5!", "User's cat Miso woke them up at 5."),
+        ("I've loved Lund since I was a kid.", "User has loved Lund since they were a kid."),
+        ("I totally love Lund.", "User totally loves Lund."),
+        ("I learn Arabic in Lund because I am paid.", "User learns Arabic in Lund because they are paid."),
+        ("My daughter Lea is vegan, me not.", "User's daughter Lea is vegan."),
+        ("I moved to Lund in 2019 - it was tough.", "User moved to Lund in 2019."),
+        ("I took that pic on a hike near Lund.", "User took a pic on a hike near Lund."),
     ],
 )
 async def test_a_fact_of_an_unnamed_speaker_reads_as_a_sentence(said: str, fact: str) -> None:
@@ -384,3 +408,15 @@ async def test_a_fact_of_an_unnamed_speaker_reads_as_a_sentence(said: str, fact:
 async def test_one_of_several_unnamed_speakers_has_no_shorter_name() -> None:
     said = [("User 1", "I moved my boat to Lund in 2019."), ("User 2", "My cat Miso is 11.")]
     assert "User 1 moved their boat to Lund in 2019." in await facts_of(*said)
+
+
+async def test_a_name_that_replaces_a_pronoun_writes_its_verb_out() -> None:
+    facts = await facts_of((ANN, "My brother Carl is visiting in January and he's allergic to walnuts."))
+    assert "Ann Berg's brother Carl is allergic to walnuts." in facts
+
+
+async def test_a_session_is_not_said_to_be_about_weeks_and_months() -> None:
+    said = "The exams are in two weeks. Last month I bought the books of the course, and this month the pens."
+    assert not {"weeks", "month"} & {
+        *" ".join(await reflections_of((ANN, said))).replace(".", ",").split(", ")
+    }

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from eden_memory.search import cached_scope as held_scope
-from eden_memory.search.cached_scope import HeldScope
+from eden_memory.search import cached_scope
+from eden_memory.search.cached_scope import CachedScope
 from eden_memory.search.fact_candidates import NOW
 from eden_memory.search.quick_matrix import QuickMatrix
 from eden_memory.search.search_documents import CachedFact, cached_document
@@ -29,8 +29,8 @@ async def test_a_search_that_is_cancelled_keeps_writers_away_until_its_thread_ha
         return nearest(self, *given)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(QuickMatrix, "nearest", slow)
-    monkeypatch.setattr(held_scope, "THREAD_PRODUCTS", 0)
-    scope = HeldScope("user:s.a:s.ada")
+    monkeypatch.setattr(cached_scope, "THREAD_PRODUCTS", 0)
+    scope = CachedScope("user:s.a:s.ada")
     document = {"content": "text", "formed_at": AT, "valid_from": AT, "version": 1}
     scope.put([CachedFact("f", "text", False, None, cached_document(document), VECTOR)])
     search = asyncio.create_task(scope.nearest([VECTOR], 1, 0.0, NOW))

@@ -1,0 +1,272 @@
+"""The calls of MemoryService that read: contexts, searches, lists by page, histories, numbers, changes."""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from eden_memory.access.visible import Asker, VisibleMemory
+from eden_memory.api.memory_changes import changes
+from eden_memory.app.memory import SharedMemory
+from eden_memory.app.readers import Readers, consolidation_status, scope_stats
+from eden_memory.context.context_xml import FactLine, one_line
+from eden_memory.context.recall import asks_for_past, query_of
+from eden_memory.error_text import describe
+from eden_memory.errors import EdenError, Invalid
+from eden_memory.logs import LibraryLogger
+from eden_memory.memory.browsing_store import Browsing, Filters
+from eden_memory.memory.results import (
+    BlobView,
+    ConsolidationStatus,
+    FactHistory,
+    FactView,
+    MemoryChange,
+    Page,
+    ReflectionView,
+    ScopeStats,
+)
+from eden_memory.models.question import Asking
+from eden_memory.mongo.application_ids import typed, typed_or_none
+from eden_memory.schemas.scopes import Scope, ScopeKind
+from eden_memory.search.fact_candidates import When
+from eden_memory.search.search_requests import FoundFact, Kind, SearchReport, SearchRequest
+
+log = LibraryLogger()
+STAGE = "search"
+"""Searches' model calls are counted for this stage."""
+
+
+class ReadCalls:
+    """Reads an agent's memory: what a user may see in a session, or outside of any; without a user, what is nobody's.
+
+    Ids are given as the application has them; NotAnId for anything else.
+    """
+
+    def __init__(self, memory: SharedMemory, agent_id: Any, asked_by: str) -> None:
+        self.memory = memory
+        self._agent_id, self._asked_by = typed(agent_id, "agent"), asked_by
+        self.changes_shared: bool | None = None
+        """Whether calls may edit, retire and forget memory that others see, too."""
+
+    def _asked(self, session: Any, user: Any) -> Asker:
+        return Asker(self._agent_id, typed_or_none(session, "session"), typed_or_none(user, "user"))
+
+    async def _seen(self, session: Any, user: Any) -> tuple[Asker, VisibleMemory, Readers]:
+        """Return the asker, the memory it may see, and the readers: one namespace for the whole call."""
+        asked, readers = self._asked(session, user), await self.memory.current()
+        return asked, await readers.contexts.view(asked), readers
+
+    async def get_memory_context(self, session: Any, user: Any = None, message: str | None = None) -> str:
+        """Return the XML for the agent's prompt, "" if there is nothing; `message` is the user's, for recall.
+
+        The process caches it until a source of it changes: a repeated call costs microseconds.
+        Where the authors of messages define who is in a session, each call queries them.
+        """
+        readers = await self.memory.current()
+        view, xml = await readers.contexts.get(self._asked(session, user))
+        if message is None or not self.memory.settings.memory.search or not asks_for_past(message, xml):
+            return xml
+        return await self._with_recalled(readers, view, xml, message, self._asking(user))
+
+    async def on_session_start(self, session: Any, user: Any = None) -> str:
+        """Build the context before the first turn, and return it."""
+        return await self.get_memory_context(session, user)
+
+    async def search_facts(
+        self,
+        queries: Sequence[str] | str,
+        *,
+        session: Any = None,
+        user: Any = None,
+        top_k: int = 10,
+        search_type: Kind = "hybrid",
+        as_of: datetime | None = None,
+        include_retired: bool = False,
+        recency_weight: float | None = None,
+        score_threshold: float | None = None,
+        related: float = 0.0,
+        asked_at: datetime | None = None,
+    ) -> list[FoundFact]:
+        """Return facts visible to the user in this session (or outside of any), best first; at most three queries.
+
+        `as_of`: search the memory of that time. `recency_weight`: 0 to 1, the weight of freshness. `score_threshold`
+        and `related` (0: unrelated, 1: the same text) leave out facts below them. `asked_at`: the time from which
+        "last week" counts; unset: now. EdenError if search is switched off, or a value is out of range.
+        """
+        report = await self.explain_search(
+            queries,
+            session=session,
+            user=user,
+            top_k=top_k,
+            search_type=search_type,
+            as_of=as_of,
+            include_retired=include_retired,
+            recency_weight=recency_weight,
+            score_threshold=score_threshold,
+            related=related,
+            asked_at=asked_at,
+        )
+        return list(report.facts)
+
+    async def explain_search(
+        self,
+        queries: Sequence[str] | str,
+        *,
+        session: Any = None,
+        user: Any = None,
+        top_k: int = 10,
+        search_type: Kind = "hybrid",
+        as_of: datetime | None = None,
+        include_retired: bool = False,
+        recency_weight: float | None = None,
+        score_threshold: float | None = None,
+        related: float = 0.0,
+        asked_at: datetime | None = None,
+    ) -> SearchReport:
+        """Search as :meth:`search_facts` does, and report time, candidates and scores of every stage.
+
+        `text_only` of the report gives the reason if facts were found by words alone.
+        """
+        if not self.memory.settings.memory.search:
+            raise EdenError("search is switched off", "EDEN_MEMORY_SEARCH=true switches it on.")
+        when = When(as_of if as_of is None or as_of.tzinfo else as_of.replace(tzinfo=UTC), include_retired)
+        request = SearchRequest(
+            queries=_texts(queries),
+            top_k=top_k,
+            search_type=search_type,
+            when=when,
+            asked_at=asked_at or self.memory.clock(),
+            recency_weight=recency_weight,
+            score_threshold=score_threshold,
+            related=related,
+            asking=self._asking(user),
+        )
+        _, view, readers = await self._seen(session, user)
+        async with readers.searching.engine() as engine:
+            return await engine.find(_searched(view, when), replace(request, private=view.private))
+
+    def _asking(self, user: Any) -> Asking:
+        """Return who pays for the embedding of a query."""
+        return Asking(STAGE, "facts", "", self._agent_id, "", user_id=typed_or_none(user, "user"))
+
+    async def _with_recalled(
+        self, readers: Readers, view: VisibleMemory, xml: str, message: str, asking: Asking
+    ) -> str:
+        """Return the context with the facts that a search finds, or without them if the search fails."""
+        memory = self.memory.settings.memory
+        request = SearchRequest(
+            (query_of(message),),
+            memory.recalled_facts,
+            asked_at=self.memory.clock(),
+            related=memory.recall_related,
+            asking=asking,
+            private=view.private,
+        )
+        try:
+            async with readers.searching.engine() as engine:
+                report = await engine.find(_searched(view, request.when), request)
+        except Exception as error:  # noqa: BLE001 - an agent's turn never fails for what it might have recalled
+            log.warning("recall failed; the context is given without it", reason=describe(error))
+            return xml
+        lines = [
+            FactLine(fact.scope, fact.content, fact.valid_from)
+            for fact in report.facts
+            if f"] {one_line(fact.content)} (" not in xml
+        ]
+        return readers.contexts.render(view, recalled=lines) if lines else xml
+
+    def _browsing(self, readers: Readers) -> Browsing:
+        return Browsing(self.memory.database, readers.settings.names)
+
+    async def history(self, fact_id: str, *, session: Any = None, user: Any = None) -> FactHistory:
+        """Return a fact with its earlier texts, and the reason, sources and cost of each. NotFound."""
+        asked, view, readers = await self._seen(session, user)
+        return await self._browsing(readers).history(asked, view, fact_id)
+
+    async def list_facts(
+        self,
+        *,
+        session: Any = None,
+        user: Any = None,
+        scopes: Sequence[ScopeKind] | None = None,
+        active: bool | None = True,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[FactView]:
+        """Return the visible facts, newest first; `active` None: with retired facts, False: only those.
+
+        `since` ≤ valid_from < `until`; the order is that of formed_at. `limit` 1 to 200; `cursor` is the last page's:
+        facts that form between two pages neither repeat nor hide others. Invalid.
+        """
+        filters = Filters(scopes, active, since, until, limit, cursor)
+        asked, view, readers = await self._seen(session, user)
+        return await self._browsing(readers).facts(asked, view, filters)
+
+    async def list_reflections(
+        self,
+        *,
+        session: Any = None,
+        user: Any = None,
+        scopes: Sequence[ScopeKind] | None = None,
+        absorbed: bool | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[ReflectionView]:
+        """Return the visible reflections, newest first; `absorbed`: by a blob, or not; None: either.
+
+        `since` ≤ said_at < `until`; otherwise as :meth:`list_facts`.
+        """
+        filters = Filters(scopes, absorbed, since, until, limit, cursor)
+        asked, view, readers = await self._seen(session, user)
+        return await self._browsing(readers).reflections(asked, view, filters)
+
+    async def list_blobs(
+        self, *, session: Any = None, user: Any = None, scopes: Sequence[ScopeKind] | None = None
+    ) -> list[BlobView]:
+        """Return the blobs of the visible scopes with their earlier versions, from broad to narrow."""
+        filters = Filters(scopes)
+        asked, view, readers = await self._seen(session, user)
+        return await self._browsing(readers).blobs(asked, view, filters)
+
+    async def get_memory_stats(self, session: Any = None, user: Any = None) -> dict[str, ScopeStats]:
+        """Return figures of the visible scopes, by label (`agent`, `user`, `shard:<name>`, …)."""
+        _, view, readers = await self._seen(session, user)
+        return await scope_stats(self.memory.database, readers.settings.names, view)
+
+    async def get_consolidation_status(
+        self, session: Any = None, user: Any = None
+    ) -> dict[str, ConsolidationStatus]:
+        """Return buffers and thresholds of the visible scopes, by label."""
+        _, view, _ = await self._seen(session, user)
+        return consolidation_status(view)
+
+    async def export_user(self, user: Any) -> dict[str, list[dict[str, Any]]]:
+        """Return everything stored about a user, over all sessions and agents, by collection; plain JSON values."""
+        return await self.memory.export_user(user)
+
+    def changes(
+        self, *, session: Any = None, user: Any = None, after: str | None = None
+    ) -> AsyncGenerator[MemoryChange]:
+        """Yield changes of the visible scopes as they are committed, or from `after` (a change's id) on.
+
+        Several changes of a scope may come as one, the newest: a slow reader delays nothing and misses nothing.
+        """
+        return changes(self.memory, self._asked(session, user), after)
+
+
+def _texts(queries: Any) -> tuple[str, ...]:
+    given: Any = (queries,) if isinstance(queries, str) else queries
+    if not isinstance(given, Sequence) or not all(
+        isinstance(query, str) for query in cast("Sequence[Any]", given)
+    ):
+        raise Invalid("a query must be a text", "Give one text, or up to three.")
+    return tuple(cast("Sequence[str]", given))
+
+
+def _searched(view: VisibleMemory, when: When) -> list[Scope]:
+    """Return the scopes with facts; for the past, all scopes, since retired facts are not counted."""
+    return [shown.scope for shown in view.shown if shown.snapshot.active_facts or not when.is_now]

@@ -1,0 +1,112 @@
+"""The question of both extractions about a window: its transcript, its scopes, and on whose behalf it asks."""
+
+from asyncio import gather
+from collections.abc import Set
+from dataclasses import dataclass, replace
+
+from eden_memory.directory.participants import Streams
+from eden_memory.failures import PermanentError
+from eden_memory.forgotten import ForgottenMarks, Marks
+from eden_memory.formation.scope_assignment import ScopeAssignment
+from eden_memory.formation.scope_briefs import Scopes, of_authors
+from eden_memory.formation.transcript import Transcript, named_by, transcript
+from eden_memory.models.question import Answered, Asking, LanguageModel, Role
+from eden_memory.schemas.events.formation import Window
+from eden_memory.schemas.provenance import Call
+from eden_memory.schemas.scopes import Scope
+from eden_memory.scope_limits import FormationLimits
+from eden_memory.stages.stage import Delivery
+from eden_memory.windows.window_request import StoredWindow, Windows
+
+
+@dataclass(frozen=True, slots=True)
+class WindowQuestion:
+    """A window with everything that a question about it needs."""
+
+    delivery: Delivery
+    window: Window
+    asking: Asking
+    scopes: Scopes
+    transcript: Transcript
+    names: tuple[str, ...]
+    """People whose names leave what others see; empty unless the stricter setting is on."""
+    marks: Marks
+
+    def assignment(
+        self, item_words: int, fence: str, most_together: int | None = None, *, limited: bool = False
+    ) -> ScopeAssignment:
+        """Return the assignment of an answer's items; `limited`: to each scope's own number of items."""
+        most = {scope.key: limits.most for scope, limits in self.scopes.limits.items()} if limited else {}
+        return ScopeAssignment(
+            self.window,
+            self.transcript,
+            self.scopes.all,
+            self.scopes.words(item_words),
+            fence,
+            most,
+            most_together,
+            self.names,
+        )
+
+
+class WindowQuestions:
+    """Reads windows and prepares the questions about them; `demote_names` as WindowQuestion's `names`."""
+
+    def __init__(
+        self,
+        windows: Windows,
+        streams: Streams,
+        model: LanguageModel,
+        forgetting: ForgottenMarks,
+        limits: FormationLimits,
+        *,
+        demote_names: bool,
+    ) -> None:
+        self._windows, self._streams, self._model = windows, streams, model
+        self._forgetting, self._limits, self._demote_names = forgetting, limits, demote_names
+
+    async def about(
+        self,
+        delivery: Delivery,
+        window: Window,
+        scopes: tuple[Scope, ...],
+        asking: Asking,
+        known: Set[tuple[str, str]] = frozenset(),
+    ) -> WindowQuestion:
+        """Return the question; `known`: (kind, target) of other memories that it shows."""
+        windows, streams, marks, earlier = await gather(
+            self._windows.windows([window.formation_id]),
+            self._streams.of(window.agent_id),
+            self._forgetting.among(named_by(window) | known),
+            self._model.earlier(asking.unit),
+        )
+        stored = windows.get(window.formation_id)
+        if stored is None:
+            raise PermanentError("the texts of the window are kept no longer")
+        shown = transcript(stored, window, marks, earlier.shown if earlier else ())
+        limited = Scopes.of(scopes, streams, self._limits, of_authors=of_authors(window))
+        asking = replace(asking, shown=shown.shown, model=limited.model)
+        names = _participants(stored, window) if self._demote_names else ()
+        return WindowQuestion(delivery, window, asking, limited, shown, names, marks)
+
+
+def asking_about(window: Window, delivery: Delivery, stage: str, role: Role) -> Asking:
+    """Return a question about a window, without `shown` and `model`."""
+    return replace(
+        Asking.about(delivery, stage, role, window.agent_id),
+        user_id=window.participants[0] if len(window.participants) == 1 else None,
+        session_id=window.session_id,
+        formation_id=window.formation_id,
+        tier=window.tier,
+    )
+
+
+def shared_call(answered: Answered[object], items: int) -> Call | None:
+    """Return the call behind an answer, whose cost so many items share."""
+    return answered.call and answered.call.model_copy(update={"items": max(items, 1)})
+
+
+def _participants(stored: StoredWindow, window: Window) -> tuple[str, ...]:
+    return tuple(
+        stored.names[participant] for participant in window.participants if participant in stored.names
+    )

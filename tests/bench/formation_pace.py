@@ -1,0 +1,125 @@
+"""CPU of the process with all stages where few chats arrive in bursts, and where nothing arrives at all.
+
+`python -m tests.bench.formation_pace [--rounds N]`. Private servers, the model server as a process of its own,
+calls of 1 s, settings as `eden run` has them (a watermark every 10 s). Users write at random moments, each message
+by itself; the assistant answers within a second.
+"""
+
+import argparse
+import asyncio
+import random
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.bench.formation_load import conversations
+from tests.bench.formation_run import Run, Stand, cpu_seconds, run, running, stand, until_followed
+from tests.bench.report import Report, Row, median, percentile
+from tests.model_server.serving import ModelServerProcess, model_server_process
+from tests.servers import TestServers, running_servers
+
+PACES: Mapping[str, tuple[float, int, int, float]] = {"busy": (60.0, 16, 90, 2.5), "quiet": (6.0, 4, 90, 5.0)}
+"""Messages a second, chats, messages of each, target of CPU seconds per 1,000 messages."""
+IDLE_CORE, IDLE_SECONDS, SETTLED_SECONDS = 0.02, 40.0, 10.0
+ANSWER_SECONDS = 1.0
+LIKE_EDEN_RUN = {"EDEN_TAILER_WATERMARK_SECONDS": "10"}
+
+Message = dict[str, Any]
+
+
+def arrivals(load: Sequence[Message], pace: float, *, seed: int = 1) -> list[tuple[float, Message]]:
+    """Return seconds and message: users write at random, the assistant answers, each chat stays in order."""
+    dice = random.Random(seed)
+    chats = len({message["session_id"] for message in load})
+    pause = 2 * chats / pace  # between two questions of a chat, on average
+    clocks: dict[str, float] = {}
+    found: list[tuple[float, Message]] = []
+    for message in load:
+        of_user = message["role"] == "user"
+        after = dice.expovariate(1 / pause) if of_user else dice.uniform(0.1, ANSWER_SECONDS)
+        now = clocks[message["session_id"]] = clocks.get(message["session_id"], 0.0) + after
+        found.append((now, message))
+    return sorted(found, key=lambda arrival: arrival[0])
+
+
+async def write_chats(made: Stand, load: Sequence[Message], pace: float | None) -> None:
+    """Insert each message by itself at its moment."""
+    assert pace is not None
+    began = time.monotonic()
+    for at, message in arrivals(load, pace):
+        await asyncio.sleep(began + at - time.monotonic())
+        await made.database["messages"].insert_one(message)
+
+
+async def paced(servers: TestServers, models: ModelServerProcess, name: str) -> Run:
+    """Run the chats of a pace."""
+    pace, chats, each, _ = PACES[name]
+    load = list(conversations(chats, each))
+    return await run(servers, models, load, pace, LIKE_EDEN_RUN, writes=write_chats)
+
+
+async def idle(servers: TestServers, models: ModelServerProcess) -> float:
+    """Return the share of a core that a process takes to which nothing comes."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with stand(servers, models, LIKE_EDEN_RUN) as made:
+            with running(made, Path(folder) / "run.log") as process:
+                await until_followed(made)
+                await asyncio.sleep(SETTLED_SECONDS)
+                before, began = cpu_seconds(process), time.monotonic()
+                await asyncio.sleep(IDLE_SECONDS)
+                return (cpu_seconds(process) - before) / (time.monotonic() - began)
+
+
+def describe(report: Report, name: str, runs: Sequence[Run]) -> None:
+    """Add CPU, delays beyond the calls and lost markers of the rounds of a pace."""
+    pace, _, _, target = PACES[name]
+    beyond = [(delay - calls) * 1_000 for done in runs for delay, calls in done.formed.delays()]
+    cpu = [1_000 * done.cpu / done.messages for done in runs]
+    found = {
+        "cpu_s_per_1000": median(cpu),
+        "beyond_calls_p50_ms": percentile(beyond, 0.5),
+        "beyond_calls_p99_ms": percentile(beyond, 0.99),
+        "markers_lost": float(sum(done.formed.expected - len(done.formed.markers) for done in runs)),
+    }
+    report.results |= {f"{name}_{key}": value for key, value in found.items()}
+    report.rows += [
+        Row(f"CPU per 1,000 messages, {pace:.0f}/s", found["cpu_s_per_1000"], "s", target, "target"),
+        Row("least and most of the rounds", min(cpu), "s", max(cpu), "the most"),
+        Row("delay of a window minus its calls, p50", found["beyond_calls_p50_ms"], "ms"),
+        Row("delay of a window minus its calls, p99", found["beyond_calls_p99_ms"], "ms"),
+        Row("markers lost", found["markers_lost"], "markers"),
+    ]
+
+
+async def measure(rounds: int) -> Report:
+    """Measure idling and both paces, by turns."""
+    report = Report("formation-pace", "CPU of all stages in one process by how much arrives")
+    runs: dict[str, list[Run]] = {name: [] for name in PACES}
+    cores: list[float] = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_servers({}, Path(folder), Path(".eden/jars")) as servers,
+        model_server_process(base_seconds=1.0) as models,
+    ):
+        for _ in range(rounds):
+            cores.append(await idle(servers, models))
+            for name in PACES:
+                runs[name].append(await paced(servers, models, name))
+    report.results["idle_core"] = median(cores)
+    report.rows.append(Row("idle process", median(cores), "of a core", IDLE_CORE, "target"))
+    for name, done in runs.items():
+        describe(report, name, done)
+    return report
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1)
+    asyncio.run(measure(parser.parse_args().rounds)).show()
+
+
+if __name__ == "__main__":
+    main()
