@@ -161,8 +161,19 @@ CONSOLIDATIONS = Counter(
 )
 
 
+MEMORY_COMMANDS = Counter(
+    "eden_memory_commands",
+    "Commands on reflections and blobs, by action and by what became of them",
+    ["action", "result"],
+)
+
+
 class ConsolidationMetrics:
-    """Count the blob versions that consolidation decides."""
+    """Count the blob versions that consolidation decides, and the commands that it carries out."""
+
+    def commanded(self, action: str, result: str) -> None:
+        """Count a command: `done`, `forgotten`, or why it was refused (`stale`, `absorbed`, …)."""
+        MEMORY_COMMANDS.labels(action, result).inc()
 
     def consolidated(self, kind: str, because: str, *, cut: bool) -> None:
         """Count a version; `cut`: its text was over its limit twice."""
