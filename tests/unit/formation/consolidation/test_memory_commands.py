@@ -29,7 +29,7 @@ STORED = Reflection(
     formed_at=at(60),
     said_at=at(60),
 )
-BLOB = {"blob": "Likes tea. Lives in Porto.", "blob_version": 2, "highest_blob_version": 2}
+BLOB: dict[str, Any] = {"blob": "Likes tea. Lives in Porto.", "blob_version": 2, "highest_blob_version": 2}
 
 
 def command(action: str, **fields: Any) -> Delivery:
