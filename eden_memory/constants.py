@@ -24,6 +24,8 @@ MOST_FACTS_TOGETHER = 64
 """New facts of a scope that are compared and decided in one call, at most."""
 LONGEST_FACT = 2_000
 """Characters of a fact that a person edits or adds, at most: it stands in prompts, contexts and snapshots."""
+LONGEST_BLOB = 60_000
+"""Characters of a blob that a person writes, at most; the scope's word limit counts besides."""
 LONGEST_REASON = 1_000
 """Characters of the reason for a change, at most."""
 MOST_ADDED_TEXTS = 500

@@ -135,6 +135,11 @@ CONSOLIDATIONS = Counter(
     ["scope", "because", "cut"],
 )
 
+MEMORY_COMMANDS = Counter(
+    "eden_memory_commands",
+    "Commands on reflections and blobs, by action and by what became of them",
+    ["action", "result"],
+)
 FACTS_DECIDED = Counter(
     "eden_facts_decided", "Versions of facts decided, by scope and decision", ["scope", "decision"]
 )
@@ -364,6 +369,10 @@ class DedupMetrics:
 
 class ConsolidationMetrics:
     """Count the blob versions that consolidation decides."""
+
+    def commanded(self, action: str, result: str) -> None:
+        """Count a command: `done`, `forgotten`, or why it was refused (`stale`, `absorbed`, …)."""
+        MEMORY_COMMANDS.labels(action, result).inc()
 
     def consolidated(self, kind: str, because: str, *, cut: bool) -> None:
         """Count a version; `cut`: its text was over its limit twice."""

@@ -1,9 +1,12 @@
-"""memory.changes → memory.consolidations: merges a scope's buffer into its blob, one call a version.
+"""memory.changes, memory.commands → memory.consolidations, memory.reflections: a scope's buffer merged into its blob.
 
-Several changes of a scope that wait are taken together: the last one says it all, and the snapshot, read once,
-is the judge. A version is decided once; until the writer has applied it, there is nothing to do.
+One call a version. Several changes of a scope that wait are taken together: the last one says it all, and the
+snapshot, read once, is the judge. A version is decided once; until the writer has applied it, there is nothing to
+do. Commands on reflections and blobs are decided one by one in the same order, without a model: this stage alone
+numbers blobs.
 """
 
+from asyncio import gather
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -13,7 +16,6 @@ from eden_memory.failures import QuestionSpent
 from eden_memory.forgotten import ForgottenMarks, Marks
 from eden_memory.formation import prompts
 from eden_memory.formation.consolidation_rules import (
-    BlobsDecided,
     Merge,
     TierOf,
     as_shown,
@@ -25,16 +27,18 @@ from eden_memory.formation.consolidation_rules import (
     users_of,
     within_limit,
 )
+from eden_memory.formation.memory_commands import DecidedMemory, carry_out, current_memory
 from eden_memory.formation.prompts import Fence
+from eden_memory.memory.memory_batch import is_forgotten, named_by
 from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.metrics import ConsolidationMetrics
 from eden_memory.models.question import Answered, Asking, LanguageModel, unit_of
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import Snapshot
-from eden_memory.schemas.events import ScopeChanged, ScopeConsolidated
+from eden_memory.schemas.events import MemoryCommanded, ReflectionFormed, ScopeChanged, ScopeConsolidated
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import STANDARD, FormationLimits, ScopeLimits, limits_of
-from eden_memory.stages.stage import Dead, Decision, Delivery, Result, Retry
+from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Result, Retry
 from eden_memory.word_limits import words_of
 
 STAGE = "consolidation"
@@ -71,7 +75,7 @@ class Consolidation:
     def __init__(
         self,
         snapshots: Snapshots,
-        decided: BlobsDecided,
+        decided: DecidedMemory,
         streams: Streams,
         model: LanguageModel,
         forgetting: ForgottenMarks,
@@ -88,7 +92,10 @@ class Consolidation:
         self._limits = limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Result:
-        """Decide what the waiting changes of one scope lead to."""
+        """Decide what the waiting changes of one scope, or one command, lead to."""
+        first = deliveries[0]
+        if isinstance(first.event, MemoryCommanded):
+            return await self._command(first, first.event)
         changes = [delivery.event for delivery in deliveries if isinstance(delivery.event, ScopeChanged)]
         if not changes:
             return ()
@@ -97,9 +104,33 @@ class Consolidation:
         if not may_be_due(changes, limits):
             return ()
         due = await self._due_scope(deliveries[-1], scope, limits)
-        if due is None or await self._decided.blob_decided(scope.key, due.merge.version):
+        if due is None or await self._decided.decided(due.merge.writes):
             return ()
         return await self._decide(due)
+
+    async def _command(self, delivery: Delivery, command: MemoryCommanded) -> Result:
+        """Carry out one command, if what it names still stands and is not forgotten."""
+        scope = command.scope
+        snapshot, streams = await gather(
+            self._snapshots.snapshots([scope.key]), self._streams.of(scope.agent_id)
+        )
+        current = await current_memory(command, snapshot.get(scope.key), self._decided)
+        limits = limits_of(scope, streams, self._limits)
+        result = carry_out(delivery, command, current, limits, self._settings_version)
+        if not isinstance(result, str):
+            marks = await self._forgetting.among(named_by([result]))
+            if marks.entity_gone("blob", scope.key, current.blob.version):
+                return Retry("the blob was forgotten meanwhile, and the writer has not taken it back yet")
+            result = "forgotten" if is_forgotten(result, marks) else result
+        self._metrics.commanded(command.action, result if isinstance(result, str) else "done")
+        if isinstance(result, str):
+            return ()
+        of, name = (
+            ("reflection", f"{result.reflection_id}@{result.version}")
+            if isinstance(result, ReflectionFormed)
+            else ("blob", result.key())
+        )
+        return Decision((Emit(result, delivery, time=command.asked_at),), writes=(f"{of}:{name}",))
 
     async def _due_scope(self, delivery: Delivery, scope: Scope, limits: ScopeLimits) -> DueScope | None:
         snapshot = (await self._snapshots.snapshots([scope.key])).get(scope.key)
@@ -119,7 +150,7 @@ class Consolidation:
                     raise
                 first = question.attempt + 1  # an earlier change has left its dead letter
                 continue
-            text, cut = within_limit(answered.value, due.limits.blob_words)
+            text, cut = within_limit(answered.value, due.limits.blob_words, due.merge.pins)
             if text:
                 return await self._consolidated(due, question.merge, answered, text, cut=cut)
             if not question.arrived:
@@ -151,7 +182,7 @@ class Consolidation:
             prompt,
             ConsolidatedText,
             _asking(due, question, tier),
-            lambda answer: shortcoming(answer, limits.blob_words),
+            lambda answer: shortcoming(answer, limits.blob_words, merge.pins),
         )
 
     async def _consolidated(
@@ -176,6 +207,7 @@ class Consolidation:
             absorbed=tuple(reflection.reflection_id for reflection in merge.reflections),
             private=any(reflection.private for reflection in merge.reflections),
             because=merge.because,
+            pins=merge.pins,
             call=answered.call,
             consolidated_at=merge.consolidated_at,
             said_at=merge.said_at,

@@ -4,6 +4,7 @@ A test holds it against topics.yaml. A new stage is a file beside this one, a ro
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 from eden_memory.constants import MOST_FACTS_TOGETHER
 from eden_memory.formation.extraction_results import closed_all_the_same, failed_extraction
@@ -15,6 +16,7 @@ from eden_memory.schemas.events import (
     Forgotten,
     FormationAsked,
     FormationRequested,
+    MemoryCommanded,
     MessageRecorded,
     ModelCalled,
     ReflectionFormed,
@@ -88,9 +90,10 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
         Stage(
             CONSOLIDATION,
             _of(handlers, CONSOLIDATION),
-            reads=(ScopeChanged,),
-            writes=(ScopeConsolidated, ScopeChanged, ModelCalled),
+            reads=(ScopeChanged, MemoryCommanded),
+            writes=(ScopeConsolidated, ReflectionFormed, ScopeChanged, ModelCalled),
             together=100,
+            together_first=changes_together,
             one_question=True,
             keeps_empty=False,
         ),
@@ -134,6 +137,12 @@ async def _absent(deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
 
 def _of(handlers: Mapping[str, Handler], name: str) -> Handler:
     return handlers.get(name, _absent)
+
+
+def changes_together(deliveries: Sequence[Delivery]) -> int:
+    """Return how many waiting records of a scope to decide at once: changes up to the next command, else it alone."""
+    changes = takewhile(lambda delivery: not isinstance(delivery.event, MemoryCommanded), deliveries)
+    return max(sum(1 for _ in changes), 1)
 
 
 def proposals_together(deliveries: Sequence[Delivery]) -> int:

@@ -25,6 +25,7 @@ from eden_memory.schemas.documents import (
     InboxFactCommand,
     InboxForget,
     InboxFormNow,
+    InboxMemoryCommand,
     InboxReread,
     InboxSessionEnded,
 )
@@ -56,6 +57,7 @@ INBOX_FIELDS = sorted(
             InboxFactCommand,
             InboxForget,
             InboxFormNow,
+            InboxMemoryCommand,
             InboxReread,
             InboxSessionEnded,
         )

@@ -95,7 +95,7 @@ class Resting:
     sources: tuple[SourceMessage, ...]
     formed_at: datetime
     versions: int = 1
-    """The highest version of a fact."""
+    """Its highest version."""
     contradicted_by: str | None = None
     """The fact that retired a fact by contradicting it."""
 
@@ -232,11 +232,18 @@ def _message(message: ForgottenMessage) -> Erase:
 
 def _tombstones(resting: Resting) -> list[Erase]:
     if resting.kind == "reflection":
-        return [_erase(ReflectionFormed, resting.id, resting.scope, resting.id)]
+        return [
+            _erase(ReflectionFormed, key, resting.scope, resting.id, version)
+            for version, key in enumerate(_reflection_keys(resting), 1)
+        ]
     return [
         _erase(FactChanged, f"{resting.id}@{version}", resting.scope, resting.id, version)
         for version in range(1, resting.versions + 1)
     ]
+
+
+def _reflection_keys(resting: Resting) -> list[str]:
+    return [resting.id, *(f"{resting.id}@{version}" for version in range(2, resting.versions + 1))]
 
 
 def _erase(of: type[Event], key: str, scope: Scope, subject: str, version: int | None = None) -> Erase:

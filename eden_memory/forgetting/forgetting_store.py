@@ -279,6 +279,7 @@ def _reflection(row: Mapping[str, Any]) -> Resting:
         _scope(row),
         _sources(row),
         row["formed_at"],
+        versions=int(row.get("version", 1)),
     )
 
 

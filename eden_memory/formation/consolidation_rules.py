@@ -3,10 +3,11 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal
 
 from eden_memory.constants import ABSORBED_AT_ONCE, CONSOLIDATION_SECONDS
 from eden_memory.forgotten import Marks, ids_of
+from eden_memory.formation.memory_commands import missing_pins, with_pins
 from eden_memory.formation.prompt_material import ConsolidationMaterial, DatedText
 from eden_memory.memory.snapshot_projection import last_formed, oldest_first, scope_changed
 from eden_memory.schemas.answers import ConsolidatedText
@@ -34,6 +35,8 @@ class Merge:
     blob: str | None
     blob_said_at: datetime | None
     """The newest `said_at` that the blob holds."""
+    pins: tuple[str, ...]
+    """Sentences that the text keeps."""
     reflections: tuple[BufferedReflection, ...]
     """Oldest first."""
     because: Because
@@ -42,6 +45,12 @@ class Merge:
     def shown(self) -> tuple[str, ...]:
         """The version it is based on and the reflections absorbed, as stored beside the answer."""
         return (str(self.based_on), *(reflection.reflection_id for reflection in self.reflections))
+
+    @property
+    def writes(self) -> list[str]:
+        """The version to be made, and the next of each reflection: one that is decided already ends this merge."""
+        next_versions = (f"reflection:{item.reflection_id}@{item.version + 1}" for item in self.reflections)
+        return [f"blob:{self.scope.key}@{self.version}", *next_versions]
 
     @property
     def consolidated_at(self) -> datetime:
@@ -120,6 +129,7 @@ def merge_of(scope: Scope, snapshot: Snapshot, marks: Marks, limits: ScopeLimits
         snapshot.blob_version,
         snapshot.blob,
         snapshot.blob_said_at,
+        snapshot.pins,
         stands[:ABSORBED_AT_ONCE],
         because,
     )
@@ -153,11 +163,12 @@ def material_of(merge: Merge, limits: ScopeLimits) -> ConsolidationMaterial:
         guidance=limits.consolidation_guidance,
         words=limits.blob_words,
         blob_said_at=merge.blob_said_at,
+        pins=merge.pins,
     )
 
 
-def shortcoming(answer: ConsolidatedText, limit: int) -> str | None:
-    """Return the complaint about an answer that is empty or over the limit; None if it is fine."""
+def shortcoming(answer: ConsolidatedText, limit: int, pins: Sequence[str] = ()) -> str | None:
+    """Return the complaint about a text that is empty, too long, or lacks a pinned sentence; None if it is fine."""
     words = words_of(answer.text)
     if words == 0:
         return "The text is empty. Return the whole consolidated text."
@@ -166,15 +177,21 @@ def shortcoming(answer: ConsolidatedText, limit: int) -> str | None:
             f"The text has {words} words, {len(answer.text)} characters; at most {limit} words are allowed. "
             "Return it shorter, without losing what matters most."
         )
+    if missing_pins(answer.text, pins):
+        return (
+            "Sentences that must stay word for word are missing or changed. Return the text with all of them."
+        )
     return None
 
 
-def within_limit(answer: ConsolidatedText, limit: int) -> tuple[str, bool]:
-    """Return the text, cut to the limit where needed, and whether it was cut."""
+def within_limit(answer: ConsolidatedText, limit: int, pins: Sequence[str] = ()) -> tuple[str, bool]:
+    """Return the text with its pinned sentences, the rest cut to the limit where needed, and whether it was cut."""
     text = answer.text.strip()
-    if _fits(text, limit):
-        return text, False
-    return cut_at_sentence(text, limit)[: limit * CHARACTERS_OF_A_WORD].rstrip(), True
+    if not text or _fits(with_pins(text, pins), limit):
+        return with_pins(text, pins) if text else text, False
+    room = limit - words_of("\n".join(pins))
+    cut = cut_at_sentence(text, max(room, 1))[: max(room, 1) * CHARACTERS_OF_A_WORD].rstrip()
+    return with_pins(cut if room > 0 else "", pins), True
 
 
 def _fits(text: str, limit: int) -> bool:
@@ -185,11 +202,3 @@ def _fits(text: str, limit: int) -> bool:
 def change_of(snapshot: Snapshot) -> ScopeChanged:
     """Return the announcement of an unchanged scope, for scopes that the due scan finds."""
     return scope_changed(snapshot, ("blob",) if _taken_back(snapshot) else ())
-
-
-class BlobsDecided(Protocol):
-    """Look-up of blob versions that are decided, whether the writer has applied them or not."""
-
-    async def blob_decided(self, scope_key: str, version: int) -> bool:
-        """Return whether this version of a scope's blob is decided."""
-        ...

@@ -1,20 +1,23 @@
 """Decisions that the writer may not have applied yet: stored outcomes, by their number or their `writes`."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.mongo.documents import document_of
 from eden_memory.mongo.shared_reads import SharedReads, shared_writes
 from eden_memory.names import Names
+from eden_memory.schemas.documents import Reflection
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import FactChanged, decode
+from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated, decode
 from eden_memory.schemas.events.base import Event
 
 Row = dict[str, Any]
 Decode = Callable[[str, int, bytes], Event]
+E = TypeVar("E", bound=Event)
 Outcomes = dict[int, tuple[FactChanged, ...]]
 PAGE, LARGEST_PAGE = 4, 64
 MOST_KEPT = 5_000
@@ -27,6 +30,7 @@ class MongoDecided:
     def __init__(self, database: AsyncDatabase[Row], names: Names, decode: Decode = decode) -> None:
         majority = ReadConcern("majority")
         self._outcomes = database.get_collection(names["outcomes"], read_concern=majority)
+        self._reflections = database.get_collection(names[Reflection.COLLECTION], read_concern=majority)
         self._snapshots = database.get_collection(names["snapshots"], read_concern=majority)
         self._decode = decode
         self._marks = SharedReads(self._read_marks)
@@ -65,9 +69,30 @@ class MongoDecided:
             found |= asked
         return found
 
-    async def blob_decided(self, scope_key: str, version: int) -> bool:
-        """Return whether this version of a scope's blob is decided."""
-        return bool(await self._given.get([f"blob:{scope_key}@{version}"]))
+    async def decided(self, writes: Iterable[str]) -> bool:
+        """Return whether any of these versions (`blob:KEY@N`, `reflection:ID@N`) is decided."""
+        return bool(await self._given.get(writes))
+
+    async def blobs_beyond(self, scope_key: str, version: int) -> Sequence[ScopeConsolidated]:
+        """Return the blob versions decided above this one, in order."""
+        return await self._beyond(f"blob:{scope_key}", version, ScopeConsolidated)
+
+    async def reflection(self, reflection_id: str) -> Reflection | None:
+        """Return a reflection as stored."""
+        row = await self._reflections.find_one({"_id": reflection_id})
+        return None if row is None else document_of(Reflection, row)
+
+    async def reflections_beyond(self, reflection_id: str, version: int) -> Sequence[ReflectionFormed]:
+        """Return the versions of a reflection decided above this one, in order."""
+        return await self._beyond(f"reflection:{reflection_id}", version, ReflectionFormed)
+
+    async def _beyond(self, name: str, version: int, kind: type[E]) -> list[E]:
+        found: list[E] = []
+        while row := await self._outcomes.find_one({"writes": f"{name}@{version + 1}"}, {"records": 1}):
+            version += 1
+            events = (self._event(record, kind.NAME) for record in row.get("records", ()))
+            found += [event for event in events if isinstance(event, kind)]
+        return found
 
     async def _page(self, scope_key: str, numbers: range) -> Outcomes:
         found = await self._facts_of.get(f"{scope_key}#{number}" for number in numbers)
@@ -85,12 +110,12 @@ class MongoDecided:
 
     def _facts(self, row: Row) -> tuple[FactChanged, ...]:
         """Return the facts among an outcome's records; none once the janitor has removed them."""
-        events = (self._event(record) for record in row.get("records", ()))
+        events = (self._event(record, FactChanged.NAME) for record in row.get("records", ()))
         return tuple(event for event in events if isinstance(event, FactChanged))
 
-    def _event(self, record: Mapping[str, Any]) -> Event | None:
+    def _event(self, record: Mapping[str, Any], wanted: str) -> Event | None:
         envelope = Envelope.of_headers((name, bytes(value)) for name, value in record["h"])
-        if envelope.name != FactChanged.NAME or record["v"] is None:
+        if envelope.name != wanted or record["v"] is None:
             return None
         return self._decode(envelope.name, envelope.version, bytes(record["v"]))
 

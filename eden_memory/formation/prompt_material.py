@@ -112,6 +112,8 @@ class ConsolidationMaterial:
     """The limit of the blob."""
     blob_said_at: datetime | None = None
     """When the newest of what the blob holds was said, where that is known."""
+    pins: tuple[str, ...] = ()
+    """Sentences of the blob that stay word for word."""
 
 
 Material = FactMaterial | DecisionMaterial | ReflectionMaterial | ConsolidationMaterial

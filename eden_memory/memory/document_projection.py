@@ -1,7 +1,7 @@
 """Facts, reflections and blobs as documents. Pure.
 
-A fact is its highest version with its history; of facts alike the oldest is active. A reflection is absorbed by the
-lowest stored blob version that lists it; a blob is its highest version that is not gone.
+A fact or reflection is its highest version with its history; of facts alike the oldest is active. A reflection is
+absorbed by the lowest stored blob version that lists it; a blob is its highest version that is not gone.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -15,6 +15,7 @@ from eden_memory.schemas.documents import (
     Fact,
     FactVersion,
     Reflection,
+    ReflectionVersion,
     StoredBlob,
 )
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
@@ -169,12 +170,54 @@ def reflections_after(
 ) -> dict[str, Reflection]:
     """Return all reflections that are stored or come in, as they are afterwards, without those that are gone."""
     absorbed = _absorbed([*stored.absorbing, *versions], batch.gone_blobs)
-    names = [name for name in (*stored.reflections, *batch.reflections) if name not in batch.gone_reflections]
+    coming: dict[str, dict[int, ReflectionFormed]] = {}
+    for (name, version), event in batch.reflections.items():
+        coming.setdefault(name, {})[version] = event
+    gone: dict[str, set[int]] = {}
+    for name, version in batch.gone_reflections:
+        gone.setdefault(name, set()).add(version)
     after: dict[str, Reflection] = {}
-    for name in dict.fromkeys(names):
-        reflection = stored.reflections.get(name) or _reflection(batch.reflections[name])
-        after[name] = _absorbed_by(reflection, absorbed.get(name), batch.gone_blobs)
+    for name in dict.fromkeys([*stored.reflections, *coming]):
+        newest = _newest_reflection(stored.reflections.get(name), coming.get(name, {}), gone.get(name, NONE))
+        if newest is not None:
+            after[name] = _absorbed_by(newest, absorbed.get(name), batch.gone_blobs)
     return after
+
+
+def _newest_reflection(
+    stored: Reflection | None, coming: Mapping[int, ReflectionFormed], gone: Set[int]
+) -> Reflection | None:
+    """Merge a stored reflection with versions that come; None if its newest version is gone and none comes."""
+    if stored is not None and stored.version not in gone and stored.version >= max(coming, default=0):
+        newest = stored
+    elif coming:
+        newest = _reflection(coming[max(coming)])
+        if stored is not None:
+            into = {"absorbed": stored.absorbed, "absorbed_at": stored.absorbed_at}
+            newest = newest.model_copy(update={**into, "absorbed_into": stored.absorbed_into})
+    else:
+        return None
+    earlier: dict[int, Reflection | ReflectionVersion] = {}
+    if stored is not None:
+        earlier = {stored.version: stored} | {version.version: version for version in stored.history}
+    earlier = {number: _reflection(event) for number, event in coming.items()} | earlier
+    kept = sorted(
+        (number for number in earlier if number < newest.version and number not in gone), reverse=True
+    )
+    history = tuple(_reflection_version(earlier[number]) for number in kept[:HISTORY])
+    return newest if newest.history == history else newest.model_copy(update={"history": history})
+
+
+def _reflection_version(reflection: Reflection | ReflectionVersion) -> ReflectionVersion:
+    if isinstance(reflection, ReflectionVersion):
+        return reflection
+    return ReflectionVersion(
+        version=reflection.version,
+        content=reflection.content,
+        private=reflection.private,
+        said_at=reflection.said_at,
+        command=reflection.command,
+    )
 
 
 def blob_after(batch: ScopeBatch, stored: StoredScope, versions: Iterable[StoredBlob]) -> Consolidated | None:
@@ -195,6 +238,8 @@ def blob_after(batch: ScopeBatch, stored: StoredScope, versions: Iterable[Stored
         absorbed=newest.absorbed,
         last_consolidated_at=newest.consolidated_at,
         said_at=newest.said_at or newest.consolidated_at,
+        pins=newest.pins,
+        command=newest.command,
         history=tuple(_blob_version(blob) for blob in earlier),
     )
 
@@ -235,8 +280,13 @@ def _reflection(event: ReflectionFormed) -> Reflection:
         position=event.position,
         formed_at=event.formed_at,
         said_at=event.said_at,
+        origin=event.origin,
         propagated_from=event.propagated_from.reflection_id if event.propagated_from else None,
+        propagated_scope=event.propagated_from.scope.key if event.propagated_from else None,
         private=event.private,
+        version=event.version,
+        command=event.command,
+        retired_at=event.retired_at,
     )
 
 
@@ -250,6 +300,8 @@ def _stored_blob(event: ScopeConsolidated) -> StoredBlob:
         word_limit=event.word_limit,
         consolidated_at=event.consolidated_at,
         said_at=event.said_at,
+        pins=event.pins,
+        command=event.command,
     )
 
 
@@ -263,6 +315,8 @@ def _versions_in(blob: Consolidated | None) -> Iterable[StoredBlob]:
         absorbed=blob.absorbed,
         consolidated_at=blob.last_consolidated_at,
         said_at=blob.said_at,
+        pins=blob.pins,
+        command=blob.command,
     )
     for version in (newest, *blob.history):
         yield StoredBlob(
@@ -274,6 +328,8 @@ def _versions_in(blob: Consolidated | None) -> Iterable[StoredBlob]:
             word_limit=blob.word_limit,
             consolidated_at=version.consolidated_at,
             said_at=version.said_at,
+            pins=version.pins,
+            command=version.command,
         )
 
 
@@ -285,4 +341,6 @@ def _blob_version(blob: StoredBlob) -> BlobVersion:
         absorbed=blob.absorbed,
         consolidated_at=blob.consolidated_at,
         said_at=blob.said_at or blob.consolidated_at,
+        pins=blob.pins,
+        command=blob.command,
     )

@@ -24,14 +24,26 @@ class ScopeBatch:
     scope: Scope | None = None
     """None where nothing but tombstones came."""
     facts: dict[tuple[str, int], FactChanged] = field(default_factory=dict[tuple[str, int], FactChanged])
-    reflections: dict[str, ReflectionFormed] = field(default_factory=dict[str, ReflectionFormed])
+    reflections: dict[tuple[str, int], ReflectionFormed] = field(
+        default_factory=dict[tuple[str, int], ReflectionFormed]
+    )
     blobs: dict[int, ScopeConsolidated] = field(default_factory=dict[int, ScopeConsolidated])
     closed_at: datetime | None = None
     outcome: int = 0
     """The highest number of a decision."""
     gone_facts: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
-    gone_reflections: set[str] = field(default_factory=set[str])
+    gone_reflections: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     gone_blobs: set[int] = field(default_factory=set[int])
+
+    @property
+    def reflection_ids(self) -> set[str]:
+        """The reflections of which a version comes or goes."""
+        return {name for name, _ in (*self.reflections, *self.gone_reflections)}
+
+    @property
+    def retired(self) -> bool:
+        """Whether a reflection of it is retired."""
+        return any(event.retired_at is not None for event in self.reflections.values())
 
     @property
     def size(self) -> int:
@@ -49,8 +61,8 @@ class ScopeBatch:
                 self.gone_facts.discard((event.fact_id, event.version))
                 self.outcome = max(self.outcome, event.outcome)
             case ReflectionFormed():
-                self.reflections[event.reflection_id] = event
-                self.gone_reflections.discard(event.reflection_id)
+                self.reflections[event.reflection_id, event.version] = event
+                self.gone_reflections.discard((event.reflection_id, event.version))
             case ScopeConsolidated():
                 self.blobs[event.version] = event
             case SessionClosed():
@@ -65,8 +77,9 @@ class ScopeBatch:
                 self.facts.pop((entity, version), None)
                 self.gone_facts.add((entity, version))
             case ReflectionFormed.NAME:
-                self.reflections.pop(key, None)
-                self.gone_reflections.add(key)
+                named = (entity, version) if version else (key, 1)
+                self.reflections.pop(named, None)
+                self.gone_reflections.add(named)
             case ScopeConsolidated.NAME if version:
                 self.blobs.pop(version, None)
                 self.gone_blobs.add(version)
@@ -140,9 +153,9 @@ def is_forgotten(event: Memory, marks: Marks) -> bool:
                 event.scope, event.sources, max(event.formed_at, event.valid_from)
             )
         case ReflectionFormed():
-            return marks.entity_gone("reflection", event.reflection_id, 1) or marks.rests_on_nothing(
-                event.scope, event.sources, event.formed_at
-            )
+            return marks.entity_gone(
+                "reflection", event.reflection_id, event.version
+            ) or marks.rests_on_nothing(event.scope, event.sources, event.formed_at)
         case SessionClosed():
             return marks.scope_gone(event.scope, event.closed_at)
         case ScopeConsolidated():
@@ -178,7 +191,7 @@ def _sources(event: Memory) -> tuple[SourceMessage, ...]:
 
 
 def _erase(event: Memory, delivery: Delivery) -> Erase:
-    version = event.version if isinstance(event, FactChanged | ScopeConsolidated) else None
+    version = None if isinstance(event, SessionClosed) else event.version
     return Erase(
         type(event),
         event.key(),

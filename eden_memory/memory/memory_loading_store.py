@@ -67,7 +67,9 @@ class MemoryLoading:
             self._reflections(batches, stored),
             self._blobs(batches, stored),
             self._highest(batches, stored),
-            self._absorbing([(batch.key, name) for batch in batches for name in batch.reflections], stored),
+            self._absorbing(
+                [(batch.key, name) for batch in batches for name in batch.reflection_ids], stored
+            ),
         )
         await asyncio.gather(
             self._same_before(batches, stored),
@@ -110,7 +112,7 @@ class MemoryLoading:
 
     async def _reflections(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
         """Load reflections by id, those that a blob of the batch lists, and those that a removed blob absorbed."""
-        ids = [name for batch in batches for name in (*batch.reflections, *batch.gone_reflections)]
+        ids = [name for batch in batches for name in batch.reflection_ids]
         ids += [name for batch in batches for blob in batch.blobs.values() for name in blob.absorbed]
         freed: list[Row] = [
             {"scope_key": batch.key, "absorbed_into": {"$in": list(batch.gone_blobs)}}
@@ -195,12 +197,13 @@ class MemoryLoading:
             order = [("valid_from", -1), ("_id", 1)]
             rows = await _read(self._of.facts, Fact, query, {"embedding": 0}, sort=order, limit=RECENT_FACTS)
             scope.other_facts = tuple(map(recent_fact, rows))
-        if len(snapshot.buffer) >= BUFFER and (batch.blobs or batch.gone_reflections or batch.gone_blobs):
+        leaves = batch.blobs or batch.gone_blobs or batch.gone_reflections or batch.retired
+        if len(snapshot.buffer) >= BUFFER and leaves:
             scope.other_reflections = await self._oldest_buffered(batch.key, list(scope.reflections))
 
     async def _oldest_buffered(self, key: str, but: list[str]) -> tuple[BufferedReflection, ...]:
         """Load the first of a buffer, and as many without `said_at`, which an earlier version stored."""
-        query: Row = {"scope_key": key, "absorbed": False, "_id": {"$nin": but}}
+        query: Row = {"scope_key": key, "absorbed": False, "retired_at": None, "_id": {"$nin": but}}
         order = [("said_at", 1), ("formed_at", 1), ("position", 1), ("_id", 1)]
         left = [
             await _read(self._of.reflections, Reflection, query | said, sort=order, limit=BUFFER)

@@ -68,6 +68,7 @@ def _blob(blob: Consolidated | UnreadBlob | None) -> dict[str, object]:
     return {
         "blob": blob.content if blob else None,
         "blob_version": blob.version if blob else 0,
+        "pins": blob.pins if blob else (),
         "consolidated_at": blob.last_consolidated_at if blob else None,
         "blob_said_at": blob.said_at if blob else None,
     }
@@ -93,6 +94,7 @@ def buffered(reflection: Reflection) -> BufferedReflection:
         formed_at=reflection.formed_at,
         said_at=reflection.said_at,
         private=reflection.private,
+        version=reflection.version,
         position=reflection.position,
     )
 
@@ -129,8 +131,13 @@ def _buffer(
     touched = {*reflections, *stored.reflections}
     known = {reflection.reflection_id: reflection for reflection in (*base.buffer, *stored.other_reflections)}
     found = [buffered_reflection for name, buffered_reflection in known.items() if name not in touched]
-    found += [buffered(reflection) for reflection in reflections.values() if not reflection.absorbed]
+    found += [buffered(reflection) for reflection in reflections.values() if _waits(reflection)]
     return tuple(oldest_first(found)[:BUFFER])
+
+
+def _waits(reflection: Reflection) -> bool:
+    """Return whether a reflection is in the buffer."""
+    return not reflection.absorbed and reflection.retired_at is None
 
 
 def _active(facts: Iterable[Fact]) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from eden_memory.constants import LONGEST_FACT, LONGEST_REASON
+from eden_memory.constants import LONGEST_BLOB, LONGEST_FACT, LONGEST_REASON
 from eden_memory.error_text import describe
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.mongo.changes import Document, RereadRequest
@@ -16,6 +16,7 @@ from eden_memory.schemas.documents import (
     InboxFactCommand,
     InboxForget,
     InboxFormNow,
+    InboxMemoryCommand,
     InboxReread,
     InboxSessionEnded,
 )
@@ -24,6 +25,7 @@ from eden_memory.schemas.events import (
     FactCommanded,
     Forgotten,
     FormationAsked,
+    MemoryCommanded,
     MessageRecorded,
     SessionEnded,
 )
@@ -35,8 +37,10 @@ from eden_memory.tracing import traceparent
 AHEAD = timedelta(minutes=1)
 """A clock that is a little ahead is forgiven."""
 MESSAGES, CANDIDATES, FORGOTTEN = "chat.messages", "memory.candidates", "memory.forgotten"
+COMMANDS = "memory.commands"
 
-InboxRequest = InboxSessionEnded | InboxFormNow | InboxAddedText | InboxFactCommand | InboxForget
+InboxCommand = InboxFactCommand | InboxMemoryCommand
+InboxRequest = InboxSessionEnded | InboxFormNow | InboxAddedText | InboxCommand | InboxForget
 REREAD = "reread"
 """The kind of a request that asks the tailer itself, and becomes no record of its own."""
 REQUEST: TypeAdapter[InboxRequest] = TypeAdapter(Annotated[InboxRequest, Field(discriminator="kind")])
@@ -78,21 +82,29 @@ class InboxMapping:
             case InboxAddedText():
                 return MESSAGES, self._added(request, version)
             case InboxFactCommand():
-                _demand_bounds(request, time)
-                fields = request.model_dump(exclude={"id", "kind", "scope", "session_id"})
-                return CANDIDATES, FactCommanded(
-                    command_id=inbox_id,
-                    scope=request.scope,
-                    asked_at=time,
-                    version=version,
-                    sources=self._sources(request, version, time),
-                    **fields,
-                )
+                _demand_bounds(request, time, adds="add")
+                return CANDIDATES, self._commanded(FactCommanded, request, version, time)
+            case InboxMemoryCommand():
+                _demand_bounds(request, time, adds="add_reflection")
+                return COMMANDS, self._commanded(MemoryCommanded, request, version, time)
             case InboxForget():
                 return FORGOTTEN, self._forgotten(request, inbox_id, time)
 
-    def _sources(self, request: InboxFactCommand, version: str, time: datetime) -> tuple[SourceMessage, ...]:
-        """Return the source of a fact that is added with a session: the command, as if it were a message there."""
+    def _commanded(
+        self, event: Callable[..., Event], request: InboxCommand, version: str, time: datetime
+    ) -> Event:
+        fields = request.model_dump(exclude={"id", "kind", "scope", "session_id"})
+        return event(
+            command_id=self._encode(request.id),
+            scope=request.scope,
+            asked_at=time,
+            version=version,
+            sources=self._sources(request, version, time),
+            **fields,
+        )
+
+    def _sources(self, request: InboxCommand, version: str, time: datetime) -> tuple[SourceMessage, ...]:
+        """Return the source of memory that is added with a session: the command, as if it were a message there."""
         if request.session_id is None:
             return ()
         return (
@@ -161,12 +173,13 @@ class InboxMapping:
         return Outgoing(topic, key, event.json_bytes(), envelope.headers(), place)
 
 
-def _demand_bounds(request: InboxFactCommand, time: datetime) -> None:
+def _demand_bounds(request: InboxCommand, time: datetime, *, adds: str) -> None:
     if request.said_at is not None and request.said_at > time + AHEAD:
         raise Unusable("said_at: in the future")
-    if request.session_id is not None and request.action != "add":
-        raise Unusable("session_id: of a fact that is added only")
-    for name, most in (("text", LONGEST_FACT), ("reason", LONGEST_REASON)):
+    if request.session_id is not None and request.action != adds:
+        raise Unusable(f"session_id: of {adds} only")
+    longest = LONGEST_BLOB if request.action == "edit_blob" else LONGEST_FACT
+    for name, most in (("text", longest), ("reason", LONGEST_REASON)):
         if len(getattr(request, name) or "") > most:
             raise Unusable(f"{name}: longer than {most} characters")
 

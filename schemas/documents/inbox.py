@@ -12,7 +12,8 @@ from eden_memory.schemas.documents.base import Document
 from eden_memory.schemas.events.chat import Role
 from eden_memory.schemas.events.facts import Action, By
 from eden_memory.schemas.events.forgetting import Forgettable
-from eden_memory.schemas.fields import KeyText, Moment, Ordinal
+from eden_memory.schemas.events.reflections import MemoryAction
+from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal
 from eden_memory.schemas.scopes import Scope
 
 RawId = Annotated[
@@ -79,6 +80,24 @@ class InboxFactCommand(_Asked):
     """add: since when it is true, if not since it is asked; not in the future."""
     session_id: RawId = None
     """add: the session that it belongs to; forgetting that session reaches it."""
+
+
+class InboxMemoryCommand(_Asked):
+    """A change of a reflection or of a scope's blob. Becomes MemoryCommanded."""
+
+    kind: Literal["memory_command"]
+    scope: Scope
+    action: MemoryAction
+    reflection_id: KeyText | None = None
+    expected_version: Count | None = None
+    text: str | None = None
+    private: bool | None = None
+    by: By
+    reason: str | None = None
+    said_at: Moment | None = None
+    """Since when it is true, if not since it is asked; not in the future."""
+    session_id: RawId = None
+    """add_reflection: the session that it belongs to; forgetting that session reaches it."""
 
 
 class InboxReread(_Asked):

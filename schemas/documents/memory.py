@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from eden_memory.schemas.documents.base import Document
 from eden_memory.schemas.events.facts import CommandRef, Decision
+from eden_memory.schemas.events.reflections import MemoryCommandRef, Origin
 from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part, Vector
 from eden_memory.schemas.ids import EntityId
 from eden_memory.schemas.provenance import Call, SourceMessage
@@ -90,13 +91,27 @@ class Fact(_Scoped):
     """Of the scope's snapshot when this document was last written: what is newer is read by it."""
 
 
+class ReflectionVersion(Part):
+    """An earlier version of a reflection."""
+
+    version: Ordinal
+    content: str
+    private: bool = False
+    said_at: Moment
+    command: MemoryCommandRef | None = None
+
+
 class Reflection(_Scoped):
-    """A reflection; `absorbed` and what follows are derived from the blobs of its scope."""
+    """A reflection in its newest version; `absorbed` and its kind are derived from the blobs of its scope."""
 
     COLLECTION: ClassVar[str] = "reflections"
 
     id: KeyText = Field(alias="_id")
     content: str
+    version: Ordinal = 1
+    history: Annotated[tuple[ReflectionVersion, ...], Field(max_length=HISTORY)] = ()
+    """The last 20 versions before this one, newest first."""
+    command: MemoryCommandRef | None = None
     session_ids: tuple[EntityId, ...] = ()
     message_ids: tuple[EntityId, ...] = ()
     sources: tuple[SourceMessage, ...] = ()
@@ -109,8 +124,12 @@ class Reflection(_Scoped):
     absorbed_at: Moment | None = None
     absorbed_into: Ordinal | None = None
     """The version of the blob."""
+    origin: Origin = "formed"
     propagated_from: KeyText | None = None
+    propagated_scope: ScopeKey | None = None
+    """The scope of `propagated_from`."""
     private: bool = False
+    retired_at: Moment | None = None
 
 
 class BlobVersion(Part):
@@ -121,6 +140,8 @@ class BlobVersion(Part):
     absorbed: tuple[KeyText, ...]
     consolidated_at: Moment
     said_at: Moment = Field(default_factory=_consolidated_at)
+    pins: tuple[str, ...] = ()
+    command: MemoryCommandRef | None = None
 
 
 class Consolidated(_Scoped):
@@ -134,6 +155,10 @@ class Consolidated(_Scoped):
     word_limit: Ordinal
     absorbed: tuple[KeyText, ...]
     """Reflections that this version took in."""
+    pins: tuple[str, ...] = ()
+    """Sentences of the text that every later version keeps."""
+    command: MemoryCommandRef | None = None
+    """The command that led to this version, if one did."""
     history: Annotated[tuple[BlobVersion, ...], Field(max_length=HISTORY)] = ()
     last_consolidated_at: Moment
     said_at: Moment = Field(default_factory=_last_consolidated_at)
@@ -157,6 +182,8 @@ class StoredBlob(Document):
     consolidated_at: Moment | None = None
     said_at: Moment | None = Field(default_factory=_consolidated_at)
     """The newest `said_at` of the reflections that the text holds."""
+    pins: tuple[str, ...] = ()
+    command: MemoryCommandRef | None = None
 
 
 class Stream(Document):
@@ -206,6 +233,7 @@ class BufferedReflection(Part):
     said_at: Moment = Field(default_factory=_formed_at)
     """When it was said: by it buffers are ordered."""
     private: bool = False
+    version: Ordinal = 1
     position: Ordinal = 1
     """Its place among the reflections of its formation and scope."""
 
@@ -235,6 +263,8 @@ class Snapshot(_Scoped):
     """Grows with every commit that changed something."""
     blob: str | None = None
     blob_version: Count = 0
+    pins: tuple[str, ...] = ()
+    """Sentences of the blob that every later version keeps."""
     consolidated_at: Moment | None = None
     blob_said_at: Moment | None = Field(default_factory=_consolidated_at)
     """The newest `said_at` of the reflections that the blob holds; null without a blob."""

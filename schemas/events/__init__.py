@@ -7,6 +7,8 @@ from eden_memory.schemas.events.facts import CommandRef, Considered, FactChanged
 from eden_memory.schemas.events.forgetting import Forgotten
 from eden_memory.schemas.events.formation import ExtractedFact, FactsExtracted, FormationRequested, Window
 from eden_memory.schemas.events.reflections import (
+    MemoryCommanded,
+    MemoryCommandRef,
     Propagated,
     ReflectionFormed,
     ScopeConsolidated,
@@ -40,7 +42,11 @@ OF_A_SCOPE = (
     ScopeConsolidated,
     ScopeChanged,
 )
-"""Since their newest version audiences of more than 100 users are not listed; an earlier list reads as it is."""
+"""Since v3 (SessionClosed and ScopeChanged: v2) audiences of more than 100 users are not listed; an earlier list
+reads as it is."""
+
+COMMANDED = (ReflectionFormed, ScopeConsolidated)
+"""Since v4 commands change them; what v3 holds reads as version 1, unretired, without pins."""
 
 
 def _unchanged(payload: Payload) -> Payload:
@@ -58,6 +64,7 @@ REGISTRY = Registry(
         FactsProposed,
         FactCommanded,
         FactChanged,
+        MemoryCommanded,
         ReflectionFormed,
         SessionClosed,
         ScopeConsolidated,
@@ -68,7 +75,11 @@ REGISTRY = Registry(
     upcasts={
         **{(event.NAME, 1): _unchanged for event in POSITIONED},
         (ScopeConsolidated.NAME, 1): _unchanged,
-        **{(event.NAME, event.VERSION - 1): _unchanged for event in OF_A_SCOPE},
+        **{
+            (event.NAME, 1 if event in (SessionClosed, ScopeChanged) else 2): _unchanged
+            for event in OF_A_SCOPE
+        },
+        **{(event.NAME, 3): _unchanged for event in COMMANDED},
         (MessageRecorded.NAME, 1): lambda payload: {**payload, "mapping": None},
         (FormationAsked.NAME, 1): lambda payload: {**payload, "if_due": False},
         (ModelCalled.NAME, 1): lambda payload: {**payload, "requests": 1},
@@ -96,6 +107,8 @@ __all__ = [
     "Forgotten",
     "FormationAsked",
     "FormationRequested",
+    "MemoryCommandRef",
+    "MemoryCommanded",
     "MessageRecorded",
     "ModelCalled",
     "Propagated",

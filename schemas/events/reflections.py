@@ -1,4 +1,4 @@
-"""`memory.reflections` and `memory.consolidations`: reflections, a session's last word, and blobs."""
+"""`memory.commands`, `memory.reflections`, `memory.consolidations`: reflections, blobs, and commands on both."""
 
 from datetime import datetime
 from typing import Any, ClassVar, Literal, Self
@@ -6,8 +6,9 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from eden_memory.schemas.events.base import Derived, Event
+from eden_memory.schemas.events.facts import By
 from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part
-from eden_memory.schemas.ids import EntityId
+from eden_memory.schemas.ids import EntityId, Version
 from eden_memory.schemas.provenance import Call, SourceMessage
 from eden_memory.schemas.scopes import Scope, ScopeKind
 
@@ -20,6 +21,79 @@ def _consolidated_at(fields: dict[str, Any]) -> datetime:
     return fields["consolidated_at"]
 
 
+Origin = Literal["formed", "propagated", "added", "imported"]
+MemoryAction = Literal["add_reflection", "edit_reflection", "retire_reflection", "edit_blob", "pin", "unpin"]
+"""pin: a sentence that the blob holds and every later version keeps; unpin: it need not any more."""
+
+
+class MemoryCommanded(Event):
+    """A change of a reflection or of a scope's blob that no conversation led to: decided in its scope's order."""
+
+    command_id: KeyText
+    scope: Scope
+    action: MemoryAction
+    reflection_id: KeyText | None = None
+    """The reflection that is edited or retired; null for all other actions."""
+    expected_version: Count | None = None
+    """Carried out only if the reflection or blob stands at this version (0: no blob yet); null: whatever it is."""
+    text: str | None = None
+    """The reflection's, the blob's, or the pinned sentence; null: retired, or the text stays."""
+    private: bool | None = None
+    """Reflections: never propagated; null: as it is."""
+    sources: tuple[SourceMessage, ...] = ()
+    """Messages that an added reflection rests on, where it rests on any."""
+    by: By
+    asked_by: str | None = Field(None, max_length=256)
+    """Name of the person, key or program that asked, where known."""
+    reason: str | None = None
+    asked_at: Moment
+    said_at: Moment | None = None
+    """Since when the text is true, where that is not `asked_at`."""
+    version: Version | None = None
+    """Cluster time of the inbox document; null for commands that the program gives itself."""
+
+    @model_validator(mode="after")
+    def _says_all_it_needs(self) -> Self:
+        names_one = self.action in ("edit_reflection", "retire_reflection")
+        if names_one != (self.reflection_id is not None):
+            raise ValueError(
+                "edit_reflection and retire_reflection name a reflection, and no other action does"
+            )
+        if self.action == "edit_blob" and self.expected_version is None:
+            raise ValueError("edit_blob names the version that it was written for")
+        has_text = bool(self.text and self.text.strip())
+        if self.action == "edit_reflection":
+            if self.text is None and self.private is None:
+                raise ValueError("edit_reflection gives a text, or says whether the reflection is private")
+            has_text = self.text is None or has_text
+        if has_text == (self.action == "retire_reflection"):
+            raise ValueError("retire_reflection has no text, and every other action has one")
+        return self
+
+    def key(self) -> str:
+        """The command."""
+        return self.command_id
+
+    def ordering_key(self) -> str:
+        """The scope."""
+        return self.scope.key
+
+    def subject(self) -> str:
+        """The reflection, or the scope."""
+        return self.reflection_id or self.scope.key
+
+
+class MemoryCommandRef(Part):
+    """The command behind a version of a reflection or blob."""
+
+    command_id: KeyText
+    action: MemoryAction
+    by: By
+    asked_by: str | None = None
+    reason: str | None = None
+    asked_at: Moment
+
+
 class Propagated(Part):
     """The reflection of a narrower scope that this one was made from."""
 
@@ -28,14 +102,16 @@ class Propagated(Part):
 
 
 class ReflectionFormed(Event, Derived):
-    """One reflection; it never changes, and is in its scope's buffer until a blob lists it as absorbed.
+    """The whole state of one version of a reflection: it is in its scope's buffer until a blob absorbs it.
 
-    The buffer: reflections of a scope that no version of its blob (ScopeConsolidated) in the topic lists.
+    The buffer: reflections of a scope, each in its highest version, that are not retired and that no version of its
+    blob (ScopeConsolidated) in the topic lists. Only commands make versions above the first.
     """
 
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
 
     reflection_id: KeyText
+    version: Ordinal = 1
     scope: Scope
     text: str
     position: Ordinal
@@ -43,7 +119,7 @@ class ReflectionFormed(Event, Derived):
     formation_id: KeyText | None = None
     """Null for what was propagated, added or imported."""
     session_id: EntityId | None = None
-    origin: Literal["formed", "propagated", "added", "imported"]
+    origin: Origin
     sources: tuple[SourceMessage, ...] = ()
     whole_window: bool = False
     """True where the model named no valid message, so all of the window count."""
@@ -60,6 +136,10 @@ class ReflectionFormed(Event, Derived):
     propagated_from: Propagated | None = None
     asked_by: str | None = Field(None, max_length=256)
     """Who added or imported it."""
+    command: MemoryCommandRef | None = None
+    """The command that led to this version; null where a formation or propagation did."""
+    retired_at: Moment | None = None
+    """Null: not retired."""
 
     @model_validator(mode="after")
     def _propagated_from_somewhere(self) -> Self:
@@ -68,8 +148,8 @@ class ReflectionFormed(Event, Derived):
         return self
 
     def key(self) -> str:
-        """The reflection."""
-        return self.reflection_id
+        """The reflection, from its second version on with `@<version>`."""
+        return self.reflection_id if self.version == 1 else f"{self.reflection_id}@{self.version}"
 
     def ordering_key(self) -> str:
         """The scope."""
@@ -113,7 +193,7 @@ class ScopeConsolidated(Event, Derived):
     `absorbed` is no longer in the scope's buffer.
     """
 
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
 
     scope: Scope
     version: Ordinal
@@ -128,7 +208,11 @@ class ScopeConsolidated(Event, Derived):
     """The reflections that this version took in."""
     private: bool = False
     """True where any of them is private."""
-    because: Literal["threshold", "closed", "asked", "forgotten", "imported"]
+    because: Literal["threshold", "closed", "asked", "forgotten", "imported", "edited"]
+    pins: tuple[str, ...] = ()
+    """Sentences of the text that every later version keeps until they are unpinned."""
+    command: MemoryCommandRef | None = None
+    """The command that led to this version; null where a consolidation did."""
     call: Call | None = None
     consolidated_at: Moment
     """The newest `formed_at` of the reflections absorbed; no wall clock."""

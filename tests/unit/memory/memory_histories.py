@@ -15,6 +15,7 @@ from eden_memory.schemas.events import (
     ScopeConsolidated,
     SessionClosed,
 )
+from eden_memory.schemas.events.reflections import MemoryAction, MemoryCommandRef
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Call, Embedding, SourceMessage
 from eden_memory.schemas.scopes import Scope
@@ -91,13 +92,16 @@ def reflection(
     position: int = 1,
     scope: Scope = USER,
     sources: Sequence[SourceMessage] = (),
+    version: int = 1,
+    retired: bool = False,
 ) -> ReflectionFormed:
-    """A reflection, formed `at` minutes after noon; `said` then, unless at another minute."""
+    """A version of a reflection, formed `at` minutes after noon; `said` then, unless at another minute."""
     return ReflectionFormed(
         cause="c",
         reflection_id=name,
         scope=scope,
-        text=f"Ana wants {name}.",
+        version=version,
+        text=f"Ana wants {name}." if version == 1 else f"Ana wants {name}, {version} times.",
         position=position,
         formation_id="f",
         session_id="s.one",
@@ -106,7 +110,14 @@ def reflection(
         sources=tuple(sources),
         formed_at=minute(at),
         said_at=minute(at if said is None else said),
+        command=None if version == 1 else command_ref("retire_reflection" if retired else "edit_reflection"),
+        retired_at=minute(at + version) if retired else None,
     )
+
+
+def command_ref(action: MemoryAction) -> MemoryCommandRef:
+    """The command behind a version."""
+    return MemoryCommandRef(command_id=f"asked/{action}", action=action, by="person", asked_at=NOON)
 
 
 def blob(
@@ -117,6 +128,7 @@ def blob(
     said: float | None = None,
     scope: Scope = USER,
     based_on: int | None = None,
+    pins: Iterable[str] = (),
 ) -> ScopeConsolidated:
     """One version of a scope's blob; it holds nothing newer than `said`."""
     return ScopeConsolidated(
@@ -129,6 +141,7 @@ def blob(
         word_limit=300 + version,
         absorbed=tuple(absorbed),
         because="threshold",
+        pins=tuple(pins),
         consolidated_at=minute(at),
         said_at=minute(at if said is None else said),
         settings_version="1",
@@ -200,19 +213,26 @@ def history(chance: Random, scope: Scope = USER, size: int = 4) -> list[Event]:
     names = [
         f"{scope.user_id or scope.session_id}-r{number}" for number in range(chance.randint(0, 2 * size))
     ]
-    events += [
-        reflection(
-            name,
-            at=chance.randint(0, 5),
-            said=chance.randint(-5, 5),
-            position=chance.randint(1, 3),
-            scope=scope,
-        )
-        for name in names
-    ]
+    for name in names:
+        at, position = chance.randint(0, 5), chance.randint(1, 3)
+        versions = chance.choice((1, 1, chance.randint(1, 3), 24))
+        events += [
+            reflection(
+                name,
+                at=at,
+                said=chance.randint(-5, 5),
+                position=position,
+                scope=scope,
+                version=version,
+                retired=version == versions > 1 and chance.random() < 0.5,
+            )
+            for version in range(1, versions + 1)
+        ]
     for version in range(1, chance.randint(0, chance.choice((2, 24))) + 1):
         absorbed = chance.sample(names, chance.randint(0, min(2, len(names))))
-        events.append(blob(version, absorbed, at=60 + version, said=chance.randint(-5, 60), scope=scope))
+        pins = chance.sample(("Stays.", "Stays too."), chance.randint(0, 2))
+        said = chance.randint(-5, 60)
+        events.append(blob(version, absorbed, at=60 + version, said=said, scope=scope, pins=pins))
     if scope.kind == "session" and chance.random() < 0.7:
         events.append(closed(chance.randint(0, 6), scope=scope))
     return events
@@ -227,7 +247,7 @@ def forgotten_of(chance: Random, events: Sequence[Event]) -> list[Event]:
         gone += versions[: chance.choice((0, 0, len(versions), chance.randint(0, len(versions)))) or 0]
     reflections = [one for one in events if isinstance(one, ReflectionFormed)]
     for one in chance.sample(reflections, chance.randint(0, min(2, len(reflections)))):
-        gone.append(one)
+        gone += [other for other in reflections if other.reflection_id == one.reflection_id]
         blobs = [blob for blob in events if isinstance(blob, ScopeConsolidated)]
         first = min((blob.version for blob in blobs if one.reflection_id in blob.absorbed), default=None)
         gone += [blob for blob in blobs if first is not None and blob.version >= first]

@@ -212,9 +212,9 @@ async def test_what_is_forgotten_while_it_is_written_is_taken_back() -> None:
     ]
     decision = await late([delivered(one) for one in events])
     written, other, taken_back = store.batches
-    assert (set(written.reflections), other.key) == ({"r", "stays"}, OTHER.key)
-    assert (taken_back.key, set(taken_back.reflections)) == (USER.key, {"stays"})
-    assert (taken_back.gone_facts, taken_back.gone_reflections) == ({("f", 1)}, {"r"})
+    assert (set(written.reflections), other.key) == ({("r", 1), ("stays", 1)}, OTHER.key)
+    assert (taken_back.key, set(taken_back.reflections)) == (USER.key, {("stays", 1)})
+    assert (taken_back.gone_facts, taken_back.gone_reflections) == ({("f", 1)}, {("r", 1)})
     assert erased(decision.events) == ["f@1", "r"]
     assert [one.scope for one in said(decision.events)] == [USER, OTHER]
     assert decision.covers == len(events)

@@ -87,7 +87,7 @@ def test_a_snapshot_says_what_the_documents_say(scope: Scope, chance: Random) ->
     assert mind.snapshot.active_facts == len(active)
     assert {one.fact_id for one in mind.snapshot.recent_facts} == {one.id for one in active}
     assert len({one.hash for one in active}) == len(active)
-    waiting = {one.id for one in mind.reflections.values() if not one.absorbed}
+    waiting = {one.id for one in mind.reflections.values() if not (one.absorbed or one.retired_at)}
     assert {one.reflection_id for one in mind.snapshot.buffer} == waiting
     said = [one.said_at for one in mind.snapshot.buffer]
     assert said == sorted(said)
@@ -98,4 +98,5 @@ def test_a_snapshot_says_what_the_documents_say(scope: Scope, chance: Random) ->
     newest = max(stored, key=lambda one: one.version, default=None)
     assert mind.snapshot.blob_version == (newest.version if newest else 0)
     assert mind.snapshot.blob_said_at == (newest.said_at if newest else None)
+    assert mind.snapshot.pins == (newest.pins if newest else ())
     assert mind.snapshot.highest_blob_version == max(mind.blobs, default=0)

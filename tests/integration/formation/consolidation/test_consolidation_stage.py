@@ -170,7 +170,7 @@ async def test_a_version_that_the_writer_has_not_applied_is_not_paid_for_twice(k
     change = change_of(snapshots[user(1).key])
     async with kit.running(pipeline.CONSOLIDATION):
         await kit.put([_again(change, 0)])  # the writer may have been stopped before it had announced it
-        await kit.holds(lambda: MongoDecided(kit.database, NAMES).blob_decided(user(1).key, 1))
+        await kit.holds(lambda: MongoDecided(kit.database, NAMES).decided([f"blob:{user(1).key}@1"]))
         for number in range(1, 5):
             await kit.put([_again(change, number)])
         await _consumed(kit)
@@ -258,7 +258,7 @@ async def test_scopes_over_their_threshold_are_found_at_the_start_without_an_eve
         decided = MongoDecided(kit.database, NAMES)
         versions = {key: 3 if key == user(3).key else 1 for key in wanted}
         for key, version in versions.items():
-            await kit.holds(lambda key=key, version=version: decided.blob_decided(key, version))
+            await kit.holds(lambda key=key, version=version: decided.decided([f"blob:{key}@{version}"]))
         await _consumed(kit)
     assert sorted(kit.model.paid) == sorted(f"consolidation:{key}@{n}:1" for key, n in versions.items())
 

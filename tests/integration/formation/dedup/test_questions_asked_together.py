@@ -78,4 +78,4 @@ async def test_scopes_of_the_same_moment_share_queries_and_each_finds_its_own(
             [] if number % 2 else [one.fact_id] for number, one in enumerate(made)
         ]
         blobs = MongoDecided(again, NAMES)
-        assert await together(lambda scope, _: blobs.blob_decided(scope.key, 1)) == [False] * 8
+        assert await together(lambda scope, _: blobs.decided([f"blob:{scope.key}@1"])) == [False] * 8

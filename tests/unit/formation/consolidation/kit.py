@@ -13,9 +13,9 @@ from eden_memory.metrics import ConsolidationMetrics
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.processors.consolidation import Consolidation
 from eden_memory.schemas.answers import ConsolidatedText
-from eden_memory.schemas.documents import BufferedReflection, Snapshot, Stream
+from eden_memory.schemas.documents import BufferedReflection, Reflection, Snapshot, Stream
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import ScopeChanged
+from eden_memory.schemas.events import Event, ReflectionFormed, ScopeChanged, ScopeConsolidated
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery
 
@@ -64,9 +64,13 @@ def delivery(change: ScopeChanged, identity: str = "d1", times: int = 0) -> Deli
 class Counted(ConsolidationMetrics):
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, bool]] = []
+        self.commands: list[tuple[str, str]] = []
 
     def consolidated(self, kind: str, because: str, *, cut: bool) -> None:
         self.seen.append((kind, because, cut))
+
+    def commanded(self, action: str, result: str) -> None:
+        self.commands.append((action, result))
 
 
 @dataclass
@@ -119,7 +123,11 @@ class Around:
     snapshot: Snapshot
     model: Model
     marks: list[Mark] = field(default_factory=list[Mark])
-    decided: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    writes: set[str] = field(default_factory=set[str])
+    """Versions that are decided and not applied: `blob:KEY@N`, `reflection:ID@N`."""
+    events_beyond: list[Event] = field(default_factory=list[Event])
+    """Decided, and not in the snapshot yet."""
+    reflections: dict[str, Reflection] = field(default_factory=dict[str, Reflection])
     streams: dict[str, Stream] = field(default_factory=dict[str, Stream])
     counted: Counted = field(default_factory=Counted)
     tiers: dict[str, int] = field(default_factory=dict[str, int])
@@ -131,8 +139,17 @@ class Around:
         del private  # nothing here rests on what users said
         return await self.snapshots(scope_keys)
 
-    async def blob_decided(self, scope_key: str, version: int) -> bool:
-        return (scope_key, version) in self.decided
+    async def decided(self, writes: Iterable[str]) -> bool:
+        return bool(self.writes & set(writes))
+
+    async def blobs_beyond(self, scope_key: str, version: int) -> Sequence[ScopeConsolidated]:
+        return [event for event in self.events_beyond if isinstance(event, ScopeConsolidated)]
+
+    async def reflection(self, reflection_id: str) -> Reflection | None:
+        return self.reflections.get(reflection_id)
+
+    async def reflections_beyond(self, reflection_id: str, version: int) -> Sequence[ReflectionFormed]:
+        return [event for event in self.events_beyond if isinstance(event, ReflectionFormed)]
 
     async def of(self, agent_id: str) -> Mapping[str, Stream]:
         return self.streams

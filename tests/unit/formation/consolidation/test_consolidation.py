@@ -124,7 +124,7 @@ async def test_at_most_two_hundred_of_the_oldest_are_absorbed() -> None:
 
 
 async def test_a_version_that_is_decided_but_not_applied_is_not_asked_for_again() -> None:
-    around = Around(snapshot(*FOUR), Model([]), decided={(USER.key, 1)})
+    around = Around(snapshot(*FOUR), Model([]), writes={f"blob:{USER.key}@1"})
     assert await around.run() == ()
 
 

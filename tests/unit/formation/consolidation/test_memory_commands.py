@@ -1,0 +1,209 @@
+"""Commands on reflections and blobs: each begins as the tailer's own record of an inbox document."""
+
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from eden_memory.forgotten import Mark
+from eden_memory.formation.consolidation_rules import shortcoming, within_limit
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.document_fields import Unusable
+from eden_memory.schemas.answers import ConsolidatedText
+from eden_memory.schemas.documents import Reflection
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated, decode
+from eden_memory.source.inbox_mapping import InboxMapping
+from eden_memory.stages.stage import Decision, Delivery, Emit, Retry
+from tests.unit.formation.consolidation.kit import NOON, USER, Around, Model, at, reflection, snapshot
+
+ASKED = at(3_600)
+STORED = Reflection(
+    _id="r1",
+    scope="user",
+    scope_key=USER.key,
+    agent_id=USER.agent_id,
+    user_id=USER.user_id,
+    content="reflection 1",
+    position=1,
+    formed_at=at(60),
+    said_at=at(60),
+)
+BLOB: dict[str, Any] = {"blob": "Likes tea. Lives in Porto.", "blob_version": 2, "highest_blob_version": 2}
+
+
+def command(action: str, **fields: Any) -> Delivery:
+    """The record that the tailer makes of a request."""
+    document = {"_id": ObjectId(), "kind": "memory_command", "scope": USER.model_dump(), "action": action}
+    mapping = InboxMapping("test", encode_id)
+    record = mapping.record({**document, "by": "person", "asked_by": "mara", **fields}, "0" * 15 + "1", ASKED)
+    envelope = Envelope.of_headers(record.headers)
+    assert record.value is not None
+    event = decode(envelope.name, envelope.version, record.value)
+    return Delivery(envelope, event, record.topic, record.key.decode())
+
+
+def around(**fields: Any) -> Around:
+    return Around(snapshot(reflection(1), **fields), Model([]), reflections={"r1": STORED})
+
+
+async def carried_out(stage: Around, delivery: Delivery) -> Any:
+    result = await stage.run(delivery)
+    assert isinstance(result, Decision), (result, stage.counted.commands)
+    (emit,) = result.events
+    assert isinstance(emit, Emit)
+    return emit.event, result.writes
+
+
+async def test_an_edited_reflection_is_its_next_version_with_the_command_behind_it() -> None:
+    asked = command(
+        "edit_reflection", reflection_id="r1", expected_version=1, text=" drinks\n tea ", reason="told me"
+    )
+    event, writes = await carried_out(around(), asked)
+    assert isinstance(event, ReflectionFormed)
+    assert (event.version, event.text, event.said_at, event.formed_at) == (2, "drinks tea", ASKED, at(60))
+    assert event.command is not None
+    assert (event.command.asked_by, event.command.reason) == ("mara", "told me")
+    assert (event.key(), writes) == ("r1@2", ("reflection:r1@2",))
+
+
+async def test_a_reflection_marked_private_keeps_its_text_and_time() -> None:
+    event, _ = await carried_out(around(), command("edit_reflection", reflection_id="r1", private=True))
+    assert (event.private, event.text, event.said_at) == (True, "reflection 1", at(60))
+
+
+async def test_a_retired_reflection_keeps_its_text_and_leaves_the_buffer() -> None:
+    event, _ = await carried_out(around(), command("retire_reflection", reflection_id="r1"))
+    assert (event.version, event.retired_at, event.text) == (2, ASKED, "reflection 1")
+
+
+async def test_the_newest_version_is_the_one_decided_though_the_writer_has_not_applied_it() -> None:
+    stage = around()
+    first, _ = await carried_out(stage, command("edit_reflection", reflection_id="r1", text="tea"))
+    stage.events_beyond.append(first)
+    event, _ = await carried_out(stage, command("edit_reflection", reflection_id="r1", text="coffee"))
+    assert (event.version, event.text) == (3, "coffee")
+
+
+async def test_an_added_reflection_has_one_id_however_often_it_is_decided() -> None:
+    asked = command("add_reflection", text="Wants PDF.", said_at=NOON, private=True)
+    event, writes = await carried_out(around(), asked)
+    again, _ = await carried_out(around(), asked)
+    assert event == again
+    assert (event.origin, event.said_at, event.formed_at, event.private) == ("added", NOON, ASKED, True)
+    assert writes == (f"reflection:{event.reflection_id}@1",)
+
+
+async def test_an_edited_blob_is_based_on_the_version_that_the_person_saw() -> None:
+    event, writes = await carried_out(
+        around(**BLOB), command("edit_blob", expected_version=2, text="Likes coffee.\n")
+    )
+    assert isinstance(event, ScopeConsolidated)
+    assert (event.version, event.based_on, event.text, event.because) == (3, 2, "Likes coffee.", "edited")
+    assert (event.absorbed, event.said_at, writes) == ((), ASKED, (f"blob:{USER.key}@3",))
+
+
+async def test_a_pinned_sentence_goes_into_the_text_where_that_lacks_it() -> None:
+    event, _ = await carried_out(around(**BLOB), command("pin", text="Never call before nine."))
+    assert event.pins == ("Never call before nine.",)
+    assert event.text == "Likes tea. Lives in Porto.\nNever call before nine."
+    held, _ = await carried_out(around(**BLOB), command("pin", text="Lives in Porto."))
+    assert (held.pins, held.text) == (("Lives in Porto.",), "Likes tea. Lives in Porto.")
+
+
+async def test_an_unpinned_sentence_stays_in_the_text_and_need_not_stay_any_more() -> None:
+    stage = around(**BLOB, pins=("Likes tea.", "Lives in Porto."))
+    event, _ = await carried_out(stage, command("unpin", text="Likes tea."))
+    assert (event.pins, event.text) == (("Lives in Porto.",), BLOB["blob"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "why", "fields"),
+    [
+        (command("edit_blob", expected_version=1, text="x"), "stale", {}),
+        (command("edit_blob", expected_version=2, text="Likes tea. Lives in Porto."), "needless", {}),
+        (command("edit_blob", expected_version=2, text="word " * 301), "too_long", {}),
+        (command("edit_blob", expected_version=2, text="Other."), "pinned", {"pins": ("Likes tea.",)}),
+        (command("unpin", text="Nobody pinned this."), "unknown", {}),
+        (command("edit_reflection", reflection_id="r1", expected_version=4, text="x"), "stale", {}),
+        (command("edit_reflection", reflection_id="r1", text="reflection 1"), "needless", {}),
+        (command("retire_reflection", reflection_id="r9"), "unknown", {}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_what_cannot_be_carried_out_changes_nothing_and_is_counted(
+    asked: Delivery, why: str, fields: dict[str, Any]
+) -> None:
+    stage = around(**BLOB, **fields)
+    assert await stage.run(asked) == ()
+    assert stage.counted.commands == [(asked.event.action, why)]  # pyright: ignore
+
+
+async def test_a_reflection_that_a_blob_has_absorbed_is_not_edited_any_more() -> None:
+    stage = around(**BLOB)
+    stage.reflections["r1"] = STORED.model_copy(update={"absorbed": True, "absorbed_into": 2})
+    assert await stage.run(command("retire_reflection", reflection_id="r1")) == ()
+    assert stage.counted.commands == [("retire_reflection", "absorbed")]
+
+
+async def test_a_reflection_of_another_scope_is_unknown_here() -> None:
+    stage = around()
+    stage.reflections["r1"] = STORED.model_copy(update={"scope_key": "user:s.a:i.2"})
+    assert await stage.run(command("retire_reflection", reflection_id="r1")) == ()
+    assert stage.counted.commands == [("retire_reflection", "unknown")]
+
+
+async def test_nothing_is_added_to_the_memory_of_a_forgotten_user() -> None:
+    stage = around()
+    stage.marks.append(Mark("user", "i.1", "created_up_to", until=ASKED))
+    assert await stage.run(command("add_reflection", text="Wants PDF.")) == ()
+    assert stage.counted.commands == [("add_reflection", "forgotten")]
+
+
+async def test_an_edit_of_a_forgotten_blob_waits_until_the_writer_has_taken_it_back() -> None:
+    stage = around(**BLOB)
+    stage.marks.append(Mark("blob", f"{USER.key}@2", "for_ever"))
+    assert isinstance(await stage.run(command("pin", text="Likes tea.")), Retry)
+
+
+async def test_a_blob_is_not_made_from_a_reflection_whose_next_version_is_decided() -> None:
+    four = [reflection(number) for number in (1, 2, 3, 4)]
+    stage = Around(snapshot(*four), Model([]), writes={"reflection:r2@2"})
+    assert await stage.run() == ()
+
+
+async def test_a_blob_keeps_its_pins_whatever_the_model_makes_of_them() -> None:
+    four = [reflection(number) for number in (1, 2, 3, 4)]
+    stage = Around(snapshot(*four, **BLOB, pins=("Likes tea.",)), Model(["Likes coffee.", "Likes coffee."]))
+    result = await stage.run()
+    assert isinstance(result, Decision)
+    event = result.events[0]
+    assert isinstance(event, ScopeConsolidated)
+    assert (event.pins, event.text) == (("Likes tea.",), "Likes coffee.\nLikes tea.")
+    assert "Likes tea." in stage.model.asked[0][0].user
+    assert stage.model.paid == 2, "the model was asked once more before the sentence was put back"
+
+
+def test_a_text_over_its_limit_is_cut_around_its_pins() -> None:
+    answer = ConsolidatedText(text="One two three four five. Six seven eight nine ten.")
+    text, cut = within_limit(answer, 8, ("Stays for good.",))
+    assert (text, cut) == ("One two three four five.\nStays for good.", True)
+    assert shortcoming(ConsolidatedText(text="Stays  for\ngood."), 8, ("Stays for good.",)) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"action": "edit_blob", "text": " "},
+        {"action": "edit_blob", "text": "no version named"},
+        {"action": "retire_reflection"},
+        {"action": "edit_reflection", "reflection_id": "r1"},
+        {"action": "pin", "text": "x", "reflection_id": "r1"},
+        {"action": "pin", "text": "x" * 2_001},
+        {"action": "pin", "text": "x", "session_id": "s"},
+    ],
+)
+def test_a_request_that_says_too_little_or_too_much_is_refused(fields: dict[str, Any]) -> None:
+    action = fields.pop("action")
+    with pytest.raises(Unusable):
+        command(action, **fields)
