@@ -49,7 +49,7 @@ def starting() -> Generator[None]:
     try:
         yield
     except AssertionError as error:
-        if str(error) != NO_BROKER:
+        if error.args != (NO_BROKER,):
             raise
         raise KafkaConnectionError("the cluster names no broker yet") from error
     except BaseException as error:

@@ -92,7 +92,7 @@ def test_compacted_topics_forget_within_a_day_and_a_half(topics: Topics) -> None
 def test_topics_kept_until_consumed_have_no_time_limit(topics: Topics) -> None:
     kept = {name: topic.kept for name, topic in topics.file.topics.items()}
     until_consumed = {topics.name(name) for name, how in kept.items() if how == "until consumed"}
-    assert until_consumed == {"p.memory.extractions", "p.memory.candidates"}
+    assert until_consumed == {"p.memory.extractions", "p.memory.candidates", "p.memory.commands"}
     for topic in topics:
         if topic.name in until_consumed:
             assert (topic.config["cleanup.policy"], topic.config["retention.ms"]) == ("compact,delete", "-1")

@@ -7,7 +7,7 @@ import pytest
 
 from eden_memory.api.service import MemoryService
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.schemas.events import chat
+from eden_memory.schemas.events import FactsExtracted, chat
 from eden_memory.settings import Settings
 from eden_memory.source import message_mapping
 from tests.integration.system.running_system import System, fast, stages, system, until
@@ -63,7 +63,8 @@ async def greeted(at: System, session: str, by: str) -> None:
 
     async def formed() -> bool:
         events = [record.event for record in await at.records("memory.extractions")]
-        return any(event.window.session_id == encode_id(session) for event in events)
+        windows = [event.window for event in events if isinstance(event, FactsExtracted)]
+        return any(window.session_id == encode_id(session) for window in windows)
 
     await until(formed, f"{session} is formed")
 
