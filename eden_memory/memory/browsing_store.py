@@ -3,7 +3,7 @@
 import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -32,6 +32,15 @@ Place = tuple[datetime, *tuple[int | str, ...]]
 """The values that the last item of a page was sorted by."""
 
 
+def demand_kinds(scopes: Any) -> None:
+    """Raise Invalid unless these are kinds of scope, or None."""
+    listed = isinstance(scopes, Collection) and not isinstance(scopes, str)
+    if scopes is not None and not (
+        listed and all(scope in KINDS for scope in cast("Collection[Any]", scopes))
+    ):
+        raise Invalid("there is no such scope", f"Give a list of: {', '.join(KINDS)}.")
+
+
 @dataclass(frozen=True, slots=True)
 class Filters:
     """Filters of a list, checked; Invalid."""
@@ -45,10 +54,7 @@ class Filters:
     cursor: str | None = None
 
     def __post_init__(self) -> None:
-        if self.scopes is not None and (
-            isinstance(self.scopes, str) or not all(scope in KINDS for scope in self.scopes)
-        ):
-            raise Invalid("there is no such scope", f"Of: {', '.join(KINDS)}.")
+        demand_kinds(self.scopes)
         if type(self.limit) is not int or not 1 <= self.limit <= MOST_LISTED:
             raise Invalid("a page has no such limit", f"1 to {MOST_LISTED}.")
         if type(self.flag) not in (bool, type(None)) or not all(map(_is_time, (self.since, self.until))):
@@ -119,7 +125,7 @@ class Browsing:
         """Return the blobs of the visible scopes, from broad to narrow."""
         scopes = scopes_of(asked, view)
         hidden = await MongoHidden(self._database, self._names).blobs(view.private)
-        keys = [key for key in _wanted(view, filters) if key not in hidden]
+        keys = [key for key in view.narrowed(filters.scopes).scope_keys if key not in hidden]
         rows = (
             await self._database[self._names[Consolidated.COLLECTION]].find({"_id": {"$in": keys}}).to_list()
         )
@@ -168,7 +174,8 @@ class Browsing:
         self, listed: _List, asked: Asker, view: VisibleMemory, filters: Filters
     ) -> tuple[list[Row], str | None]:
         digest = filters.digest(listed.of, asked)
-        query = page_query(listed, _wanted(view, filters), filters, digest) | without(view.private)
+        keys = view.narrowed(filters.scopes).scope_keys
+        query = page_query(listed, keys, filters, digest) | without(view.private)
         fields = dict.fromkeys(listed.hidden, 0) or None
         found = self._database[self._names[listed.of]].find(query, fields)
         rows = await found.sort(listed.sort).limit(filters.limit + 1).to_list()
@@ -211,11 +218,6 @@ def scopes_of(asked: Asker, view: VisibleMemory) -> dict[str, Scope]:
     """Return the visible scopes by key."""
     stored = {shown.scope.key: shown.scope for shown in view.shown}
     return {key: stored.get(key) or Scope.of_key(key, asked.agent_id) for key in view.scope_keys}
-
-
-def _wanted(view: VisibleMemory, filters: Filters) -> list[str]:
-    kinds = KINDS if filters.scopes is None else filters.scopes
-    return [key for key in view.scope_keys if key.partition(":")[0] in kinds]
 
 
 def _utc(moment: datetime) -> datetime:
