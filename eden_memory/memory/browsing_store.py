@@ -15,11 +15,11 @@ from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.constants import MOST_LISTED
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.memory import memory_views as views
-from eden_memory.memory.results import BlobView, FactHistory, FactView, Page, ReflectionView
+from eden_memory.memory.results import BlobView, FactHistory, FactOrigin, FactView, Page, ReflectionView
 from eden_memory.memory.snapshot_store import MongoHidden, without
 from eden_memory.mongo.documents import document_of
 from eden_memory.names import Names
-from eden_memory.schemas.documents import Access, Consolidated, Fact, Reflection
+from eden_memory.schemas.documents import Access, Consolidated, Fact, Message, Reflection
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope, ScopeKind
 
@@ -161,6 +161,21 @@ class Browsing:
         row = await self._database[self._names[kind.COLLECTION]].find_one({"_id": target}, {"embedding": 0})
         return () if row is None else document_of(kind, row).sources
 
+    async def origins(self, fact_ids: Collection[str]) -> dict[str, FactOrigin]:
+        """Return, by fact, the newest message that it rests on; a fact that rests on none is left out."""
+        facts = self._database[self._names[Fact.COLLECTION]]
+        rows = await facts.find({"_id": {"$in": list(fact_ids)}}, {"sources": 1}).to_list()
+        newest = {row["_id"]: max(row["sources"], key=_said) for row in rows if row.get("sources")}
+        messages = self._database[self._names[Message.COLLECTION]]
+        wanted = [source["message_id"] for source in newest.values()]
+        roles = {
+            row["_id"]: row["role"] async for row in messages.find({"_id": {"$in": wanted}}, {"role": 1})
+        }
+        return {
+            fact_id: FactOrigin(roles.get(source["message_id"]), _said(source))
+            for fact_id, source in newest.items()
+        }
+
     async def _visible(self, name: str, view: VisibleMemory, wanted: Any, fields: Mapping[str, int]) -> Row:
         row = None
         if isinstance(wanted, str) and KEY_TEXT.fullmatch(wanted):
@@ -184,6 +199,11 @@ class Browsing:
             return page, None
         last = page[-1]
         return page, cursor_of(digest, [last[name] for name, _ in listed.sort])
+
+
+def _said(source: Row) -> datetime:
+    """Return when a stored source was said; an earlier version recorded only when it was written."""
+    return source.get("said_at") or source["time"]
 
 
 def page_query(listed: _List, keys: Sequence[str], filters: Filters, digest: str) -> Row:
