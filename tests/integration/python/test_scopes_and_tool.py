@@ -1,5 +1,6 @@
 """A call keeps to the kinds of scope that it names; an agent's tool searches through it."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from eden_memory.api.tool import answer
 from eden_memory.errors import Invalid
+from eden_memory.schemas.scopes import ScopeKind
 from tests.integration.context.harness import Kit
 from tests.integration.mcp.stored import remember
 from tests.integration.python.stored import ADA, AGENT, BOB
@@ -29,7 +31,12 @@ async def filled(kit: Kit) -> Kit:
 
 async def test_searches_and_contexts_keep_to_the_scopes_that_are_named(filled: Kit) -> None:
     async with filled.service() as service:
-        for scopes, kinds in ((None, {"agent", "user"}), (["user"], {"user"}), (("group",), set[str]())):
+        cases: list[tuple[Sequence[ScopeKind] | None, set[str]]] = [
+            (None, {"agent", "user"}),
+            (["user"], {"user"}),
+            (("group",), set()),
+        ]
+        for scopes, kinds in cases:
             found = await service.search_facts(QUESTION, **ABOUT, scopes=scopes)
             assert {fact.scope.kind for fact in found} == kinds
         own = await service.get_memory_context("one", "ada", scopes=["user"])

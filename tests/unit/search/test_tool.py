@@ -85,7 +85,7 @@ def test_one_call_gives_each_provider_the_tool_and_its_instructions() -> None:
     assert config.tools is not None
     assert isinstance(config.tools[0], types.Tool)
     said = chat["messages"][0]["content"]
-    assert said == responses["instructions"] == anthropic["system"] == config.system_instruction
+    assert said == responses["instructions"] == anthropic["system"] == gemini["config"]["system_instruction"]
     assert "search_facts" in said
 
 
