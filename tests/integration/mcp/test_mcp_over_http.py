@@ -54,7 +54,10 @@ async def test_tools_and_resources_say_what_they_are(server: McpServer, mode: st
         tools = {one.name: one for one in (await client.list_tools()).tools}
         templates = (await client.list_resource_templates()).resource_templates
         resources = (await client.list_resources()).resources
-    assert set(tools) == {"search_facts", "get_memory_context", "add_memory", "list_memories", "forget"}
+    assert set(tools) == {
+        *("search_facts", "get_memory_context", "add_memory", "list_memories", "forget"),
+        *("edit_memory", "retire_memory", "pin_sentence", "unpin_sentence", "mark_private"),
+    }
     for name, tool in tools.items():
         assert tool.description
         assert tool.output_schema
