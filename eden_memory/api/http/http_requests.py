@@ -1,6 +1,6 @@
 """Parameters and bodies of HTTP requests: closed models, so that no unknown field or query operator gets in."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Path
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
@@ -14,33 +14,20 @@ IdText = Annotated[str, Field(min_length=1, max_length=1_024, examples=["s.ada"]
 Text = Annotated[str, Field(min_length=1, max_length=100_000)]
 Reason = Annotated[str | None, Field(max_length=1_000)]
 Cursor = Annotated[str | None, Field(max_length=4_096)]
-FactId = Annotated[
-    str,
-    Path(
-        pattern=r"^[A-Za-z0-9_.~%:/-]+$",
-        max_length=4_096,
-        description="As lists and searches give it; percent-encoded in the path.",
-        examples=["0b4e9c1d2f"],
-    ),
-]
 
 
-ReflectionId = Annotated[
-    str,
-    Path(
-        pattern=r"^[A-Za-z0-9_.~%:/-]+$",
-        max_length=4_096,
-        description="As lists give it; percent-encoded in the path.",
-        examples=["4f1d0c77ab"],
-    ),
-]
+def _in_path(description: str, example: str) -> Any:
+    return Path(
+        pattern=r"^[A-Za-z0-9_.~%:/-]+$", max_length=4_096, description=description, examples=[example]
+    )
+
+
+FactId = Annotated[str, _in_path("As lists and searches give it; percent-encoded in the path.", "0b4e9c1d2f")]
+ReflectionId = Annotated[str, _in_path("As lists give it; percent-encoded in the path.", "4f1d0c77ab")]
 BlobKey = Annotated[
     str,
-    Path(
-        pattern=r"^[A-Za-z0-9_.~%:/-]+$",
-        max_length=4_096,
-        description="The key of the blob's scope, as lists give it; percent-encoded in the path.",
-        examples=["user:s.support:s.ada"],
+    _in_path(
+        "The key of the blob's scope, as lists give it; percent-encoded in the path.", "user:s.support:s.ada"
     ),
 ]
 Expected = Annotated[int | None, Field(ge=1, le=2**31)]
