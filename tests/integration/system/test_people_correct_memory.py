@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from eden_memory.errors import Conflict
+from eden_memory.formation import consolidation_rules
 from eden_memory.memory.results import ReflectionView
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.scopes import Scope
@@ -38,7 +39,10 @@ async def blob_version(running: System) -> int:
     return (await running.snapshot(ANN.key)).get("blob_version", 0)
 
 
-async def test_corrections_hold_through_consolidation_rebuild_and_forgetting(settings: Settings) -> None:
+async def test_corrections_hold_through_consolidation_rebuild_and_forgetting(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consolidation_rules, "CONSOLIDATION_SECONDS", 0.0)
     async with serving(without_pins) as models, system(fast(settings, models), models) as running:
         service, session = running.service, await running.session("ann")
         (first,) = await running.told(session, "ann", "note user: Wants long answers.")
@@ -104,9 +108,9 @@ async def test_a_verbatim_text_is_memory_without_a_model(shared: System) -> None
     await shared.service.add("Wants maps.", user="zoe", verbatim=True, kind="reflection")
     session = await shared.session("zoe")
     await shared.shows(session, "zoe", "Zoe's boat is called Tern.", "Wants maps.")
+    assert await shared.memory("answers").count_documents({}) == answers, "no model was asked"
     (fact,) = await shared.service.search_facts("What is Zoe's boat called?", user="zoe", top_k=1)
     assert fact.content == "Zoe's boat is called Tern."
-    assert await shared.memory("answers").count_documents({}) == answers, "no model was asked"
     await shared.service.forget("user", "zoe", user="zoe")
     await until(lambda: _is(shared.contents("reflections", user_id=encode_id("zoe")), []), "forgotten")
 
