@@ -56,7 +56,7 @@ class CorrectingCalls(ReadCalls):
             edit = BlobEdit("edit_blob", text, expected_version)
             return await self._edit_blob(edit, memory_id, (asked, view, readers), reason)
         found, scope = await self._changeable(memory_id, (asked, view, readers), expected_version)
-        changes = {"text": text, "expected_version": expected_version, "reason": reason}
+        changes: dict[str, Any] = {"text": text, "expected_version": expected_version, "reason": reason}
         if isinstance(found, Fact):
             return await self._requests.fact_command("edit", found, scope, **changes)
         return await self._requests.memory_command(
@@ -75,7 +75,7 @@ class CorrectingCalls(ReadCalls):
         """Take a fact or reflection out of search, context and consolidation; its history stays."""
         seen = await self._seen(session, user)
         found, scope = await self._changeable(memory_id, seen, expected_version)
-        changes = {"expected_version": expected_version, "reason": reason}
+        changes: dict[str, Any] = {"expected_version": expected_version, "reason": reason}
         if isinstance(found, Fact):
             return await self._requests.fact_command("retire", found, scope, **changes)
         return await self._requests.memory_command(

@@ -1,7 +1,7 @@
 """`eden history`: show all versions of a fact, reflection or blob."""
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -59,7 +59,7 @@ async def _found(who: Viewer, wanted: str) -> FactHistory | ReflectionView | Blo
         return await who.memory.reflection(wanted, **who.named)
 
 
-def _versions(found: ReflectionView | BlobView) -> Iterator[tuple[str, ...]]:
+def _versions(found: ReflectionView | BlobView) -> Iterator[tuple[Any, ...]]:
     """Yield a line for each version, newest first."""
     formed = "formed" if isinstance(found, ReflectionView) else "consolidated"
     for version in (found, *found.earlier):

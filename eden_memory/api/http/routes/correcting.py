@@ -1,5 +1,6 @@
 """`/v1/agents/{agent}`: commands that correct facts, reflections and blobs. The answer is 202: accepted."""
 
+from enum import Enum
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -20,7 +21,7 @@ from eden_memory.api.http.http_requests import (
 )
 
 router = APIRouter(prefix="/v1/agents/{agent}", route_class=AdmittedRoute)
-TAGS = ["reflections and blobs"]
+TAGS: list[str | Enum] = ["reflections and blobs"]
 
 
 @router.patch("/facts/{fact_id:path}", tags=["facts"], summary="Give a fact another text", status_code=202)
