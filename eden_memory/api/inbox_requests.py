@@ -9,12 +9,7 @@ from bson import ObjectId
 from pydantic import ValidationError
 
 from eden_memory.app.memory import SharedMemory
-from eden_memory.constants import (
-    LONGEST_FACT,
-    LONGEST_REASON,
-    MOST_ADDED_CHARACTERS,
-    MOST_ADDED_TEXTS,
-)
+from eden_memory.constants import MOST_ADDED_CHARACTERS, MOST_ADDED_TEXTS
 from eden_memory.directory.own_sessions import own_session
 from eden_memory.errors import Invalid
 from eden_memory.memory.results import Added
@@ -22,22 +17,22 @@ from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import Unusable, moment_of, text_of
 from eden_memory.schemas.documents import (
-    Fact,
     InboxAddedText,
     InboxFactCommand,
     InboxForget,
     InboxFormNow,
+    InboxMemoryCommand,
     InboxSessionEnded,
 )
 from eden_memory.schemas.events.chat import Role
-from eden_memory.schemas.events.facts import Action
 from eden_memory.schemas.events.forgetting import Forgettable
-from eden_memory.schemas.scopes import Scope
 from eden_memory.source.inbox_store import parts_of
 
 Message = Mapping[str, Any]
 """`{"role": "user", "content": "…"}`, with an optional `created_at`."""
-Asked = InboxAddedText | InboxFactCommand | InboxForget | InboxFormNow | InboxSessionEnded
+Asked = (
+    InboxAddedText | InboxFactCommand | InboxMemoryCommand | InboxForget | InboxFormNow | InboxSessionEnded
+)
 AHEAD = timedelta(minutes=1)
 ROLES: tuple[str, ...] = get_args(Role)
 
@@ -72,16 +67,16 @@ class Requests:
         `at`: when they were said, where they do not say so themselves. `to_agent`: of our own for the agent alone;
         the user stays their author, so that forgetting reaches them.
         """
-        said = {} if at is None else {"created_at": _past(at, self.memory.clock())}
+        said = {} if at is None else {"created_at": past(at, self.memory.clock())}
         messages = [
-            {**said, **message} for message in _messages(texts, self.memory.settings.tailer.text_limit)
+            {**said, **message} for message in messages_of(texts, self.memory.settings.tailer.text_limit)
         ]
         author = None if user is None else typed(user, "user")
         name = own_session(self.agent_id, None if to_agent else author)
         there = name if session is None else session
         typed_session = typed(there, "session")
         asked: list[Asked] = [
-            _checked(
+            checked(
                 InboxAddedText,
                 self._fields("added_text"),
                 session_id=there,
@@ -92,43 +87,13 @@ class Requests:
         ]
         ids = tuple(encode_id(request.id) for request in asked)
         if session is None:
-            asked.append(_checked(InboxFormNow, self._fields("form_now"), session_id=there))
+            asked.append(checked(InboxFormNow, self._fields("form_now"), session_id=there))
         await self._write(asked)
         return Added(ids, typed_session)
 
-    async def command(
-        self,
-        action: Action,
-        fact: Fact,
-        scope: Scope,
-        *,
-        text: str | None = None,
-        expected_version: int | None = None,
-        reason: str | None = None,
-    ) -> str:
-        """Request a change of a fact, in its scope's order."""
-        if text is not None and (not text.strip() or len(text) > LONGEST_FACT):
-            raise Invalid("the text of a fact is empty or too long", f"Give 1 to {LONGEST_FACT} characters.")
-        if reason is not None and len(reason) > LONGEST_REASON:
-            raise Invalid("the reason is too long", f"It may have {LONGEST_REASON} characters.")
-        fields = self._fields("fact_command")
-        return await self._one(
-            _checked(
-                InboxFactCommand,
-                fields,
-                scope=scope,
-                action=action,
-                fact_id=fact.id,
-                expected_version=expected_version,
-                text=text,
-                by="application",
-                reason=reason,
-            )
-        )
-
     async def forget(self, what: Forgettable, target: Any) -> str:
         """Request that something is forgotten for ever."""
-        return await self._one(_checked(InboxForget, self._fields("forget"), what=what, target=target))
+        return await self._one(checked(InboxForget, self._fields("forget"), what=what, target=target))
 
     async def _control(
         self,
@@ -138,7 +103,7 @@ class Requests:
         **fields: bool,
     ) -> str:
         typed(session, "session")
-        return await self._one(_checked(document, self._fields(kind), session_id=session, **fields))
+        return await self._one(checked(document, self._fields(kind), session_id=session, **fields))
 
     def _fields(self, kind: str) -> dict[str, Any]:
         return {"_id": ObjectId(), "kind": kind, "asked_by": self.asked_by[:256]}
@@ -153,7 +118,8 @@ class Requests:
         await inbox.insert_many([request.model_dump(exclude_none=True) for request in asked])
 
 
-def _checked(document: type[Any], fields: dict[str, Any], **rest: Any) -> Any:
+def checked(document: type[Any], fields: dict[str, Any], **rest: Any) -> Any:
+    """Return a document of the inbox; Invalid."""
     try:
         return document.model_validate({**fields, **rest}, strict=False)
     except ValidationError as error:
@@ -167,7 +133,7 @@ def _author(message: Mapping[str, Any], user: Any) -> dict[str, Any]:
     return {"user_id": user} if message["role"] == "user" else {}
 
 
-def _messages(texts: Any, limit: int) -> list[dict[str, Any]]:
+def messages_of(texts: Any, limit: int) -> list[dict[str, Any]]:
     """Return role, text and time of each message; a long text in parts."""
     given = [{"role": "user", "content": texts}] if isinstance(texts, str) else texts
     if not isinstance(given, Sequence) or isinstance(given, bytes):
@@ -199,7 +165,7 @@ def _split(message: Any, limit: int) -> list[dict[str, Any]]:
     return [{"role": role, "text": part, **at} for part in parts_of(text, limit)]
 
 
-def _past(at: Any, now: datetime) -> datetime:
+def past(at: Any, now: datetime) -> datetime:
     """Return a time that is not in the future; tolerate a clock that is a little ahead."""
     written = moment_of(at)
     if written is None:

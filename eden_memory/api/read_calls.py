@@ -15,6 +15,7 @@ from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.browsing_store import Browsing, Filters, demand_kinds
+from eden_memory.memory.memory_views import reflection_view
 from eden_memory.memory.results import (
     BlobView,
     ConsolidationStatus,
@@ -202,6 +203,13 @@ class ReadCalls:
         asked, view, readers = await self._seen(session, user)
         return await self._browsing(readers).history(asked, view, fact_id)
 
+    async def reflection(
+        self, reflection_id: str, *, session: Any = None, user: Any = None
+    ) -> ReflectionView:
+        """Return a reflection with its earlier texts and the commands behind them. NotFound."""
+        asked, view, readers = await self._seen(session, user)
+        return reflection_view(*await self._browsing(readers).reflection(asked, view, reflection_id), asked)
+
     async def list_facts(
         self,
         *,
@@ -235,7 +243,9 @@ class ReadCalls:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[ReflectionView]:
-        """Return the visible reflections, newest first; `absorbed`: by a blob, or not; None: either.
+        """Return the visible reflections, newest first.
+
+        `absorbed`: by a blob (True); waiting for one (False: retired ones are left out); None: all.
 
         `since` ≤ said_at < `until`; otherwise as :meth:`list_facts`.
         """

@@ -201,6 +201,7 @@ class SyncMemoryService:
     search_facts = _waiting(MemoryService.search_facts)
     explain_search = _waiting(MemoryService.explain_search)
     history = _waiting(MemoryService.history)
+    reflection = _waiting(MemoryService.reflection)
     list_facts = _waiting(MemoryService.list_facts)
     list_reflections = _waiting(MemoryService.list_reflections)
     list_blobs = _waiting(MemoryService.list_blobs)
@@ -214,6 +215,9 @@ class SyncMemoryService:
     add = _waiting(MemoryService.add)
     edit = _waiting(MemoryService.edit)
     retire = _waiting(MemoryService.retire)
+    pin = _waiting(MemoryService.pin)
+    unpin = _waiting(MemoryService.unpin)
+    mark_private = _waiting(MemoryService.mark_private)
     forget = _waiting(MemoryService.forget)
 
     def changes(

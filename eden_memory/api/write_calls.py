@@ -3,33 +3,27 @@
 from collections.abc import Sequence
 from typing import Any
 
-from eden_memory.access.callers import Refused
 from eden_memory.access.visible import Asker, VisibleMemory
-from eden_memory.api.inbox_requests import Message, Requests
+from eden_memory.api.command_requests import VerbatimKind
+from eden_memory.api.correcting_calls import CorrectingCalls, seen_by_others
+from eden_memory.api.inbox_requests import Message
 from eden_memory.api.reach import KnownSession, SessionReach
-from eden_memory.api.read_calls import ReadCalls
 from eden_memory.app.memory import SharedMemory
-from eden_memory.errors import Conflict, Invalid, NotFound
+from eden_memory.errors import Invalid, NotFound
 from eden_memory.forgetting.forgetting_rules import BlobRef
 from eden_memory.memory.browsing_store import Browsing, scopes_of
 from eden_memory.memory.results import Added
 from eden_memory.mongo.application_ids import raw, typed
 from eden_memory.mongo.document_fields import getter
-from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.documents import Message as StoredMessage
 from eden_memory.schemas.events.chat import participant_of, role_of, roles_of
 from eden_memory.schemas.events.forgetting import Forgettable
-from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 
 
-class WriteCalls(ReadCalls):
+class WriteCalls(CorrectingCalls):
     """Each call returns the typed id of its request at once; the running system carries it out a moment later."""
-
-    @property
-    def _requests(self) -> Requests:
-        return Requests(self.memory, self._agent_id, self._asked_by)
 
     async def on_session_end(self, session: Any) -> str:
         """End a session: form its last window, and consolidate its memory."""
@@ -62,6 +56,8 @@ class WriteCalls(ReadCalls):
         user: Any = None,
         scope: str | None = None,
         at: Any = None,
+        verbatim: bool = False,
+        kind: VerbatimKind = "fact",
     ) -> Added:
         """Remember a text, or messages, without a chat: formed as chat messages are.
 
@@ -72,6 +68,9 @@ class WriteCalls(ReadCalls):
         `at` says when it was said, where a message does not say so itself: a date (UTC unless it says), ISO text or
         seconds since 1970, not in the future.
 
+        `verbatim`: each text is a fact (`kind` reflection: a reflection) as it stands, without a model. It is the
+        user's memory, or the agent's without a user; in a session it needs its user.
+
         Invalid; NotFound for a session that the user is not in; Refused where the caller may not change what others
         see.
         """
@@ -80,42 +79,10 @@ class WriteCalls(ReadCalls):
             _, view, _ = await self._seen(session, user)
             if not view.present:
                 raise NotFound("there is no such session here")
-        return await self._requests.add(text_or_messages, session, user, at, to_agent=to_agent)
-
-    async def edit(
-        self,
-        fact_id: str,
-        text: str,
-        *,
-        session: Any = None,
-        user: Any = None,
-        expected_version: int | None = None,
-        reason: str | None = None,
-    ) -> str:
-        """Give a fact another text; not carried out if it no longer stands at `expected_version` by then.
-
-        NotFound; Conflict if it is retired, or at another version already; Invalid; Refused where it is shared, and
-        this service is for one who may not change that.
-        """
-        fact, scope = await self._changeable(fact_id, session, user, expected_version)
-        return await self._requests.command(
-            "edit", fact, scope, text=text, expected_version=expected_version, reason=reason
-        )
-
-    async def retire(
-        self,
-        fact_id: str,
-        *,
-        session: Any = None,
-        user: Any = None,
-        expected_version: int | None = None,
-        reason: str | None = None,
-    ) -> str:
-        """Take a fact out of search and context; its history stays. Errors as of :meth:`edit`."""
-        fact, scope = await self._changeable(fact_id, session, user, expected_version)
-        return await self._requests.command(
-            "retire", fact, scope, expected_version=expected_version, reason=reason
-        )
+        if not verbatim:
+            return await self._requests.add(text_or_messages, session, user, at, to_agent=to_agent)
+        whose = self._scope_of_verbatim(session, user, to_agent=to_agent)
+        return await self._requests.add_verbatim(kind, text_or_messages, whose, session=session, at=at)
 
     async def forget(self, what: Forgettable, target: Any, *, session: Any = None, user: Any = None) -> str:
         """Forget for ever: a message, session or user by its id, a fact or reflection by its text id, a version of
@@ -133,6 +100,17 @@ class WriteCalls(ReadCalls):
             self._demand_own(scope, asked.user_id, sources)
         return await self._requests.forget(what, target)
 
+    def _scope_of_verbatim(self, session: Any, user: Any, *, to_agent: bool) -> Scope:
+        if session is not None and user is None:
+            raise Invalid("a verbatim text in a session needs a user", "Name the user whose memory it is.")
+        if to_agent and user is not None:
+            raise Invalid("a verbatim text for all users has no author", "Name no user.")
+        if user is not None:
+            return Scope.of_user(self._agent_id, typed(user, "user"))
+        scope = Scope.of_agent(self._agent_id)
+        self._demand_own(scope, None, ())
+        return scope
+
     def _is_for_all(self, scope: str | None, session: Any, user: Any) -> bool:
         """Return whether a text is added to the agent's memory, for all of its users."""
         if scope not in (None, "user", "agent"):
@@ -144,39 +122,8 @@ class WriteCalls(ReadCalls):
         if scope == "user" and user is None:
             raise Invalid("the scope `user` needs a user", "Name the user, or leave out the scope.")
         if scope == "agent" and self.changes_shared is False:
-            raise _seen_by_others("agent")
+            raise seen_by_others("agent")
         return scope == "agent"
-
-    async def _changeable(
-        self, fact_id: str, session: Any, user: Any, expected_version: int | None
-    ) -> tuple[Fact, Scope]:
-        asked, view, readers = await self._seen(session, user)
-        fact, scope = await self._browsing(readers).fact(asked, view, fact_id)
-        self._demand_own(scope, asked.user_id, fact.sources)
-        if not fact.active:
-            raise Conflict("the fact is retired", "Only its history is left.")
-        if expected_version not in (None, fact.version):
-            raise Conflict(f"the fact is at version {fact.version}", "Read it again, and ask again.")
-        return fact, scope
-
-    def _demand_own(self, scope: Scope, user_id: str | None, sources: Sequence[SourceMessage]) -> None:
-        """Raise Refused if others see the memory and the asker may not change it."""
-        if scope.kind in ("user", "session") or self.changes_shared:
-            return
-        if self.changes_shared is False:
-            raise _seen_by_others(scope.kind)
-        if user_id is not None and {source.user_id for source in sources} != {user_id}:
-            raise Refused(
-                f"this memory of the {scope.kind} has sources of other users",
-                "Name no user to change it as the operator.",
-            )
-
-
-def _seen_by_others(kind: str) -> Refused:
-    return Refused(
-        f"the memory of the {kind} is visible to others, too",
-        "It takes a key with the right `admin`, or one bound to no user.",
-    )
 
 
 class ForgetPermission:
@@ -199,7 +146,7 @@ class ForgetPermission:
             case "fact":
                 return (await self._browsing.fact(asked, view, target))[1]
             case "reflection":
-                return await self._browsing.scope_of_reflection(asked, view, target)
+                return (await self._browsing.reflection(asked, view, target))[1]
             case "blob":
                 return _blob(target, asked, view)
             case _:  # pyright: ignore[reportUnnecessaryComparison]

@@ -56,23 +56,32 @@ COMMANDS: Mapping[str, Entry] = {
         "memory.list_commands:blobs", "Show the consolidated text of every scope that a user may see."
     ),
     "history": Entry(
-        "memory.list_commands:history",
-        "Show all versions of a fact: the reason for each, its sources and its cost.",
+        "memory.history_command:history",
+        "Show all versions of a fact, reflection or blob: the reason for each, its sources and its cost.",
     ),
     "stats": Entry(
         "memory.numbers:stats",
         "Count memory scope by scope: words, versions, reflections, facts, times.",
     ),
     "add": Entry(
-        "memory.fact_commands:add",
+        "memory.add_command:add",
         "Remember a text without a chat: memory is formed from it as from a chat message.",
     ),
     "edit": Entry(
-        "memory.fact_commands:edit", "Change the text of a fact; the old text stays in its history."
+        "memory.correcting_commands:edit",
+        "Change the text of a fact, reflection or blob; the old text stays in its history.",
     ),
     "retire": Entry(
-        "memory.fact_commands:retire",
-        "Remove a fact from search and context; its history stays (`eden forget` deletes that too).",
+        "memory.correcting_commands:retire",
+        "Remove a fact or reflection from search and context; its history stays (`eden forget` deletes that too).",
+    ),
+    "pin": Entry(
+        "memory.correcting_commands:pin",
+        "Pin a sentence: the blob holds it, and every consolidation keeps it word for word.",
+    ),
+    "unpin": Entry(
+        "memory.correcting_commands:unpin",
+        "Unpin a sentence: it stays in the blob until a consolidation rewords it.",
     ),
     "forget": Entry(
         "forget:forget",
@@ -156,7 +165,18 @@ PANELS: Mapping[str, Sequence[str]] = {
         "trace",
         "windows",
     ),
-    "Change memory": ("add", "edit", "retire", "forget", "session", "stream", "sharing", "reembed"),
+    "Change memory": (
+        "add",
+        "edit",
+        "retire",
+        "pin",
+        "unpin",
+        "forget",
+        "session",
+        "stream",
+        "sharing",
+        "reembed",
+    ),
     "Replay": ("rebuild", "reform", "namespace"),
     "Look after the stages": ("source", "pause", "resume", "groups", "dead"),
     "Build on it": ("tap", "schemas"),

@@ -7,7 +7,7 @@ from typing import Literal
 
 from eden_memory.constants import ABSORBED_AT_ONCE, CONSOLIDATION_SECONDS
 from eden_memory.forgotten import Marks, ids_of
-from eden_memory.formation.memory_commands import missing_pins, with_pins
+from eden_memory.formation.blob_edits import missing_pins, with_pins
 from eden_memory.formation.prompt_material import ConsolidationMaterial, DatedText
 from eden_memory.memory.snapshot_projection import last_formed, oldest_first, scope_changed
 from eden_memory.schemas.answers import ConsolidatedText

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
-from typing import Literal, Protocol
+from typing import Protocol
 
+from eden_memory.formation.blob_edits import BlobEdit, BlobText, CurrentBlob, Refusal, stored_blob
 from eden_memory.schemas.documents import Reflection, Snapshot
 from eden_memory.schemas.events import MemoryCommanded, MemoryCommandRef, ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.events.reflections import Propagated
@@ -17,23 +18,6 @@ from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import ScopeLimits
 from eden_memory.stages.stage import Delivery
 from eden_memory.word_limits import words_of
-
-Refusal = Literal["unknown", "stale", "needless", "absorbed", "too_long", "pinned"]
-"""`unknown`: no such reflection, or a retired one; `stale`: another version stands; `needless`: nothing would change;
-`absorbed`: a blob holds it; `too_long`: over the scope's word limit; `pinned`: the text lacks a pinned sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class CurrentBlob:
-    """A scope's blob as decided so far; version 0: none."""
-
-    version: int = 0
-    highest: int = 0
-    """The highest version ever given."""
-    text: str = ""
-    pins: tuple[str, ...] = ()
-    consolidated_at: datetime | None = None
-    said_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +75,6 @@ async def current_memory(
     return CurrentMemory(blob, newest, absorbed)
 
 
-def stored_blob(snapshot: Snapshot | None) -> CurrentBlob:
-    """Return the blob that a snapshot holds."""
-    if snapshot is None:
-        return CurrentBlob()
-    return CurrentBlob(
-        snapshot.blob_version,
-        snapshot.highest_blob_version,
-        snapshot.blob or "",
-        snapshot.pins,
-        snapshot.consolidated_at,
-        snapshot.blob_said_at,
-    )
-
-
 def _following(blob: CurrentBlob, later: ScopeConsolidated) -> CurrentBlob:
     highest = max(blob.highest, later.version)
     return CurrentBlob(later.version, highest, later.text, later.pins, later.consolidated_at, later.said_at)
@@ -150,7 +120,7 @@ def carry_out(
         case "edit_reflection" | "retire_reflection":
             return _reflection(delivery, command, current)
         case _:
-            return _Blob(delivery, command, current.blob, limits, settings_version).changed()
+            return _blob(delivery, command, current.blob, limits, settings_version)
 
 
 def _ref(command: MemoryCommanded) -> MemoryCommandRef:
@@ -191,12 +161,11 @@ def _reflection(
     delivery: Delivery, command: MemoryCommanded, current: CurrentMemory
 ) -> ReflectionFormed | Refusal:
     reflection = current.reflection
-    if reflection is None or reflection.retired_at is not None:
+    if reflection is None:
         return "unknown"
-    if command.expected_version not in (None, reflection.version):
-        return "stale"
-    if current.absorbed:
-        return "absorbed"
+    refusal = reflection_refusal(reflection, command.expected_version, absorbed=current.absorbed)
+    if refusal is not None:
+        return refusal
     changed = {"retired_at": command.asked_at}
     if command.action == "edit_reflection":
         text = reflection.text if command.text is None else " ".join(command.text.split())
@@ -209,78 +178,42 @@ def _reflection(
     return reflection.model_copy(update={**changed, **version, "command": _ref(command)})
 
 
-@dataclass(frozen=True, slots=True)
-class _Blob:
-    """One command on a scope's blob."""
-
-    delivery: Delivery
-    command: MemoryCommanded
-    blob: CurrentBlob
-    limits: ScopeLimits
-    settings_version: str
-
-    def changed(self) -> ScopeConsolidated | Refusal:
-        """Return the next version, or why there is none."""
-        if self.command.expected_version not in (None, self.blob.version):
-            return "stale"
-        assert self.command.text is not None
-        match self.command.action:
-            case "pin":
-                return self._pinned(one_line(self.command.text))
-            case "unpin":
-                return self._unpinned(one_line(self.command.text))
-            case _:
-                return self._edited(self.command.text.strip())
-
-    def _edited(self, text: str) -> ScopeConsolidated | Refusal:
-        if text == self.blob.text:
-            return "needless"
-        return "pinned" if missing_pins(text, self.blob.pins) else self._version(text, self.blob.pins)
-
-    def _pinned(self, sentence: str) -> ScopeConsolidated | Refusal:
-        if sentence in self.blob.pins:
-            return "needless"
-        return self._version(with_pins(self.blob.text, (sentence,)), (*self.blob.pins, sentence))
-
-    def _unpinned(self, sentence: str) -> ScopeConsolidated | Refusal:
-        if sentence not in self.blob.pins:
-            return "unknown"
-        return self._version(self.blob.text, tuple(pin for pin in self.blob.pins if pin != sentence))
-
-    def _version(self, text: str, pins: tuple[str, ...]) -> ScopeConsolidated | Refusal:
-        if words_of(text) > self.limits.blob_words:
-            return "too_long"
-        asked, blob = self.command.asked_at, self.blob
-        said_at = max(_said_at(self.command), blob.said_at or _said_at(self.command))
-        return ScopeConsolidated(
-            cause=self.delivery.id,
-            scope=self.command.scope,
-            version=blob.highest + 1,
-            based_on=blob.version,
-            text=text,
-            words=words_of(text),
-            word_limit=self.limits.blob_words,
-            absorbed=(),
-            because="imported" if self.command.by == "import" else "edited",
-            pins=pins,
-            command=_ref(self.command),
-            consolidated_at=max(asked, blob.consolidated_at or asked),
-            said_at=said_at,
-            settings_version=self.settings_version,
-        )
+def reflection_refusal(
+    reflection: Reflection | ReflectionFormed, expected_version: int | None, *, absorbed: bool
+) -> Refusal | None:
+    """Return why a reflection cannot be edited or retired; None: it can."""
+    if reflection.retired_at is not None:
+        return "unknown"
+    if expected_version not in (None, reflection.version):
+        return "stale"
+    return "absorbed" if absorbed else None
 
 
-def one_line(text: str) -> str:
-    """Return a sentence without line breaks and doubled spaces."""
-    return " ".join(text.split())
-
-
-def missing_pins(text: str, pins: Sequence[str]) -> list[str]:
-    """Return the pinned sentences that a text lacks; line breaks and spaces do not count."""
-    said = one_line(text)
-    return [pin for pin in pins if pin not in said]
-
-
-def with_pins(text: str, pins: Sequence[str]) -> str:
-    """Return the text, the pinned sentences that it lacks below it, each on a line of its own."""
-    return "\n".join([*filter(None, [text.strip()]), *missing_pins(text, pins)])
+def _blob(
+    delivery: Delivery,
+    command: MemoryCommanded,
+    blob: CurrentBlob,
+    limits: ScopeLimits,
+    settings_version: str,
+) -> ScopeConsolidated | Refusal:
+    assert command.text is not None
+    changed = BlobEdit(command.action, command.text, command.expected_version).applied_to(blob, limits)
+    if not isinstance(changed, BlobText):
+        return changed
+    asked, said_at = command.asked_at, _said_at(command)
+    return ScopeConsolidated(
+        cause=delivery.id,
+        scope=command.scope,
+        version=blob.highest + 1,
+        based_on=blob.version,
+        text=changed.text,
+        words=words_of(changed.text),
+        word_limit=limits.blob_words,
+        absorbed=(),
+        because="imported" if command.by == "import" else "edited",
+        pins=changed.pins,
+        command=_ref(command),
+        consolidated_at=max(asked, blob.consolidated_at or asked),
+        said_at=max(said_at, blob.said_at or said_at),
+        settings_version=settings_version,
+    )

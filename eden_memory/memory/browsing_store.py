@@ -3,7 +3,7 @@
 import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -47,7 +47,7 @@ class Filters:
 
     scopes: Sequence[ScopeKind] | None = None
     flag: bool | None = None
-    """Facts: active; reflections: absorbed. None: either."""
+    """Facts: active; reflections: absorbed (False: neither absorbed nor retired). None: either."""
     since: datetime | None = None
     until: datetime | None = None
     limit: int = 50
@@ -86,6 +86,8 @@ class _List:
     order: tuple[tuple[str, int], ...]
     types: tuple[type, ...]
     hidden: tuple[str, ...] = ()
+    unlisted: str | None = None
+    """The time that takes an item out of the list of those whose switch is off."""
 
     @property
     def sort(self) -> list[tuple[str, int]]:
@@ -93,7 +95,14 @@ class _List:
 
 
 FACTS = _List(Fact.COLLECTION, "active", "valid_from", (("_id", 1),), (str,), ("embedding", "history"))
-REFLECTIONS = _List(Reflection.COLLECTION, "absorbed", "said_at", (("position", -1), ("_id", -1)), (int, str))
+REFLECTIONS = _List(
+    Reflection.COLLECTION,
+    "absorbed",
+    "said_at",
+    (("position", -1), ("_id", -1)),
+    (int, str),
+    unlisted="retired_at",
+)
 
 
 class Browsing:
@@ -145,13 +154,24 @@ class Browsing:
 
     async def fact(self, asked: Asker, view: VisibleMemory, fact_id: str) -> tuple[Fact, Scope]:
         """Return a visible fact by its id, retired ones too. NotFound."""
-        row = await self._visible(Fact.COLLECTION, view, fact_id, {"embedding": 0})
+        row = await self._visible(Fact.COLLECTION, view, fact_id)
         return document_of(Fact, row), scopes_of(asked, view)[row["scope_key"]]
 
-    async def scope_of_reflection(self, asked: Asker, view: VisibleMemory, reflection_id: str) -> Scope:
-        """Return the scope of a visible reflection. NotFound."""
-        row = await self._visible(Reflection.COLLECTION, view, reflection_id, {"scope_key": 1})
-        return scopes_of(asked, view)[row["scope_key"]]
+    async def reflection(
+        self, asked: Asker, view: VisibleMemory, reflection_id: str
+    ) -> tuple[Reflection, Scope]:
+        """Return a visible reflection by its id, retired ones too. NotFound."""
+        row = await self._visible(Reflection.COLLECTION, view, reflection_id)
+        return document_of(Reflection, row), scopes_of(asked, view)[row["scope_key"]]
+
+    async def fact_or_reflection(
+        self, asked: Asker, view: VisibleMemory, memory_id: str
+    ) -> tuple[Fact | Reflection, Scope]:
+        """Return a visible fact or reflection by its id, retired ones too. NotFound."""
+        try:
+            return await self.fact(asked, view, memory_id)
+        except NotFound:
+            return await self.reflection(asked, view, memory_id)
 
     async def sources(self, what: str, target: str) -> tuple[SourceMessage, ...]:
         """Return the messages on which a stored fact or reflection rests; none for anything else."""
@@ -176,11 +196,11 @@ class Browsing:
             for fact_id, source in newest.items()
         }
 
-    async def _visible(self, name: str, view: VisibleMemory, wanted: Any, fields: Mapping[str, int]) -> Row:
+    async def _visible(self, name: str, view: VisibleMemory, wanted: Any) -> Row:
         row = None
         if isinstance(wanted, str) and KEY_TEXT.fullmatch(wanted):
             query = {"_id": wanted, **without(view.private)}
-            row = await self._database[self._names[name]].find_one(query, dict(fields))
+            row = await self._database[self._names[name]].find_one(query, {"embedding": 0})
         if row is None or row["scope_key"] not in view.scope_keys:
             raise NotFound(f"there is no such {name.removesuffix('s')} here")
         return row
@@ -212,6 +232,8 @@ def page_query(listed: _List, keys: Sequence[str], filters: Filters, digest: str
         "scope_key": {"$in": list(keys)},
         listed.flag: {"$in": [True, False]} if filters.flag is None else filters.flag,
     }
+    if listed.unlisted is not None and filters.flag is False:
+        query[listed.unlisted] = None
     if filters.cursor is not None:
         place = place_of(digest, filters.cursor, listed.types)
         query |= {"formed_at": {"$lte": place[0]}, "$or": _behind(listed.sort, place)}

@@ -5,8 +5,17 @@ from dataclasses import replace
 from decimal import Decimal
 
 from eden_memory.access.visible import Asker
-from eden_memory.memory.results import BlobVersionView, BlobView, FactView, ReflectionView, VersionView
+from eden_memory.memory.results import (
+    BlobVersionView,
+    BlobView,
+    CommandView,
+    FactView,
+    ReflectionVersionView,
+    ReflectionView,
+    VersionView,
+)
 from eden_memory.schemas.documents import Consolidated, Fact, FactVersion, Reflection
+from eden_memory.schemas.events import MemoryCommandRef
 from eden_memory.schemas.provenance import Call, SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.word_limits import words_of
@@ -59,6 +68,15 @@ def reflection_view(reflection: Reflection, scope: Scope, asked: Asker) -> Refle
         propagated_from=reflection.propagated_from,
         private=reflection.private,
         sources=_own(reflection.sources, asked),
+        version=reflection.version,
+        retired_at=reflection.retired_at,
+        command=_command(reflection.command),
+        earlier=tuple(
+            ReflectionVersionView(
+                version.version, version.content, version.private, version.said_at, _command(version.command)
+            )
+            for version in reflection.history
+        ),
     )
 
 
@@ -73,10 +91,24 @@ def blob_view(blob: Consolidated, scope: Scope) -> BlobView:
         consolidated_at=blob.last_consolidated_at,
         said_at=blob.said_at,
         earlier=tuple(
-            BlobVersionView(version.version, version.content, version.consolidated_at)
+            BlobVersionView(
+                version.version,
+                version.content,
+                version.consolidated_at,
+                version.pins,
+                _command(version.command),
+            )
             for version in blob.history
         ),
+        pins=blob.pins,
+        command=_command(blob.command),
     )
+
+
+def _command(command: MemoryCommandRef | None) -> CommandView | None:
+    if command is None:
+        return None
+    return CommandView(command.action, command.by, command.asked_by, command.reason, command.asked_at)
 
 
 def _version(version: Fact | FactVersion) -> VersionView:

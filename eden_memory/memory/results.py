@@ -7,6 +7,7 @@ from typing import Generic, Literal, TypeVar
 
 from eden_memory.schemas.events.chat import Role
 from eden_memory.schemas.events.facts import Action, By, Decision
+from eden_memory.schemas.events.reflections import MemoryAction
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 
@@ -27,9 +28,9 @@ class Added:
     """Receipt for added texts, which are formed in the background."""
 
     request_ids: tuple[str, ...]
-    """Typed ids of the inbox's documents, one a text: each becomes a message of that id."""
+    """Typed ids of the inbox's documents, one a text: each becomes a message of that id, or a verbatim memory."""
     session: str
-    """Typed id of the session that they are formed in."""
+    """Typed id of the session that they are formed in, or (verbatim texts) that they belong to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,28 @@ class FactHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandView:
+    """A person's or program's command behind a version."""
+
+    action: MemoryAction
+    by: By
+    asked_by: str | None
+    reason: str | None
+    asked_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectionVersionView:
+    """An earlier version of a reflection."""
+
+    version: int
+    content: str
+    private: bool
+    said_at: datetime
+    command: CommandView | None
+
+
+@dataclass(frozen=True, slots=True)
 class ReflectionView:
     """A reflection."""
 
@@ -126,8 +149,15 @@ class ReflectionView:
     """The version of the blob."""
     propagated_from: str | None
     private: bool
+    """Never propagated to a broader scope."""
     sources: tuple[SourceMessage, ...]
     """As of :class:`FactView`."""
+    version: int = 1
+    retired_at: datetime | None = None
+    command: CommandView | None = None
+    """The command that led to this version; None where a formation did."""
+    earlier: tuple[ReflectionVersionView, ...] = ()
+    """Newest first, the last 20."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +167,8 @@ class BlobVersionView:
     version: int
     content: str
     consolidated_at: datetime
+    pins: tuple[str, ...] = ()
+    command: CommandView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +185,10 @@ class BlobView:
     """When the newest of what it holds was said."""
     earlier: tuple[BlobVersionView, ...]
     """Newest first, the last 20."""
+    pins: tuple[str, ...] = ()
+    """Sentences that every later version keeps."""
+    command: CommandView | None = None
+    """The command that led to this version; None where a consolidation did."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,26 @@ class HistoryAnswer(_Answer):
     """Of the versions whose cost is known; null where models were asked and no price is known."""
 
 
+class CommandAnswer(_Answer):
+    """A person's or program's command behind a version."""
+
+    action: str
+    by: str
+    asked_by: str | None
+    reason: str | None
+    asked_at: datetime
+
+
+class ReflectionVersionAnswer(_Answer):
+    """An earlier version of a reflection."""
+
+    version: int
+    content: str
+    private: bool
+    said_at: datetime
+    command: CommandAnswer | None
+
+
 class ReflectionAnswer(_Answer):
     """A reflection."""
 
@@ -111,7 +131,14 @@ class ReflectionAnswer(_Answer):
     """The version of the blob."""
     propagated_from: str | None
     private: bool
+    """Never propagated to a broader scope."""
     sources: list[SourceAnswer]
+    version: int
+    retired_at: datetime | None
+    command: CommandAnswer | None
+    """The command that led to this version, if one did."""
+    earlier: list[ReflectionVersionAnswer]
+    """Newest first."""
 
 
 class BlobVersionAnswer(_Answer):
@@ -120,6 +147,8 @@ class BlobVersionAnswer(_Answer):
     version: int
     content: str
     consolidated_at: datetime
+    pins: list[str]
+    command: CommandAnswer | None
 
 
 class BlobAnswer(_Answer):
@@ -135,6 +164,10 @@ class BlobAnswer(_Answer):
     """When the newest of what it holds was said."""
     earlier: list[BlobVersionAnswer]
     """Newest first."""
+    pins: list[str]
+    """Sentences that every later version keeps."""
+    command: CommandAnswer | None
+    """The command that led to this version, if one did."""
 
 
 class PageAnswer(_Answer, Generic[T]):
@@ -195,7 +228,7 @@ class AddedAnswer(_Answer):
     request_ids: list[str]
     """One a text."""
     session: str
-    """That they are formed in."""
+    """That they are formed in, or (verbatim texts) belong to."""
 
 
 class StartedAnswer(_Answer):

@@ -1,11 +1,11 @@
 """Parameters and bodies of HTTP requests: closed models, so that no unknown field or query operator gets in."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Path
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
-from eden_memory.constants import MOST_QUERIES, MOST_QUERY_CHARACTERS
+from eden_memory.constants import LONGEST_BLOB, LONGEST_FACT, MOST_QUERIES, MOST_QUERY_CHARACTERS
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.search.search_requests import FactScope, Kind
@@ -14,15 +14,23 @@ IdText = Annotated[str, Field(min_length=1, max_length=1_024, examples=["s.ada"]
 Text = Annotated[str, Field(min_length=1, max_length=100_000)]
 Reason = Annotated[str | None, Field(max_length=1_000)]
 Cursor = Annotated[str | None, Field(max_length=4_096)]
-FactId = Annotated[
+
+
+def _in_path(description: str, example: str) -> Any:
+    return Path(
+        pattern=r"^[A-Za-z0-9_.~%:/-]+$", max_length=4_096, description=description, examples=[example]
+    )
+
+
+FactId = Annotated[str, _in_path("As lists and searches give it; percent-encoded in the path.", "0b4e9c1d2f")]
+ReflectionId = Annotated[str, _in_path("As lists give it; percent-encoded in the path.", "4f1d0c77ab")]
+BlobKey = Annotated[
     str,
-    Path(
-        pattern=r"^[A-Za-z0-9_.~%:/-]+$",
-        max_length=4_096,
-        description="As lists and searches give it; percent-encoded in the path.",
-        examples=["0b4e9c1d2f"],
+    _in_path(
+        "The key of the blob's scope, as lists give it; percent-encoded in the path.", "user:s.support:s.ada"
     ),
 ]
+Expected = Annotated[int | None, Field(ge=1, le=2**31)]
 
 
 class _Said(BaseModel):
@@ -84,7 +92,7 @@ class ReflectionListing(ListQuery):
     """A page of reflections."""
 
     absorbed: bool | None = None
-    """Whether a blob has taken them in; unset: both."""
+    """Whether a blob has taken them in; false: those that wait for it, without retired ones; unset: all."""
 
 
 class BlobListing(Where):
@@ -150,6 +158,10 @@ class Addition(_Body):
     ] = None
     at: Annotated[AwareDatetime | None, Field(strict=False)] = None
     """When it was said, where a message does not say so itself; not in the future."""
+    verbatim: bool = False
+    """Each text is a fact or reflection (`kind`) as it stands, without a model; at most 2,000 characters."""
+    kind: Literal["fact", "reflection"] = "fact"
+    """Of verbatim texts."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "Addition":
@@ -166,15 +178,54 @@ class Edit(_Body):
     )
 
     text: Annotated[str, Field(min_length=1, max_length=2_000)]
-    expected_version: Annotated[int | None, Field(ge=1, le=2**31)] = None
-    """Only if the fact still stands at this version."""
+    expected_version: Expected = None
+    """Only if it still stands at this version."""
     reason: Reason = None
 
 
 class Retirement(_Body):
-    """Why a fact leaves search and context; its history stays."""
+    """Why a fact or reflection leaves search and context; its history stays."""
 
-    expected_version: Annotated[int | None, Field(ge=1, le=2**31)] = None
+    expected_version: Expected = None
+    reason: Reason = None
+
+
+class ReflectionEdit(Edit):
+    """Another text for a reflection."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Wants short answers."}]})
+
+
+class Marking(_Body):
+    """Whether a reflection is private."""
+
+    private: bool = True
+    """Nothing of it is propagated to a broader scope."""
+    expected_version: Expected = None
+    reason: Reason = None
+
+
+class BlobChange(_Body):
+    """Another text for a blob."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"text": "Ada likes boats.", "expected_version": 2}]}
+    )
+
+    text: Annotated[str, Field(min_length=1, max_length=LONGEST_BLOB)]
+    """It keeps the pinned sentences."""
+    expected_version: Annotated[int, Field(ge=0, le=2**31)]
+    """The version that it was written for; 0: there is none yet."""
+    reason: Reason = None
+
+
+class Pin(_Body):
+    """A sentence that a blob keeps, or need not keep any more."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"sentence": "Never call before nine."}]})
+
+    sentence: Annotated[str, Field(min_length=1, max_length=LONGEST_FACT)]
+    expected_version: Annotated[int | None, Field(ge=0, le=2**31)] = None
     reason: Reason = None
 
 

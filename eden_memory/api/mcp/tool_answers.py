@@ -89,14 +89,18 @@ class AcceptedText(BaseModel):
 
     request_ids: list[str]
     session: str = Field(description="typed id of the session that it is formed in")
-    status: str = "accepted: facts and reflections are formed from it in the background"
+    status: str = (
+        "accepted: facts and reflections are formed from it, or it is kept verbatim, in the background"
+    )
 
 
 class ListedMemory(BaseModel):
     """One stored memory."""
 
     kind: Kind
-    id: str = Field(description="what `forget` takes, for facts and reflections")
+    id: str = Field(
+        description="what `forget` and the tools that correct take; of a blob `<scope>@<version>`"
+    )
     text: str
     scope: ScopeKind
     formed_at: datetime = Field(description="when it was formed (UTC): the order of the list")
@@ -105,9 +109,11 @@ class ListedMemory(BaseModel):
         description="when it was said (UTC): of a fact, since when it is true; of a blob, the newest that it holds",
     )
     version: int = 1
-    active: bool = Field(
-        default=True, description="false: a retired fact, or a reflection that a blob has absorbed"
+    active: bool = Field(default=True, description="false: retired, or a reflection that a blob has absorbed")
+    private: bool = Field(
+        default=False, description="a reflection that is never propagated to a broader scope"
     )
+    pins: list[str] = Field(default=[], description="of a blob: sentences that every version keeps")
 
     @classmethod
     def of_fact(cls, fact: FactView) -> "ListedMemory":
@@ -133,7 +139,9 @@ class ListedMemory(BaseModel):
             scope=reflection.scope.kind,
             formed_at=reflection.formed_at,
             said_at=reflection.said_at,
-            active=not reflection.absorbed,
+            version=reflection.version,
+            active=not reflection.absorbed and reflection.retired_at is None,
+            private=reflection.private,
         )
 
     @classmethod
@@ -147,6 +155,7 @@ class ListedMemory(BaseModel):
             formed_at=blob.consolidated_at,
             said_at=blob.said_at,
             version=blob.version,
+            pins=list(blob.pins),
         )
 
 
@@ -165,3 +174,10 @@ class ForgetAnswer(BaseModel):
 
     request_id: str
     status: str = "accepted: it is erased everywhere in the background, for ever"
+
+
+class CorrectionAnswer(BaseModel):
+    """A request to change memory that was written down."""
+
+    request_id: str
+    status: str = "accepted: it is carried out in the background; the history keeps what stood there before"

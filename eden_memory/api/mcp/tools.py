@@ -148,7 +148,7 @@ class MemoryTools:
             ),
         ] = "facts",
         include_inactive: Annotated[
-            bool, Field(description="also retired facts and absorbed reflections")
+            bool, Field(description="also retired memories and absorbed reflections")
         ] = False,
         limit: Limit = 50,
         cursor: Annotated[str, Field(max_length=4_096, description="of the previous page")] = "",
@@ -175,17 +175,29 @@ class MemoryTools:
             datetime | None,
             Field(description="when it was said or became true, if not now; UTC unless it says"),
         ] = None,
+        verbatim: Annotated[
+            bool, Field(description="keep the text word for word as one memory, at most 2,000 characters")
+        ] = False,
+        kind: Annotated[
+            Literal["fact", "reflection"], Field(description="of a verbatim text: which memory it is")
+        ] = "fact",
         session: Session = "",
         user: User = "",
     ) -> AcceptedText:
         """Remember a text that is worth knowing in later conversations: only what the user wants remembered.
 
-        Facts and reflections are formed from it in the background, compared with what is known; it is not
-        searchable at once.
+        Facts and reflections are formed from it in the background, compared with what is known, unless it is
+        verbatim; it is not searchable at once.
         """
         memory = await self._door.open(ctx.request_context, "write", session, user, new=True)
         added = await memory.service.add(
-            text, session=memory.session, user=memory.user, scope=scope or None, at=_utc(at)
+            text,
+            session=memory.session,
+            user=memory.user,
+            scope=scope or None,
+            at=_utc(at),
+            verbatim=verbatim,
+            kind=kind,
         )
         return AcceptedText(request_ids=list(added.request_ids), session=added.session)
 

@@ -1,4 +1,4 @@
-"""`eden facts`, `eden reflections`, `eden blobs`, `eden history`: show the memory that a user may see."""
+"""`eden facts`, `eden reflections`, `eden blobs`: list the memory that a user may see."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -10,7 +10,7 @@ import typer
 from eden_memory.cli import tables, terminal
 from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask, nothing
 from eden_memory.cli.terminal import parse_time
-from eden_memory.memory.results import BlobView, FactHistory, FactView, Page, ReflectionView, VersionView
+from eden_memory.memory.results import BlobView, FactView, Page, ReflectionView
 from eden_memory.schemas.scopes import Scope, ScopeKind
 
 T = TypeVar("T")
@@ -101,7 +101,9 @@ def reflections(
     session: Session = None,
     user: User = None,
     scopes: Scopes = None,
-    buffered: Annotated[bool, typer.Option("--buffered", help="those that no blob has absorbed")] = False,
+    buffered: Annotated[
+        bool, typer.Option("--buffered", help="those that wait for a blob to absorb them")
+    ] = False,
     since: SaidSince = None,
     until: SaidUntil = None,
     limit: Limit = 50,
@@ -129,8 +131,7 @@ def reflections(
         )
 
     def row(item: ReflectionView) -> Row:
-        absorbed = f"in blob v{item.absorbed_into}" if item.absorbed else "buffered"
-        return item.scope, item.content, item.said_at, absorbed, item.reflection_id
+        return item.scope, item.content, item.said_at, _state(item), item.reflection_id
 
     page = ask(agent, session, user, work)
     _show(page, ("scope", "reflection", "said", "absorbed", "id"), row, user, as_json=as_json)
@@ -166,73 +167,15 @@ def blobs(
         tables.console().print(
             f"{terminal.plain(head)}, {terminal.moment(blob.consolidated_at)}", style="bold"
         )
+        for name, said in (("scope", blob.scope.key), *(("pinned", pin) for pin in blob.pins)):
+            tables.console().print(f"{name}: {terminal.plain(said)}", soft_wrap=True)
         tables.console().print(terminal.plain(blob.content) + "\n", soft_wrap=True)
 
 
-def history(
-    fact: Annotated[str, typer.Argument(metavar="FACT", help="its id, as `eden facts` shows it")],
-    agent: Agent = None,
-    session: Session = None,
-    user: User = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show all versions of a fact: the reason for each, its sources and its cost.
-
-    Example:
-
-    eden history FACT --user ada
-    """
-
-    async def work(who: Viewer) -> FactHistory:
-        return await who.memory.history(fact, **who.named)
-
-    found = ask(agent, session, user, work)
-    if as_json:
-        terminal.show_json(found)
-        return
-    rows = (
-        (
-            f"v{version.version}",
-            terminal.moment(version.valid_from),
-            _why(version),
-            tables.line(version.content),
-            _cost(version),
-        )
-        for version in found.versions
-    )
-    tables.show_table(("", "since", "why", "text", "USD"), rows, "")
-    for name, value in _rest(found).items():
-        tables.console().print(f"{name}: {terminal.plain(value)}", soft_wrap=True)
-
-
-def _why(version_view: VersionView) -> str:
-    by = (
-        f" ({version_view.action} by {version_view.asked_by or version_view.by})"
-        if version_view.action
-        else ""
-    )
-    undone = ", undone" if version_view.undone else ""
-    because = f": {version_view.reason}" if version_view.reason else ""
-    return f"{version_view.decision}{by}{undone}{because}"
-
-
-def _cost(version_view: VersionView) -> str:
-    if version_view.cost_usd is None:
-        return "" if version_view.model is None else "unknown"
-    return f"{version_view.cost_usd:.6f}"
-
-
-def _rest(found: FactHistory) -> dict[str, str]:
-    fact = found.fact
-    said = {
-        "scope": terminal.scope_name(fact.scope),
-        "rests on": ", ".join(terminal.as_written(source.message_id) for source in fact.sources),
-        "replaces": fact.replaces or "",
-        "replaced by": fact.replaced_by or "",
-        "retired": f"{terminal.moment(fact.retired_at)} ({fact.retired_because})" if fact.retired_at else "",
-        "found by searches": f"{found.found} time{'s' * (found.found != 1)}" if found.found else "",
-    }
-    return {name: value for name, value in said.items() if value}
+def _state(item: ReflectionView) -> str:
+    absorbed = f"in blob v{item.absorbed_into}" if item.absorbed else "buffered"
+    state = absorbed if item.retired_at is None else "retired"
+    return state + (f", v{item.version}" if item.version > 1 else "") + (", private" if item.private else "")
 
 
 def _show(

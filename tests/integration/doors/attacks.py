@@ -12,9 +12,12 @@ from tests.integration.doors.world import AGENTS, KEYS, SESSIONS, USERS, Key, fa
 Call = Literal[
     "context", "recall", "search", "explain", "facts", "reflections", "blobs", "fact", "history", "stats",
     "consolidation", "start", "export", "edit", "retire", "forget", "add", "end", "form", "delete_user",
+    "reflection", "private", "rewrite", "pin",
 ]  # fmt: skip
 CALLS = cast("tuple[Call, ...]", get_args(Call))
-WRITES = ("edit", "retire", "forget", "add", "end", "form", "delete_user")
+WRITES = (
+    "edit", "retire", "forget", "add", "end", "form", "delete_user", "private", "rewrite", "pin",
+)  # fmt: skip
 TRICKS = (
     "$ne", '{"$ne": null}', "s.%24ne", "s.*", "*", ".*", "^", "i.5", "5", "i.05", "i. 5", "s.5", "u.5", "o.5", "i.x",
     "../bob", "..%2Fbob", "%2e%2e/bob", "ada/../bob", "s.ada/../../b", "bob%00", "bob\x00", "Bob", "bob ", " bob",

@@ -53,6 +53,7 @@ def _request(attack: Attack) -> tuple[str, str, Any]:
 
     root = f"/v1/agents/{part(attack.agent)}"
     fact = f"{root}/facts/{part(attack.target)}"
+    blob = part(attack.target.rpartition("@")[0] or attack.target)
     session = f"{root}/sessions/{part(attack.session or 's.none')}"
     reason: dict[str, Any] = {"reason": "an attack"}
     search: dict[str, Any] = {"queries": [QUESTION], "top_k": 100, "include_retired": True}
@@ -66,6 +67,10 @@ def _request(attack: Attack) -> tuple[str, str, Any]:
         "form": ("POST", f"{session}/form", None),
         "edit": ("PATCH", fact, {"text": "changed by an attack"}),
         "retire": ("POST", f"{fact}/retire", reason),
+        "reflection": ("GET", f"{root}/reflections/{part(attack.target)}", None),
+        "private": ("POST", f"{root}/reflections/{part(attack.target)}/private", reason),
+        "rewrite": ("PATCH", f"{root}/blobs/{blob}", {"text": "changed by an attack", "expected_version": 1}),
+        "pin": ("POST", f"{root}/blobs/{blob}/pin", {"sentence": "changed by an attack"}),
         "forget": ("POST", f"{root}/forget", {"what": attack.what, "target": attack.target}),
         "add": ("POST", f"{root}/memories", {"text": "added by an attack"}),
         "export": ("GET", f"/v1/users/{part(attack.user or 's.bob')}/export", None),
@@ -84,7 +89,7 @@ def out_of_reach(key: Key, asked: dict[str, Any]) -> bool:
     match asked["kind"]:
         case "added_text" | "session_ended" | "form_now":
             return not _own_session(key, asked["session_id"])
-        case "fact_command":
+        case "fact_command" | "memory_command":
             return not _changeable(key, asked["scope"]["key"])
         case _:
             return not _own_target(key, asked["what"], asked["target"])

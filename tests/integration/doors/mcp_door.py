@@ -70,6 +70,7 @@ def _request(attack: Attack, where: dict[str, str]) -> dict[str, Any]:
 
 def _tool(attack: Attack) -> tuple[str, dict[str, Any]]:
     listing: dict[str, Any] = {"limit": 200, "include_inactive": bool(attack.number % 2)}
+    scope = attack.target.rpartition("@")[0] or attack.target
     tools: dict[str, tuple[str, dict[str, Any]]] = {
         "recall": ("get_memory_context", {"message": QUESTION}),
         "search": ("search_facts", {"queries": [QUESTION], "top_k": 50, "include_retired": True}),
@@ -79,7 +80,14 @@ def _tool(attack: Attack) -> tuple[str, dict[str, Any]]:
         "blobs": ("list_memories", listing | {"kind": "blobs"}),
         "add": ("add_memory", {"text": "added by an attack"}),
         "forget": ("forget", {"what": attack.what, "id": attack.target}),
-        "retire": ("forget", {"what": attack.what, "id": attack.target}),
+        "edit": ("edit_memory", {"id": attack.target, "text": "changed by an attack"}),
+        "rewrite": (
+            "edit_memory",
+            {"id": scope, "text": "changed by an attack", "expected_version": 1},
+        ),
+        "retire": ("retire_memory", {"id": attack.target}),
+        "private": ("mark_private", {"id": attack.target}),
+        "pin": ("pin_sentence", {"scope": scope, "sentence": "changed by an attack"}),
         "delete_user": ("forget", {"what": "user", "id": attack.user or "s.bob"}),
     }
     return tools.get(attack.call, ("get_memory_context", {}))

@@ -15,7 +15,7 @@ from tests.integration.doors.http_door import out_of_reach, through_http
 from tests.integration.doors.world import KEYS, Verdict, asked_marks
 
 pytestmark = pytest.mark.servers
-SEED, CASES, AT_ONCE = 20_261_122, 700, 16
+SEED, CASES, AT_ONCE = 20_261_122, 840, 16
 BY_NAME = {f"http:{key.name}": key for key in KEYS}
 
 

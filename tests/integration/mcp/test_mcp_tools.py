@@ -118,6 +118,40 @@ async def test_what_is_added_and_forgotten_goes_through_the_inbox(server: McpSer
     assert asked["request_id"]
 
 
+async def test_corrections_go_through_the_inbox_and_refusals_are_sentences(
+    server: McpServer, kit: Kit
+) -> None:
+    pin = "Never call before nine."
+    await store(kit, [reflection_of("to-correct", ADA, "Ada likes maps.")])
+    await kit.put(ADA, blob="Ada likes boats.", blob_version=2, active_facts=2)
+    key = await server.key("corrector", agents=["s.a"], users=["s.ada"])
+    async with server.client(key) as client:
+        for tool, arguments in (
+            ("edit_memory", {"id": "to-correct", "text": "Ada likes charts.", "reason": "told me"}),
+            ("retire_memory", {"id": "to-correct"}),
+            ("mark_private", {"id": "to-correct"}),
+            ("pin_sentence", {"scope": ADA.key, "sentence": pin}),
+            ("edit_memory", {"id": ADA.key, "text": "Ada likes tea.", "expected_version": 2}),
+            ("add_memory", {"text": "Wants maps.", "verbatim": True, "kind": "reflection"}),
+        ):
+            await _asked(client, tool, **arguments)
+        for tool, arguments, says in (
+            ("unpin_sentence", {"scope": ADA.key, "sentence": pin}, "not pinned"),
+            ("edit_memory", {"id": ADA.key, "text": "x", "expected_version": 1}, "at version 2"),
+            ("retire_memory", {"id": "user-s.bob-0"}, "no such"),
+            ("pin_sentence", {"scope": AGENT.key, "sentence": "x"}, "visible to others"),
+        ):
+            result = await client.call_tool(tool, arguments)
+            assert result.is_error
+            assert says in str(result.content)
+    asked = await _inbox(kit)
+    assert [one["action"] for one in asked] == [
+        *("edit_reflection", "retire_reflection", "edit_reflection", "pin", "edit_blob", "add_reflection"),
+    ]
+    assert {one["scope"]["key"] for one in asked} == {ADA.key}
+    await kit.database["memory_reflections"].delete_one({"_id": "to-correct"})
+
+
 @pytest.mark.parametrize(
     ("what", "id_"),
     [

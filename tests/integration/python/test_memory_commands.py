@@ -132,6 +132,46 @@ def test_what_is_asked_stands_in_the_inbox(filled: Settings) -> None:
     assert rows[0]["asked_by"] == "eden"
 
 
+def test_corrections_stand_in_the_inbox_and_history_shows_all_kinds(filled: Settings) -> None:
+    mine, who = "r-2", ("--user", "ada", "--agent", "a")
+    for arguments in (
+        ("edit", mine, "Ada wants tables.", "--version", "1"),
+        ("edit", mine, "--private"),
+        ("retire", mine, "--reason", "old"),
+        ("edit", ADA.key, "Ada likes boats.", "--version", "2"),
+        ("pin", ADA.key, "Never call before nine."),
+        ("add", "Ada's boat is called Tern.", "--verbatim"),
+        ("add", "Wants maps.", "--verbatim", "--kind", "reflection"),
+    ):
+        ended = run(*arguments, *who)
+        assert ended.exit_code == 0, (arguments, ended.exception)
+    rows = on_data(filled, inbox)
+    assert [row["action"] for row in rows] == [
+        *(
+            "edit_reflection",
+            "edit_reflection",
+            "retire_reflection",
+            "edit_blob",
+            "pin",
+            "add",
+            "add_reflection",
+        ),
+    ]
+    assert (rows[1]["private"], rows[3]["text"]) == (True, "Ada likes boats.")
+    for arguments, error in (
+        (("unpin", ADA.key, "Nobody pinned this."), Conflict),
+        (("edit", ADA.key, "x"), EdenError),
+        (("edit", mine), EdenError),
+        (("edit", mine, "x", "--private"), EdenError),
+        (("pin", "user:s.a:s.bob", "x"), NotFound),
+    ):
+        assert isinstance(run(*arguments, *who).exception, error), arguments
+    assert f"reflects {marked(ADA)}" in run("history", mine, *who).stdout
+    assert f"blob {marked(ADA)}" in run("history", ADA.key, *who).stdout
+    assert as_json("history", ADA.key, *who)["version"] == 2
+    assert f"scope: {ADA.key}" in run("blobs", *who).stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

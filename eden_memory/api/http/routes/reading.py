@@ -22,6 +22,7 @@ from eden_memory.api.http.http_requests import (
     ContextWhere,
     FactId,
     FactListing,
+    ReflectionId,
     ReflectionListing,
     Search,
     Where,
@@ -97,6 +98,15 @@ async def list_reflections(
         cursor=where.cursor,
     )
     return page_of(ReflectionAnswer, page)
+
+
+@router.get("/reflections/{reflection_id:path}", tags=["reflections and blobs"], summary="One reflection")
+async def get_reflection(
+    request: Request, agent: AgentId, reflection_id: ReflectionId, where: Annotated[Where, Query()]
+) -> ReflectionAnswer:
+    """Return it with its earlier versions; 404 where there is none of this id, or none that may be seen here."""
+    inside = await doors_of(request).enter(request, "read", agent, where)
+    return ReflectionAnswer.model_validate(await inside.service.reflection(reflection_id, **inside.where))
 
 
 @router.get("/blobs", tags=["reflections and blobs"], summary="Consolidated texts of the visible scopes")

@@ -9,11 +9,8 @@ from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Inside, do
 from eden_memory.api.http.http_answers import AddedAnswer, AskedAnswer, StartedAnswer
 from eden_memory.api.http.http_requests import (
     Addition,
-    Edit,
-    FactId,
     Forgetting,
     Forming,
-    Retirement,
     UserQuery,
     Where,
 )
@@ -33,38 +30,14 @@ SessionId = Annotated[
 async def add(
     request: Request, agent: AgentId, where: Annotated[Where, Query()], body: Addition
 ) -> AddedAnswer:
-    """No chat is needed: it is formed as chat messages are. Without a session it stands in one of its own."""
+    """It is formed as chat messages are, or kept verbatim. Without a session it stands in one of its own."""
     inside = await doors_of(request).enter(request, "write", agent, where)
     given: Any = body.text
     if body.messages is not None:
         given = [message.model_dump(exclude_none=True) for message in body.messages]
-    added = await inside.service.add(given, **inside.where, scope=body.scope, at=body.at)
+    wanted = body.model_dump(include={"scope", "at", "verbatim", "kind"})
+    added = await inside.service.add(given, **inside.where, **wanted)
     return AddedAnswer.model_validate(added)
-
-
-@router.patch("/facts/{fact_id:path}", tags=["facts"], summary="Give a fact another text", status_code=202)
-async def edit(
-    request: Request, agent: AgentId, fact_id: FactId, where: Annotated[Where, Query()], body: Edit
-) -> AskedAnswer:
-    """Its earlier text stays in its history. 409 if it stands at another version than expected."""
-    inside = await doors_of(request).enter(request, "write", agent, where)
-    wanted = body.model_dump(exclude={"text"})
-    return AskedAnswer(request_id=await inside.service.edit(fact_id, body.text, **inside.where, **wanted))
-
-
-@router.post(
-    "/facts/{fact_id:path}/retire", tags=["facts"], summary="Take a fact out of search", status_code=202
-)
-async def retire(
-    request: Request,
-    agent: AgentId,
-    fact_id: FactId,
-    where: Annotated[Where, Query()],
-    body: Retirement,
-) -> AskedAnswer:
-    """Its history stays; `forget` leaves nothing of it."""
-    inside = await doors_of(request).enter(request, "write", agent, where)
-    return AskedAnswer(request_id=await inside.service.retire(fact_id, **inside.where, **body.model_dump()))
 
 
 @router.post("/forget", tags=["writing"], summary="Forget something, for ever", status_code=202)

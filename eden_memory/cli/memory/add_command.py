@@ -1,15 +1,15 @@
-"""`eden add`, `eden edit`, `eden retire`: request a change through the inbox; `eden run` carries it out."""
+"""`eden add`: request through the inbox that a text is remembered; `eden run` carries it out."""
 
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from eden_memory.cli import terminal
 from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask
-from eden_memory.errors import Invalid
 from eden_memory.formation.offline.statements import statements
 from eden_memory.formation.prompt_material import TranscriptLine
 from eden_memory.memory.results import Added
@@ -17,11 +17,12 @@ from eden_memory.models.providers.catalogue import chat_providers
 from eden_memory.scope_limits import STANDARD
 from eden_memory.settings import Settings
 
-FactId = Annotated[str, typer.Argument(metavar="FACT", help="its id, as `eden facts` shows it")]
-Version = Annotated[
-    int | None, typer.Option("--version", min=1, help="only if the fact still stands at this version")
-]
-Reason = Annotated[str | None, typer.Option(help="kept in the fact's history")]
+
+class AddedKind(StrEnum):
+    """Which memory a verbatim text becomes (api.command_requests.VerbatimKind)."""
+
+    FACT = "fact"
+    REFLECTION = "reflection"
 
 
 def add(
@@ -38,6 +39,10 @@ def add(
     at: Annotated[
         str | None, typer.Option(help="when it was said, if not now: ISO, UTC unless it says", metavar="TIME")
     ] = None,
+    verbatim: Annotated[
+        bool, typer.Option("--verbatim", help="each text is a fact as it stands, without a model")
+    ] = False,
+    kind: Annotated[AddedKind, typer.Option(help="of a verbatim text: which memory it is")] = AddedKind.FACT,
     as_json: AsJson = False,
 ) -> None:
     """Remember a text without a chat: memory is formed from it as from a chat message.
@@ -51,12 +56,16 @@ def add(
     eden add - --user ada < notes.txt
 
     eden add "We ship on Fridays." --user ada --scope agent
+
+    eden add "Ada's boat is called Tern." --user ada --verbatim
     """
     given = [sys.stdin.read() if text == "-" else text for text in texts]
 
     async def work(who: Viewer) -> Added:
         messages = [{"role": "user", "content": text} for text in given]
-        return await who.memory.add(messages, **who.named, scope=scope, at=at)
+        return await who.memory.add(
+            messages, **who.named, scope=scope, at=at, verbatim=verbatim, kind=kind.value
+        )
 
     added = ask(agent, session, user, work)
     if as_json:
@@ -64,8 +73,11 @@ def add(
     else:
         texts_said = "1 text" if len(given) == 1 else f"{len(given)} texts"
         whose = _whose(session, user, scope)
-        typer.echo(terminal.plain(f"asked: `eden run` forms {texts_said} into memory of {whose}"))
-    _say_what_rules_leave(given)
+        does = "adds" if verbatim else "forms"
+        into = "to" if verbatim else "into"
+        typer.echo(terminal.plain(f"asked: `eden run` {does} {texts_said} {into} memory of {whose}"))
+    if not verbatim:
+        _say_what_rules_leave(given)
 
 
 def _whose(session: str | None, user: str | None, scope: str | None) -> str:
@@ -87,57 +99,3 @@ def _say_what_rules_leave(texts: Sequence[str]) -> None:
             'only plain statements such as "I live in Oslo." Set EDEN_LLM to use a model.',
             err=True,
         )
-
-
-def edit(
-    fact: FactId,
-    text: Annotated[str, typer.Argument(help="what the fact is to say")],
-    agent: Agent = None,
-    session: Session = None,
-    user: User = None,
-    version: Version = None,
-    reason: Reason = None,
-    as_json: AsJson = False,
-) -> None:
-    """Change the text of a fact; the old text stays in its history.
-
-    Example:
-
-    eden edit FACT "Ada lives in Turin." --user ada --version 2
-    """
-    if not text.strip():
-        raise Invalid("the text is empty", "`eden retire` takes a fact out of memory.")
-
-    async def work(who: Viewer) -> str:
-        return await who.memory.edit(fact, text, **who.named, expected_version=version, reason=reason)
-
-    _asked(ask(agent, session, user, work), as_json=as_json)
-
-
-def retire(
-    fact: FactId,
-    agent: Agent = None,
-    session: Session = None,
-    user: User = None,
-    version: Version = None,
-    reason: Reason = None,
-    as_json: AsJson = False,
-) -> None:
-    """Remove a fact from search and context; its history stays (`eden forget` deletes that too).
-
-    Example:
-
-    eden retire FACT --user ada --reason "no longer so"
-    """
-
-    async def work(who: Viewer) -> str:
-        return await who.memory.retire(fact, **who.named, expected_version=version, reason=reason)
-
-    _asked(ask(agent, session, user, work), as_json=as_json)
-
-
-def _asked(request: str, *, as_json: bool) -> None:
-    if as_json:
-        terminal.show_json({"request": request})
-    else:
-        typer.echo(f"asked (request {request}): `eden run` carries it out")
