@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from eden_memory.failures import ProviderError
+from eden_memory.failures import CapReached
 from eden_memory.schemas.documents import Answer
 
 
@@ -70,11 +70,11 @@ class Capped(Forwarding):
         self._units, self._room = units, room
 
     async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, Answer]:
-        """As the store; ProviderError where nothing is kept and there is no room to ask."""
+        """As the store; CapReached where nothing is kept and there is no room to ask."""
         found = await super().of_unit(unit, answer_id)
         asks = answer_id is not None and not found and unit.startswith(self._units)
         if asks and not self._room(unit.removeprefix(self._units)):
-            raise ProviderError("the cap leaves no room for this call", counts=False)
+            raise CapReached("the cap leaves no room for this call")
         return found
 
 
