@@ -127,7 +127,7 @@ class Browsing:
         return [views.blob_view(blobs[key], scopes[key]) for key in keys if key in blobs]
 
     async def history(self, asked: Asker, view: VisibleMemory, fact_id: str) -> FactHistory:
-        """Return a visible fact with all its versions. NotFound."""
+        """Return a visible fact with all its versions; raises NotFound."""
         fact, scope = await self.fact(asked, view, fact_id)
         access = await self._database[self._names[Access.COLLECTION]].find_one({"_id": fact.id})
         return FactHistory(
@@ -138,12 +138,12 @@ class Browsing:
         )
 
     async def fact(self, asked: Asker, view: VisibleMemory, fact_id: str) -> tuple[Fact, Scope]:
-        """Return a visible fact by its id, retired ones too. NotFound."""
+        """Return a visible fact by its id, retired ones too; raises NotFound."""
         row = await self._visible(Fact.COLLECTION, view, fact_id, {"embedding": 0})
         return document_of(Fact, row), scopes_of(asked, view)[row["scope_key"]]
 
     async def scope_of_reflection(self, asked: Asker, view: VisibleMemory, reflection_id: str) -> Scope:
-        """Return the scope of a visible reflection. NotFound."""
+        """Return the scope of a visible reflection; raises NotFound."""
         row = await self._visible(Reflection.COLLECTION, view, reflection_id, {"scope_key": 1})
         return scopes_of(asked, view)[row["scope_key"]]
 
