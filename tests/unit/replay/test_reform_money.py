@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.failures import CapReached
-from eden_memory.models.asking.answer_forwarding import Capped
 from eden_memory.replay.reform.expected_cost import Expecting, Pricing, StageCalls, recorded
 from eden_memory.replay.reform.feeding import ReformBudget
+from eden_memory.replay.reform.reform_answers import Capped
 from eden_memory.replay.reform.selection import PlannedWindow
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.events import ModelCalled
