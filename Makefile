@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: dashboards bench-comparing bench-reform bench-replay bench-metrics help setup lock demo test lint format types schemas bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-peers eval-retrieval transcripts chaos up down status doctor clean ci
+.PHONY: dashboards bench-comparing bench-reform bench-replay bench-metrics help setup lock demo test lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-peers eval-retrieval transcripts chaos up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -56,6 +56,9 @@ types: setup ## pyright, strict
 
 schemas: setup ## export the JSON Schemas and the AsyncAPI document
 	@$(BIN)/eden schemas export
+
+promises: setup ## write tests/contract/promises.json: the names that others rely on
+	@$(BIN)/python -W ignore -m tests.contract.promises
 
 dashboards: setup ## write Grafana's dashboards anew from tests/dashboards
 	@$(BIN)/python -W ignore -m tests.dashboards.export

@@ -20,6 +20,10 @@ class ProviderError(Exception):
         self.alone = alone
 
 
+class CapReached(Exception):  # noqa: N818 - reads as what happened
+    """A spending cap leaves no room for a call: only this input waits until there is, and no attempt is counted."""
+
+
 class PermanentError(Exception):
     """This input can never succeed: it is given up at once."""
 

@@ -154,7 +154,9 @@ class ModelsSettings(SettingsGroup):
 
     fast: str | None = Field(None, description="facts and decisions; unset: the provider's default")
     free: str | None = Field(None, description="reflections and consolidation of tier 0; unset: the default")
-    paid: str | None = Field(None, description="the same of tier 1 and above; unset: the default")
+    paid: str | None = Field(
+        None, description="reflections and consolidation of tier 1 and above; unset: the default"
+    )
     facts: str | None = Field(None, description="of fact extraction alone; unset: `fast`")
     decisions: str | None = Field(None, description="of decisions on facts alone; unset: `fast`")
     reflections: str | None = Field(None, description="of all tiers' reflections; unset: `free` and `paid`")
@@ -189,7 +191,9 @@ class MemorySettings(SettingsGroup):
     dedup: bool = Field(default=True, description="new facts are compared with what is known")
     context_facts: PositiveInt = Field(40, description="facts in a context, at most")
     context_days: PositiveFloat = Field(7.0, description="age of a context's facts, at most")
-    similar: float = Field(0.7, ge=0, le=1, description="(1 + cosine) / 2 from which facts are compared")
+    similar: float = Field(
+        0.7, ge=0, le=1, description="least (1 + cosine) / 2 at which a new fact is compared with a known one"
+    )
     recalled_facts: int = Field(
         5,
         ge=1,
@@ -291,7 +295,7 @@ class TailerSettings(SettingsGroup):
         None, description="ISO date: older messages are not read in at the first start"
     )
     lease_seconds: PositiveFloat = Field(6.0, description="a leader silent for so long is replaced")
-    commit_seconds: PositiveFloat = Field(5.0, description="the stream position is saved so often")
+    commit_seconds: PositiveFloat = Field(5.0, description="time between two saves of the stream position")
     watermark_seconds: PositiveFloat = Field(
         10.0, description="time between two Watermark records of a partition"
     )
@@ -355,7 +359,7 @@ class GatewaySettings(SettingsGroup):
         5, ge=0, le=100, description="facts searched for in each turn, unless the request says"
     )
     memory_seconds: PositiveFloat = Field(
-        1.0, description="a chat waits so long for memory, then goes without"
+        1.0, description="a chat waits this long for memory, and is then sent without"
     )
     placement: Literal["split", "start"] = Field(
         "split",
@@ -382,7 +386,9 @@ class GatewaySettings(SettingsGroup):
         default=False, description="where sessions are mapped: make the document, and add users to it"
     )
     connect_seconds: PositiveFloat = Field(10.0, description="the provider's connection may take so long")
-    silence_seconds: PositiveFloat = Field(600.0, description="so long a provider may say nothing")
+    silence_seconds: PositiveFloat = Field(
+        600.0, description="a provider that is silent for longer is given up"
+    )
     at_once: PositiveInt = Field(500, description="chats at the same time, at most; more wait")
     body_megabytes: PositiveFloat = Field(64.0, description="size of a request, at most")
 
@@ -404,7 +410,9 @@ class RunSettings(SettingsGroup):
     retry_seconds: PositiveFloat = Field(
         60.0, description="longest wait before a failed attempt is repeated, if nobody asks for more"
     )
-    drain_seconds: PositiveFloat = Field(30.0, description="what runs at SIGTERM has so long to end")
+    drain_seconds: PositiveFloat = Field(
+        30.0, description="time that running handlers have to end after SIGTERM"
+    )
     start_seconds: PositiveFloat = Field(60.0, description="servers away at the start are waited for so long")
 
 

@@ -18,20 +18,24 @@ from eden_memory.schemas.documents import DOCUMENTS, Document
 from eden_memory.schemas.envelope import SCHEMA_PREFIX, data_schema
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.schemas.events.base import Event
+from eden_memory.schemas.example_files import examples_of
+from eden_memory.schemas.registry import SchemaViolation
 
 FOLDER = Path(__file__).parent
 LOCK = "released.lock"
 WORDS = {"description", "examples"}
+LEAST_EXAMPLES = 2
 
 
 class FileProblem(NamedTuple):
     """One file that is not as it should be.
 
     `what`: missing; stale (an export puts it right); released (it no longer means what was released: give
-    the type a new version); unknown (no type has it); gap (a version below the newest is not there).
+    the type a new version); unknown (no type has it); gap (a version below the newest is not there); few (a
+    folder of fewer than two examples); unfit (an example that cannot be read, or is not written like this).
     """
 
-    what: Literal["missing", "stale", "released", "unknown", "gap"]
+    what: Literal["missing", "stale", "released", "unknown", "gap", "few", "unfit"]
     path: str
 
 
@@ -76,6 +80,16 @@ def versions() -> dict[str, int]:
 def problems(folder: Path = FOLDER) -> list[FileProblem]:
     """What is wrong between the code, the files under `folder` and its lock; empty when all is in step."""
     return [*_out_of_step(folder), *_broken_locks(folder), *_strays(folder)]
+
+
+def example_problems() -> list[FileProblem]:
+    """What is wrong with the examples of all versions of all events; empty when nothing is."""
+    return [
+        problem
+        for event in REGISTRY.events.values()
+        for version in range(1, event.VERSION + 1)
+        for problem in _spoilt(event.NAME, version)
+    ]
 
 
 def export(folder: Path = FOLDER) -> list[str]:
@@ -172,3 +186,21 @@ def _strays(folder: Path) -> Iterator[FileProblem]:
     wanted = {f"{name}.v{number}.json" for name, last in versions().items() for number in range(1, last + 1)}
     yield from (FileProblem("unknown", path) for path in sorted(found - wanted))
     yield from (FileProblem("gap", path) for path in sorted(wanted - found - set(newest())))
+
+
+def _spoilt(name: str, version: int) -> Iterator[FileProblem]:
+    folder, examples = f"examples/{name}/v{version}", examples_of(name, version)
+    if len(examples) < LEAST_EXAMPLES:
+        yield FileProblem("few", folder)
+    for title, payload in examples.items():
+        if not _fits(name, version, payload):
+            yield FileProblem("unfit", f"{folder}/{title.replace(' ', '_')}.json")
+
+
+def _fits(name: str, version: int, payload: Any) -> bool:
+    """Whether an example can be read and, in the newest version, is just what a program writes."""
+    try:
+        event = REGISTRY.decode(name, version, json.dumps(payload).encode())
+    except SchemaViolation:
+        return False
+    return version < event.VERSION or json.loads(event.json_bytes()) == payload

@@ -199,7 +199,7 @@ class ReadCalls:
         return Browsing(self.memory.database, readers.settings.names)
 
     async def history(self, fact_id: str, *, session: Any = None, user: Any = None) -> FactHistory:
-        """Return a fact with its earlier texts, and the reason, sources and cost of each. NotFound."""
+        """Return a fact with its earlier texts, and the reason, sources and cost of each; raises NotFound."""
         asked, view, readers = await self._seen(session, user)
         return await self._browsing(readers).history(asked, view, fact_id)
 

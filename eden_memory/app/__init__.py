@@ -1,1 +1,1 @@
-"""The one place where things are wired together."""
+"""Running programs: `eden run`, and the readers of an application's process."""

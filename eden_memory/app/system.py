@@ -1,4 +1,4 @@
-"""The one place where things are wired together: settings in, running parts out."""
+"""`eden run`: settings in, running parts out."""
 
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager

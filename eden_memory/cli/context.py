@@ -85,6 +85,6 @@ async def _only_older(viewer: Viewer) -> bool:
 
 
 async def _demand(settings: Settings, session: str) -> None:
-    """Return the session's id; a typed id unchanged. NotFound if nothing names the session."""
+    """Return the session's id; a typed id unchanged; raises NotFound if nothing names the session."""
     async with installation(settings) as at:
         await named_session(at, session)

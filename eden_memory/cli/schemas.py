@@ -20,6 +20,8 @@ HINTS = {
     "released": "no longer means what was released: restore it, and give the type a new VERSION with an upcast",
     "unknown": "no type has this version: remove the file, or give the type its version",
     "gap": "a version between the first and the newest is missing: restore it",
+    "few": "fewer than two examples: write them, one of them an edge case",
+    "unfit": "not what a program writes in this version: write every field, nulls too, and no other",
 }
 
 
@@ -28,7 +30,9 @@ def export() -> None:
     """Write schemas/json, docs/*.yaml and docs/reference; released schemas are never written over."""
     root = checkout()
     made = [f"schemas/{path}" for path in exported.export()]
-    for path in [*made, *documents(root)]:
+    if not exported.example_problems():
+        made += documents(root)
+    for path in made:
         typer.echo(f"wrote {path}")
     _refuse(_problems(root))
 
@@ -53,8 +57,12 @@ def release(types: Annotated[list[str], typer.Argument(help="MessageRecorded, do
 
 
 def _problems(root: Path) -> list[str]:
-    schemas = [f"schemas/{problem.path}: {HINTS[problem.what]}" for problem in exported.problems()]
-    return schemas + [f"{path}: {HINTS['stale']}" for path in documents(root, "--check")]
+    """Documents show examples: without those, they are neither made nor compared."""
+    examples = exported.example_problems()
+    found = [
+        f"schemas/{problem.path}: {HINTS[problem.what]}" for problem in (*exported.problems(), *examples)
+    ]
+    return found + [f"{path}: {HINTS['stale']}" for path in ([] if examples else documents(root, "--check"))]
 
 
 def checkout() -> Path:

@@ -142,7 +142,7 @@ class Browsing:
         return [views.blob_view(blobs[key], scopes[key]) for key in keys if key in blobs]
 
     async def history(self, asked: Asker, view: VisibleMemory, fact_id: str) -> FactHistory:
-        """Return a visible fact with all its versions. NotFound."""
+        """Return a visible fact with all its versions; raises NotFound."""
         fact, scope = await self.fact(asked, view, fact_id)
         access = await self._database[self._names[Access.COLLECTION]].find_one({"_id": fact.id})
         return FactHistory(

@@ -16,9 +16,9 @@ from eden_memory.task_ending import in_thread
 FACT_BYTES = 150
 """Approximate size of a cached fact beside its document, vector and words."""
 THREAD_PRODUCTS = 2_000_000
-"""A thread compares vectors from this number of multiplications on."""
+"""From this number of multiplications on, a thread compares vectors."""
 THREAD_FACTS = 20_000
-"""A thread looks up words from this number of facts on."""
+"""From this number of facts on, a thread looks up words."""
 
 
 class CachedScope:

@@ -23,7 +23,8 @@ from eden_memory.source.chat_topics import PublishFailed
 WATERMARKS = b"watermark:"
 ENDED = b"-"
 """The digest of a tombstone."""
-NOT_CONTENT = ("version", "origin", "mapping", "edited_at")
+CONTENT = ("message_id", "session_id", "role", "user_id", "text", "characters", "truncated", "created_at")
+"""Fields of a MessageRecorded that decide whether a message changed; what an older record lacks counts as null."""
 ERASED = frozenset({b"forgotten", b"opted_out"})
 """Reasons of tombstones after which nothing is kept of a message, though its document stays."""
 ADDED = b'"origin":"added"'
@@ -189,11 +190,10 @@ def digest_of(value: bytes | None) -> bytes:
     if value is None:
         return ENDED
     fields = orjson.loads(value)
+    content = {name: fields.get(name) for name in CONTENT}
     if fields["user_id"] is not None and fields["role"] in AGENT_SIDE:
-        fields["rules"] = rules_of(fields.get("mapping"))
-    for name in NOT_CONTENT:
-        fields.pop(name, None)
-    return blake2b(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+        content["rules"] = rules_of(fields.get("mapping"))
+    return blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
 def _row(record: Record) -> Row:

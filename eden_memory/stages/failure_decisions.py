@@ -31,7 +31,7 @@ from pymongo.errors import (
 )
 
 from eden_memory.error_text import describe
-from eden_memory.failures import PermanentError, ProviderError, refused_for_good
+from eden_memory.failures import CapReached, PermanentError, ProviderError, refused_for_good
 from eden_memory.schemas.envelope import EnvelopeError
 from eden_memory.stages.outcome import OutcomeTooLarge
 from eden_memory.stages.stage import RetryPolicy
@@ -43,7 +43,7 @@ class Kind(StrEnum):
     AWAY = "away"
     """MongoDB or Kafka is not there, or refuses us: tried again without end, and it counts against no record."""
     TRANSIENT = "transient"
-    """Busy, late or cut off: tried again."""
+    """Busy, late, cut off or at a spending cap: tried again."""
     PROVIDER = "provider"
     """A model provider is away or busy: tried again, and no sooner than it asks for."""
     PERMANENT = "permanent"
@@ -65,7 +65,7 @@ _PERMANENT = (
     OutcomeTooLarge,
 )
 _AWAY = (ConnectionFailure, WaitQueueTimeoutError, WTimeoutError, KafkaError)
-_TRANSIENT = (TimeoutError, OSError, asyncio.IncompleteReadError, PyMongoError)
+_TRANSIENT = (CapReached, TimeoutError, OSError, asyncio.IncompleteReadError, PyMongoError)
 UNAUTHORIZED, AUTHENTICATION_FAILED = 13, 18
 _KAFKA_REFUSED = (
     AuthenticationFailedError,
@@ -143,6 +143,8 @@ class Failure:
         failure = cls(classify(error), describe(error), error)
         if isinstance(error, ProviderError):
             failure = replace(failure, after=error.retry_after, counts=error.counts, alone=error.alone)
+        if isinstance(error, CapReached):
+            failure = replace(failure, counts=False, alone=True)
         return failure
 
 

@@ -1,6 +1,6 @@
 """Everything that stored data, other programs and people rely on by name, as one JSON document.
 
-`python -m tests.contract.promises` writes `promises.json` anew. A line that goes or changes there breaks somebody's
+`make promises` writes `promises.json` anew. A line that goes or changes there breaks somebody's
 data, dashboard, script or consumer: give it a new version or a migration, or keep it. A new line is a new promise.
 """
 

@@ -3,12 +3,14 @@
 import re
 import tomllib
 from collections.abc import Iterator
+from dataclasses import fields
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import PurePosixPath
 
 import pytest
 
+from eden_memory.stages.stage import Stage
 from tests.named import ROOT, tracked
 
 PAGES = tuple(one for one in tracked() if one.endswith(".md") and not one.startswith(("CHANGELOG", "tests/")))
@@ -49,13 +51,13 @@ def is_path(text: str) -> bool:
 
 
 def is_there(text: str, page: str) -> bool:
-    """As written from the top, from the page's folder, or as the end of a path."""
+    """As written from the top, from the page's folder, or as the end of just one path."""
     wanted = text.rstrip("/")
     wanted = re.sub(r"\{[^}]*\}|<[^>]*>", "*", wanted)
     beside = str(PurePosixPath(page).parent / wanted)
     patterns = (wanted, beside, f"*/{wanted}")
     if "*" not in wanted:
-        return bool(places() & set(patterns[:2])) or any(one.endswith(f"/{wanted}") for one in places())
+        return bool(places() & set(patterns[:2])) or sum(one.endswith(f"/{wanted}") for one in places()) == 1
     return any(fnmatch(one, pattern) for one in places() for pattern in patterns)
 
 
@@ -100,6 +102,12 @@ def test_the_layers_of_a_page_are_those_that_are_held(page: str) -> None:
     assert held in " ".join((ROOT / page).read_text().split())
 
 
+def test_the_table_of_a_stage_lists_all_its_options() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/how-to/write-a-stage.md").read_text(), re.MULTILINE)
+    options = {field.name for field in fields(Stage)} - {"name", "handler", "reads", "writes"}
+    assert set(rows) >= options
+
+
 def test_every_private_name_of_aiokafka_is_in_the_decision_record() -> None:
     record = (ROOT / "docs/decisions/plain-aiokafka.md").read_text()
     code = "".join((ROOT / one).read_text() for one in CODE if one.startswith("eden_memory/"))
@@ -109,9 +117,10 @@ def test_every_private_name_of_aiokafka_is_in_the_decision_record() -> None:
 
 
 def test_what_is_gone_is_found() -> None:
-    text = """`no_such.py`, `processors/` `tailer.py`, `gone.py` (it), see tests/gone.py,
-    [a page](no-such.md), python -m tests.bench.nothing; `README.md`."""
+    text = """`no_such.py`, `processors/` `atlas_writer.py`, `gone.py` (it), see tests/gone.py,
+    [a page](no-such.md), python -m tests.bench.nothing; `README.md`, `conftest.py` of several folders."""
     assert sorted(set(gone(text, "docs/cli.md"))) == [
+        "conftest.py",
         "gone.py",
         "no-such.md",
         "no_such.py",

@@ -21,4 +21,4 @@ def test_the_kinds_of_promises_are_those_of_the_snapshot(now: dict[str, Any]) ->
 
 @pytest.mark.parametrize("kind", KEPT)
 def test_nothing_that_was_promised_has_changed(kind: str, now: dict[str, Any]) -> None:
-    assert now[kind] == KEPT[kind], "`python -m tests.contract.promises` writes what is meant to change anew"
+    assert now[kind] == KEPT[kind], "`make promises` writes what is meant to change anew"

@@ -133,7 +133,10 @@ class AskingModel:
         return _Question(prompt, answer, asking, check, unit, key, known, judging.turns_of(prompt))
 
     def _just_looked_up(self, unit: str) -> bool:
-        """Whether the handler has seen that nothing has arrived; elsewhere than live, others' answers may do."""
+        """Whether the handler has seen that nothing has arrived.
+
+        Never in another namespace than live: another's answer may do there, and the look-up keeps a reform's cap.
+        """
         run = RUN.get()
         if run is None or self._prefix or unit not in run.unanswered:
             return False

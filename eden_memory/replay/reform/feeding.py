@@ -88,7 +88,9 @@ class ReformBudget:
 
     def out(self, fed: Iterable[PlannedWindow]) -> bool:
         """Whether a consolidation waits for room, and nothing is on its way that could leave any."""
-        return bool(self._refused) and not self._merging and not any(True for _ in fed)
+        if self.cap is None or not self._refused or self._merging or any(True for _ in fed):
+            return False
+        return self.spent() + self._merge() > self.cap
 
     def _taken(self, fed: Iterable[PlannedWindow]) -> Decimal:
         self.on_their_way(fed)

@@ -20,12 +20,13 @@ from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topic_reading import places_in
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.models.asking.answer_forwarding import AnswerStore, Capped, CountedReuse
+from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.reform.feeding import Feeding, ReformBudget
 from eden_memory.replay.reform.intercepting_publisher import InterceptingPublisher
+from eden_memory.replay.reform.reform_answers import Capped, CountedReuse
 from eden_memory.replay.reform.reform_plan import ReformPlan
 from eden_memory.replay.reform.reform_run import ReformProgress, ReformRun, Throttling
 from eden_memory.replay.reform.reform_settings import STREAMS, OwnStreams, own_topics, with_streams

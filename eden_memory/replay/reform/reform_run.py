@@ -12,12 +12,12 @@ from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.logs import LibraryLogger
-from eden_memory.models.asking.answer_forwarding import CountedReuse
 from eden_memory.names import Names
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Database
 from eden_memory.replay.reform.feeding import Feeding
 from eden_memory.replay.reform.intercepting_publisher import InterceptingPublisher
+from eden_memory.replay.reform.reform_answers import CountedReuse
 from eden_memory.replay.reform.reform_store import MongoReforms, requested_windows
 from eden_memory.replay.reform.selection import formed_by
 from eden_memory.replay.user_edits.reapplying import reapply

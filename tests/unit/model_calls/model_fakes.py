@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from eden_memory.formation.prompt_material import ConsolidationMaterial
+from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.models.asking.asking_model import AskingModel
 from eden_memory.models.asking.chat import Chat, Router
 from eden_memory.models.call_accounts import Accounts
@@ -115,7 +116,7 @@ class FakeChat:
 
 def model_over(
     provider: ChatProvider,
-    answers: MemoryAnswers,
+    answers: AnswerStore,
     *,
     seconds: float = 5.0,
     guard: Guard | None = None,

@@ -1,14 +1,18 @@
 """What a merge makes of messages without text, and what it takes for a message."""
 
+import json
 from typing import Any
+
+import pytest
 
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.kafka.record import Record
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.changes import DocumentPage
 from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import MessageRecorded
 from eden_memory.source.inbox_mapping import InboxMapping
-from eden_memory.source.known_message_topics import COLUMNS, Known
+from eden_memory.source.known_message_topics import COLUMNS, CONTENT, Known, digest_of
 from eden_memory.source.message_mapping import TOPIC
 from eden_memory.stages.codec import Encoder
 from eden_memory.stages.stage import Delivery
@@ -16,6 +20,8 @@ from eden_memory.windows.trigger_batch import erased
 from tests.unit.source.mappings import BEGAN, SOURCE, message, recorded, source_mapping
 
 VERSION = "69a42000" + "00000001"
+WHEN_AND_HOW = {"version", "origin", "edited_at", "mapping"}
+"""Fields of a record that say nothing of the message itself."""
 
 
 def page(*documents: dict[str, Any]) -> DocumentPage:
@@ -96,3 +102,27 @@ async def test_a_merge_knows_where_a_message_stands_that_can_no_longer_be_record
     assert found.meet(key) == [0]
     assert not list(found.unmet())
     assert found.meet(b"s.unknown") == []
+
+
+def digest(**changes: Any) -> bytes:
+    """The digest of a user's message, with some fields changed."""
+    (stands,) = source_mapping().page(page(message("m1")), "backfill").records
+    assert stands.value is not None
+    return digest_of(json.dumps({**json.loads(stands.value), **changes}).encode())
+
+
+@pytest.mark.parametrize("field", MessageRecorded.model_fields)
+def test_each_field_of_a_message_says_whether_its_change_is_published_again(field: str) -> None:
+    assert (field in CONTENT) != (field in WHEN_AND_HOW), "a new field belongs to one of them"
+    assert (digest(**{field: "other"}) != digest()) == (field in CONTENT)
+
+
+def test_a_field_that_a_later_version_adds_publishes_nothing_again() -> None:
+    assert digest(added_later=None) == digest(added_later="known now") == digest()
+
+
+def test_what_an_older_record_lacks_counts_as_null() -> None:
+    (stands,) = source_mapping().page(page(message("m1")), "backfill").records
+    assert stands.value is not None
+    older = {name: value for name, value in json.loads(stands.value).items() if name != "created_at"}
+    assert digest_of(json.dumps(older).encode()) == digest()
