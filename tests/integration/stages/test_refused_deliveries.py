@@ -17,7 +17,7 @@ from tests.integration.stages.harness import (
 )
 
 pytestmark = pytest.mark.servers
-REASON = b"__connect.errors.exception.message"
+REASON = "__connect.errors.exception.message"
 
 
 async def refuse_odd(deliveries: Sequence[Delivery]) -> Decision:
