@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 TOPICS = ("memory.facts", "memory.reflections", "memory.consolidations")
 FACT, REFLECTION, BLOB = "eden.FactChanged", "eden.ReflectionFormed", "eden.ScopeConsolidated"
-KNOWN = {FACT: 3, REFLECTION: 3, BLOB: 3}
+KNOWN = {FACT: 3, REFLECTION: 4, BLOB: 4}
 """The newest version of each type that this program has been checked against; older ones read the same."""
 
 
@@ -54,9 +54,10 @@ class MemoryCopy:
         for fact in self.active():
             scopes[fact["scope"]["key"]]["facts"][fact["fact_id"]] = fact["text"]
         absorbed = {one for blob in self.of(BLOB) for one in blob["absorbed"]}
-        for one in self.of(REFLECTION):
-            if one["reflection_id"] not in absorbed:
-                scopes[one["scope"]["key"]]["buffer"][one["reflection_id"]] = one["text"]
+        for reflection in self.newest(REFLECTION):
+            name, waits = reflection["reflection_id"], reflection.get("retired_at") is None
+            if waits and name not in absorbed:
+                scopes[reflection["scope"]["key"]]["buffer"][name] = reflection["text"]
         for blob in self.newest(BLOB):
             scopes[blob["scope"]["key"]]["blob"] = blob["text"]
         return {"scopes": scopes, "erased": len(self.erased), "passed_over": self.passed_over}
@@ -79,7 +80,7 @@ class MemoryCopy:
 
 
 def split(key: str) -> tuple[str, int]:
-    """Facts and blobs: `entity@version`; reflections have one version only."""
+    """`entity@version`; the first version of a reflection has no number."""
     entity, at, version = key.rpartition("@")
     return (entity, int(version)) if at and version.isdecimal() else (key, 1)
 

@@ -31,7 +31,7 @@ const (
 )
 
 // known has the newest version of each type that this program has been checked against; older ones read the same.
-var known = map[string]int{factType: 3, reflectionType: 3, blobType: 3}
+var known = map[string]int{factType: 3, reflectionType: 4, blobType: 4}
 
 // typeOf splits "eden.FactChanged.v3" into the type and its version.
 func typeOf(about *event.Event) (string, int) {
@@ -45,14 +45,13 @@ func typeOf(about *event.Event) (string, int) {
 
 // stated is what this program wants of the three events; fields that are not named here are ignored.
 type stated struct {
-	Scope        struct{ Key string }
-	Text         string
-	FactID       string  `json:"fact_id"`
-	Hash         string  `json:"hash"`
-	FormedAt     string  `json:"formed_at"` // RFC 3339 with three decimals in UTC: compares as text
-	RetiredAt    *string `json:"retired_at"`
-	ReflectionID string  `json:"reflection_id"`
-	Absorbed     []string
+	Scope     struct{ Key string }
+	Text      string
+	FactID    string  `json:"fact_id"`
+	Hash      string  `json:"hash"`
+	FormedAt  string  `json:"formed_at"` // RFC 3339 with three decimals in UTC: compares as text
+	RetiredAt *string `json:"retired_at"`
+	Absorbed  []string
 }
 
 type entity struct{ kind, id string }
@@ -207,10 +206,9 @@ func (m *memory) scopes() map[string]*scope {
 		}
 	}
 	for one, versions := range m.held {
-		for _, reflection := range versions {
-			if one.kind == reflectionType && !absorbed[reflection.ReflectionID] {
-				of(reflection.Scope.Key).Buffer[reflection.ReflectionID] = reflection.Text
-			}
+		reflection, ok := highest(versions)
+		if ok && one.kind == reflectionType && reflection.RetiredAt == nil && !absorbed[one.id] {
+			of(reflection.Scope.Key).Buffer[one.id] = reflection.Text
 		}
 	}
 	return found
@@ -243,7 +241,7 @@ func highest(versions map[int]stated) (stated, bool) {
 	return one, ok
 }
 
-// split parts a key into entity and version; reflections have one version only.
+// split parts a key into entity and version; the first version of a reflection has no number.
 func split(key string) (string, int) {
 	at := strings.LastIndex(key, "@")
 	if at < 0 {

@@ -51,7 +51,7 @@ def test_where_nothing_is_remembered_that_is_said(environment: Settings) -> None
     found = run("s.unknown")
     assert found.exit_code == 0
     assert found.stdout == ""
-    assert "nothing is remembered" in found.stderr
+    assert "no memory to show here" in found.stderr
 
 
 async def remembered(settings: Settings, days_ago: int, blob: str = "") -> None:

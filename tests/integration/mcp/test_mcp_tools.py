@@ -119,7 +119,7 @@ async def test_nothing_of_others_is_forgotten(server: McpServer, kit: Kit, what:
     async with server.client(bound) as client:
         result = await client.call_tool("forget", {"what": what, "id": id_})
         assert result.is_error
-        assert "whose it is" in str(result.content)
+        assert "the owner of the memory is not named" in str(result.content)
     assert await _inbox(kit) == []
 
 

@@ -189,7 +189,7 @@ def test_a_search_tells_its_stages_when_asked_to(filled: Settings) -> None:
     assert (plain.exit_code, plain.stdout) == (0, "")
     assert plain.stderr == "nothing was found\n"
     of_nobody = run("search", "nothing like it at all", "--agent", "nobody")
-    assert "shown with --user ID" in of_nobody.stderr
+    assert "use --user ID" in of_nobody.stderr
     assert as_json("search", "x", "--user", "nobody", "--agent", "nobody") == []
     report = as_json("search", "mark", "--user", "ada", "--agent", "a", "--type", "text", "--debug")
     assert set(report) >= {"facts", "stages", "warnings", "milliseconds"}

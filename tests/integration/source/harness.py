@@ -26,7 +26,7 @@ from eden_memory.settings import Settings
 from eden_memory.stages.publishing import partition_for
 
 PARTITIONS = 3
-TOPICS = ("chat.messages", "chat.messages.dead", "memory.candidates", "memory.forgotten")
+TOPICS = ("chat.messages", "chat.messages.dead", "memory.candidates", "memory.commands", "memory.forgotten")
 SOON = 120.0
 COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run", "tailer")
 

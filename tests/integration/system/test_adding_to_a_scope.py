@@ -91,7 +91,7 @@ async def test_what_cannot_be_is_refused_in_a_sentence(doors: tuple[System, Door
     running, at = doors
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"user": "rui", "scope": "group"}, "texts cannot be added to the scope 'group'"),
-        ({"scope": "user"}, "no user is named"),
+        ({"scope": "user"}, "needs a user"),
         ({"session": "s1", "scope": "agent"}, "a scope is only for texts outside of sessions"),
     ]
     for asked, sentence in wrong:
