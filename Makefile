@@ -76,7 +76,7 @@ bench-formation: setup ## the whole of formation against a model server; HOT=1: 
 	@$(BIN)/python -m tests.bench.formation $(if $(HOT),--hot)
 	$(if $(HOT),,@$(BIN)/python -m tests.bench.formation_pace)
 
-bench-context: setup ## contexts: warm, cold, committed write to fresh in another process
+bench-context: setup ## contexts: warm, cold, committed write to fresh in another process, new author to withdrawn
 	@$(BIN)/python -m tests.bench.context
 
 bench-gateway: setup ## the gateway against the provider itself: first byte, tokens

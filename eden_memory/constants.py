@@ -44,3 +44,5 @@ MOST_LISTED = 200
 """Items on one page of a list, at most."""
 MOST_READY_USERS = 1_000
 """Users of a session whose contexts lie ready in `memory_contexts`, at most: each names all of them."""
+MOST_SESSION_USERS = 10_000
+"""Users who write in a session, at most: messages of further users become dead letters."""

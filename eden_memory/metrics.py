@@ -107,6 +107,10 @@ TRIGGER_OPTED_OUT = Counter(
     "eden_trigger_opted_out_messages",
     "Messages whose session or author is switched off: no text of them is kept",
 )
+TRIGGER_REFUSED = Counter(
+    "eden_trigger_refused_messages",
+    "Messages of new users in sessions that have as many users as they can: dead letters",
+)
 TRIGGER_WAITING = Gauge(
     "eden_trigger_waiting_sessions",
     "Sessions with a closed window that wait for a document of the application, as of the last watermark",

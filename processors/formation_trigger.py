@@ -6,10 +6,8 @@ since. Then it publishes the windows in the sessions' outboxes, and clears them.
 
 from asyncio import gather
 from collections.abc import Callable, Iterable, Sequence, Set
-from datetime import datetime, timedelta
 
 from eden_memory.directory.participants import Directory
-from eden_memory.failures import PermanentError
 from eden_memory.forgotten import ForgottenMarks, Marks
 from eden_memory.schemas.events import Watermark
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Retry
@@ -17,6 +15,7 @@ from eden_memory.usage.budget_rules import WindowBudgets
 from eden_memory.windows.cached_sessions import CachedSessions
 from eden_memory.windows.formation_requests import Closing, FormationRequests
 from eden_memory.windows.session_state import Messages, Session
+from eden_memory.windows.sessions_aside import SessionsAside
 from eden_memory.windows.trigger_batch import (
     Batch,
     asked_again,
@@ -27,6 +26,7 @@ from eden_memory.windows.trigger_batch import (
     messages_named,
     misnamed,
     named_on_answers,
+    session_named,
     sessions_named,
 )
 from eden_memory.windows.trigger_metrics import TriggerMetrics
@@ -41,8 +41,6 @@ MOST_DUE = 1_000
 """Sessions that one watermark closes, and as many that it looks up again; the next one takes the rest."""
 MOST_CONFLICTS = 10
 """How often a batch is read anew because somebody else wrote first, before it is tried again later."""
-AGAIN = timedelta(minutes=10)
-"""After so long a Watermark looks again at a session that could not be read or stored."""
 ELSEWHERE = -1
 """The partition of a session that is not known to be of this one."""
 
@@ -67,7 +65,7 @@ class FormationTrigger:
         self._cached: dict[int, CachedSessions] = {}
         self._confirmed: dict[int, list[tuple[str, str]]] = {}
         self._looked_at: dict[int, str] = {}
-        self._aside: dict[str, datetime] = {}
+        self._aside = SessionsAside()
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision | Retry:
         """Process one batch of one partition, cut where it must be.
@@ -76,30 +74,48 @@ class FormationTrigger:
         marks again: so one of the two finds what the other has stored. Marks that came meanwhile have the batch
         applied once more, which leaves the forgotten messages without a text.
         """
-        partition = deliveries[0].partition
-        left, conflicts = deliveries, 0
+        partition, conflicts = deliveries[0].partition, 0
+        if deliveries[0].asks_anew:
+            self._aside.lift(session_named(deliveries[0]))
+        refused: dict[str, str] = {}
+        left = self._accepted(deliveries, refused)
         sent: list[Emit | Erase] = []
         ready: dict[str, StoredWindow] = {}
         marks = await self._marks(deliveries)
         while left:
             cached = await self._take(partition)
             batch = await self._read(cached, left, marks)
+            left = self._accepted(left, refused)
             taken = await self._apply(batch, cached, left, {window.session_id for window in ready.values()})
             closing = await self._requests.close(batch)
             if await self._write(batch, cached, closing):
                 self._cached[partition] = cached
-                _demand(set(sessions_named(left[:taken])) - set(batch.sessions), "stored")
-                left = left[taken:]
+                refused |= batch.refused
+                self._accepted(left[:taken], refused)  # those that could not be stored
+                left = self._accepted(left[taken:], refused)
                 sent += batch.sent
                 ready |= await self._ready(batch, closing)
                 if left or (now := await self._marks(deliveries)) == marks:
                     continue
-                marks, left = now, deliveries
+                refused.clear()
+                marks, left = now, self._accepted(deliveries, refused)
             if (conflicts := conflicts + 1) > MOST_CONFLICTS:
                 return Retry("a session was changed meanwhile, again and again", after=1.0)
         names = [(window.session_id, name) for name, window in ready.items()]
         events = [*sent, *(emit for window in ready.values() for emit in _outgoing(window))]
-        return Decision(events, published=self._remember(partition, names))
+        return Decision(events, published=self._remember(partition, names), refused=refused)
+
+    def _accepted(self, deliveries: Sequence[Delivery], refused: dict[str, str]) -> Sequence[Delivery]:
+        """Return the records whose sessions are not set aside; `refused` gets the others, with the reason."""
+        if not self._aside:
+            return deliveries
+        accepted: list[Delivery] = []
+        for delivery in deliveries:
+            if (reason := self._aside.reason(session_named(delivery))) is None:
+                accepted.append(delivery)
+            else:
+                refused[delivery.id] = reason
+        return accepted
 
     async def _take(self, partition: int) -> CachedSessions:
         """Take the partition's cache out: only a batch that was stored puts it back."""
@@ -115,12 +131,12 @@ class FormationTrigger:
         return (await self._forgotten.among(named)).asked() if named else Marks()
 
     async def _read(self, cached: CachedSessions, deliveries: Sequence[Delivery], marks: Marks) -> Batch:
+        """Read what the records refer to; sessions that cannot be read are set aside."""
         partition = deliveries[0].partition
         named = dict.fromkeys(sessions_named(deliveries))
         known, sessions = await gather(
             self._store.messages(messages_named(deliveries)), self._sessions(cached, named, partition)
         )
-        _demand(set(named) - set(sessions), "read")
         held = {message.session_id for message in known.values() if message.session_id is not None}
         if unread := held - set(named):
             sessions |= await self._sessions(cached, unread, ELSEWHERE)
@@ -140,11 +156,15 @@ class FormationTrigger:
     async def _sessions(
         self, cached: CachedSessions, ids: Iterable[str], partition: int
     ) -> dict[str, Session]:
-        """Return sessions as stored; one that has no document is of `partition`."""
-        wanted = list(ids)
+        """Return sessions as stored, without those set aside; one that has no document is of `partition`."""
+        wanted = [name for name in ids if self._aside.reason(name) is None]
         found = cached.find(wanted)
         unread = [name for name in wanted if name not in found] if len(found) < len(wanted) else []
-        return found | await self._store.sessions(unread, partition) if unread else found
+        if not unread:
+            return found
+        read = await self._store.sessions(unread, partition)
+        self._aside.add(set(unread) - set(read), "read")
+        return found | read
 
     async def _look_who_is_off(self, batch: Batch, deliveries: Sequence[Delivery]) -> None:
         if self._directory.switches:
@@ -180,12 +200,8 @@ class FormationTrigger:
         )
         self._looked_at[partition] = left[-1] if len(left) == MOST_DUE else ""
         named = dict.fromkeys([*due, *(name for name in left if name not in ready)])
-        unread = [
-            name for name in named if name not in batch.sessions and not self._is_aside(name, event.time)
-        ]
-        found = await self._sessions(cached, unread, partition)
-        self._set_aside((name for name in unread if name not in found), event.time)
-        batch.add(found)
+        unread = [name for name in named if name not in batch.sessions]
+        batch.add(await self._sessions(cached, unread, partition))
         self._metrics.waiting(partition, waiting)
         return len(due) == MOST_DUE
 
@@ -223,17 +239,7 @@ class FormationTrigger:
             del batch.sessions[name]
         for window in [window for window in closing.windows.values() if window.session_id in failed]:
             del closing.windows[window.formation_id]
-        if batch.passed is not None:
-            self._set_aside(failed, batch.passed)
-
-    def _set_aside(self, sessions: Iterable[str], time: datetime) -> None:
-        self._aside |= dict.fromkeys(sessions, time + AGAIN)
-
-    def _is_aside(self, session: str, time: datetime) -> bool:
-        if self._aside.get(session, time) > time:
-            return True
-        self._aside.pop(session, None)
-        return False
+        self._aside.add(failed, "stored")
 
     async def _ready(self, batch: Batch, closing: Closing) -> dict[str, StoredWindow]:
         """Return the windows to publish, in order: new ones, and those that an earlier attempt left."""
@@ -247,12 +253,6 @@ class FormationTrigger:
 
     def _remember(self, partition: int, sent: Iterable[tuple[str, str]]) -> Callable[[], None]:
         return lambda: self._confirmed.setdefault(partition, []).extend(sent)
-
-
-def _demand(lost: Set[str], what: str) -> None:
-    """Give up a record whose session is lost; the worker finds it among its batch."""
-    if lost:
-        raise PermanentError(f"session {min(lost)} cannot be {what}: the log says why")
 
 
 def _outgoing(window: StoredWindow) -> list[Emit | Erase]:

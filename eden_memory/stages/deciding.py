@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -156,11 +156,21 @@ class Deciding:
         outcome = self._bare(unit, members(read), decision.key or members(read)[0])
         return replace(
             outcome,
-            records=records,
+            records=(*records, *self._refuse(read, decision.refused)),
             writes=decision.writes,
             kinds=tuple(dict.fromkeys(kind_of(event) for event in events)),
             in_parts=self._stage.in_parts,
         )
+
+    def _refuse(self, read: Sequence[Read], refused: Mapping[str, str]) -> list[StoredRecord]:
+        """Return the dead letters of the records that the handler refused."""
+        letters: list[StoredRecord] = []
+        for record in read:
+            if record.delivery is not None and record.delivery.id in refused:
+                record.item.refused = True
+                reason = Failure(Kind.PERMANENT, refused[record.delivery.id], asked=True)
+                letters.append(self._letter(record.item, reason, record.item.attempts + 1))
+        return letters
 
     async def _acted_on(self, dead: Delivery) -> tuple[str, ...]:
         """Names of the events published in place of a dead step's result: later stages have used them."""
@@ -232,9 +242,11 @@ class Deciding:
             if not item.retry:
                 item.home.finish(item.record.offset, item.size)
             of_question = self._stage.one_question and item is not unit.items[-1]
-            dead = how == "dead" and not of_question
-            self._health.finished(item, dead=dead, redelivered=redelivered)
-        self._finished[how].inc(len(unit.items))
+            dead = item.refused or (how == "dead" and not of_question)
+            self._health.finished(item, dead=dead, counts=not (redelivered or item.refused))
+        refused = sum(item.refused for item in unit.items)
+        self._finished["dead"].inc(refused)
+        self._finished[how].inc(len(unit.items) - refused)
         if self._tells:
             self._say(unit, how)
 

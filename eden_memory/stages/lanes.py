@@ -39,6 +39,8 @@ class Queued:
     """Failures in a row that did not count, and for which only this record waits."""
     waits_for: str = ""
     """Why it failed the last time, while it waits alone."""
+    refused: bool = False
+    """Whether the handler gave it up and decided the others of its unit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 A handler is a function from deliveries to events. It publishes nothing and commits nothing itself.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -87,6 +87,8 @@ class Decision:
     """How many of the first deliveries it is about; None: all. The others go back to the lane."""
     published: Callable[[], None] | None = None
     """Called once the brokers have confirmed all events; not if the partition was lost before."""
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Ids of deliveries that become dead letters, with the reason for each; they never pause the stage."""
 
 
 @dataclass(frozen=True, slots=True)

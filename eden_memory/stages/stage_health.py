@@ -93,15 +93,16 @@ class StageHealth:
         if self._outage.succeeded():
             self.lift("outage")
 
-    def finished(self, item: Queued, *, dead: bool, redelivered: bool = False) -> None:
+    def finished(self, item: Queued, *, dead: bool, counts: bool = True) -> None:
         """Note a finished record; too many dead ones pause the stage.
 
-        A redelivered one was decided before, perhaps by a process since mended: it neither pauses nor resumes.
+        `counts`: whether the record can pause or resume the stage. A redelivered one cannot, because it was decided
+        before, perhaps by a process since mended; a refused one cannot, because its handler works.
         """
         self._on_finished(item, dead)
         if "outage" in self._pauses and (self._lanes is None or self._lanes.idle):
             self.attempt_succeeded()  # nothing is left that could fail
-        if redelivered:
+        if not counts:
             return
         if "dead-letters" in self._pauses:
             if not dead:

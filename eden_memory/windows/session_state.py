@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b
 
+from eden_memory.constants import MOST_SESSION_USERS
 from eden_memory.directory.participants import Audiences
 from eden_memory.schemas.events import MessageRecorded
 from eden_memory.schemas.events.chat import participant_of, settings_of
@@ -174,9 +175,13 @@ class Session:
             self.pending.remove(message_id)
             self.changed = True
 
+    def admits(self, user_id: str | None) -> bool:
+        """Tell whether the session can have this author: a known one always, a new one up to a bound."""
+        return user_id is None or len(self.users) < MOST_SESSION_USERS or user_id in self.users
+
     def see(self, user_id: str | None) -> None:
         """Remember an author; a new one is stored with this batch, so that readers know who is in the session."""
-        if user_id is not None and user_id not in self.users:
+        if user_id is not None and user_id not in self.users and self.admits(user_id):
             self._see(user_id)
             self.changed = True
 

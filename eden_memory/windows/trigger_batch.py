@@ -51,12 +51,12 @@ class Batch:
     """Records to publish at once: deletions to be forgotten, texts that are not to be kept."""
     forgotten: list[str] = field(default_factory=list[str])
     """Forgotten messages that a window holds: their texts are erased there too."""
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+    """Ids of deliveries that are given up, with the reason for each."""
     counts: TriggerCounts = field(default_factory=TriggerCounts)
     due_scan: DueScan = field(default_factory=DueScan)
     asked_again: Set[str] = frozenset()
     """Requests to form added texts that a later one among the delivered records takes along."""
-    passed: datetime | None = None
-    """The time of the newest Watermark."""
 
     def __post_init__(self) -> None:
         self.due_scan.touched.update(self.sessions)
@@ -85,7 +85,6 @@ class Batch:
                 self.due_scan.touched.add(event.session_id)
                 self._asked(self.sessions[event.session_id], control_of(event, time))
             case Watermark():
-                self.passed = event.time
                 for session in self.due_scan.passed(event.time, self.sessions):
                     if session.partition == self.partition:
                         session.passed(event.time, event.version + INCLUSIVE)
@@ -116,9 +115,19 @@ class Batch:
         if self.off.of(event.session_id, event.user_id):
             self._opted_out(session, event, delivery)
             return
+        if not session.admits(event.participant):
+            self._refuse(session, delivery)
+            return
         self.place += 1
         record(session, self.messages, event, time, self.place)
         self.counts.empty += not event.text
+
+    def _refuse(self, session: Session, delivery: Delivery) -> None:
+        users = len(session.users)
+        self.refused[delivery.id] = (
+            f"session {session.session_id} has {users} users: messages of further users form no memory"
+        )
+        self.counts.refused += 1
 
     def _is_forgotten(self, event: MessageRecorded, known: StoredMessage | None, time: datetime) -> bool:
         """Tell whether a message is forgotten. Sessions and users are forgotten up to a time: its first counts."""
@@ -212,13 +221,15 @@ def messages_named(deliveries: Sequence[Delivery]) -> list[str]:
     ]
 
 
+def session_named(delivery: Delivery) -> str | None:
+    """Return the id of the session that a record refers to, if any."""
+    event = delivery.event
+    return event.session_id if isinstance(event, IN_A_SESSION) else delivery.envelope.scope
+
+
 def sessions_named(deliveries: Iterable[Delivery]) -> list[str]:
     """Return the ids of the sessions that the records refer to."""
-    found = (
-        delivery.event.session_id if isinstance(delivery.event, IN_A_SESSION) else delivery.envelope.scope
-        for delivery in deliveries
-    )
-    return [name for name in found if name is not None]
+    return [name for name in map(session_named, deliveries) if name is not None]
 
 
 def forgettable(deliveries: Iterable[Delivery]) -> set[tuple[str, str]]:

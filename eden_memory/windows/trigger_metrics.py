@@ -7,6 +7,7 @@ from eden_memory.metrics import (
     TRIGGER_EMPTY,
     TRIGGER_MISSING,
     TRIGGER_OPTED_OUT,
+    TRIGGER_REFUSED,
     TRIGGER_WAITING,
     TRIGGER_WINDOWS,
 )
@@ -24,6 +25,8 @@ class TriggerCounts:
     """Messages that a merge found to be gone."""
     opted_out: int = 0
     """Messages whose session or author is switched off: nothing is kept of them."""
+    refused: int = 0
+    """Messages of new users in sessions that have as many users as they can."""
 
 
 class TriggerMetrics:
@@ -36,6 +39,7 @@ class TriggerMetrics:
         TRIGGER_EMPTY.inc(counts.empty)
         TRIGGER_MISSING.inc(counts.missing)
         TRIGGER_OPTED_OUT.inc(counts.opted_out)
+        TRIGGER_REFUSED.inc(counts.refused)
 
     def waiting(self, partition: int, sessions: int) -> None:
         """Export how many sessions of a partition wait for a document."""

@@ -1,4 +1,4 @@
-"""Contexts: warm, cold, and from a committed write to a fresh context in another process.
+"""Contexts: warm, cold, from a committed write to a fresh context in another process, and to a withdrawn one.
 
 `python -m tests.bench.context [--reads N] [--writes N] [--mongodb URI]`: a private MongoDB unless one is named; a
 table for people and one JSON object as the last line.
@@ -33,6 +33,7 @@ from eden_memory.schemas.documents import BufferedReflection, RecentFact, Snapsh
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import DEFAULTS
 from eden_memory.settings import MongoSettings, SessionsSettings, Settings
+from tests.bench import context_withdrawals
 from tests.bench.report import Report, Row, median, percentile
 
 WARM_TARGET, COLD_TARGET, FRESH_TARGET = 0.2, 5.0, 100.0
@@ -210,8 +211,9 @@ async def main(settings: Settings, reads: int, writes: int) -> Report:
             grouped = await cold(service, "grouped", reads)
             finds = await bare_finds(client, settings, reads)
         fresh_reads, events = await fresh(client, settings, writes)
+        await context_withdrawals.measure(report, client, _uri(settings), writes)
     bare, told = percentile(finds, 0.95), percentile(events, 0.99)
-    report.rows = [
+    report.rows[:0] = [
         Row("warm read, p50", median(warm_reads), "ms"),
         Row("warm read, p99", percentile(warm_reads, 0.99), "ms", WARM_TARGET, "target"),
         Row("cold read, p50", median(cold_reads), "ms", median(finds), "bare find of the same, p50"),
@@ -234,7 +236,7 @@ async def main(settings: Settings, reads: int, writes: int) -> Report:
         ),
         Row("write → fresh elsewhere, p99", percentile(fresh_reads, 0.99), "ms", FRESH_TARGET, "target"),
     ]
-    report.results = {
+    report.results |= {
         "warm_p50_ms": median(warm_reads),
         "warm_p99_ms": percentile(warm_reads, 0.99),
         "cold_p50_ms": median(cold_reads),
@@ -243,7 +245,7 @@ async def main(settings: Settings, reads: int, writes: int) -> Report:
         "fresh_p50_ms": median(fresh_reads),
         "fresh_p99_ms": percentile(fresh_reads, 0.99),
     }
-    report.bounds = {"find_p50_ms": median(finds), "find_p95_ms": bare, "event_p99_ms": told}
+    report.bounds |= {"find_p50_ms": median(finds), "find_p95_ms": bare, "event_p99_ms": told}
     report.ratios = {
         "cold_over_find_p50": median(cold_reads) / median(finds),
         "cold_over_find_p95": percentile(cold_reads, 0.95) / bare,

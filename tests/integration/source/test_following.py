@@ -9,6 +9,7 @@ import pytest
 from bson import Binary, Decimal128, ObjectId, encode, json_util
 from bson.binary import UuidRepresentation
 from bson.raw_bson import RawBSONDocument
+from prometheus_client import REGISTRY
 
 from eden_memory.mongo.change_stream import token_time
 from eden_memory.mongo.changes import PART, version_of
@@ -29,6 +30,25 @@ async def test_messages_arrive_in_the_order_of_their_session(chat: Kit) -> None:
             assert keys == [f"i.{number}" for number in range(session, 50, 5)]
         assert {one.message.origin for one in topic.records} == {"stream"}
         assert all(one.partition == chat.partition(f"s{int(one.key[2:]) % 5}") for one in topic.records)
+
+
+async def test_messages_of_the_role_user_that_name_no_author_are_counted(chat: Kit) -> None:
+    before = _authorless()
+    async with chat.tailing(), chat.topic() as topic:
+        await chat.following()
+        await chat.insert(1)
+        await chat.insert(2, user_id=None)
+        await chat.insert(3, user_id=None, role="assistant")
+        await chat.messages.insert_one({"_id": 4, "session_id": "s4", "role": "user", "content": "text 4"})
+        await topic.until(lambda: "text 4" in topic.texts, "the last one")
+        await until(lambda: _authorless() == before + 2, "both are counted")
+        await topic.until_marked()
+    assert sorted(one.key for one in topic.records) == ["i.1", "i.2", "i.3", "i.4"]
+    assert _authorless() == before + 2
+
+
+def _authorless() -> float:
+    return REGISTRY.get_sample_value("eden_tailer_authorless_messages_total") or 0.0
 
 
 @pytest.mark.parametrize("pre_images", [True, False])
