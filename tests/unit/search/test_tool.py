@@ -60,6 +60,7 @@ async def test_a_call_is_answered_with_what_was_found() -> None:
         {"queries": [{"$ne": 1}]},
         {"queries": ["a"], "user": "somebody else"},
         {"queries": ["a"], "top_k": 10_000},
+        {"queries": ["a"], "top_k": -1},
         {"queries": [" "]},
     ],
 )
