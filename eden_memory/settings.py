@@ -347,6 +347,10 @@ class GatewaySettings(SettingsGroup):
     single_user: str | None = Field(
         None, description="the user where no key is needed and a request names none"
     )
+    isolate: bool = Field(
+        default=False,
+        description="a chat with `memory_id` and no user has memory of its own, which no other `memory_id` reads",
+    )
     top_k: int = Field(
         5, ge=0, le=100, description="facts searched for in each turn, unless the request says"
     )

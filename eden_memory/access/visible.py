@@ -1,12 +1,12 @@
 """Rules for the memory that a user of a session may see; one user's memory is never shown to another. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eden_memory.access.sharing import private_keys
 from eden_memory.directory.participants import Audiences
 from eden_memory.schemas.documents import Snapshot, Stream
-from eden_memory.schemas.scopes import Audience, LargeAudience, Scope, Sharing
+from eden_memory.schemas.scopes import Audience, LargeAudience, Scope, ScopeKind, Sharing
 from eden_memory.scope_limits import STANDARD, FormationLimits, ScopeLimits, limits_of
 
 NOBODY_KNOWN: Mapping[str, Audiences] = {}
@@ -74,6 +74,14 @@ class VisibleMemory:
     def revisions(self) -> dict[str, int]:
         """Scope key → revision of what is shown of it."""
         return {shown.scope.key: shown.snapshot.revision for shown in self.shown}
+
+    def narrowed(self, kinds: Collection[ScopeKind] | None) -> "VisibleMemory":
+        """Return the part of it in scopes of these kinds; None: all of it."""
+        if kinds is None:
+            return self
+        shown = tuple(visible for visible in self.shown if visible.scope.kind in kinds)
+        keys = tuple(key for key in self.scope_keys if key.partition(":")[0] in kinds)
+        return replace(self, shown=shown, scope_keys=keys)
 
     @property
     def personal(self) -> bool:

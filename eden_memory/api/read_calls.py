@@ -14,7 +14,7 @@ from eden_memory.context.recall import asks_for_past, query_of
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
-from eden_memory.memory.browsing_store import Browsing, Filters
+from eden_memory.memory.browsing_store import Browsing, Filters, demand_kinds
 from eden_memory.memory.results import (
     BlobView,
     ConsolidationStatus,
@@ -56,14 +56,27 @@ class ReadCalls:
         asked, readers = self._asked(session, user), await self.memory.current()
         return asked, await readers.contexts.view(asked), readers
 
-    async def get_memory_context(self, session: Any, user: Any = None, message: str | None = None) -> str:
+    async def get_memory_context(
+        self,
+        session: Any,
+        user: Any = None,
+        message: str | None = None,
+        *,
+        scopes: Sequence[ScopeKind] | None = None,
+    ) -> str:
         """Return the XML for the agent's prompt, "" if there is nothing; `message` is the user's, for recall.
+
+        `scopes`: only memory in scopes of these kinds.
 
         The process caches it until a source of it changes: a repeated call costs microseconds.
         Where the authors of messages define who is in a session, each call queries them.
         """
+        demand_kinds(scopes)
         readers = await self.memory.current()
         view, xml = await readers.contexts.get(self._asked(session, user))
+        if scopes is not None:
+            view = view.narrowed(scopes)
+            xml = readers.contexts.render(view)
         if message is None or not self.memory.settings.memory.search or not asks_for_past(message, xml):
             return xml
         return await self._with_recalled(readers, view, xml, message, self._asking(user))
@@ -80,6 +93,7 @@ class ReadCalls:
         user: Any = None,
         top_k: int = 10,
         search_type: Kind = "hybrid",
+        scopes: Sequence[ScopeKind] | None = None,
         as_of: datetime | None = None,
         include_retired: bool = False,
         recency_weight: float | None = None,
@@ -89,9 +103,10 @@ class ReadCalls:
     ) -> list[FoundFact]:
         """Return facts visible to the user in this session (or outside of any), best first; at most three queries.
 
-        `as_of`: search the memory of that time. `recency_weight`: 0 to 1, the weight of freshness. `score_threshold`
-        and `related` (0: unrelated, 1: the same text) leave out facts below them. `asked_at`: the time from which
-        "last week" counts; unset: now. EdenError if search is switched off, or a value is out of range.
+        `scopes`: only facts in scopes of these kinds. `as_of`: search the memory of that time. `recency_weight`:
+        0 to 1, the weight of freshness. `score_threshold` and `related` (0: unrelated, 1: the same text) leave out
+        facts below them. `asked_at`: the time from which "last week" counts; unset: now. EdenError if search is
+        switched off, or a value is out of range.
         """
         report = await self.explain_search(
             queries,
@@ -99,6 +114,7 @@ class ReadCalls:
             user=user,
             top_k=top_k,
             search_type=search_type,
+            scopes=scopes,
             as_of=as_of,
             include_retired=include_retired,
             recency_weight=recency_weight,
@@ -116,6 +132,7 @@ class ReadCalls:
         user: Any = None,
         top_k: int = 10,
         search_type: Kind = "hybrid",
+        scopes: Sequence[ScopeKind] | None = None,
         as_of: datetime | None = None,
         include_retired: bool = False,
         recency_weight: float | None = None,
@@ -141,9 +158,11 @@ class ReadCalls:
             related=related,
             asking=self._asking(user),
         )
+        demand_kinds(scopes)
         _, view, readers = await self._seen(session, user)
+        searched = _searched(view.narrowed(scopes), when)
         async with readers.searching.engine() as engine:
-            return await engine.find(_searched(view, when), replace(request, private=view.private))
+            return await engine.find(searched, replace(request, private=view.private))
 
     def _asking(self, user: Any) -> Asking:
         """Return who pays for the embedding of a query."""

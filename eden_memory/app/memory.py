@@ -1,6 +1,6 @@
 """Shared by the services of all agents in one process: one client, one change stream, one search."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from types import TracebackType
@@ -17,10 +17,13 @@ from eden_memory.app.readers import LiveReaders, Readers
 from eden_memory.app.searching import Engine, Searching
 from eden_memory.context.cached_contexts import Contexts
 from eden_memory.local.servers import endpoints
+from eden_memory.memory.browsing_store import Browsing
 from eden_memory.memory.export_store import Export
+from eden_memory.memory.results import FactOrigin
 from eden_memory.mongo.client import connect
 from eden_memory.placement import Placement
 from eden_memory.replay.namespaces.namespace_store import MongoLive
+from eden_memory.search.search_requests import FoundFact
 from eden_memory.settings import Settings
 
 Client = AsyncMongoClient[dict[str, Any]]
@@ -111,6 +114,11 @@ class SharedMemory:
         await self._following.close()
         if self._owns_client:
             await self.client.close()
+
+    async def origins(self, found: Sequence[FoundFact]) -> dict[str, FactOrigin]:
+        """Return, by fact id, the newest message that each fact of a search rests on, if it rests on any."""
+        browsing = Browsing(self.database, (await self.current()).settings.names)
+        return await browsing.origins([fact.fact_id for fact in found])
 
     async def export_user(self, user: Any) -> dict[str, list[dict[str, Any]]]:
         """Everything held about a user, over all sessions and agents, by collection; plain JSON values. NotAnId."""

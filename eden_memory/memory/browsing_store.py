@@ -3,7 +3,7 @@
 import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -15,11 +15,11 @@ from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.constants import MOST_LISTED
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.memory import memory_views as views
-from eden_memory.memory.results import BlobView, FactHistory, FactView, Page, ReflectionView
+from eden_memory.memory.results import BlobView, FactHistory, FactOrigin, FactView, Page, ReflectionView
 from eden_memory.memory.snapshot_store import MongoHidden, without
 from eden_memory.mongo.documents import document_of
 from eden_memory.names import Names
-from eden_memory.schemas.documents import Access, Consolidated, Fact, Reflection
+from eden_memory.schemas.documents import Access, Consolidated, Fact, Message, Reflection
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope, ScopeKind
 
@@ -30,6 +30,15 @@ LONGEST = 8_192
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Place = tuple[datetime, *tuple[int | str, ...]]
 """The values that the last item of a page was sorted by."""
+
+
+def demand_kinds(scopes: Any) -> None:
+    """Raise Invalid unless these are kinds of scope, or None."""
+    listed = isinstance(scopes, Collection) and not isinstance(scopes, str)
+    if scopes is not None and not (
+        listed and all(scope in KINDS for scope in cast("Collection[Any]", scopes))
+    ):
+        raise Invalid("there is no such scope", f"Give a list of: {', '.join(KINDS)}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +54,7 @@ class Filters:
     cursor: str | None = None
 
     def __post_init__(self) -> None:
-        if self.scopes is not None and (
-            isinstance(self.scopes, str) or not all(scope in KINDS for scope in self.scopes)
-        ):
-            raise Invalid("there is no such scope", f"Of: {', '.join(KINDS)}.")
+        demand_kinds(self.scopes)
         if type(self.limit) is not int or not 1 <= self.limit <= MOST_LISTED:
             raise Invalid("a page has no such limit", f"1 to {MOST_LISTED}.")
         if type(self.flag) not in (bool, type(None)) or not all(map(_is_time, (self.since, self.until))):
@@ -119,7 +125,7 @@ class Browsing:
         """Return the blobs of the visible scopes, from broad to narrow."""
         scopes = scopes_of(asked, view)
         hidden = await MongoHidden(self._database, self._names).blobs(view.private)
-        keys = [key for key in _wanted(view, filters) if key not in hidden]
+        keys = [key for key in view.narrowed(filters.scopes).scope_keys if key not in hidden]
         rows = (
             await self._database[self._names[Consolidated.COLLECTION]].find({"_id": {"$in": keys}}).to_list()
         )
@@ -155,6 +161,21 @@ class Browsing:
         row = await self._database[self._names[kind.COLLECTION]].find_one({"_id": target}, {"embedding": 0})
         return () if row is None else document_of(kind, row).sources
 
+    async def origins(self, fact_ids: Collection[str]) -> dict[str, FactOrigin]:
+        """Return, by fact, the newest message that it rests on; a fact that rests on none is left out."""
+        facts = self._database[self._names[Fact.COLLECTION]]
+        rows = await facts.find({"_id": {"$in": list(fact_ids)}}, {"sources": 1}).to_list()
+        newest = {row["_id"]: max(row["sources"], key=_said) for row in rows if row.get("sources")}
+        messages = self._database[self._names[Message.COLLECTION]]
+        wanted = [source["message_id"] for source in newest.values()]
+        roles = {
+            row["_id"]: row["role"] async for row in messages.find({"_id": {"$in": wanted}}, {"role": 1})
+        }
+        return {
+            fact_id: FactOrigin(roles.get(source["message_id"]), _said(source))
+            for fact_id, source in newest.items()
+        }
+
     async def _visible(self, name: str, view: VisibleMemory, wanted: Any, fields: Mapping[str, int]) -> Row:
         row = None
         if isinstance(wanted, str) and KEY_TEXT.fullmatch(wanted):
@@ -168,7 +189,8 @@ class Browsing:
         self, listed: _List, asked: Asker, view: VisibleMemory, filters: Filters
     ) -> tuple[list[Row], str | None]:
         digest = filters.digest(listed.of, asked)
-        query = page_query(listed, _wanted(view, filters), filters, digest) | without(view.private)
+        keys = view.narrowed(filters.scopes).scope_keys
+        query = page_query(listed, keys, filters, digest) | without(view.private)
         fields = dict.fromkeys(listed.hidden, 0) or None
         found = self._database[self._names[listed.of]].find(query, fields)
         rows = await found.sort(listed.sort).limit(filters.limit + 1).to_list()
@@ -177,6 +199,11 @@ class Browsing:
             return page, None
         last = page[-1]
         return page, cursor_of(digest, [last[name] for name, _ in listed.sort])
+
+
+def _said(source: Row) -> datetime:
+    """Return when a stored source was said; an earlier version recorded only when it was written."""
+    return source.get("said_at") or source["time"]
 
 
 def page_query(listed: _List, keys: Sequence[str], filters: Filters, digest: str) -> Row:
@@ -211,11 +238,6 @@ def scopes_of(asked: Asker, view: VisibleMemory) -> dict[str, Scope]:
     """Return the visible scopes by key."""
     stored = {shown.scope.key: shown.scope for shown in view.shown}
     return {key: stored.get(key) or Scope.of_key(key, asked.agent_id) for key in view.scope_keys}
-
-
-def _wanted(view: VisibleMemory, filters: Filters) -> list[str]:
-    kinds = KINDS if filters.scopes is None else filters.scopes
-    return [key for key in view.scope_keys if key.partition(":")[0] in kinds]
 
 
 def _utc(moment: datetime) -> datetime:

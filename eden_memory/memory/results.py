@@ -5,6 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Generic, Literal, TypeVar
 
+from eden_memory.schemas.events.chat import Role
 from eden_memory.schemas.events.facts import Action, By, Decision
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
@@ -55,6 +56,15 @@ class FactView:
     replaced_by: str | None
     sources: tuple[SourceMessage, ...]
     """Messages that it rests on, as far as they are of the session or user who asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactOrigin:
+    """The newest message that a fact rests on."""
+
+    role: Role | None
+    """Of its author; None if the message is no longer stored."""
+    said_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

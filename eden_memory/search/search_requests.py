@@ -12,6 +12,8 @@ from eden_memory.schemas.scopes import Scope
 from eden_memory.search.fact_candidates import NOW, When
 
 Kind = Literal["hybrid", "semantic", "text"]
+FactScope = Literal["user", "group", "agent", "shard"]
+"""Kinds of scope that have facts: a session's memory has none of its own."""
 TextOnly = Literal["over_budget", "unavailable"]
 
 

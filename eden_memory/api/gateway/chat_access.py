@@ -12,7 +12,11 @@ from eden_memory.api.gateway.chat_request import MemoryOptions
 from eden_memory.api.reach import SessionReach
 from eden_memory.errors import NotAnId
 from eden_memory.mongo.application_ids import raw, typed, typed_or_none
+from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.settings import GatewaySettings, IdForm
+
+ISOLATED: tuple[ScopeKind, ...] = ("user", "session")
+"""The memory of an isolated chat: the agent's, groups' and shards' may hold what other chats said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,8 @@ class ChatAccess:
     """Memory may be shown in the chat."""
     keeps: bool = True
     """Its turns become messages."""
+    scopes: tuple[ScopeKind, ...] | None = None
+    """Only memory in scopes of these kinds is read; None: all that is visible."""
 
 
 class ChatAccessRules:
@@ -40,10 +46,14 @@ class ChatAccessRules:
         user = self._user(caller, asked)
         if session is None and user is None:
             return None
+        isolated = self._settings.isolate and user is None and caller.users is None
+        if isolated:
+            user = isolated_user(session)
         agent = self._agent(caller)
         await self._demand(caller, agent, session, user)
         keeps = self._settings.store and session is not None and caller.may("write")
-        return ChatAccess(agent, session, user, shows=caller.may("read"), keeps=keeps)
+        scopes = ISOLATED if isolated else None
+        return ChatAccess(agent, session, user, shows=caller.may("read"), keeps=keeps, scopes=scopes)
 
     def _agent(self, caller: Caller) -> Any:
         only = only_id(caller.agents)
@@ -63,6 +73,11 @@ class ChatAccessRules:
         session_id = typed_or_none(session, "session")
         user_id = typed_or_none(user, "user")
         await self._reach.demand(caller, right, typed(agent, "agent"), session_id, user_id, new=True)
+
+
+def isolated_user(session: Any) -> str:
+    """Return the user in whose name a session without one is remembered; no two sessions share one."""
+    return f"memory_id:{typed(session, 'session')}"
 
 
 def _id(value: "str | int | None", form: IdForm, name: str) -> Any:

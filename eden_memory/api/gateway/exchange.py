@@ -133,7 +133,7 @@ class Exchange:
                 self._asked = self._keeping.asked(who, self._turns)
 
     async def _with_memory(self, who: ChatAccess) -> tuple[bytes, bytes]:
-        if not who.shows:
+        if not who.shows or self._chat.asked.top_k == 0:
             return self._chat.forwarded(), NO_HITS
         found = await self._remembering.of(who, self._chat.asked, last_user_text(self._chat.messages))
         return self._chat.forwarded(*found.text, self._settings.role), found.hits

@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from eden_memory.access.admission import RequestAdmission, Unknown
 from eden_memory.access.api_key_store import ApiKeys
@@ -97,6 +97,15 @@ class Gateway:
         except EdenError as error:
             return problem_of(error)
 
+    async def health(self, request: Request) -> Response:
+        """`GET /health`: whether chats are passed on, for whoever asks; it says nothing about the provider."""
+        del request
+        try:
+            self._provider()
+        except EdenError as error:
+            return problem_of(error)
+        return JSONResponse({"status": "ok"})
+
     def prepare(self) -> None:
         """Load certificates before the first chat."""
         if self._settings.gateway.upstream is not None:
@@ -144,7 +153,7 @@ async def _body(request: Request, most: float) -> bytes | None:
 
 
 def gateway_router(gateway: Gateway) -> APIRouter:
-    """`POST /v1/chat/completions` and `GET /v1/models` (`/ID`); their form is OpenAI's: OpenAPI does not list them.
+    """Chats, models and `/health`; their form is OpenAI's and its servers': OpenAPI does not list them.
 
     Running writes finish, and the provider's connections close, with the lifespan of the application that includes
     the router.
@@ -161,6 +170,7 @@ def gateway_router(gateway: Gateway) -> APIRouter:
 
     router = APIRouter(lifespan=lifespan)
     router.add_route("/v1/chat/completions", gateway.chat, methods=["POST"], include_in_schema=False)
+    router.add_route("/health", gateway.health, methods=["GET"], include_in_schema=False)
     router.add_route("/v1/models", gateway.models, methods=["GET"], include_in_schema=False)
     router.add_route("/v1/models/{model:path}", gateway.model, methods=["GET"], include_in_schema=False)
     return router

@@ -1,7 +1,7 @@
 """Read memory for a chat: its context and search results, concurrently within a time limit."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
@@ -14,6 +14,7 @@ from eden_memory.api.service import Memory, MemoryService
 from eden_memory.context.context_xml import FactLine, Showing, context_xml, one_line
 from eden_memory.context.recall import query_of
 from eden_memory.logs import LibraryLogger
+from eden_memory.memory.results import FactOrigin
 from eden_memory.metrics import GATEWAY_DEGRADED, GATEWAY_HITS
 from eden_memory.scope_limits import label_of
 from eden_memory.search.search_requests import FoundFact
@@ -73,6 +74,13 @@ class Remembered:
     hits: bytes
 
 
+class Found(NamedTuple):
+    """What the search found for a turn, and by fact id the message that each fact rests on."""
+
+    facts: Sequence[FoundFact] = ()
+    origins: Mapping[str, FactOrigin] = {}
+
+
 class Remembering:
     """Reads memory for chats; leaves out and counts what fails or is slow, so that no chat fails."""
 
@@ -83,39 +91,42 @@ class Remembering:
     async def of(self, who: ChatAccess, asked: MemoryOptions, message: str) -> Remembered:
         """Return the memory for a turn whose last message of the user is `message`."""
         service = self._agents.agent(who.agent)
-        context = asyncio.ensure_future(service.get_memory_context(who.session, who.user))
+        context = asyncio.ensure_future(service.get_memory_context(who.session, who.user, scopes=who.scopes))
         found = asyncio.ensure_future(self._search(service, who, asked, message))
         try:
             await asyncio.wait((context, found), timeout=self._gateway.memory_seconds)
-            return self._put_together(_came("context", context) or "", _came("search", found) or ())
+            return self._put_together(_came("context", context) or "", _came("search", found) or Found())
         finally:
             context.cancel()
             found.cancel()
 
     async def _search(
         self, service: MemoryService, who: ChatAccess, asked: MemoryOptions, message: str
-    ) -> Sequence[FoundFact]:
+    ) -> Found:
         """Search, without facts that are hardly related, unless the caller sets a score threshold."""
         most = self._gateway.top_k if asked.top_k is None else asked.top_k
         if not message or not most or not self._memory.search:
-            return ()
-        return await service.search_facts(
+            return Found()
+        facts = await service.search_facts(
             [query_of(message)],
             session=who.session,
             user=who.user,
             top_k=most,
+            scopes=who.scopes,
             related=self._memory.recall_related if asked.score_threshold is None else 0.0,
             recency_weight=asked.recency_weight,
             score_threshold=asked.score_threshold,
         )
+        return Found(facts, await self._agents.origins(facts) if facts else {})
 
-    def _put_together(self, context: str, found: Sequence[FoundFact]) -> Remembered:
-        GATEWAY_HITS.inc(len(found))
-        lines = [FactLine(fact.scope, fact.content, fact.valid_from) for fact in found]
+    def _put_together(self, context: str, found: Found) -> Remembered:
+        GATEWAY_HITS.inc(len(found.facts))
+        lines = [FactLine(fact.scope, fact.content, fact.valid_from) for fact in found.facts]
         text = memory_text(context, lines, self._clock())
         if self._gateway.placement == "start":
             text = RememberedText(in_one(text), "")
-        return Remembered(text, orjson.dumps([_hit(fact) for fact in found]))
+        hits = [_hit(fact, found.origins.get(fact.fact_id)) for fact in found.facts]
+        return Remembered(text, orjson.dumps(hits))
 
 
 def _came(part: str, task: asyncio.Future[T]) -> T | None:
@@ -130,7 +141,7 @@ def _came(part: str, task: asyncio.Future[T]) -> T | None:
     return None
 
 
-def _hit(found: FoundFact) -> dict[str, Any]:
+def _hit(found: FoundFact, origin: FactOrigin | None) -> dict[str, Any]:
     return {
         "id": found.fact_id,
         "content": found.content,
@@ -139,4 +150,6 @@ def _hit(found: FoundFact) -> dict[str, Any]:
         "formed_at": found.formed_at,
         "said_at": found.said_at,
         "version": found.version,
+        "role": None if origin is None else origin.role,
+        "created_at": found.said_at if origin is None else origin.said_at,
     }

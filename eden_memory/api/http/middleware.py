@@ -12,7 +12,16 @@ from eden_memory.metrics import HTTP_REQUESTS, HTTP_SECONDS
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 PLAIN_PATHS = frozenset(
-    ("/livez", "/readyz", "/metrics", "/openapi.json", "/mcp", "/v1/chat/completions", "/v1/models")
+    (
+        "/livez",
+        "/readyz",
+        "/health",
+        "/metrics",
+        "/openapi.json",
+        "/mcp",
+        "/v1/chat/completions",
+        "/v1/models",
+    )
 )
 """Paths in which no id stands."""
 SECURITY = {

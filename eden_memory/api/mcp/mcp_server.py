@@ -24,8 +24,9 @@ from eden_memory.access.callers import LOCAL
 from eden_memory.api.http.problem import problem, problem_of
 from eden_memory.api.mcp.mcp_connection import HEADERS, Connection, ConnectionOf, Door
 from eden_memory.api.mcp.resources import ContextResources
-from eden_memory.api.mcp.tools import MemoryTools, wrong_arguments
+from eden_memory.api.mcp.tools import MemoryTools
 from eden_memory.api.service import Memory
+from eden_memory.api.tool import wrong_arguments
 from eden_memory.errors import EdenError
 
 CONNECTION = "eden.connection"

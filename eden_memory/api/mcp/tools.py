@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
-from pydantic import Field, ValidationError
+from pydantic import Field
 from pymongo.errors import PyMongoError
 
 from eden_memory.api.mcp.mcp_connection import Door, Opened
@@ -17,22 +17,21 @@ from eden_memory.api.mcp.tool_answers import (
     ContextAnswer,
     ForgetAnswer,
     FoundMemories,
-    FoundMemory,
     ListAnswer,
     ListedMemory,
 )
+from eden_memory.api.tool import DEBUG_WORDS, SCOPE_WORDS, TYPE_WORDS
 from eden_memory.constants import MOST_QUERIES
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.application_ids import id_of
-from eden_memory.search.search_requests import Kind
+from eden_memory.search.search_requests import FactScope, Kind
 
 log = LibraryLogger("eden.mcp")
 P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST_TEXT = 20_000
-MOST_WRONG = 5
 # Optional texts are "" and not null: of those that may be null the SDK reads what looks like JSON as JSON.
 Call = Context[Any, Any]
 Session = Annotated[
@@ -56,6 +55,9 @@ Text = Annotated[
 ]
 Limit = Annotated[int, Field(ge=1, le=200)]
 TopK = Annotated[int, Field(ge=1, le=50, description="facts at most")]
+SearchType = Annotated[Kind, Field(description=TYPE_WORDS)]
+Scopes = Annotated[list[FactScope] | None, Field(min_length=1, description=SCOPE_WORDS)]
+Debug = Annotated[bool, Field(description=DEBUG_WORDS)]
 AsOf = Annotated[datetime | None, Field(description="only what was known at this time (ISO 8601)")]
 
 READS = ToolAnnotations(
@@ -89,9 +91,11 @@ class MemoryTools:
         ctx: Call,
         queries: Queries,
         top_k: TopK = 10,
-        search_type: Kind = "hybrid",
+        search_type: SearchType = "hybrid",
+        scopes: Scopes = None,
         as_of: AsOf = None,
         include_retired: bool = False,
+        debug: Debug = False,
         session: Session = "",
         user: User = "",
     ) -> FoundMemories:
@@ -107,23 +111,11 @@ class MemoryTools:
             user=memory.user,
             top_k=top_k,
             search_type=search_type,
+            scopes=scopes,
             as_of=_utc(as_of),
             include_retired=include_retired,
         )
-        facts = [
-            FoundMemory(
-                id=fact.fact_id,
-                text=fact.content,
-                scope=fact.scope.kind,
-                score=fact.score,
-                formed_at=fact.formed_at,
-                said_at=fact.valid_from,
-                version=fact.version,
-                retired_at=fact.retired_at,
-            )
-            for fact in report.facts
-        ]
-        return FoundMemories(facts=facts, text_only=report.text_only)
+        return FoundMemories.of(report, debug=debug)
 
     async def get_memory_context(
         self,
@@ -260,16 +252,6 @@ def told(tool: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
             raise ToolError("the memory cannot be reached at this moment, try again later") from None
 
     return telling
-
-
-def wrong_arguments(error: ValidationError) -> str:
-    """One sentence about arguments that a tool does not take; what was given is not repeated."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    wrong = [
-        f"{'.'.join(map(str, error_details['loc']))}: {error_details['msg']}"
-        for error_details in found[:MOST_WRONG]
-    ]
-    return f"The arguments do not fit the tool's schema: {'; '.join(wrong)}."
 
 
 def _sentences(error: EdenError) -> Sequence[str]:

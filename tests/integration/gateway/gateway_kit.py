@@ -107,6 +107,18 @@ def behind(settings: Settings, upstream: str, **gateway: Any) -> Settings:
     )
 
 
+def running(settings: Settings, upstream: str, **gateway: Any) -> Settings:
+    """As it comes (rules and the local embedder), but for short waits."""
+    changes: dict[str, dict[str, Any]] = {
+        "kafka": {"partitions": 2},
+        "tailer": {"watermark_seconds": 0.5, "commit_seconds": 1.0},
+        "run": {"drain_seconds": 5.0},
+        "gateway": {"upstream": upstream, "memory_seconds": 20.0, **gateway},
+    }
+    updates = {name: getattr(settings, name).model_copy(update=of) for name, of in changes.items()}
+    return settings.model_copy(update=updates)
+
+
 @asynccontextmanager
 async def chats_of(settings: Settings, upstream: ChatUpstream) -> AsyncGenerator[Chats]:
     """A gateway with these settings, served."""

@@ -9,7 +9,7 @@ import pytest
 
 from eden_memory.settings import Settings
 from examples import gateway_chat
-from tests.integration.gateway.gateway_kit import chats_of
+from tests.integration.gateway.gateway_kit import chats_of, running
 from tests.integration.system.running_system import prepare, stages
 from tests.model_server.chat_upstream import ChatUpstream, Reply
 
@@ -27,18 +27,6 @@ def from_memory(body: dict[str, Any]) -> Reply:
     if not body["messages"][-1]["content"].endswith("?"):
         return Reply(("Noted", "."))
     return Reply(("From memory: ", facts[0]) if facts else ("I do not know", "."))
-
-
-def running(settings: Settings, upstream: str) -> Settings:
-    """As it comes (rules and the local embedder), but for short waits."""
-    changes: dict[str, dict[str, Any]] = {
-        "kafka": {"partitions": 2},
-        "tailer": {"watermark_seconds": 0.5, "commit_seconds": 1.0},
-        "run": {"drain_seconds": 5.0},
-        "gateway": {"upstream": upstream, "memory_seconds": 20.0},
-    }
-    updates = {name: getattr(settings, name).model_copy(update=of) for name, of in changes.items()}
-    return settings.model_copy(update=updates)
 
 
 async def test_what_is_said_in_one_conversation_is_known_in_the_next_as_the_docs_show(

@@ -76,6 +76,9 @@ async def test_what_is_remembered_is_listed_searched_and_explained(api: Doors) -
     found = (await api.http.post(f"{A}/search", params={"user": "ada"}, json=wanted)).json()
     assert [one["content"] for one in found["facts"]] == ["Ada works in Lisbon."]
     assert {"semantic", "text"} <= {one["name"] for one in found["stages"]}
+    for scopes, status, count in ((["user"], 200, 1), (["agent"], 200, 0), (["everybody"], 422, 0)):
+        answer = await api.http.post(f"{A}/search", params={"user": "ada"}, json={**wanted, "scopes": scopes})
+        assert (answer.status_code, len(answer.json().get("facts", ()))) == (status, count)
     history = (await api.http.get(f"{FACT}/history", params={"user": "ada"})).json()
     assert [one["version"] for one in history["versions"]] == [1]
     assert "user" in (await api.http.get(f"{A}/stats", params={"user": "ada"})).json()

@@ -67,6 +67,24 @@ async def test_facts_are_found_and_listed_where_they_are_visible(server: McpServ
     assert rest["cursor"] is None
 
 
+async def test_a_search_keeps_to_the_scopes_and_kind_it_names_and_explains_itself(server: McpServer) -> None:
+    async with server.client(agent="a", session="one", user="ada") as client:
+        about: dict[str, Any] = {
+            "queries": ["Where does Ada live, and what does the shipyard in Lyon build?"]
+        }
+        plain = await _asked(client, "search_facts", **about)
+        assert {found["scope"] for found in plain["facts"]} == {"agent", "user"}
+        assert plain["stages"] is None
+        assert all(found["scores"] is None for found in plain["facts"])
+        for scope in ("agent", "user"):
+            found = await _asked(client, "search_facts", scopes=[scope], **about)
+            assert {fact["scope"] for fact in found["facts"]} == {scope}
+        told = await _asked(client, "search_facts", search_type="text", debug=True, **about)
+    assert "text" in {stage["name"] for stage in told["stages"]}
+    assert "semantic" not in {stage["name"] for stage in told["stages"]}
+    assert all("text" in fact["scores"] for fact in told["facts"])
+
+
 async def test_reflections_and_blobs_are_listed_with_the_time_when_they_were_said(
     server: McpServer, kit: Kit
 ) -> None:

@@ -13,7 +13,9 @@ from typing import Any, cast
 
 import pytest
 
+from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.client import connect
 from eden_memory.schemas.events import FactsProposed
 from eden_memory.schemas.scopes import SharedSessions
 from eden_memory.settings import Settings
@@ -57,11 +59,10 @@ def knowing(told: Told) -> Any:
 
 
 async def wrote(running: System, told: Told, *, one_user: bool) -> None:
-    """All sessions, each formed by itself; returns once all are remembered."""
+    """All sessions, each formed by itself; returns once all are formed."""
     users = {
         told["speakers"][0] if one_user else one["speaker"] for s in told["sessions"] for one in s["turns"]
     }
-    sessions: list[str] = []
     for number, session in enumerate(told["sessions"]):
         name = await running.session(*sorted(users), id=f"{told['id']}-{number}")
         begun = datetime.strptime(session["date_time"], "%I:%M %p on %d %B, %Y").astimezone()
@@ -78,13 +79,12 @@ async def wrote(running: System, told: Told, *, one_user: bool) -> None:
         ]
         await running.source["messages"].insert_many(rows)
         await running.form(name)
-        sessions.append(name)
 
-    async def remembered() -> bool:
-        of = {"scope": "session", "session_ids": {"$in": [encode_id(one) for one in sessions]}}
-        return len(await running.memory("reflections").distinct("session_ids", of)) == len(sessions)
+    async def formed() -> bool:
+        of = {"stage": "reflection-extraction"}
+        return await running.database["memory_outcomes"].count_documents(of) >= len(told["sessions"])
 
-    await until(remembered, "every session is remembered")
+    await until(formed, "every session is formed")
 
 
 async def decided(running: System) -> bool:
@@ -125,12 +125,11 @@ async def share(settings: Settings, mode: SharedSessions, llm: str, *, one_user:
             if llm == "offline":
                 placed = placed.model_copy(update={"llm": "offline"})
             async with system(placed, models) as running:
-                try:
-                    await wrote(running, told, one_user=one_user)
-                    await until(lambda: decided(running), "every proposal is decided and stored")
-                    one, all_of_them = await borne(running, told)
-                finally:
-                    await running.database.client.drop_database(running.database.name)
+                await wrote(running, told, one_user=one_user)
+                await until(lambda: decided(running), "every proposal is decided and stored")
+                one, all_of_them = await borne(running, told)
+            async with connect(placed.mongodb, endpoints(placed).mongodb) as client:
+                await client.drop_database(placed.mongodb.database)
         found, of = found + one, of + all_of_them
     return found / of
 

@@ -43,12 +43,15 @@ class Service:
     def agent(self, agent_id: Any = "default") -> "Service":
         return self
 
-    async def get_memory_context(self, session: Any, user: Any) -> str:
+    async def get_memory_context(self, session: Any, user: Any, *, scopes: Any = None) -> str:
         return await _said(self.context)
 
     async def search_facts(self, queries: list[str], **given: Any) -> Any:
         self.given = {name: value for name, value in given.items() if value is not None}
         return await _said(self.found)
+
+    async def origins(self, found: Any) -> dict[str, Any]:
+        return {}
 
 
 async def _said(value: Any) -> Any:
