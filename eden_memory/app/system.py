@@ -13,7 +13,7 @@ from eden_memory import metrics
 from eden_memory.assembly.mongo_setup import check
 from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.assembly.supervisor import LiveParts
-from eden_memory.assembly.tailer import refuse_another_source, tailing
+from eden_memory.assembly.tailer import refuse_wrong_source, tailing
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError
 from eden_memory.formation.due_scope_store import scopes_due
@@ -28,11 +28,12 @@ from eden_memory.local.servers import endpoints
 from eden_memory.memory.version_store import count_documents, heed_versions
 from eden_memory.mongo.client import connect, hosts
 from eden_memory.mongo.leases import MongoLease
+from eden_memory.observability.first_memories import FirstMemories
 from eden_memory.observability.lag_export import Census, LagExport
 from eden_memory.processors import pipeline
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.replay.namespaces.standby_writers import standby_writers
-from eden_memory.schemas.events import REGISTRY
+from eden_memory.schemas.events import REGISTRY, FactChanged, ReflectionFormed
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import HealthServer
 from eden_memory.stages.leased import Leased
@@ -123,7 +124,7 @@ async def _entered(
     new_source: bool,
 ) -> list[ProcessPart]:
     if TAILER in wanted and not new_source:
-        await refuse_another_source(settings)
+        await refuse_wrong_source(settings)
     stages = set(wanted) & set(pipeline.NAMES)
     await all_of(_topics_there(settings), *([_collections_there(settings, client)] if stages else ()))
     parts: list[ProcessPart] = []
@@ -204,13 +205,18 @@ def lag_export(settings: Settings, client: MongoClient) -> LagExport:
         if not program.later and topics.read_by(name)
     }
     database, names = client[settings.mongodb.database], settings.names
+    counts = partial(count_documents, database, names)
     census = Census(
-        partial(count_documents, database, names),
+        counts,
         partial(scopes_due, database, names, MongoStreams(database, names), settings.limits.formation()),
         lambda: spent(database, names, _now(), settings.metrics.agents),
     )
     lease = MongoLease(database[names["leases"]], LAG, LAG_LEASE_SECONDS)
-    return LagExport(lease, lambda: LagReader(kafka, [topic.name for topic in topics], declared), census)
+    remembered = [topics.topic_of(event) for event in (FactChanged, ReflectionFormed)]
+    first = FirstMemories(declared, remembered, counts)
+    return LagExport(
+        lease, lambda: LagReader(kafka, [topic.name for topic in topics], declared), census, first
+    )
 
 
 def namespace_of(settings: Settings) -> str:

@@ -31,7 +31,7 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.settings import Settings
 from eden_memory.source.chat_topics import FencedPublisher
-from eden_memory.source.flagged_message_store import MappingVersions, Misread
+from eden_memory.source.flagged_message_store import MappingVersions, Misread, count_recorded
 from eden_memory.source.inbox_mapping import InboxMapping
 from eden_memory.source.inbox_store import MongoInbox
 from eden_memory.source.known_message_topics import MessagesTopic
@@ -40,7 +40,13 @@ from eden_memory.source.leadership import Leadership, TailerPart
 from eden_memory.source.message_mapping import TOPIC, FieldPaths, MessageMapping
 from eden_memory.source.messages_store import CollectionReader
 from eden_memory.source.oplog_store import MongoOplog
-from eden_memory.source.position_store import MongoPositions, another_source, other_sources
+from eden_memory.source.position_store import (
+    MongoPositions,
+    another_source,
+    lost_collection,
+    nothing_there,
+    other_sources,
+)
 from eden_memory.source.rereader import MessageRereader, RefusedDocuments
 from eden_memory.source.source_mapping import SourceMapping
 from eden_memory.stages.controls import MongoControls
@@ -117,12 +123,18 @@ def to_json(document: Document) -> bytes:
     return json_util.dumps(document, json_options=AS_JSON).encode()
 
 
-async def refuse_another_source(settings: Settings) -> None:
-    """Raise EdenError if memory is formed from another messages collection than the one that is set."""
+async def refuse_wrong_source(settings: Settings) -> None:
+    """Raise EdenError if the messages collection is another than memory is formed from, or lost its documents."""
+    source = source_name(settings)
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        others = await other_sources(_collection(client, settings, "positions"), source_name(settings))
-    if others:
-        raise another_source(source_name(settings), others)
+        positions = _collection(client, settings, "positions")
+        if others := await other_sources(positions, source):
+            raise another_source(source, others)
+        messages = client[settings.source_database][settings.messages.collection]
+        if await lost_collection(positions, source, messages):
+            recorded = await count_recorded(_collection(client, settings, "messages"))
+            if recorded:
+                raise nothing_there(source, recorded)
 
 
 @asynccontextmanager

@@ -158,15 +158,18 @@ def _show(asked: UsageQuery, by: By | None, namespace: str | None, *, as_json: b
 def _print(
     told: dict[str, Any], sums: Sequence[UsageSum], by: By | None, counted_to: datetime | None
 ) -> None:
+    days = told["from"] if told["from"] == told["to"] else f"{told['from']} to {told['to']}"
+    whose = "" if told["namespace"] == LIVE else f", re-forming {told['namespace']}"
+    if not told["calls"]:
+        typer.echo(f"no model was called, {days} (UTC){whose}; {newest(counted_to)}")
+        return
     if by:
         names = (by, "USD", "calls", "failed", "input", "cached", "output", "unpriced")
         rows = [
             (group.of or "-", _usd(group.known_usd), *(f"{group.counts[name]:,}" for name in COUNTS))
             for group in sums
         ]
-        show_table(names, rows, "no calls", whole=names)
-    days = told["from"] if told["from"] == told["to"] else f"{told['from']} to {told['to']}"
-    whose = "" if told["namespace"] == LIVE else f", re-forming {told['namespace']}"
+        show_table(names, rows, "", whole=names)
     usd = None if told["cost_usd"] is None else Decimal(told["cost_usd"])
     typer.echo(f"{_usd(usd)} USD for {told['calls']:,} calls, {days} (UTC){whose}")
     if told["unpriced_calls"]:

@@ -37,6 +37,7 @@ Until = Annotated[
     datetime | None,
     typer.Option(parser=parse_time, metavar="TIME", help="only those given up before this time (UTC)"),
 ]
+Limit = Annotated[int, typer.Option(min=1, help="most lines of the table; --json prints all")]
 Everything = Annotated[bool, typer.Option("--all", help="also those that were dropped or tried again since")]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object a line on standard output")]
 Ids = Annotated[list[str] | None, typer.Argument(help="ids as `eden dead list` shows them")]
@@ -112,6 +113,7 @@ def list_(
     since: Since = None,
     until: Until = None,
     everything: Everything = False,
+    limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, oldest first."""
@@ -119,20 +121,29 @@ def list_(
     async def work(connected: _Connected) -> None:
         wanted = _wanted(connected.topics, topic, stage, reason, since, until)
         rows: list[Sequence[str]] = []
+        found = 0
         async for letter, state in connected.found(wanted, settled=everything):
+            found += 1
             if as_json:
                 typer.echo(json.dumps(_summary(letter, state)))
-            else:
+            elif found <= limit:
                 attempts, at = letter.why.get("attempts", ""), f"{letter.at:%Y-%m-%d %H:%M:%S}"
                 rows.append((letter.stage, at, attempts, state, letter.reason[:100], letter.id))
-        if not rows and not as_json:
-            typer.echo("no dead letters")
-        elif not as_json:
-            from eden_memory.cli.tables import show_table  # noqa: PLC0415 - rich; mostly nothing is dead
-
-            show_table(("stage", "at", "attempts", "state", "reason", "id"), rows, "")
+        if not as_json:
+            _show_table(rows, found)
 
     _run(work)
+
+
+def _show_table(rows: Sequence[Sequence[str]], found: int) -> None:
+    if not rows:
+        typer.echo("no dead letters")
+        return
+    from eden_memory.cli.tables import show_table  # noqa: PLC0415 - rich; mostly nothing is dead
+
+    show_table(("stage", "at", "attempts", "state", "reason", "id"), rows, "")
+    if found > len(rows):
+        typer.echo(f"{found - len(rows):,} more, given up later: --limit {found} shows them all", err=True)
 
 
 @app.command()

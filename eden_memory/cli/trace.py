@@ -10,10 +10,11 @@ import typer
 from rich.text import Text
 from rich.tree import Tree
 
+from eden_memory.cli.memory.viewer import Agent, Session, User, who
 from eden_memory.cli.tables import console
 from eden_memory.cli.terminal import as_written, plain
 from eden_memory.observability.causal_chain import Node
-from eden_memory.observability.causal_chain_store import CausalChains
+from eden_memory.observability.causal_chain_store import CausalChains, Tracer
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 
@@ -33,11 +34,17 @@ def trace(
             "or a blob by its scope key: user:AGENT:USER, …@VERSION",
         ),
     ],
+    agent: Agent = None,
+    session: Session = None,
+    user: User = None,
     content: Annotated[bool, typer.Option("--content", help="texts too: they are people's words")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """Trace a message to the memories formed from it, or a memory back to its messages."""
-    node = asyncio.run(chain_of(Settings(), name))
+    """Trace a message to the memories formed from it, or a memory back to its messages.
+
+    With --agent, --session or --user it traces only what they see; what the trace leads to is not checked.
+    """
+    node = asyncio.run(_chain(Settings(), name, agent, session, user))
     if as_json:
         told = node.as_dict(content=content)
         typer.echo(json.dumps(told, indent=2, ensure_ascii=False, default=_plain))
@@ -71,7 +78,18 @@ def _plain(value: Any) -> Any:
     return value.isoformat(timespec="seconds") if isinstance(value, datetime) else str(value)
 
 
-async def chain_of(settings: Settings, name: str) -> Node:
+async def _chain(
+    settings: Settings, name: str, agent: str | None, session: str | None, user: str | None
+) -> Node:
+    if agent is session is user is None:
+        return await chain_of(settings, name)
+    async with who(settings, agent, session, user) as viewer:
+        asker = viewer.asker
+        tracer = Tracer(await viewer.scope_keys(), asker.user_id, asker.session_id)
+        return await chain_of(settings, name, tracer)
+
+
+async def chain_of(settings: Settings, name: str, tracer: Tracer | None = None) -> Node:
     """The chain of a message, fact, reflection, formation or blob; an EdenError if nothing has that name."""
     async with installation(settings) as at:
-        return await CausalChains(at.settings, at.database).chain(name)
+        return await CausalChains(at.settings, at.database, tracer).chain(name)

@@ -25,8 +25,8 @@ NAMELESS: Mapping[str, str] = {
 }
 
 
-NUMBERED = re.compile(f"{NAMELESS['user']} \\d+")
-"""The name of a user without one, beside others."""
+NUMBERED = re.compile(f"\\b{NAMELESS['user']} \\d+\\b", re.IGNORECASE)
+"""The name of a user without one, beside others, however a model writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ class Transcript:
             for line, source in zip(self.lines, self.sources, strict=True)
             if line.role == "user" and authors == {source.user_id}
         }
-        numbered = {line.speaker for line in self.lines if NUMBERED.fullmatch(line.speaker)}
-        for speaker in numbered & own:
-            text = re.sub(rf"\b{speaker}\b", NAMELESS["user"], text)
-        return None if any(re.search(rf"\b{speaker}\b", text) for speaker in numbered) else text
+        for speaker in filter(NUMBERED.fullmatch, own):
+            text = re.sub(rf"\b{speaker}\b", NAMELESS["user"], text, flags=re.IGNORECASE)
+        numbers = any(NUMBERED.fullmatch(line.speaker) for line in self.lines)
+        return None if numbers and NUMBERED.search(text) else text
 
     def authors_of(self, sources: Iterable[SourceMessage]) -> set[str | None]:
         """Return who takes part by these messages; None stands for the agent's side and for a user without a name."""

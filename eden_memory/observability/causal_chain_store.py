@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 from urllib.parse import unquote
@@ -51,20 +52,40 @@ BLOB = re.compile(r"^((?:session|user|group|agent|shard):[^@]+?)(?:@(\d+))?$")
 DOCUMENTS = (Consolidated, Context, CountedCall, Fact, Message, Reflection, SessionState, WindowTexts)
 
 
+@dataclass(frozen=True, slots=True)
+class Tracer:
+    """Who may trace what is in these scopes, and the messages of this user or session; ids typed."""
+
+    scope_keys: frozenset[str]
+    user_id: str | None
+    session_id: str | None
+
+    def sees(self, row: Row) -> bool:
+        """Tell whether a document is theirs to trace."""
+        if "scope_key" in row:
+            return row["scope_key"] in self.scope_keys
+        authors = {message.get("user_id") for message in row.get("messages", [row])}
+        return row["session_id"] == self.session_id or self.user_id in authors - {None}
+
+
 class CausalChains:
     """Find out what an id stands for, and read its causal chain.
 
-    An operator's tool: it reads every scope and checks no rights.
+    Without a `tracer` it is an operator's tool: it reads every scope and checks no rights.
     """
 
-    def __init__(self, settings: Settings, database: AsyncDatabase[Row]) -> None:
-        self._settings = settings
+    def __init__(
+        self, settings: Settings, database: AsyncDatabase[Row], tracer: Tracer | None = None
+    ) -> None:
+        self._settings, self._tracer = settings, tracer
         self._of = {document: database[settings.names[document.COLLECTION]] for document in DOCUMENTS}
 
     async def chain(self, name: str) -> Node:
         """The chain of what the name means; an EdenError if nothing has it."""
         if (blob := BLOB.match(name)) is not None:
-            return await self._blob(await self._scope_key(blob[1]), int(blob[2]) if blob[2] else None)
+            key = await self._scope_key(blob[1])
+            if self._tracer is None or key in self._tracer.scope_keys:
+                return await self._blob(key, int(blob[2]) if blob[2] else None)
         if (fact := await self._find(Fact, name.partition("@")[0])) is not None:
             return from_fact(await self._back([fact["scope_key"]], fact=fact["_id"]), fact["_id"])
         if (row := await self._find(Reflection, name)) is not None:
@@ -133,8 +154,9 @@ class CausalChains:
         return [record.event for record in records]
 
     async def _find(self, document: Any, name: str) -> Row | None:
-        """A document by its id."""
-        return await self._of[document].find_one({"_id": name})
+        """A document by its id; None if it is not the tracer's to see."""
+        row = await self._of[document].find_one({"_id": name})
+        return row if row is None or self._tracer is None or self._tracer.sees(row) else None
 
     async def _windows(self, formation_ids: Iterable[str | None]) -> dict[str, Row]:
         """Closed windows, without their texts, each with what its session waits for."""

@@ -11,6 +11,7 @@ from eden_memory import metrics
 from eden_memory.kafka.lag import GroupLag, LagReader, LagReading
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.leases import MongoLease
+from eden_memory.observability.first_memories import FirstMemories
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.stages.leased import Leased
 
@@ -61,10 +62,11 @@ class LagExport(Leased):
         lease: MongoLease,
         reader: Callable[[], LagReader],
         census: Census,
+        first: FirstMemories,
         every: float = EVERY_SECONDS,
     ) -> None:
         super().__init__("lag", lease, self._look, every, PAUSE_SECONDS, self._clear)
-        self._new, self._census = reader, census
+        self._new, self._census, self._first = reader, census, first
         self._reader: LagReader | None = None
         self._counted = -CENSUS_SECONDS
         self._shown: LagReading | None = None
@@ -72,11 +74,13 @@ class LagExport(Leased):
     async def _look(self) -> None:
         begun = time.monotonic()
         try:
-            self._show(await (await self._connected()).read())
+            reading = await (await self._connected()).read()
         except BaseException:
             await self._disconnect()
             raise
+        self._show(reading)
         metrics.LAG_READ_SECONDS.set(time.monotonic() - begun)
+        await self._first.look(reading)
         if time.monotonic() - self._counted >= CENSUS_SECONDS:
             await self._census.take()
             self._counted = time.monotonic()

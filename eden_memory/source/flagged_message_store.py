@@ -16,6 +16,13 @@ from eden_memory.source.messages_store import source_errors
 
 Row = dict[str, Any]
 LOOKED_UP = 1_000
+STORED: Row = {
+    "deleted": False,
+    "opted_out": {"$ne": True},
+    "forgotten": {"$ne": True},
+    "session_id": {"$not": {"$regex": f"^{encode(BEGINS)}"}},
+}
+"""Query for the application's messages that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +81,12 @@ class MappingVersions:
 def _others(position: Mapping[str, Any], mapping: str) -> Row:
     """Return the query for the application's messages that are kept and that another mapping read."""
     same = [mapping, *([None] if position.get("first_mapping") == mapping else [])]
-    return {
-        "mapping": {"$nin": same},
-        "deleted": False,
-        "opted_out": {"$ne": True},
-        "forgotten": {"$ne": True},
-        "session_id": {"$not": {"$regex": f"^{encode(BEGINS)}"}},
-    }
+    return {**STORED, "mapping": {"$nin": same}}
+
+
+async def count_recorded(messages: AsyncCollection[Row]) -> int:
+    """Count the messages of a collection that are kept and that no merge has missed; added texts are not."""
+    return await messages.count_documents({**STORED, "missing": {"$ne": True}, "mapping": {"$ne": None}})
 
 
 async def missing_messages(

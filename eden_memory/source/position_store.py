@@ -14,6 +14,8 @@ from eden_memory.mongo.changes import SourceFailed
 from eden_memory.mongo.leases import LeaseLost
 
 FIELDS = ("token", "version", "phase", "page", "read")
+FOLLOWED = ("inbox", "stream")
+"""Phases in which the collection has been read whole."""
 PUBLISHED = "published"
 CONSEQUENCE = (
     "That ends the records of messages that are not in that collection; what was formed from them stays."
@@ -72,6 +74,15 @@ async def other_sources(positions: Rows, source: str) -> Sequence[str]:
     """Return the names of other sources whose messages are published."""
     query = {"_id": {"$ne": source}, "token": {"$exists": True}, PUBLISHED: {"$ne": False}}
     return [row["_id"] async for row in positions.find(query, {"_id": 1})]
+
+
+async def lost_collection(positions: Rows, source: str, messages: Rows) -> bool:
+    """Tell whether the messages collection is missing, or empty where no stream says what became of its documents."""
+    if await messages.find_one({}, {"_id": 1}) is not None:
+        return False
+    position = await positions.find_one({"_id": source}) or {}
+    followed = position.get("phase") in FOLLOWED
+    return not followed or not await messages.database.list_collection_names(filter={"name": messages.name})
 
 
 class MongoPositions:

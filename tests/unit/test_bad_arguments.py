@@ -40,6 +40,14 @@ def test_a_cap_is_an_amount(
     assert "--cap" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [("search", "bees", "--top-k"), ("dead", "list", "--limit")])
+def test_a_number_of_results_is_positive(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, *words, "-1") == 2
+    assert words[-1] in capsys.readouterr().err
+
+
 def test_a_demo_whose_price_is_not_known_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     models = ModelsSettings(fast="m", free="m", paid="m")  # pyright: ignore[reportCallIssue]
     settings = Settings(llm="http://127.0.0.1:9/v1", models=models)

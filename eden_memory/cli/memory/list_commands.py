@@ -14,8 +14,8 @@ from eden_memory.memory.results import BlobView, FactView, Page, ReflectionView
 from eden_memory.schemas.scopes import Scope, ScopeKind
 
 T = TypeVar("T")
-Row = tuple[Scope, str, datetime, str, str]
-"""A line of a list: scope, text, time, state and id."""
+Row = tuple[Scope, str, *tuple[str, ...]]
+"""A line of a list: scope, text, then times, state and id."""
 
 
 class ScopeName(StrEnum):
@@ -65,7 +65,7 @@ def facts(
 ) -> None:
     """List the facts that a user may see; those formed last come first.
 
-    --since and --until go by the time in the column "since": from when a fact holds.
+    They stand in the order of the column "formed"; --since and --until go by "since": from when a fact holds.
 
     Examples:
 
@@ -90,10 +90,11 @@ def facts(
 
     def row(fact: FactView) -> Row:
         version = f"v{fact.version}" + ("" if fact.active else f" retired: {fact.retired_because or 'asked'}")
-        return fact.scope, fact.content, fact.valid_from, version, fact.fact_id
+        times = terminal.moment(fact.valid_from), terminal.moment(fact.formed_at)
+        return fact.scope, fact.content, *times, version, fact.fact_id
 
     page = ask(agent, session, user, work)
-    _show(page, ("scope", "fact", "since", "version", "id"), row, user, as_json=as_json)
+    _show(page, ("scope", "fact", "since", "formed", "version", "id"), row, user, as_json=as_json)
 
 
 def reflections(
@@ -131,7 +132,7 @@ def reflections(
         )
 
     def row(item: ReflectionView) -> Row:
-        return item.scope, item.content, item.said_at, _state(item), item.reflection_id
+        return item.scope, item.content, terminal.moment(item.said_at), _state(item), item.reflection_id
 
     page = ask(agent, session, user, work)
     _show(page, ("scope", "reflection", "said", "absorbed", "id"), row, user, as_json=as_json)
@@ -186,8 +187,8 @@ def _show(
         terminal.show_json(page)
         return
     rows = (
-        (terminal.scope_name(scope), tables.line(text), terminal.moment(at), state, name)
-        for scope, text, at, state, name in map(row, page.items)
+        (terminal.scope_name(scope), tables.line(text), *cells)
+        for scope, text, *cells in map(row, page.items)
     )
     tables.show_table(columns, rows, nothing(f"no {columns[1]}s to show here", user))
     if page.cursor is not None:

@@ -31,9 +31,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """An agent's memory, and the session and user that view it."""
+    """An agent's memory, and the session and user that view it; `asker`: all three by their typed ids."""
 
     memory: MemoryService
+    asker: Asker
     session: Any = None
     user: Any = None
 
@@ -41,6 +42,11 @@ class Viewer:
     def named(self) -> dict[str, Any]:
         """Return session and user as arguments of MemoryService's calls."""
         return {"session": self.session, "user": self.user}
+
+    async def scope_keys(self) -> frozenset[str]:
+        """Return the keys of the scopes that they may see."""
+        readers = await self.memory.memory.current()
+        return frozenset((await readers.contexts.view(self.asker)).scope_keys)
 
 
 NOTHING = "no memory to show here"
@@ -80,10 +86,15 @@ async def who(
             agent_id = await _agent(memory, named) if agent is None else id_of(agent, "agent")
             person = None if user is None else await _named(memory, "user", user)
             if alone and user is None and named is not None:
-                person = await _only_user(memory, Asker(encode_id(agent_id), encode_id(named)))
-            yield Viewer(memory.agent(agent_id, asked_by="eden"), named, person)
+                person = await _only_user(memory, Asker(encode_id(agent_id), _typed(named)))
+            asker = Asker(encode_id(agent_id), _typed(named), _typed(person))
+            yield Viewer(memory.agent(agent_id, asked_by="eden"), asker, named, person)
         finally:
             await memory.close()
+
+
+def _typed(named: Any) -> str | None:
+    return None if named is None else encode_id(named)
 
 
 async def _named(memory: Memory, kind: str, text: str) -> Any:

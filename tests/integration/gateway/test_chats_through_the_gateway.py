@@ -192,6 +192,7 @@ async def test_the_synchronous_client_talks_through_it_too(chats: Chats, session
         b'{"messages":[],"user":{"$gt":""},"memory_id":"a"}',
         b'{"messages":[],"memory_id":"a","memory_top_k":"5"}',
         b'{"messages":[],"memory_id":"a","memory_top_k":1000}',
+        b'{"messages":[],"memory_id":"a","memory_top_k":-1}',
         b'{"messages":[],"memory_id":"a","memory_recency_weight":2}',
         b'{"messages":[],"memory_id":"a","memory_score_threshold":NaN}',
         b'{"messages":' + b"[" * 100_000 + b"]" * 100_000 + b"}",

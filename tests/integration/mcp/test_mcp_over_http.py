@@ -127,6 +127,7 @@ async def test_a_key_reaches_only_what_it_is_bound_to(server: McpServer) -> None
         ("search_facts", {"queries": []}),
         ("search_facts", {"queries": ["a", "b", "c", "d"]}),
         ("search_facts", {"queries": ["a"], "top_k": 10_000}),
+        ("search_facts", {"queries": ["a"], "top_k": -1}),
         ("search_facts", {"queries": ["a"], "scopes": ["everybody"]}),
         ("search_facts", {"queries": ["a"], "search_type": {"$ne": ""}}),
         ("get_memory_context", {"session": {"$ne": ""}}),

@@ -108,6 +108,18 @@ async def test_dead_letters_are_listed_shown_retried_and_dropped(kit: Bench, ede
     assert len(_rows(await run("dead", "list", "--json", "--all"))) == 3
 
 
+async def test_a_list_of_many_dead_letters_shows_as_many_as_asked_for(kit: Bench, eden: Any) -> None:
+    await _letters(kit, ["fact-extraction"] * 60)
+    run = _threaded(eden)
+    shown = await run("dead", "list")
+    assert shown.stdout.count("bad fact-extraction") == 50
+    assert "10 more, given up later: --limit 60 shows them all" in shown.stderr
+    whole = await run("dead", "list", "--limit", "60")
+    assert whole.stdout.count("bad fact-extraction") == 60
+    assert not whole.stderr
+    assert len(_rows(await run("dead", "list", "--json"))) == 60
+
+
 async def test_a_stage_is_paused_and_resumed(kit: Bench, eden: Any) -> None:
     run = _threaded(eden)
     assert (await run("pause", "fact-dedup", "--reason", "upgrade")).exit_code == 0

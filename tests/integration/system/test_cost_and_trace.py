@@ -203,6 +203,14 @@ async def commands_say_the_same(running: System, message: str, calls: dict[str, 
     assert "formation requested" in tree
     assert "True" not in tree
     assert "nine bees" in await printed(running, "trace", message, "--content")
+    blob = f"user:{encode_id(AGENT)}:{encode_id('ann')}"
+    for name in (fact, message, blob):
+        tree = await printed(running, "trace", name, "--agent", AGENT, "--user", "ann")
+        assert tree == await printed(running, "trace", name)
+        with pytest.raises(AssertionError, match="nothing is known under"):
+            await printed(running, "trace", name, "--agent", AGENT, "--user", "bob")
+    nobody = (await printed(running, "cost", "today", "--by", "model", "--user", "bob")).splitlines()
+    assert [line.partition(",")[0] for line in nobody] == ["no model was called"]
     assert "budget */*/month: 100 USD" in await printed(running, "budget", "set", "100", "--per-month")
     (budget,) = json.loads(await printed(running, "budget", "list", "--json"))["budgets"]
     assert (budget["limit_usd"], Decimal(budget["spent_usd"])) == ("100", usd)

@@ -4,7 +4,7 @@ import pytest
 
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings
-from tests.integration.system.running_system import System, fast, system, until
+from tests.integration.system.running_system import AGENT, System, fast, system, until
 from tests.model_server.serving import Serving
 
 pytestmark = pytest.mark.servers
@@ -20,6 +20,26 @@ async def asked(running: System) -> dict[tuple[str, str], set[str]]:
         assert isinstance(one, ModelCalled)
         found.setdefault((one.stage, one.scope or one.session_id or "-"), set()).add(one.model)
     return found
+
+
+async def test_tier_and_privacy_of_authors_whom_no_session_lists(
+    settings: Settings, shared_models: Serving
+) -> None:
+    """Sessions have documents, and none of them lists its users: who writes is looked up."""
+    chosen = {"sharing": "private", "shared_sessions": "authors"}
+    own = fast(settings, shared_models, models={"paid": PAID}, memory=chosen)
+    async with system(own, shared_models) as running:
+        pia = {"_id": "pia", "tier": 1, "memory_private": True}
+        await running.source["users"].insert_many([pia, {"_id": "fred", "tier": 0}])
+        sessions = {user: f"of-{user}" for user in ("pia", "fred")}
+        for user, session in sessions.items():
+            await running.source["sessions"].insert_one({"_id": session, "agent_id": AGENT})
+            await running.told(session, user, "note user: Wants lists.")
+        models = await asked(running)
+        assert models["reflection-extraction", "s.of-pia"] == {PAID}
+        assert models["reflection-extraction", "s.of-fred"] == {FREE}
+        rows = await running.memory("reflections").find().to_list()
+        assert {row["user_id"]: row["private"] for row in rows} == {"s.pia": True, "s.fred": False}
 
 
 async def test_consolidations_take_the_tier_of_their_scopes_users(

@@ -160,6 +160,7 @@ async def test_a_fact_of_another_scope_is_never_returned_whatever_a_store_says()
         {"queries": ("a",), "search_type": "regex"},
         {"queries": ("a",), "recency_weight": 2.0},
         {"queries": ("a",), "top_k": 100_000},
+        {"queries": ("a",), "top_k": -1},
         {"queries": ("a",), "list_size": 0},
         {"queries": ("a",), "related": 1.0},
         {"queries": ("a",), "related": -0.1},

@@ -119,6 +119,7 @@ async def test_a_call_chooses_scopes_and_kind_and_sees_how_it_was_found_if_it_as
         {"queries": [{"$ne": 1}]},
         {"queries": ["a"], "user": "somebody else"},
         {"queries": ["a"], "top_k": 10_000},
+        {"queries": ["a"], "top_k": -1},
         {"queries": [" "]},
         {"queries": ["a"], "scopes": ["everybody"]},
         {"queries": ["a"], "scopes": "user"},

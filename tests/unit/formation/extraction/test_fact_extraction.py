@@ -9,6 +9,7 @@ from eden_memory.formation.prompt_material import FactMaterial
 from eden_memory.schemas.answers import ExtractedFacts
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import FactsExtracted, decode
+from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import STANDARD
 from tests.unit.formation.extraction.windows import (
     AGENT,
@@ -52,6 +53,22 @@ async def test_facts_go_to_their_scopes_with_the_messages_that_they_rest_on() ->
     assert {one.formed_at for one in proposed} == {extracted.window.closed_at}
     assert extracted.call is not None
     assert extracted.call.items == 2
+
+
+async def test_no_fact_calls_a_user_without_a_name_by_a_number_of_ours() -> None:
+    """Such a number means somebody in this window alone; the third user says nothing in it."""
+    messages = (said(1, "a", MARA), said(2, "b", TOM))
+    scopes = (USER_SCOPE, Scope.of_user(AGENT, TOM))
+    window = Talk(messages, scopes, ("s.eve", MARA, TOM), names={}, shared_sessions="authors")
+    stated = (
+        fact("User 2's invoices go to Lund, since user 2 moved.", "user", 1),
+        fact("The boat of User 3 is Tern.", "user", 2),
+        fact("The yard of user 2 is closed.", "user", 2),
+        fact("The cat of User 1 is Mimi.", "user", 2),
+    )
+    extracted, _ = await Bench(window, stating(*stated)).facts()
+    found = [one.text for one in extracted.facts]
+    assert found == ["User's invoices go to Lund, since User moved.", "The boat of User is Tern."]
 
 
 async def test_the_record_of_what_was_found_gives_the_same_proposals_again() -> None:
