@@ -86,7 +86,7 @@ def test_facts_are_listed_with_since_when_they_hold(filled: Settings) -> None:
 
     on_data(filled, of_history)
     head, *rows = run("facts", "--user", "ada", "--agent", "a").stdout.splitlines()
-    assert head.split() == ["scope", "fact", "since", "version", "id"]
+    assert head.split() == ["scope", "fact", "since", "formed", "version", "id"]
     (row,) = [one for one in rows if "Ada has a boat." in one]
     assert "2019-05-07 08:09" in row
 
