@@ -246,6 +246,7 @@ def test_eden_run_says_once_which_server_it_waits_for_and_then_ends(
         "Kafka": {"EDEN_KAFKA_BOOTSTRAP": nobody},
         "MongoDB": {"EDEN_MONGODB_URI": f"mongodb://user:{PASSWORD}@{nobody}/?serverSelectionTimeoutMS=4000"},
     }
+    subprocess.run([EDEN, "setup"], cwd=tmp_path, env=environment, check=True, capture_output=True)
     done = subprocess.run(
         [EDEN, "run"],
         cwd=tmp_path,

@@ -63,10 +63,9 @@ def facts(material: FactMaterial) -> ExtractedFacts:
 
 
 def reflections(material: ReflectionMaterial) -> StatedReflections:
-    """Return rules for all, ways to treat a person, and a summary of a session in which something was stated."""
+    """Return rules for all, ways to treat a person, and a summary of the session."""
     found: list[StatedReflection] = []
-    stated = statements(material.lines, material.words)
-    for statement in stated:
+    for statement in statements(material.lines, material.words):
         if statement.kind in ("rule", "way") and (label := _place(statement, material)):
             (scope,) = (scope for scope in material.scopes if scope.label == label)
             shown = (*(scope.blob or "").splitlines(), *(known.text for known in scope.buffer))
@@ -75,7 +74,7 @@ def reflections(material: ReflectionMaterial) -> StatedReflections:
                 found.append(
                     StatedReflection(text=statement.text, scope=label, messages=list(statement.messages))
                 )
-    return StatedReflections(reflections=_within([*found, *_happened(material, stated)], material.scopes))
+    return StatedReflections(reflections=_within([*found, *_happened(material)], material.scopes))
 
 
 def _place(statement: HeardStatement, material: FactMaterial | ReflectionMaterial) -> str | None:
@@ -101,17 +100,16 @@ def _within(items: Sequence[Item], scopes: Sequence[ScopeBrief]) -> list[Item]:
     ]
 
 
-def _happened(material: ReflectionMaterial, stated: Sequence[HeardStatement]) -> Iterator[StatedReflection]:
-    """Yield who talked about what, and when, if anything was stated: small talk alone is no memory."""
+def _happened(material: ReflectionMaterial) -> Iterator[StatedReflection]:
     numbered = enumerate(material.lines, 1)
     heard = {n: line for n, line in numbered if line.text not in ("", REMOVED) and line.role != "system"}
     said = {n: line for n, line in heard.items() if line.role == "user"} or heard
-    topics = _topics(tuple(heard.values())) if stated else []
-    if topics and any(scope.label == "session" for scope in material.scopes):
+    if said and any(scope.label == "session" for scope in material.scopes):
         speakers = dict.fromkeys(line.speaker for line in said.values())
         people = "The users" if any(map(NUMBERED.fullmatch, speakers)) else _listed(list(speakers))
-        day = material.lines[min(said) - 1].time
-        text = f"{people} talked about {_listed(topics)} on {day.day} {day:%B %Y}."
+        day, topics = material.lines[min(said) - 1].time, _listed(_topics(tuple(heard.values())))
+        what = f"talked about {topics}" if topics else "spoke"
+        text = f"{people} {what} on {day.day} {day:%B %Y}."
         yield StatedReflection(
             text=cut_at_sentence(text, material.words), scope="session", messages=list(said)
         )
