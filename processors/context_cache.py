@@ -97,13 +97,16 @@ class ContextCacheStage:
         async for page in self._contexts.of_sessions(session_ids, self._clock()):
             await self._build(_until(page), page)
 
-    async def written(self, authors: Iterable[tuple[str, str]]) -> None:
-        """Withdraw contexts that do not hold for the authors of these committed messages: (session, author)."""
+    async def withdraw(self, authors: Iterable[tuple[str, str]]) -> set[str]:
+        """Empty the contexts that do not hold for the authors of these committed messages: (session, author).
+
+        Returns their sessions, whose contexts are to be built anew.
+        """
         found = {ready.asked: ready for ready in await self._contexts.lacking(authors, self._clock())}
         users = await self._source.users(list(found))
         gone = [ready for asked, ready in found.items() if holds_for(users[asked]) != ready.users]
         await self._contexts.withdraw(gone)
-        await self._build(_until(gone), ())
+        return {ready.asked.session_id for ready in gone if ready.asked.session_id is not None}
 
     async def close(self) -> None:
         """Build what was put off."""
