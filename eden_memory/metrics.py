@@ -346,7 +346,6 @@ SEARCH_KEPT_BYTES = Gauge("eden_search_kept_bytes", "Memory that kept scopes tak
 SEARCH_KEPT_SCOPES = Gauge("eden_search_kept_scopes", "Scopes whose facts are kept to be searched")
 SEARCH_EVICTED = Counter("eden_search_evicted_scopes", "Kept scopes that left so that others fit")
 
-MOST_AGENTS = 20
 NOBODY, OTHERS = "none", "other"
 
 
@@ -403,7 +402,7 @@ class CallMetrics:
     Labels are bounded: the first `agents` agents that this process meets keep their names, the rest is `other`.
     """
 
-    def __init__(self, agents: int = MOST_AGENTS) -> None:
+    def __init__(self, agents: int) -> None:
         self._most, self._agents = agents, set[str]()
 
     def called(self, call: ModelCalled) -> None:

@@ -98,7 +98,7 @@ class FactDedup:
         fence: Fence,
         metrics: DedupMetrics,
         *,
-        similar: float = 0.7,
+        similar: float,
         dedup: bool = True,
         limits: FormationLimits = STANDARD,
     ) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -143,21 +144,6 @@ class OwnSearch:
 
 def ranking_of(settings: SearchSettings, model: str) -> Ranking:
     """As the settings say; what they leave open by the embedding model."""
-    return Ranking(
-        fusion=settings.fusion,
-        k=settings.k,
-        text_weight=settings.text_weight,
-        unrelated=unrelated_similarity(model) if settings.unrelated is None else settings.unrelated,
-        list_size=settings.list_size,
-        semantic_least=settings.semantic_least,
-        text_least=settings.text_least,
-        fused_least=settings.fused_least,
-        siblings=settings.siblings,
-        times=settings.times,
-        newer=settings.newer,
-        rerank_pool=settings.rerank_pool,
-        rerank_least=settings.rerank_least,
-        recency_weight=settings.recency_weight,
-        recency_days=settings.recency_days,
-        diversity=settings.diversity,
-    )
+    names = {setting.name for setting in fields(Ranking)}
+    chosen = settings.model_dump(include=names, exclude_none=True)
+    return Ranking(**{"unrelated": unrelated_similarity(model), **chosen})

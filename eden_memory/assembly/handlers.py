@@ -11,7 +11,6 @@ from pymongo import AsyncMongoClient
 
 from eden_memory.assembly.model_factory import Models
 from eden_memory.context.context_source_store import MongoContextSource
-from eden_memory.context.context_xml import showing_of
 from eden_memory.context.ready_context_store import MongoContexts
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.stream_store import MongoStreams
@@ -222,7 +221,7 @@ class Handlers:
                 MongoStreams(self._database, self._names, keep_seconds=0),  # built by what has just changed
             ),
             MongoContexts(self._database, self._names),
-            showing_of(memory),
+            memory,
             timedelta(minutes=memory.active_minutes),
             lambda: datetime.now(UTC),
         )

@@ -54,8 +54,8 @@ class ChangeStream:
         database: str,
         fields: Mapping[str, Sequence[str]],
         *,
+        batch: int,
         kept_before: Sequence[str] = (),
-        batch: int = 4_000,
         wait_seconds: float = 1.0,
     ) -> None:
         self._client, self._database = client, client.get_database(database, codec_options=PLAIN)

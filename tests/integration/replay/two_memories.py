@@ -22,6 +22,7 @@ from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.fact_dedup import FactDedup, Stores
 from eden_memory.replay.user_edits.edited_fact_store import EditedMemory, edited_memory
 from eden_memory.schemas.events import REGISTRY
+from eden_memory.settings import MemorySettings
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.slots import Slots
@@ -64,7 +65,8 @@ class TwoMemories(OnServers):
             MongoForgetting(self.database, names),
             MongoStreams(self.database, names),
         )
-        dedup = FactDedup(stores, model, WordEmbedder(), Fence(b"sixteen bytes or more"), Counts())
+        fence, similar = Fence(b"sixteen bytes or more"), MemorySettings().similar
+        dedup = FactDedup(stores, model, WordEmbedder(), fence, Counts(), similar=similar)
         writer = AtlasWriter(MongoMemoryStore(self.database, names), MongoForgetting(self.database, names))
         handlers = {pipeline.FACT_DEDUP: dedup, pipeline.ATLAS_WRITER: writer}
         around = self.around(placement)

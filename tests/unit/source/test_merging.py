@@ -64,7 +64,7 @@ def test_an_unusable_message_without_text_is_told_once() -> None:
 
 async def test_an_added_text_is_not_missing_for_want_of_a_document() -> None:
     asked = {"_id": "asked", "kind": "added_text", "session_id": "s1", "text": 'said "origin":"added"'}
-    added = InboxMapping(SOURCE, encode_id).record(asked, VERSION, BEGAN)
+    added = InboxMapping(SOURCE, encode_id, 8_000).record(asked, VERSION, BEGAN)
     (said,) = source_mapping().page(page(message("said", content='"origin":"added"')), "backfill").records
     topic = known(added, said)
     try:

@@ -28,7 +28,9 @@ from eden_memory.windows.window_request import TriggerStore
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
-MAPPING = MessageMapping(FieldPaths("session", "role", "text", "user", "at"), "test", encode)
+MAPPING = MessageMapping(
+    FieldPaths("session", "role", "text", "user", "at"), "test", encode, text_limit=8_000
+)
 
 
 def version(number: int) -> str:

@@ -25,6 +25,7 @@ from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.fact_dedup import FactDedup, Stores
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged, decode
+from eden_memory.settings import MemorySettings
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.stage import Decision, Delivery, Emit, Handler
 from eden_memory.stages.worker import Worker
@@ -54,7 +55,8 @@ def handler(database: Database, model: LanguageModel, counts: Counts | None = No
         MongoForgetting(database, NAMES),
         MongoStreams(database, NAMES),
     )
-    return FactDedup(stores, model, embedder, Fence(b"sixteen bytes or more"), counts or Counts())
+    fence, similar = Fence(b"sixteen bytes or more"), MemorySettings().similar
+    return FactDedup(stores, model, embedder, fence, counts or Counts(), similar=similar)
 
 
 async def prepared(database: Database) -> Database:

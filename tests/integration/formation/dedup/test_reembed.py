@@ -44,7 +44,7 @@ def work(database: Database, model: str = "test") -> Reembedding:
 
 async def carried(database: Database) -> list[Delivery]:
     """What the tailer makes of the inbox, which is empty then."""
-    mapping = InboxMapping("tailer", encode_id)
+    mapping = InboxMapping("tailer", encode_id, 8_000)
     deliveries: list[Delivery] = []
     for row in await database["memory_inbox"].find().to_list():
         record = mapping.record(row, f"{1:016x}", NOON)

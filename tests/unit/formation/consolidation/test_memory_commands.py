@@ -35,7 +35,7 @@ BLOB: dict[str, Any] = {"blob": "Likes tea. Lives in Porto.", "blob_version": 2,
 def command(action: str, **fields: Any) -> Delivery:
     """The record that the tailer makes of a request."""
     document = {"_id": ObjectId(), "kind": "memory_command", "scope": USER.model_dump(), "action": action}
-    mapping = InboxMapping("test", encode_id)
+    mapping = InboxMapping("test", encode_id, 8_000)
     record = mapping.record({**document, "by": "person", "asked_by": "mara", **fields}, "0" * 15 + "1", ASKED)
     envelope = Envelope.of_headers(record.headers)
     assert record.value is not None

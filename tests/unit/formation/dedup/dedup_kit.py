@@ -26,12 +26,13 @@ from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Call, Embedding, SourceMessage, Statement
 from eden_memory.schemas.scopes import Scope
+from eden_memory.settings import MemorySettings
 from eden_memory.stages.stage import Decision, Delivery, Emit
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 ANA = Scope.of_user("s.agent", "s.ana")
 DIMENSIONS = 64
-SIMILAR = 0.7
+SIMILAR = MemorySettings().similar
 Script = Callable[[DecisionMaterial], list[FactDecision]]
 
 
