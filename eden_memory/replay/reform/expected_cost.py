@@ -23,7 +23,6 @@ STAGES: Mapping[str, Role | None] = {
     "consolidation": "consolidation",
 }
 """Stage, as it is shown, and what its calls are for; vectors are fact-dedup's other calls."""
-MERGES = "consolidation"
 SHOW_THE_WINDOW = ("fact-extraction", "reflection-extraction")
 FACTS, DEDUP, REFLECTIONS, CONSOLIDATION = (
     "fact-extraction",
@@ -198,16 +197,16 @@ class Expecting:
         )
         return sum((part for part in parts if part is not None), Decimal(0)).quantize(PLACES)
 
-    def merge_usd(self) -> Decimal:
+    def consolidation_usd(self) -> Decimal:
         """Return the expected cost of one consolidation at the highest tier, as far as its price is known."""
         together = StageCalls()
         for agent in self.recorded.of_agent.values():
             for part in (agent.each, agent.shared):
-                together.add(part.get(MERGES, StageCalls()))
+                together.add(part.get(CONSOLIDATION, StageCalls()))
         if not together.calls:
             input_tokens, output_tokens = tokens_of(START["consolidation"], 0)
             together = StageCalls(1, input_tokens, 0, output_tokens)
-        usd = self.pricing.usd(MERGES, self.tier, together)
+        usd = self.pricing.usd(CONSOLIDATION, self.tier, together)
         return Decimal(0) if usd is None else (usd / Decimal(together.calls)).quantize(PLACES)
 
     def rows(self) -> tuple[ReformCalls, ...]:

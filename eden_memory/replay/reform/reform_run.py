@@ -220,7 +220,7 @@ class ReformRun:
     async def _note(self) -> None:
         """Report and store the progress."""
         feeding, publisher = self.feeding, self.publisher
-        formed, spent, paid = feeding.money.formed, publisher.spent, publisher.paid
+        formed, spent, paid = feeding.cap.formed, publisher.spent, publisher.paid
         reused = sum(answers.reused for answers in self.answers)
         self.on_progress(
             ReformProgress(formed, feeding.whole, spent, paid, self.reform.reused + reused, self._waits_for())
