@@ -20,7 +20,7 @@ from eden_memory.replay.group_progress import GroupProgress, behind
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import READY, WRITER, placement_of, unknown
 from eden_memory.replay.reform.reform_store import MongoReforms
-from eden_memory.replay.reform.selection import whole
+from eden_memory.replay.reform.selection import covers_everything
 from eden_memory.schemas.documents import Fact, Namespace, Place
 from eden_memory.search import search_index_store as search_indexes
 
@@ -102,7 +102,7 @@ async def _usable(at: Installation, name: str, live: Placement) -> Placement:
 
 async def _refuse_part(at: Installation, name: str) -> None:
     reform = await MongoReforms(at.database, at.settings.mongodb.prefix).get(name)
-    if reform is not None and not whole(reform.asked):
+    if reform is not None and not covers_everything(reform.asked):
         raise EdenError(
             f"{name} holds nothing but what was formed of a part of all conversations",
             f"All other memory would be missing. Switch all the same: eden reform {name} --switch --accept.",

@@ -131,8 +131,8 @@ class Pricing:
 class Reuse:
     """Stages whose answers are kept already, and those of which some may be."""
 
-    whole: frozenset[str] = frozenset()
-    some: frozenset[str] = frozenset()
+    fully: frozenset[str] = frozenset()
+    partly: frozenset[str] = frozenset()
 
 
 NOTHING_KEPT = Reuse()
@@ -165,9 +165,9 @@ class Expecting:
         self.windows, self.messages = self.windows + 1, self.messages + window.messages
         self.tier = max(self.tier, window.tier)
         reuse = self.reuse(window)
-        self._some |= reuse.some
+        self._some |= reuse.partly
         for stage, calls in self.of(window).items():
-            if stage in reuse.whole:
+            if stage in reuse.fully:
                 self._kept.setdefault(stage, StageCalls()).add(calls)
             else:
                 self._paid.setdefault((stage, window.tier), StageCalls()).add(calls)
@@ -189,11 +189,11 @@ class Expecting:
 
     def usd(self, window: PlannedWindow) -> Decimal:
         """Return the expected cost of one window, as far as prices are known."""
-        whole = self.reuse(window).whole
+        reused = self.reuse(window).fully
         parts = (
             self.pricing.usd(stage, window.tier, calls)
             for stage, calls in self.of(window).items()
-            if stage not in whole
+            if stage not in reused
         )
         return sum((part for part in parts if part is not None), Decimal(0)).quantize(PLACES)
 
@@ -277,7 +277,7 @@ def reuse(changed: Set[str], *, one_at_a_time: bool, same_windows: bool) -> Reus
     if not same_windows:
         return Reuse()
     if FACTS in changed:  # where no other facts are found, the rest is the same
-        return Reuse(some=frozenset(ALL - changed))
+        return Reuse(partly=frozenset(ALL - changed))
     same = set(ALL - changed)
     if changed & {REFLECTIONS, CONSOLIDATION}:
         same -= {REFLECTIONS, CONSOLIDATION}

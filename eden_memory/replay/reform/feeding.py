@@ -131,8 +131,8 @@ class Feeding:
     _new: list[PlannedWindow] = field(default_factory=list[PlannedWindow])
 
     @property
-    def whole(self) -> int:
-        """Windows known."""
+    def known_windows(self) -> int:
+        """Those selected, formed or not."""
         return len(self._known)
 
     async def know(self, windows: AsyncIterable[FormationRequested], times: Mapping[str, datetime]) -> None:

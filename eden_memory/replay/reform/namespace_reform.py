@@ -32,7 +32,7 @@ from eden_memory.replay.reform.reform_settings import (
     to_be_set,
 )
 from eden_memory.replay.reform.reform_store import MongoReforms, alone
-from eden_memory.replay.reform.selection import selected, whole
+from eden_memory.replay.reform.selection import covers_everything, selected
 from eden_memory.replay.restore.restored_store import MongoRestored
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Namespace, Outcome, Placed, Reform, ReformAsked, Stream
@@ -321,7 +321,7 @@ class _Reform:
 
     def doubts(self, recorded: Reform, own: Settings, user_edits: AppliedEdits) -> Iterator[Confirmation]:
         """Yield the questions before a switch; EdenError where only a part was formed anew."""
-        if not whole(recorded.asked) and not self.request.accept:
+        if not covers_everything(recorded.asked) and not self.request.accept:
             raise EdenError(
                 f"{self.name} holds nothing but what was formed of {selected(recorded.asked)}",
                 "All other memory would be missing. Switch all the same with --accept.",

@@ -135,8 +135,8 @@ def kept_answers(
     of_touched = reuse(ALL, one_at_a_time=alone, same_windows=same)
 
     def of(window: PlannedWindow) -> Reuse:
-        whole = untouched is None or window.formation_id in untouched
-        return of_untouched if whole else of_touched
+        is_untouched = untouched is None or window.formation_id in untouched
+        return of_untouched if is_untouched else of_touched
 
     return of
 

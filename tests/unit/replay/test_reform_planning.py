@@ -162,10 +162,10 @@ def test_what_is_said_to_be_kept_rests_on_nothing_that_changed(
     changed: set[str], alone: bool, same: bool
 ) -> None:
     found = reuse(changed, one_at_a_time=alone, same_windows=same)
-    assert not found.whole & changed
-    assert not found.whole & found.some
-    assert not (found.whole and ("fact-extraction" in changed or not same))
-    assert (found.whole == ALL) == (alone and same and not changed)
+    assert not found.fully & changed
+    assert not found.fully & found.partly
+    assert not (found.fully and ("fact-extraction" in changed or not same))
+    assert (found.fully == ALL) == (alone and same and not changed)
 
 
 @dataclass
@@ -243,7 +243,7 @@ async def test_every_window_is_fed_once_in_order_and_never_more_than_so_many(
     assert await work.run()
     assert servers.published == [one.formation_id for one in in_order(windows)]
     assert servers.most <= at_once
-    assert (work.cap.formed, work.whole) == (9, 9)
+    assert (work.cap.formed, work.known_windows) == (9, 9)
     again = feeding(servers, at_once, None)
     await again.know(requests(windows), {})
     assert await again.run()
