@@ -28,7 +28,7 @@ from eden_memory.metrics import CONTEXT_DELAY, CONTEXTS_BUILT, MESSAGE_TO_CONTEX
 from eden_memory.schemas.events import ScopeChanged
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import MemorySettings
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted
 
 log = LibraryLogger()
 
@@ -63,7 +63,7 @@ class ContextCacheStage:
         """Sessions of many, and how long they are active."""
         self._rounds: asyncio.Task[None] | None = None
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted]:
         """Build the contexts that one batch of a partition concerns, each once."""
         now = self._clock()
         wanted, known = await self._opened(deliveries, now)

@@ -24,7 +24,7 @@ from eden_memory.schemas.events.formation import ExtractedFact, Window
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import STANDARD, FormationLimits
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.windows.window_request import Windows
 
 STAGE = "fact-extraction"
@@ -54,7 +54,7 @@ class FactExtraction:
         self._model, self._forgetting, self._fence = model, forgetting, fence
         self._metrics, self._clock, self._limits = metrics, clock, limits
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted]:
         """Extract the facts of one window."""
         (delivery,) = deliveries
         if not isinstance(delivery.event, FormationRequested):
@@ -86,7 +86,7 @@ class FactExtraction:
         past: frozenset[Scope],
         answered: Answered[ExtractedFacts],
         fence: str,
-    ) -> Sequence[Outgoing]:
+    ) -> Sequence[Emitted]:
         """Return the events of an answer, without what was forgotten while the model was asked."""
         marks = await self._forgetting.among(named_by(question.window))
         assignment = question.assignment(self._limits.fact_words, fence, self._limits.facts)

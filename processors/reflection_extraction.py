@@ -28,7 +28,7 @@ from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import Call, newest_said
 from eden_memory.scope_limits import STANDARD, FormationLimits
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.windows.window_request import Windows
 
 STAGE = "reflection-extraction"
@@ -56,7 +56,7 @@ class ReflectionExtraction:
         self._streams, self._snapshots, self._model = streams, snapshots, model
         self._forgetting, self._fence, self._metrics, self._limits = forgetting, fence, metrics, limits
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted]:
         """Form the reflections of one window, whether facts were found in it or not."""
         (delivery,) = deliveries
         extracted = delivery.event

@@ -42,7 +42,7 @@ from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.slots import Slots
-from eden_memory.stages.stage import Decision, Delivery, Outgoing, RetryPolicy, Stage
+from eden_memory.stages.stage import Decision, Delivery, Emitted, RetryPolicy, Stage
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.structured_logs import configure
 from tests.chaos.stages_events import CALL_TIMEOUT, REGISTRY, TOPICS, Fate, Kept, fate
@@ -118,7 +118,7 @@ class Answering:
     def __init__(self, seed: int, answers: Any, ledger: WatchedLedger, diary: Diary) -> None:
         self._seed, self._answers, self._ledger, self._diary = seed, answers, ledger, diary
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def __call__(self, deliveries: Sequence[Delivery]) -> list[Emitted]:
         """One question."""
         (one,) = deliveries
         assert isinstance(one.event, Asked)
@@ -163,7 +163,7 @@ async def _provider(what: Fate, attempt: int) -> None:
         raise ProviderError("busy", retry_after=0.2)
 
 
-def unanswered(one: Delivery, reason: str) -> Sequence[Outgoing]:
+def unanswered(one: Delivery, reason: str) -> Sequence[Emitted]:
     """Stands in place of an answer."""
     assert isinstance(one.event, Asked)
     del reason

@@ -30,7 +30,7 @@ from eden_memory.schemas.events import (
 )
 from eden_memory.stages.codec import Encoder
 from eden_memory.stages.outcome import Ledger, StageOutcome, StoredRecord
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted
 
 EXTRACTION, DEDUP, REFLECTIONS = "fact-extraction", "fact-dedup", "reflection-extraction"
 Offsets = Mapping[TopicPartition, int]
@@ -107,7 +107,7 @@ class Decisions:
             event = None if asked is None else _event(record, envelope)
             if asked is not None and isinstance(event, FactsExtracted):
                 delivery = Delivery(asked.envelope, None, asked.topic, name, asked.partition)
-                events: Sequence[Outgoing] = (event, *proposals_of(event))
+                events: Sequence[Emitted] = (event, *proposals_of(event))
                 records = encoder.records(events, [delivery])
                 kinds = (FactsExtracted.NAME, FactsProposed.NAME)[: len(records)]
                 await self._note(EXTRACTION, asked, records, kinds)
