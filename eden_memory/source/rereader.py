@@ -141,7 +141,7 @@ class MessageRereader:
 
     def _read_alike(self, page: DocumentPage, mapped: Mapped, changed: Sequence[Outgoing]) -> list[str]:
         """Return the messages of a page that this mapping reads as they are recorded."""
-        key_of = self.leader.mapping.key
+        key_of = self.leader.mapping.key_of
         others = {record.key for record in changed}
         others |= {key for refused in mapped.unmapped if (key := key_of(refused.document)) is not None}
         keys = (key_of(document) for document in page.documents)

@@ -13,7 +13,7 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.assembly.tailer import inbox_name, source_name
+from eden_memory.assembly.tailer import inbox_name
 from eden_memory.errors import EdenError
 from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
@@ -80,7 +80,7 @@ class FromNothing:
         await self._usage()
         await lost.done(self.told)
         settings = self.at.settings
-        if await follow_from_now(self.at.database, settings, source_name(settings), inbox_name(settings)):
+        if await follow_from_now(self.at.database, settings, settings.source_name, inbox_name(settings)):
             self.say(
                 "the application's messages are not there: the tailer follows what is written from now on, and "
                 "takes nothing that is missing for deleted"

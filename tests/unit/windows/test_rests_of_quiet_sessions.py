@@ -41,7 +41,7 @@ def read_in(*times: datetime) -> list[Delivery]:
     documents = [message(f"m{number}", created_at=time) for number, time in enumerate(times)]
     read = BEGAN + timedelta(days=1_000)
     version = version_of(int(read.timestamp()), 1)
-    return delivered(SOURCE.page(DocumentPage(documents, None, version, read), "backfill"))
+    return delivered(SOURCE.map_page(DocumentPage(documents, None, version, read), "backfill"))
 
 
 def watermark(time: datetime) -> Delivery:
