@@ -446,7 +446,7 @@ class CallMetrics:
 
 
 def count_usage(calls: Sequence[ModelCalled], *, repeated: int) -> None:
-    """Count calls that went into the totals; so many more were there already. What re-forms is not live's."""
+    """Count calls that went into the totals, but no reform's, and the `repeated` ones that were there already."""
     USAGE_REPEATED.inc(repeated)
     for call in calls:
         if call.namespace != "live":

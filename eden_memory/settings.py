@@ -135,12 +135,16 @@ class GroupsSettings(SettingsGroup):
 class WindowsSettings(SettingsGroup):
     """When a window of a session's messages closes."""
 
-    messages: PositiveInt = Field(45, description="so many messages close a window")
-    tokens: PositiveFloat = Field(1_500.0, description="so many weighted tokens close a window")
+    messages: PositiveInt = Field(45, description="messages that close a window")
+    tokens: PositiveFloat = Field(1_500.0, description="weighted tokens that close a window")
     least: PositiveInt = Field(4, description="never fewer messages, unless stale, ended or asked for")
-    cold_minutes: PositiveFloat = Field(10.0, description="idle for so long, a session is cold")
+    cold_minutes: PositiveFloat = Field(
+        10.0, description="minutes without a message after which a session is cold"
+    )
     stale_hours: NonNegativeFloat = Field(
-        24.0, le=100_000, description="idle for so long, a session is stale: one message is enough; 0: never"
+        24.0,
+        le=100_000,
+        description="hours without a message after which one is enough for a window; 0: never",
     )
 
 
@@ -173,7 +177,7 @@ class ModelsSettings(SettingsGroup):
     )
     timeout_seconds: PositiveFloat = Field(
         120.0,
-        description="one call may take so long, and up to 15 times as long where a model is measured as slow",
+        description="seconds for one call, and up to 15 times as many where a model is measured as slow",
     )
     at_once: PositiveInt = Field(
         64,
@@ -227,7 +231,9 @@ class MemorySettings(SettingsGroup):
         description="a session in which no user is known forms memory of the agent and the group; unset: only where "
         "users are not mapped",
     )
-    active_minutes: PositiveFloat = Field(60.0, description="a session's context is kept fresh for so long")
+    active_minutes: PositiveFloat = Field(
+        60.0, description="minutes in which a session's context is kept fresh after a change"
+    )
 
 
 class SearchSettings(SettingsGroup):
@@ -272,7 +278,7 @@ class SearchSettings(SettingsGroup):
     times: float = Field(0.2, ge=0, le=5, description="favour for times that the question names; 0: none")
     newer: bool = Field(default=True, description="the newer of two facts about the same stands first")
     recency_weight: float = Field(0.0, ge=0, le=1, description="share of freshness in the score; 0: none")
-    recency_days: PositiveFloat = Field(30.0, description="freshness is 1/e after so many days")
+    recency_days: PositiveFloat = Field(30.0, description="days after which freshness is 1/e")
     diversity: float | None = Field(
         None, ge=0, le=1, description="lambda of maximal marginal relevance, as 0.7; unset: off"
     )
@@ -294,7 +300,9 @@ class TailerSettings(SettingsGroup):
     backfill_since: str | None = Field(
         None, description="ISO date: older messages are not read in at the first start"
     )
-    lease_seconds: PositiveFloat = Field(6.0, description="a leader silent for so long is replaced")
+    lease_seconds: PositiveFloat = Field(
+        6.0, description="seconds of silence after which a leader is replaced"
+    )
     commit_seconds: PositiveFloat = Field(5.0, description="time between two saves of the stream position")
     watermark_seconds: PositiveFloat = Field(
         10.0, description="time between two Watermark records of a partition"
@@ -385,7 +393,7 @@ class GatewaySettings(SettingsGroup):
     create_sessions: bool = Field(
         default=False, description="where sessions are mapped: make the document, and add users to it"
     )
-    connect_seconds: PositiveFloat = Field(10.0, description="the provider's connection may take so long")
+    connect_seconds: PositiveFloat = Field(10.0, description="seconds for connecting to the provider")
     silence_seconds: PositiveFloat = Field(
         600.0, description="a provider that is silent for longer is given up"
     )
@@ -413,7 +421,7 @@ class RunSettings(SettingsGroup):
     drain_seconds: PositiveFloat = Field(
         30.0, description="time that running handlers have to end after SIGTERM"
     )
-    start_seconds: PositiveFloat = Field(60.0, description="servers away at the start are waited for so long")
+    start_seconds: PositiveFloat = Field(60.0, description="seconds that servers are waited for at the start")
 
 
 class LocalSettings(SettingsGroup):

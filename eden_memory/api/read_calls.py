@@ -206,7 +206,7 @@ class ReadCalls:
     async def reflection(
         self, reflection_id: str, *, session: Any = None, user: Any = None
     ) -> ReflectionView:
-        """Return a reflection with its earlier texts and the commands behind them. NotFound."""
+        """Return a reflection with its earlier texts and the commands behind them; raises NotFound."""
         asked, view, readers = await self._seen(session, user)
         return reflection_view(*await self._browsing(readers).reflection(asked, view, reflection_id), asked)
 
@@ -225,7 +225,7 @@ class ReadCalls:
         """Return the visible facts, newest first; `active` None: with retired facts, False: only those.
 
         `since` ≤ valid_from < `until`; the order is that of formed_at. `limit` 1 to 200; `cursor` is the last page's:
-        facts that form between two pages neither repeat nor hide others. Invalid.
+        facts that form between two pages neither repeat nor hide others. Raises Invalid.
         """
         filters = Filters(scopes, active, since, until, limit, cursor)
         asked, view, readers = await self._seen(session, user)

@@ -19,7 +19,7 @@ log = LibraryLogger()
 TOGETHER_SECONDS = 0.05
 AGAIN_SECONDS = 2.0
 STALE_SECONDS = 10.0
-"""Contexts of which a fact has expired are looked for so often."""
+"""Seconds between two scans for contexts of which a fact has expired."""
 
 
 class Refreshing(Protocol):

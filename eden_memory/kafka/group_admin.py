@@ -26,7 +26,7 @@ from eden_memory.errors import EdenError
 
 PAUSE_SECONDS = 0.2
 LONGEST_SECONDS = 20.0
-"""A coordinator that cannot answer yet is asked again for so long."""
+"""Seconds in which a coordinator that cannot answer yet is asked again."""
 NOT_YET = (GroupCoordinatorNotAvailableError, GroupLoadInProgressError, NotCoordinatorForGroupError)
 NO_GENERATION = -1
 """Commits of a group that has no members."""

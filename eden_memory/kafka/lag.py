@@ -17,7 +17,7 @@ Place = tuple[TopicPartition, int]
 LOOK_SECONDS = 15.0
 """How often partitions and groups that are new are looked for, and groups are asked though no topic moved."""
 ALIEN_SECONDS = 120.0
-"""A group that reads none of our topics is asked again after so long."""
+"""Seconds after which a group that reads none of our topics is asked again."""
 ROUND_SECONDS = 1.0
 """A first unread record that could not be read by then is left out, and read the next time."""
 FETCH_BYTES = 4_096

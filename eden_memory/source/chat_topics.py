@@ -34,7 +34,7 @@ FEW_RECORDS, FEW_BYTES = 8, 4_000
 """Records that are sent together are not compressed up to here: that would cost more than it saves."""
 UNCOMPRESSED = 0
 ANSWER_SECONDS = 20.0
-"""A broker that does not confirm for so long counts as frozen."""
+"""Seconds without a confirmation after which a broker counts as frozen."""
 STOP_SECONDS = 0.7
 """For sending what is left, and for disconnecting: a frozen broker must not hold up a stop."""
 

@@ -16,7 +16,7 @@ from eden_memory.stages.dead_letters import dead_topic, known_as, original, read
 from eden_memory.stages.outcome import StoredRecord
 
 STILL_SECONDS = 30.0
-"""A partition that gives nothing for so long is given up."""
+"""Seconds without a record after which a partition is given up."""
 ID = re.compile(r"(.+)/(\d+)@(\d+)")
 OnProgress = Callable[[int, int], None]
 """(records read, records in all)."""

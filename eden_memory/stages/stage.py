@@ -119,7 +119,7 @@ class RetryPolicy:
     first: float = 0.5
     cap: float = 60.0
     attempts: int = 6
-    """A unit is given up after so many failed attempts, unless the stage as a whole is failing."""
+    """Failed attempts after which a unit is given up, unless the stage as a whole is failing."""
 
 
 @dataclass(frozen=True)

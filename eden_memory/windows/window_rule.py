@@ -38,7 +38,7 @@ class Limits:
     """Fewer messages close no window, unless the session is stale, has ended, or somebody asks."""
     cold: timedelta = timedelta(minutes=DEFAULTS.cold_minutes)
     stale: timedelta | None = timedelta(hours=DEFAULTS.stale_hours)
-    """Idle for so long, even one message closes a window; None: never."""
+    """Idle time after which even one message closes a window; None: never."""
 
 
 class Waiting(NamedTuple):

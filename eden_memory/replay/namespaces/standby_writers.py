@@ -38,7 +38,7 @@ Made = Callable[[], AbstractAsyncContextManager[Sequence[ProcessPart]]]
 LOOK_SECONDS, IDLE_LOOK_SECONDS = 1.0, 4.0
 """Between two looks while something runs, and while nothing does."""
 AGAIN_SECONDS = 10.0
-"""Parts that could not go on are started again after so long."""
+"""Seconds after which parts that could not go on are started again."""
 HANDED_OVER_AFTER = timedelta(seconds=30)
 """By then every process has noticed a switch: no writer is silent any more that should not be."""
 

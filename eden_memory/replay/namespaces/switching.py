@@ -25,9 +25,9 @@ from eden_memory.schemas.documents import Fact, Namespace, Place
 from eden_memory.search import search_index_store as search_indexes
 
 LEVEL_SECONDS = 0.3
-"""The writer has what was there so long ago: nothing is left at the moment of the switch."""
+"""The writer has what was there this many seconds ago: nothing is left at the moment of the switch."""
 BUSY_SECONDS, BUSY_LEVEL_SECONDS = 10.0, 2.0
-"""Where new records come all the time it is never quite so: after so long, so much is let pass."""
+"""Where new records come all the time it is never quite so: after these seconds, this much is let pass."""
 PATIENCE_SECONDS = 30.0
 LOOK_SECONDS = 0.1
 INDEX_SECONDS = 600.0

@@ -33,7 +33,7 @@ log = LibraryLogger()
 LOOK_SECONDS = 0.5
 AGAIN_SECONDS = 5.0
 STILL_SECONDS = 30.0
-"""Live formation that has not got on for so long does not."""
+"""Seconds without progress after which live formation counts as standing still."""
 HANDLERS = 2
 """Of a reform, at the same time, while live formation works: one window has two ways behind its facts."""
 TICK_SECONDS = 0.5
