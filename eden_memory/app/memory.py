@@ -35,7 +35,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class SharedMemory:
+class ProcessMemory:
     """One for each process and event loop (eden_memory.api.service.Memory, which knows the agents' services).
 
     Without a `client` it opens one of its own, by `settings`; without an `engine` it searches with the embedder
