@@ -12,14 +12,13 @@ from pymongo.asynchronous.collection import AsyncCollection
 
 from eden_memory.assembly.tailer import inbox_name, message_mapping, misread_of
 from eden_memory.cli.live_namespace import soon
-from eden_memory.cli.sessions import named_session
 from eden_memory.cli.terminal import parse_time
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.source.flagged_message_store import Misread
-from eden_memory.source.inbox_store import ask
+from eden_memory.source.inbox_store import ask, named_session
 from eden_memory.task_ending import heeding
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
@@ -88,7 +87,7 @@ async def _reread(settings: Settings, session: str | None, since: datetime | Non
     async with installation(settings) as at:
         live, client = at.settings, at.database.client
         await _refuse_other_mapping(live, client)
-        only = None if session is None else await named_session(at, session)
+        only = None if session is None else await named_session(at.source, at.database, at.settings, session)
         inbox = at.source[inbox_name(settings)]
         request = await ask(
             inbox,
