@@ -10,7 +10,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.model_factory import Models
 from eden_memory.errors import OverBudget
-from eden_memory.metrics import CallMetrics, SearchMetrics
+from eden_memory.metrics import SEARCH_UNCOUNTED, CallMetrics, count_cached
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.models.embeddings.search_embedder import SearchEmbedder, Unstored
@@ -105,20 +105,19 @@ class OwnSearch:
         atlas: bool,
     ) -> None:
         """EdenError if the embedder is a provider that has no key, or the reranker's folder holds no model."""
-        names, metrics = settings.names, SearchMetrics()
+        names = settings.names
         self._database, self._owns_models = database, True
         self._models = models or SearchModels(settings, database)
         embedder = self._models.embedder
-        self._lists = fact_lists(settings, database, embedder, metrics.kept, atlas=atlas)
+        self._lists = fact_lists(settings, database, embedder, count_cached, atlas=atlas)
         self.cache = self._lists if isinstance(self._lists, PlainFactLists) else None
         """To be kept fresh by a change feed; None where Atlas searches."""
-        self._counting = AccessCounting(MongoAccesses(database, names), lost=metrics.uncounted)
+        self._counting = AccessCounting(MongoAccesses(database, names), lost=SEARCH_UNCOUNTED.inc)
         self.engine = SearchEngine(
             self._lists,
             embedder,
             ranking_of(settings.search, embedder.model),
             reranker=self._models.reranker,
-            metrics=metrics,
             found=self._counting.found if settings.search.count_access else lambda _: None,
         )
 

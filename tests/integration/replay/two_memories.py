@@ -28,7 +28,6 @@ from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Delivery
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
-from tests.integration.formation.dedup.dedup_servers import Counts
 from tests.integration.stages.harness import until
 from tests.integration.stages_on_servers import PREFIX, OnServers, running
 from tests.unit.formation.dedup.dedup_kit import ScriptedModel, WordEmbedder
@@ -66,7 +65,7 @@ class TwoMemories(OnServers):
             MongoStreams(self.database, names),
         )
         fence, similar = Fence(b"sixteen bytes or more"), MemorySettings().similar
-        dedup = FactDedup(stores, model, WordEmbedder(), fence, Counts(), similar=similar)
+        dedup = FactDedup(stores, model, WordEmbedder(), fence, similar=similar)
         writer = AtlasWriter(MongoMemoryStore(self.database, names), MongoForgetting(self.database, names))
         handlers = {pipeline.FACT_DEDUP: dedup, pipeline.ATLAS_WRITER: writer}
         around = self.around(placement)
