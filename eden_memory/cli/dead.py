@@ -185,6 +185,6 @@ def _run(work: Callable[[DeadLetters], Awaitable[None]]) -> None:
     async def connected() -> None:
         async with installation(Settings()) as at:
             topics = at.topics(at.settings.placement)
-            await work(DeadLetters(at.database, at.settings.names, topics, at.client, _report))
+            await work(DeadLetters(at.database, at.settings.names, topics, at.kafka, _report))
 
     asyncio.run(connected())

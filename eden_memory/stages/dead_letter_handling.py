@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.errors import EdenError, Invalid, NotFound
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.topics import Topics
 from eden_memory.names import Names
 from eden_memory.stages.controls import DeadRetry, MongoControls
@@ -28,14 +29,14 @@ Retried = Literal["asked", "asked before", "published", "incomplete", "not of a 
 
 
 class DeadLetters:
-    """The dead letters of one namespace; `kafka`: aiokafka's connection arguments."""
+    """The dead letters of one namespace."""
 
     def __init__(
         self,
         database: AsyncDatabase[dict[str, Any]],
         names: Names,
         topics: Topics,
-        kafka: dict[str, Any],
+        kafka: KafkaArguments,
         on_progress: OnProgress = no_progress,
     ) -> None:
         self._controls, self._ledger = MongoControls(database, names), MongoLedger(database, names)

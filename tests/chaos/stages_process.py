@@ -258,7 +258,7 @@ async def _surroundings(
     ledger = WatchedLedger(database, names, diary)
     await ledger.prepare()
     return Surroundings(
-        client=kafka,
+        kafka=kafka,
         topic_of=lambda event: TOPICS[event],
         group_of=lambda name: settings.kafka.group_prefix + name,
         registry=REGISTRY,

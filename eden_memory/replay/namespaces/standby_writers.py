@@ -200,7 +200,7 @@ async def begin_where(at: Installation, topics: Sequence[str], group: str, other
 
     A group that has begun already stays where it is.
     """
-    async with TopicOffsets(at.client, topics) as offsets, at.groups as groups:
+    async with TopicOffsets(at.kafka, topics) as offsets, at.groups as groups:
         begun, reached = await offsets.begins(), await groups.committed(other)
         try:
             await groups.commit(group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
@@ -235,5 +235,5 @@ async def _handed_over(at: Installation, live: Live, handover: str) -> bool:
     if datetime.now(UTC) < live.switched_at + HANDED_OVER_AFTER:
         return False
     topics = at.topics(at.settings.placement).read_by(WRITER)
-    async with GroupProgress(at.client, {handover: topics}) as progress:
+    async with GroupProgress(at.kafka, {handover: topics}) as progress:
         return not behind(await progress.reached(), await progress.ends(), await progress.places())

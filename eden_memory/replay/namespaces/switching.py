@@ -152,7 +152,7 @@ async def _handover(at: Installation, live: Placement, to: Placement) -> str | N
         return None  # its writer announces what it writes
     topics = at.topics(live)
     group = f"{topics.group(WRITER)}.until-{uuid4().hex[:8]}"
-    async with TopicOffsets(at.client, topics.read_by(WRITER)) as offsets, at.groups as groups:
+    async with TopicOffsets(at.kafka, topics.read_by(WRITER)) as offsets, at.groups as groups:
         begun, reached = await offsets.begins(), await _announced(at, groups, topics.group(WRITER))
         await groups.commit(group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
     return group
@@ -171,7 +171,7 @@ async def _level(at: Installation, to: Placement, stage: str) -> None:
     """Until a stage of it has everything that is in its topics; an EdenError where it does not get there."""
     topics = at.topics(to)
     clock = asyncio.get_running_loop().time
-    async with GroupProgress(at.client, {topics.group(stage): topics.read_by(stage)}) as progress:
+    async with GroupProgress(at.kafka, {topics.group(stage): topics.read_by(stage)}) as progress:
         begun, begun_at = await progress.places(), clock()
         while True:
             allowed = LEVEL_SECONDS if clock() < begun_at + BUSY_SECONDS else BUSY_LEVEL_SECONDS

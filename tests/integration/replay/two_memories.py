@@ -75,7 +75,7 @@ class TwoMemories(OnServers):
     def around(self, placement: Placement) -> Surroundings:
         names, topics = self.names(placement), self.topics_of(placement)
         return Surroundings(
-            client=self.client,
+            kafka=self.client,
             topic_of=topics.topic_of,
             group_of=topics.group,
             registry=REGISTRY,

@@ -135,7 +135,7 @@ class Bench:
     def around(self, **fields: Any) -> Surroundings:
         """What a process gives its stages; each call stands for a process of its own."""
         around = Surroundings(
-            client=self.client,
+            kafka=self.client,
             topic_of=self.topic,
             group_of=lambda name: self.settings.kafka.group_prefix + name,
             registry=REGISTRY,
