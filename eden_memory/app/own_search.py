@@ -144,5 +144,5 @@ class OwnSearch:
 def ranking_of(settings: SearchSettings, model: str) -> Ranking:
     """As the settings say; what they leave open by the embedding model."""
     names = {setting.name for setting in fields(Ranking)}
-    chosen = settings.model_dump(include=names, exclude_none=True)
-    return Ranking(**{"unrelated": unrelated_similarity(model), **chosen})
+    chosen: dict[str, Any] = {"unrelated": unrelated_similarity(model)}
+    return Ranking(**chosen | settings.model_dump(include=names, exclude_none=True))

@@ -19,7 +19,7 @@ from eden_memory.search.question_times import Span, boost_dates
 from eden_memory.search.search_requests import Kind
 from eden_memory.settings import SearchSettings
 
-DEFAULTS = SearchSettings()  # pyright: ignore[reportCallIssue]
+DEFAULTS = SearchSettings()
 Stage = tuple[str, Callable[[list[Scored]], list[Scored]]]
 LISTS: dict[str, int] = {"scores": 50, "ranks": 20}
 """How long lists are before fusion: by ranks their tails only harm, scores say that they are tails."""

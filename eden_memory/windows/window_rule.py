@@ -18,7 +18,7 @@ from eden_memory.constants import (
 from eden_memory.schemas.events.formation import ClosedBecause
 from eden_memory.settings import WindowsSettings
 
-DEFAULTS = WindowsSettings()  # pyright: ignore[reportCallIssue]
+DEFAULTS = WindowsSettings()
 WEIGHTS = {
     "user": USER_WEIGHT,
     "tool": TOOL_WEIGHT,

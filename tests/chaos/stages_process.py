@@ -70,8 +70,8 @@ class Place:
         return Settings(
             mongodb=MongoSettings(uri=SecretStr(self.mongodb), database="chaos"),  # pyright: ignore[reportCallIssue]
             kafka=KafkaSettings(bootstrap=self.kafka, group_prefix="chaos."),  # pyright: ignore[reportCallIssue]
-            memory=MemorySettings(sharing="team"),  # pyright: ignore[reportCallIssue]
-            windows=WindowsSettings(messages=8, tokens=150, least=3),  # pyright: ignore[reportCallIssue]
+            memory=MemorySettings(sharing="team"),
+            windows=WindowsSettings(messages=8, tokens=150, least=3),
         )
 
 

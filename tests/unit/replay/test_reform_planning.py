@@ -289,7 +289,7 @@ def test_settings_of_its_own_are_checked_one_by_one(tmp_path: Path) -> None:
 @given(st.integers(1, 200), st.integers(1, 60))
 def test_windows_cut_anew_keep_their_messages(messages: int, limit: int) -> None:
     whole = replace(window(1, 1), messages=messages, characters=messages * 10)
-    found = cut_anew([whole], [request(whole)], WindowsSettings(), WindowsSettings(messages=limit))  # pyright: ignore
+    found = cut_anew([whole], [request(whole)], WindowsSettings(), WindowsSettings(messages=limit))
     if limit == 45:
         assert found == [whole]
         return

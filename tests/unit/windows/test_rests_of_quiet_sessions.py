@@ -87,7 +87,7 @@ async def test_who_writes_again_within_the_day_goes_on() -> None:
 
 
 async def test_a_session_that_is_quiet_for_ever_waits_where_0_hours_are_set() -> None:
-    off = window_limits(Settings(windows=WindowsSettings(stale_hours=0)))  # pyright: ignore[reportCallIssue]
+    off = window_limits(Settings(windows=WindowsSettings(stale_hours=0)))
     assert not await run(
         trigger(MemoryStore(off)), read_in(*after(0, 90)), [watermark(BEGAN + timedelta(days=900))]
     )
