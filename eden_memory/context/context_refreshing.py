@@ -21,7 +21,7 @@ TOGETHER_SECONDS = 0.05
 """Changes within this time of the last refresh are taken together."""
 AGAIN_SECONDS = 2.0
 STALE_SECONDS = 10.0
-"""Contexts of which a fact has expired are looked for so often."""
+"""Seconds between two scans for contexts of which a fact has expired."""
 
 
 class Refreshing(Protocol):
