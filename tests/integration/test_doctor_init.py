@@ -241,7 +241,7 @@ async def test_the_collection_of_the_sessions_is_proposed_with_what_it_says(
     await database["users"].insert_many([{"_id": one, "name": f"Person {one}"} for one in range(4)])
     await database["conversations"].insert_many(
         [
-            {"_id": one, "title": f"Boat {one}", "members": [100, 101], "botId": "b1", "ownerName": "A B"}
+            {"_id": one, "title": f"Boat {one}", "members": [101, 102], "botId": "b1", "ownerName": "A B"}
             for one in range(4)
         ]
     )
@@ -259,7 +259,10 @@ async def test_the_collection_of_the_sessions_is_proposed_with_what_it_says(
 
 
 async def test_a_list_of_members_that_holds_the_bot_is_no_list_of_users(
-    settings: Settings, client: AsyncMongoClient[dict[str, Any]], folder: Path
+    settings: Settings,
+    client: AsyncMongoClient[dict[str, Any]],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     database, bot = client[settings.mongodb.database], ObjectId(f"{900:024x}")
     await database["messages"].insert_many(many(rooms))
@@ -270,10 +273,13 @@ async def test_a_list_of_members_that_holds_the_bot_is_no_list_of_users(
     await database["rooms"].insert_many(sessions)
     printed = await init("--collection", "messages", "--write")
     assert "`members` lists who only answers, too, as a bot" in " ".join(printed.stderr.split())
-    file = folder / "eden.toml"
-    assert Settings(**tomllib.loads(file.read_text())).sessions.users == "-"
+    read = tomllib.loads((folder / "eden.toml").read_text())
+    assert read["sessions"]["users"] == "-"
+    for name, value in (read["messages"] | {"roles": json.dumps(read["messages"]["roles"])}).items():
+        monkeypatch.setenv(f"EDEN_MESSAGES_{name.upper()}", value)
+    monkeypatch.setenv("EDEN_SESSIONS_COLLECTION", "rooms")
     for path, said in (("-", False), ("members", True)):
-        file.write_text(file.read_text().replace('users = "-"', f'users = "{path}"'))
+        monkeypatch.setenv("EDEN_SESSIONS_USERS", path)
         checked = await asyncio.to_thread(CliRunner().invoke, app, ["doctor", "--json"])
         findings = {one["check"]: one for one in json.loads(checked.stdout)["findings"]}
         assert ("session users" in findings) == said
