@@ -157,11 +157,10 @@ async def listed_users(database: AsyncDatabase[dict[str, Any]], settings: Settin
     sessions, messages = settings.sessions, settings.messages
     if sessions.collection is None:
         return []
-    options = {"codec_options": PLAIN}
-    collection = database.get_collection(messages.collection, **options)
+    collection = database.get_collection(messages.collection, codec_options=PLAIN)
     documents = await collection.find(sort=[("_id", -1)], limit=SAMPLE).to_list()
     ids = list({repr(value): value for value in map(getter(messages.session_id), documents)}.values())
-    described = database.get_collection(sessions.collection, **options).find({"_id": {"$in": ids}})
+    described = database.get_collection(sessions.collection, codec_options=PLAIN).find({"_id": {"$in": ids}})
     return judge_listed(await described.to_list(), only_answering(documents, settings), sessions.users)
 
 

@@ -233,8 +233,8 @@ def _role_names(role: SampledField | None) -> tuple[Mapping[str, Role], Sequence
     if flags := _flag_roles(role):
         return flags, [role_name(value) for value in role.values]
     names = [value if isinstance(value, str) else None for value in role.values]
-    means = {name: meaning(name) for name in names if name is not None}
-    return {name: ours for name, ours in means.items() if ours is not None}, names
+    clear = {name: ours for name in names if name is not None and (ours := meaning(name)) is not None}
+    return clear, names
 
 
 def _flag_roles(sampled_field: SampledField) -> Mapping[str, Role]:

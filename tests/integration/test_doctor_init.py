@@ -278,6 +278,7 @@ async def test_a_list_of_members_that_holds_the_bot_is_no_list_of_users(
     for name, value in (read["messages"] | {"roles": json.dumps(read["messages"]["roles"])}).items():
         monkeypatch.setenv(f"EDEN_MESSAGES_{name.upper()}", value)
     monkeypatch.setenv("EDEN_SESSIONS_COLLECTION", "rooms")
+    monkeypatch.setenv("EDEN_KAFKA_BOOTSTRAP", settings.kafka.bootstrap or "")
     for path, said in (("-", False), ("members", True)):
         monkeypatch.setenv("EDEN_SESSIONS_USERS", path)
         checked = await asyncio.to_thread(CliRunner().invoke, app, ["doctor", "--json"])
