@@ -82,7 +82,8 @@ class MessagesSettings(SettingsGroup):
     user_id: str = "user_id"
     created_at: str = Field(default="created_at", description="`_id`: the time in the ObjectId")
     roles: dict[str, Role] = Field(
-        default_factory=dict[str, Role], description="the application's role names, mapped to ours"
+        default_factory=dict[str, Role],
+        description="the application's role names, mapped to ours; of a flag, `true` and `false`",
     )
     on_delete: Literal["forget", "keep"] | None = Field(
         default=None,

@@ -9,7 +9,7 @@ from eden_memory.directory.own_sessions import given_to_all, whose
 from eden_memory.forgotten import Marks
 from eden_memory.formation.scope_briefs import of_authors
 from eden_memory.formation.shareable import is_agent_wide, is_personal, names_one_of
-from eden_memory.formation.transcript import Transcript
+from eden_memory.formation.transcript import Transcript, renamed
 from eden_memory.schemas.answers import StatedFact, StatedReflection
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.ids import split
@@ -124,6 +124,8 @@ class ScopeAssignment:
         """Return the scope of the only author of its sources, if it names nobody else who speaks here."""
         authors = self.transcript.authors_of(sources)
         others = self.transcript.speakers_but(authors)
+        for own in self.transcript.names_of(authors):  # which others may share in part
+            text = renamed(text, own, "")
         if len(authors) != 1 or names_one_of(text, others):
             return None
         return next(
