@@ -139,6 +139,11 @@ CONSOLIDATIONS = Counter(
     ["scope", "because", "cut"],
 )
 
+PROPAGATIONS = Counter(
+    "eden_propagations",
+    "Reflections judged for a broader scope, by that scope and what became of each",
+    ["scope", "result"],
+)
 MEMORY_COMMANDS = Counter(
     "eden_memory_commands",
     "Commands on reflections and blobs, by action and by what became of them",
@@ -381,6 +386,15 @@ class ConsolidationMetrics:
     def consolidated(self, kind: str, because: str, *, cut: bool) -> None:
         """Count a version; `cut`: its text was over its limit twice."""
         CONSOLIDATIONS.labels(kind, because, str(cut).lower()).inc()
+
+
+class PropagationMetrics:
+    """Count reflections that are judged for a broader scope."""
+
+    def judged(self, to: str, results: Mapping[str, int]) -> None:
+        """Count `propagated`, `kept` where they were, `personal`, `private`, and `nowhere` to go."""
+        for result, number in results.items():
+            PROPAGATIONS.labels(to, result).inc(number)
 
 
 def count_decided(events: Iterable[object]) -> None:
