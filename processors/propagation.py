@@ -26,9 +26,10 @@ from eden_memory.formation.propagation_rules import (
 from eden_memory.formation.transcript import REMOVED
 from eden_memory.formation.window_question import shared_call
 from eden_memory.metrics import PropagationMetrics
-from eden_memory.models.question import Answered, Asking, LanguageModel, unit_of
+from eden_memory.models.question import Asking, LanguageModel, unit_of
 from eden_memory.schemas.answers import JudgedReflections
 from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated
+from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import STANDARD, FormationLimits, limits_of
 from eden_memory.stages.stage import Decision, Delivery, Result
@@ -96,25 +97,31 @@ class Propagation:
     async def _propagated(
         self, delivery: Delivery, event: ScopeConsolidated, target: Scope, candidates: Sequence[Candidate]
     ) -> list[ReflectionFormed]:
-        """Return what goes to one broader scope; the numbers of an answer that arrived before count as shown then."""
-        unit = unit_of(STAGE, f"{event.key()}/{target.key}", delivery.sent_again)
-        earlier = await self._model.earlier(unit)
-        shown = earlier.shown if earlier else tuple(candidate.reflection.id for candidate in candidates)
-        asking = await self._asking(delivery, event, unit, shown)
-        by_id = {candidate.reflection.id: candidate for candidate in candidates}
-        fence = self._fence.around(f"{STAGE}/{event.key()}/{target.key}")
-        prompt = prompts.propagation(self._material(event, shown, by_id), fence)
-        answered = await self._model.ask(prompt, JudgedReflections, asking)
+        """Return what goes to one broader scope."""
+        stated, call = await self._stated(delivery, event, target, candidates)
         standing = {candidate.reflection.id: candidate for candidate in await self._standing(candidates)}
-        stated = _stated(answered, shown, fence, self._limits.reflection_words)
         said = {name: standing[name].statement(text) for name, text in stated.items() if name in standing}
         texts = {name: text for name, text in said.items() if text is not None}
-        call = shared_call(answered.call, len(texts))
         self._metrics.judged(
             BROADER[event.scope.kind],
             {"propagated": len(texts), "personal": len(said) - len(texts), "kept": len(standing) - len(said)},
         )
-        return [propagated(delivery, standing[name], text, call) for name, text in texts.items()]
+        share = shared_call(call, len(texts))
+        return [propagated(delivery, standing[name], text, share) for name, text in texts.items()]
+
+    async def _stated(
+        self, delivery: Delivery, event: ScopeConsolidated, target: Scope, candidates: Sequence[Candidate]
+    ) -> tuple[dict[str, str], Call | None]:
+        """Return the model's texts by reflection; numbers of an answer that arrived before count as shown then."""
+        decision = f"{event.key()}/{target.key}"
+        unit, fence = unit_of(STAGE, decision, delivery.sent_again), self._fence.around(f"{STAGE}/{decision}")
+        earlier = await self._model.earlier(unit)
+        shown = earlier.shown if earlier else tuple(candidate.reflection.id for candidate in candidates)
+        by_id = {candidate.reflection.id: candidate for candidate in candidates}
+        prompt = prompts.propagation(self._material(event, shown, by_id), fence)
+        asking = await self._asking(delivery, event, unit, shown)
+        answered = await self._model.ask(prompt, JudgedReflections, asking)
+        return _texts(answered.value, shown, fence, self._limits.reflection_words), answered.call
 
     def _material(
         self, event: ScopeConsolidated, shown: Sequence[str], by_id: dict[str, Candidate]
@@ -137,12 +144,10 @@ class Propagation:
         )
 
 
-def _stated(
-    answered: Answered[JudgedReflections], shown: Sequence[str], fence: str, words: int
-) -> dict[str, str]:
+def _texts(answer: JudgedReflections, shown: Sequence[str], fence: str, words: int) -> dict[str, str]:
     """Return the texts of an answer by the reflection that each names; of two about the same the first."""
     found: dict[str, str] = {}
-    for item in answered.value.propagated:
+    for item in answer.propagated:
         if 0 < item.reflection <= len(shown):
             text = fitted(prompts.plain(item.text, fence), words)
             found.setdefault(shown[item.reflection - 1], text)
