@@ -1,7 +1,6 @@
 """The users of a session now, and what is switched off: from the application's documents, or the authors seen."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, cast
 
@@ -48,13 +47,13 @@ class MongoPresence:
             mapped.groups.collection, (group_id for group_id in named if group_id is not None)
         )
         return {
-            asker: self._present(asker, seen, agents, users, groups, memberships[asker.user_id or ""])
+            asker: self._present(asker, seen, agents, users, groups, memberships.get(asker.user_id or "", {}))
             for asker in asked
         }
 
     async def _memberships(self, users: Set[str]) -> Mapping[str, Rows]:
         """Return the groups of each user, by their ids: where groups are mapped, those that list the user."""
-        found: dict[str, Rows] = defaultdict(dict)
+        found: dict[str, Rows] = {}
         paths = self._settings.groups
         if paths.collection is None or not users:
             return found
@@ -63,7 +62,7 @@ class MongoPresence:
         for row in rows:
             for user in users & (group_of(paths, row).members or frozenset()):
                 if (group_id := _id(row["_id"])) is not None:
-                    found[user][group_id] = row
+                    found.setdefault(user, {})[group_id] = row
         return found
 
     def _group_id(self, session: Row) -> str | None:
