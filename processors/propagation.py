@@ -25,7 +25,7 @@ from eden_memory.formation.propagation_rules import (
 )
 from eden_memory.formation.transcript import REMOVED
 from eden_memory.formation.window_question import shared_call
-from eden_memory.metrics import PropagationMetrics
+from eden_memory.metrics import count_judged
 from eden_memory.models.question import Asking, LanguageModel, unit_of
 from eden_memory.schemas.answers import JudgedReflections
 from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated
@@ -49,7 +49,6 @@ class Propagation:
         model: LanguageModel,
         forgetting: ForgottenMarks,
         fence: Fence,
-        metrics: PropagationMetrics,
         tier_of: TierOf,
         *,
         on: bool = False,
@@ -57,7 +56,7 @@ class Propagation:
     ) -> None:
         self._absorbed, self._directory, self._streams = absorbed, directory, streams
         self._model, self._forgetting, self._fence = model, forgetting, fence
-        self._metrics, self._tier_of, self._on, self._limits = metrics, tier_of, on, limits
+        self._tier_of, self._on, self._limits = tier_of, on, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Result:
         """Judge the reflections that one blob version absorbed."""
@@ -85,7 +84,7 @@ class Propagation:
         sessions = await self._directory.look_up({name for item in stored for name in item.session_ids})
         found = [candidate_of(reflection, sessions) for reflection in stored]
         withheld = Counter(reason for reason in found if isinstance(reason, str))
-        self._metrics.judged(BROADER[event.scope.kind], withheld)
+        count_judged(BROADER[event.scope.kind], withheld)
         candidates = [candidate for candidate in found if isinstance(candidate, Candidate)]
         return await self._standing(candidates)
 
@@ -102,7 +101,7 @@ class Propagation:
         standing = {candidate.reflection.id: candidate for candidate in await self._standing(candidates)}
         said = {name: standing[name].statement(text) for name, text in stated.items() if name in standing}
         texts = {name: text for name, text in said.items() if text is not None}
-        self._metrics.judged(
+        count_judged(
             BROADER[event.scope.kind],
             {"propagated": len(texts), "personal": len(said) - len(texts), "kept": len(standing) - len(said)},
         )

@@ -10,7 +10,7 @@ from eden_memory.forgotten import Mark, Marks
 from eden_memory.formation.offline import OfflineModel
 from eden_memory.formation.prompt_material import PropagationMaterial
 from eden_memory.formation.prompts import Fence
-from eden_memory.metrics import PropagationMetrics
+from eden_memory.metrics import PROPAGATIONS
 from eden_memory.models.question import A, Answered, Asking, Earlier, LanguageModel, Prompt
 from eden_memory.processors.propagation import Propagation
 from eden_memory.schemas.answers import JudgedReflection, JudgedReflections
@@ -20,6 +20,7 @@ from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Decision, Delivery
+from tests.counted import Grown
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 AGENT, ANN, SESSION = "s.a", "i.1", "s.talk"
@@ -85,15 +86,6 @@ class JudgingModel:
         return Answered(cast(A, value), None)
 
 
-class Counted(PropagationMetrics):
-    def __init__(self) -> None:
-        self.results: dict[str, int] = {}
-
-    def judged(self, to: str, results: Mapping[str, int]) -> None:
-        for result, number in results.items():
-            self.results[result] = self.results.get(result, 0) + number
-
-
 @dataclass
 class Judging:
     """All that the stage stands on."""
@@ -104,7 +96,7 @@ class Judging:
     streams: dict[str, Stream] = field(default_factory=dict[str, Stream])
     marks: list[Mark] = field(default_factory=list[Mark])
     writes: set[str] = field(default_factory=set[str])
-    counted: Counted = field(default_factory=Counted)
+    counted: Grown = field(default_factory=lambda: Grown(PROPAGATIONS))
     on: bool = True
 
     async def reflections(self, reflection_ids: Iterable[str]) -> Sequence[Reflection]:
@@ -138,7 +130,6 @@ class Judging:
             self.model,
             self,
             Fence(b"0" * 16),
-            self.counted,
             self.tier_of,
             on=self.on,
         )
@@ -147,6 +138,10 @@ class Judging:
             return []
         self.writes.update(result.writes)
         return [event for event in result.events if isinstance(event, ReflectionFormed)]
+
+    def results(self) -> dict[str, int]:
+        """How many reflections were counted for which result."""
+        return {result: number for (_, result), number in self.counted().items() if number}
 
 
 def consolidated(absorbed: Sequence[Reflection], version: int = 1) -> Delivery:

@@ -60,7 +60,7 @@ async def test_a_model_that_sends_all_of_it_up_is_not_believed(judge: Judge, sco
     stored = [reflection(text, number, scope) for number, text in enumerate(PERSONAL, 1)]
     stage = Judging(stored, JudgingModel(judge))
     assert [one.text for one in await stage.run()] == []
-    assert stage.counted.results["personal"] == len(PERSONAL) > 200
+    assert stage.results()["personal"] == len(PERSONAL) > 200
 
 
 async def test_by_rules_none_of_it_goes_up() -> None:

@@ -48,7 +48,7 @@ async def test_a_users_reflection_goes_to_the_group_and_a_groups_to_the_agent() 
 async def test_by_rules_only_what_is_about_an_organisation_goes_up() -> None:
     stage = offline("Wants brief answers.", SHARED, "Works at the harbour.")
     assert [one.text for one in await stage.run()] == [SHARED]
-    assert stage.counted.results == {"propagated": 1, "personal": 0, "kept": 2}
+    assert stage.results() == {"propagated": 1, "kept": 2}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ async def test_what_is_marked_private_or_of_a_private_user_is_never_shown_to_the
     assert await stage.run(2) == []
     of_group = Judging([reflection(SHARED, scope=GROUP)], sessions=stage.sessions)
     assert await of_group.run() == [], "its author's memory is private"
-    assert of_group.counted.results == {"private": 1}
+    assert of_group.results() == {"private": 1}
     for model in (stage.model, of_group.model):
         assert isinstance(model, JudgingModel)
         assert all(SHARED not in prompt.user for prompt in model.asked)
@@ -92,7 +92,7 @@ async def test_what_is_marked_private_or_of_a_private_user_is_never_shown_to_the
 async def test_without_a_group_that_the_user_is_in_nothing_goes_up(session: Any) -> None:
     stage = Judging([reflection(SHARED)], sessions={SESSION: session})
     assert await stage.run() == []
-    assert stage.counted.results == {"nowhere": 1}
+    assert stage.results() == {"nowhere": 1}
 
 
 async def test_what_was_said_in_sessions_of_two_groups_belongs_to_neither() -> None:
