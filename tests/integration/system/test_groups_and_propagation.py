@@ -123,7 +123,7 @@ async def nothing_of(running: System, text: str, *scopes: Scope) -> bool:
     """Whether no document, of these scopes or any, holds it."""
     wanted: dict[str, Any] = {"scope_key": {"$in": [scope.key for scope in scopes]}} if scopes else {}
     names = ("reflections", "consolidated", "blobs", "snapshots")
-    kept = [row async for name in names for row in running.memory(name).find(wanted)]
+    kept = [row for name in names async for row in running.memory(name).find(wanted)]
     return text not in repr(kept)
 
 

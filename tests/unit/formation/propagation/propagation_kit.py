@@ -33,12 +33,8 @@ TALK = SessionFacts(AGENT, (ANN,), "i.7", names={ANN: "Ann Lind", AGENT: "Junipe
 
 def reflection(text: str, number: int = 1, scope: Scope = USER, **fields: Any) -> Reflection:
     """A reflection that a blob has absorbed."""
-    known = {
-        "user_id": scope.user_id,
-        "group_id": scope.group_id,
-        "session_ids": (SESSION,),
-        "sources": (SOURCE,),
-    }
+    known: dict[str, Any] = {"user_id": scope.user_id, "group_id": scope.group_id}
+    known |= {"session_ids": (SESSION,), "sources": (SOURCE,)}
     return Reflection(
         _id=f"r{number}",
         scope=scope.kind,
@@ -64,7 +60,8 @@ class JudgingModel:
     """Answers by a function, and keeps its answers as the answer store does."""
 
     def __init__(self, judge: Judge = everything) -> None:
-        self.judge, self.meanwhile = judge, cast("Callable[[], None]", lambda: None)
+        self.judge = judge
+        self.meanwhile: Callable[[], object] = lambda: None
         self.answers: dict[str, tuple[Asking, JudgedReflections]] = {}
         self.asked: list[Prompt] = []
         self.paid = 0
