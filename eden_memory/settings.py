@@ -167,7 +167,9 @@ class ModelsSettings(SettingsGroup):
     facts: str | None = Field(None, description="of fact extraction alone; unset: `fast`")
     decisions: str | None = Field(None, description="of decisions on facts alone; unset: `fast`")
     reflections: str | None = Field(None, description="of all tiers' reflections; unset: `free` and `paid`")
-    consolidation: str | None = Field(None, description="of all tiers' blobs; unset: `free` and `paid`")
+    consolidation: str | None = Field(
+        None, description="of all tiers' blobs and of propagation; unset: `free` and `paid`"
+    )
     embeddings: str | None = Field(None, description="model of the vectors; unset: the embedder's default")
     effort: Effort | None = Field(
         None,
@@ -231,6 +233,11 @@ class MemorySettings(SettingsGroup):
         description="what a session of several users leaves beside its group's memory: session: its own memory "
         "alone; authors: also what an author says of themselves, in that user's own memory, shown only where they "
         "are alone",
+    )
+    propagation: bool = Field(
+        default=False,
+        description="a model judges which reflections of a user matter to the user's group, and which of a group to "
+        "the agent; nothing personal or private goes up",
     )
     without_users: bool | None = Field(
         default=None,

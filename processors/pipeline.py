@@ -33,6 +33,7 @@ FACT_EXTRACTION = "fact-extraction"
 FACT_DEDUP = "fact-dedup"
 REFLECTION_EXTRACTION = "reflection-extraction"
 CONSOLIDATION = "consolidation"
+PROPAGATION = "propagation"
 FORGETTING = "forgetting"
 ATLAS_WRITER = "atlas-writer"
 CONTEXT_CACHE = "context-cache"
@@ -44,6 +45,7 @@ NAMES = (
     FACT_DEDUP,
     REFLECTION_EXTRACTION,
     CONSOLIDATION,
+    PROPAGATION,
     FORGETTING,
     ATLAS_WRITER,
     CONTEXT_CACHE,
@@ -91,10 +93,17 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             CONSOLIDATION,
             _of(handlers, CONSOLIDATION),
             reads=(ScopeChanged, MemoryCommanded),
-            writes=(ScopeConsolidated, ReflectionFormed, ScopeChanged, ModelCalled),
+            writes=(ScopeConsolidated, ReflectionFormed, ScopeChanged, Forgotten, ModelCalled),
             together=100,
             together_first=changes_together,
             one_question=True,
+            keeps_empty=False,
+        ),
+        Stage(
+            PROPAGATION,
+            _of(handlers, PROPAGATION),
+            reads=(ScopeConsolidated,),
+            writes=(ReflectionFormed, ModelCalled),
             keeps_empty=False,
         ),
         Stage(

@@ -165,6 +165,8 @@ def _checked(row: Row) -> Stream:
         raise Invalid("active: a session's memory is always formed", "Streams switch off the other scopes.")
     if stream.sharing is not None and stream.scope not in ("agent", "shard"):
         raise Invalid("sharing: only an agent or a shard can set it", "Set it for agent, or for shard:NAME.")
+    if stream.propagation is not None and stream.scope != "agent":
+        raise Invalid("propagation: only an agent can set it", "Set it for agent.")
     least, most = stream.min_items, stream.max_items
     if least is not None and most is not None and least > most:
         raise Invalid(f"min_items {least} is above max_items {most}", "Raise max_items, or lower min_items.")

@@ -132,6 +132,36 @@ def is_agent_wide(
     return bool(sentences) and all(_is_proven(sentence, said, vouched) for sentence in sentences)
 
 
+def restates(text: str, source: str, names: Iterable[str]) -> bool:
+    """Return whether a text is agent-wide and says what its source says, about none of those whom that names.
+
+    What the source's own language tells of persons counts in the text too, whatever language that begins in, and
+    so does a name of the source in small letters.
+    """
+    named, told = set(names), [word.casefold() for word in _WORD.findall(text)]
+    for words in map(_WORD.findall, _ENDS.split(source)):
+        spoken = [language for language in LANGUAGES if words and _opens(words[0].casefold(), language)]
+        if any(has_any(language.persons, told) for language in spoken):
+            return False
+        named.update(
+            word
+            for at, word in enumerate(words)
+            if all(may_be_a_name(words, at, language) for language in spoken or LANGUAGES)
+        )
+    return is_agent_wide(text, named) and adds_little(text, source)
+
+
+def _opens(word: str, language: Language) -> bool:
+    """Return whether a word, in small letters, may begin a sentence of this language that stands alone."""
+    return is_among(f"{language.openers} {language.subjects} {language.everybody}", word)
+
+
+def adds_little(text: str, source: str) -> bool:
+    """Return whether at least two thirds of a text's words are of the source, by their beginnings."""
+    wanted = _stems(text)
+    return len(wanted & _stems(source)) * 3 >= len(wanted) * 2
+
+
 def _is_proven(sentence: str, said: Sequence[str], vouched: bool) -> bool:
     """Return whether it is about an organisation, or known to be for all, stands alone and names nobody.
 
@@ -147,11 +177,7 @@ def _is_proven(sentence: str, said: Sequence[str], vouched: bool) -> bool:
         for language in LANGUAGES
         if told or vouched or _is_about_an_organisation(words, low, language)
     ]
-    opened = [
-        language
-        for language in fitting
-        if is_among(f"{language.openers} {language.subjects} {language.everybody}", low[0])
-    ]
+    opened = [language for language in fitting if _opens(low[0], language)]
     names = [
         any(may_be_a_name(words, at, language) for at in range(len(words))) for language in opened or fitting
     ]
@@ -182,9 +208,8 @@ def _leans(low: Sequence[str], language: Language) -> bool:
 
 def _told_to_all(sentence: str, said: Sequence[str]) -> bool:
     """Return whether a sentence of a source says that it is for all, and holds most words of this one."""
-    wanted = _stems(sentence)
     return any(
-        _TOLD.search(rule) is not None and len(wanted & _stems(rule)) * 3 >= len(wanted) * 2
+        _TOLD.search(rule) is not None and adds_little(sentence, rule)
         for text in said
         for rule in re.split(r"(?<=[.!?])\s+|\n+", text.casefold())
     )

@@ -152,10 +152,12 @@ def is_forgotten(event: Memory, marks: Marks) -> bool:
             return marks.entity_gone("fact", event.fact_id, event.version) or marks.rests_on_nothing(
                 event.scope, event.sources, max(event.formed_at, event.valid_from)
             )
-        case ReflectionFormed():
-            return marks.entity_gone(
-                "reflection", event.reflection_id, event.version
-            ) or marks.rests_on_nothing(event.scope, event.sources, event.formed_at)
+        case ReflectionFormed(propagated_from=source):
+            return (
+                marks.entity_gone("reflection", event.reflection_id, event.version)
+                or (source is not None and marks.entity_gone("reflection", source.reflection_id, 1))
+                or marks.rests_on_nothing(event.scope, event.sources, event.formed_at)
+            )
         case SessionClosed():
             return marks.scope_gone(event.scope, event.closed_at)
         case ScopeConsolidated():
@@ -176,8 +178,9 @@ def _itself(event: Memory) -> list[tuple[str, str]]:
     match event:
         case FactChanged():
             return [("fact", event.fact_id), ("fact", event.key())]
-        case ReflectionFormed():
-            return [("reflection", event.reflection_id)]
+        case ReflectionFormed(propagated_from=source):
+            made_from = [] if source is None else [("reflection", source.reflection_id)]
+            return [("reflection", event.reflection_id), *made_from]
         case ScopeConsolidated():
             made_from = f"{event.scope.key}@{event.based_on}"
             blobs = [("blob", name) for name in (event.scope.key, event.key(), made_from)]

@@ -1,4 +1,4 @@
-"""Answers by rule to the four questions: facts, reflections, decisions and consolidated texts.
+"""Answers by rule to the five questions: facts, reflections, decisions, consolidated texts and propagation.
 
 Consolidation selects: newer lines replace older ones of the same, the least weighty go when words run out. A line
 is as new as what it says; what a blob says counts as said at the time of its newest.
@@ -28,16 +28,20 @@ from eden_memory.formation.prompt_material import (
     FactMaterial,
     KnownLine,
     NewFact,
+    PropagationMaterial,
     ReflectionMaterial,
     ScopeBrief,
     TranscriptLine,
 )
+from eden_memory.formation.shareable import is_agent_wide
 from eden_memory.formation.transcript import NAMELESS, NUMBERED, REMOVED
 from eden_memory.schemas.answers import (
     ConsolidatedText,
     ExtractedFacts,
     FactDecision,
     FactDecisions,
+    JudgedReflection,
+    JudgedReflections,
     StatedFact,
     StatedReflection,
     StatedReflections,
@@ -192,6 +196,13 @@ def meaning_of(new: str, old: str, similarity: float = 0.5) -> Meaning:
     if corrected and (says(new, "changed") or not (says(new, "past") and says(old, "past"))):
         return "UPDATE"
     return "DELETE" if about >= 0.6 and negated else "ADD"
+
+
+def judge(material: PropagationMaterial) -> JudgedReflections:
+    """Return, word for word, the reflections that are about an organisation and nobody in particular."""
+    numbered = enumerate(material.reflections, 1)
+    wide = (JudgedReflection(reflection=n, text=text) for n, text in numbered if is_agent_wide(text, ()))
+    return JudgedReflections(propagated=list(wide))
 
 
 def decide(material: DecisionMaterial) -> FactDecisions:
