@@ -147,7 +147,7 @@ def changes_together(deliveries: Sequence[Delivery]) -> int:
 
 
 def statements_together(deliveries: Sequence[Delivery]) -> int:
-    """Return how many waiting records of a scope to decide at once: proposals or additions of ≤ 64 facts; else one."""
+    """Return how many waiting records of a scope to decide at once: proposals or additions of ≤ 64 facts; else 1."""
     if not isinstance(deliveries[0].event, FactsProposed):
         return max(adds_together(deliveries[:MOST_FACTS_TOGETHER]), 1)
     facts = 0
