@@ -14,6 +14,7 @@ from eden_memory.mongo.document_fields import Unusable, text_of
 from eden_memory.schemas.scopes import Scope
 
 NAMES = "conversations*.json"
+HIDDEN = "is_visually_hidden_from_conversation"
 ROLES = {"user": "user", "human": "user", "assistant": "assistant"}
 
 
@@ -71,15 +72,14 @@ def _conversation(
     except (AttributeError, KeyError, TypeError, ValueError):
         yield SkippedItem(where, "it is no conversation as the export has them", bad=True)
         return
-    session, number = to.session(scope, found.own), 0
-    for message in found.messages:
-        if message.text.strip():
+    session, number, last = to.session(scope, found.own), 0, None
+    for own, role, text, at in found.messages:
+        if text.strip():
             number += 1
-            place = f"{where}, message {number}"
-            own, role, text, at = message
+            place, last = f"{where}, message {number}", at or last
             yield imported_or_skipped(
                 place,
-                lambda: to.message(place, own, session, role, text, scope, at),  # noqa: B023 - called at once
+                lambda: to.message(place, own, session, role, text, scope, last),  # noqa: B023 - called at once
             )
     if number:
         yield to.formed(where, session, scope)
@@ -108,9 +108,6 @@ def _message(message: Fields | None) -> ExportedMessage | None:
     return ExportedMessage(
         message["id"], role, _text((message.get("content") or {}).get("parts")), message.get("create_time")
     )
-
-
-HIDDEN = "is_visually_hidden_from_conversation"
 
 
 def _of_claude(fields: Fields) -> Exported:

@@ -56,15 +56,19 @@ def _newest(fields: Fields) -> Any:
 
 async def markdown(path: str, to: ImportedAs) -> AsyncIterator[Entry]:
     """Yield the memories of a folder: a file each, in the order of their names."""
-    folder = Path(path)
+    for entry in _in_folder(Path(path), to):
+        yield entry
+
+
+def _in_folder(folder: Path, to: ImportedAs) -> Iterator[Entry]:
     if not folder.is_dir():
-        raise Invalid(f"{path} is no folder", "Give the folder that holds the Markdown files.")
+        raise Invalid(f"{folder} is no folder", "Give the folder that holds the Markdown files.")
     for file in _files(folder):
-        where = str(file.relative_to(folder))
-        if "deleted" in file.relative_to(folder).parts[:-1]:
-            yield SkippedItem(where, "it is deleted there")
+        inside = file.relative_to(folder)
+        if "deleted" in inside.parts[:-1]:
+            yield SkippedItem(str(inside), "it is deleted there")
         else:
-            yield imported_or_skipped(where, partial(_file, file, where, to))
+            yield imported_or_skipped(str(inside), partial(_file, file, str(inside), to))
 
 
 def _files(folder: Path) -> Iterator[Path]:

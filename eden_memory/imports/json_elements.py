@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterator
+from io import TextIOWrapper
 from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
@@ -35,7 +36,7 @@ def elements(path: Path) -> Iterator[Element]:
             yield from _of_lines(file)
 
 
-def opened(path: Path) -> IO[bytes]:
+def opened(path: Path) -> BinaryIO:
     """Open a file to be read; NotFound or Invalid."""
     try:
         return path.open("rb")
@@ -45,7 +46,7 @@ def opened(path: Path) -> IO[bytes]:
         raise Invalid(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _of_lines(file: IO[bytes]) -> Iterator[Element]:
+def _of_lines(file: BinaryIO) -> Iterator[Element]:
     number = 0
     while line := file.readline(LONGEST):
         number += 1
@@ -65,7 +66,7 @@ def _parsed(where: str, line: bytes) -> Element:
         return Element(where, None, "it is not valid JSON")
 
 
-def _of_array(file: IO[bytes], begin: int) -> Iterator[Element]:
+def _of_array(file: BinaryIO, begin: int) -> Iterator[Element]:
     """Yield the elements of an array; behind a broken one nothing can be read."""
     decoder, number = JSONDecoder(), 0
     text = _Text(file, begin)
@@ -87,9 +88,7 @@ def _of_array(file: IO[bytes], begin: int) -> Iterator[Element]:
 class _Text:
     """A part of a file, as text, and the place in it."""
 
-    def __init__(self, file: IO[bytes], at: int) -> None:
-        from io import TextIOWrapper
-
+    def __init__(self, file: BinaryIO, at: int) -> None:
         self._file = TextIOWrapper(file, encoding="utf-8", errors="replace")
         self.read, self.at = self._file.read(PART), at
 
