@@ -44,8 +44,8 @@ class BarOrLines(AbstractContextManager[Any]):
         self._first = done if self._first is None else self._first
         return self._first, time.monotonic() - self._begun
 
-    def show(self, done: int, whole: int, **fields: Any) -> None:
-        """Move the bar."""
+    def show(self, done: int, whole: int | None, **fields: Any) -> None:
+        """Move the bar; `whole` None: not known."""
         if self._task is None:
             self._bar.start()
             self._task = self._bar.add_task("", total=None, **self._fields)
