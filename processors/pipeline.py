@@ -8,6 +8,7 @@ from itertools import takewhile
 
 from eden_memory.constants import MOST_FACTS_TOGETHER
 from eden_memory.formation.extraction_results import closed_all_the_same, failed_extraction
+from eden_memory.formation.fact_statements import adds_together
 from eden_memory.schemas.events import (
     FactChanged,
     FactCommanded,
@@ -78,7 +79,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             reads=(FactsProposed, FactCommanded),
             writes=(FactChanged, FactCommanded, ModelCalled),
             together=40,
-            together_first=proposals_together,
+            together_first=statements_together,
         ),
         Stage(
             REFLECTION_EXTRACTION,
@@ -145,12 +146,14 @@ def changes_together(deliveries: Sequence[Delivery]) -> int:
     return max(sum(1 for _ in changes), 1)
 
 
-def proposals_together(deliveries: Sequence[Delivery]) -> int:
-    """Return how many waiting records of a scope to decide at once: proposals up to the next command, ≤ 64 facts."""
+def statements_together(deliveries: Sequence[Delivery]) -> int:
+    """Return how many waiting records of a scope to decide at once: proposals or additions of ≤ 64 facts; else 1."""
+    if not isinstance(deliveries[0].event, FactsProposed):
+        return max(adds_together(deliveries[:MOST_FACTS_TOGETHER]), 1)
     facts = 0
     for index, delivery in enumerate(deliveries):
         if not isinstance(delivery.event, FactsProposed):
-            return max(index, 1)
+            return index
         facts += len(delivery.event.facts)
         if facts > MOST_FACTS_TOGETHER:
             return max(index, 1)

@@ -67,6 +67,11 @@ COMMANDS: Mapping[str, Entry] = {
         "memory.add_command:add",
         "Remember a text without a chat: memory is formed from it as from a chat message.",
     ),
+    "import": Entry(
+        "import_command:import_",
+        "Import memories from another system; the same command continues an import, and repeated it changes nothing.",
+        patient=True,
+    ),
     "edit": Entry(
         "memory.correcting_commands:edit",
         "Change the text of a fact, reflection or blob; the old text stays in its history.",
@@ -172,6 +177,7 @@ PANELS: Mapping[str, Sequence[str]] = {
     ),
     "Change memory": (
         "add",
+        "import",
         "edit",
         "retire",
         "pin",

@@ -104,6 +104,11 @@ class RecordLine(NamedTuple):
     value: bytes
 
     @property
+    def scope(self) -> str:
+        """The key of its scope."""
+        return self.line.scope
+
+    @property
     def envelope(self) -> Envelope:
         """The attributes that the record had."""
         name, version = parse_type(self.line.type)

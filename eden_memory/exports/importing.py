@@ -5,13 +5,14 @@ others. The file is read twice: to check it whole and to learn what of it is for
 """
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from eden_memory.errors import Conflict
 from eden_memory.exports.export_file import (
     BadLine,
     GapLine,
@@ -23,65 +24,68 @@ from eden_memory.exports.export_file import (
 )
 from eden_memory.exports.exported_scope_store import STAGE, ScopeClaims
 from eden_memory.exports.forgotten_here import ForgottenHere
+from eden_memory.exports.held_memory import HeldMemory
 from eden_memory.forgetting.mark_store import MongoBatchMarks
 from eden_memory.forgotten import Marks
+from eden_memory.imports.import_items import ImportedAs, Kind, SkippedItem
+from eden_memory.imports.import_report import ImportReport
+from eden_memory.imports.importing import FORGOTTEN, ForeignImport, Progress
 from eden_memory.memory.memory_batch import Memory, blob_ended, named_by
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import ScopeConsolidated
+from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.events.base import Event
-from eden_memory.schemas.exported import ExportHeader
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.publishing import Publisher, new_producer
 
 TOGETHER = 1_000
 """Lines that are published together; a file is always cut into the same batches."""
-Progress = Callable[[str, int, int], None]
-"""Gets what is being done, and how much of how much is done."""
 
 
 @dataclass(slots=True)
-class CheckedExport:
-    """A file that was read to its end, and what it meets here."""
+class OwnImportReport(ImportReport):
+    """What was taken of an export; memories are counted once, whatever their history."""
 
-    path: Path
-    header: ExportHeader
-    lines: int
-    records: Counter[str] = field(default_factory=Counter[str])
-    """By kind of event."""
-    bad: list[BadLine] = field(default_factory=list[BadLine])
-    scopes: dict[str, int] = field(default_factory=dict[str, int])
-    """Every scope of the file, with its highest blob version (0: none)."""
-    held: set[str] = field(default_factory=set[str])
-    """Scopes that hold something else here."""
-    forgotten: ForgottenHere = field(default_factory=ForgottenHere)
+    records: int = 0
+    """Versions of memories and ends of sessions that were published, under their keys."""
+    held_scopes: int = 0
+    commands: Counter[Kind] = field(default_factory=Counter[Kind])
+    """Those of `taken` that are commands, because their scopes held something."""
+    _last: str = ""
 
-    def learn(self, event: Memory, marks: Marks) -> None:
-        """Take in a record."""
-        self.records[event.NAME] += 1
-        blob = event.version if isinstance(event, ScopeConsolidated) else 0
-        self._number(event.scope.key, blob)
-        self.forgotten.learn(event, marks)
+    def take_record(self, event: Memory) -> None:
+        """Count a record that is published."""
+        self.records += 1
+        kind = _KINDS.get(type(event))
+        if kind is not None and (kind == "blob" or event.subject() != self._last):
+            self.taken[kind] += 1
+        self._last = event.subject()
 
-    def learn_gap(self, gap: GapLine) -> None:
-        """Take in the number of a forgotten blob version."""
-        self._number(gap.scope, gap.version)
+    def take_commands(self, report: ImportReport, scopes: int) -> None:
+        """Add what commands take."""
+        self.held_scopes, self.commands = scopes, report.taken
+        self.taken += report.taken
+        self.known += report.known
+        for reason, group in report.skipped.items():
+            for place in group.places:
+                self.skip(SkippedItem(place, reason, group.bad))
+            self.skipped[reason].count += group.count - len(group.places)
 
-    def _number(self, key: str, version: int) -> None:
-        self.scopes[key] = max(version, self.scopes.get(key, 0))
+    def lines(self, did: str) -> Iterator[str]:
+        """Yield the report for people."""
+        yield from ImportReport.lines(self, did)
+        if self.records:
+            yield f"as they were exported, with their history: {self.records:,} records"
+        if self.held_scopes:
+            counts = "".join(f", {kind}: {number:,}" for kind, number in self.commands.items())
+            yield f"by commands, as {self.held_scopes:,} scopes hold memory here already{counts or ': nothing'}"
 
 
-@dataclass(slots=True)
-class ImportedExport:
-    """The figures of an import; lines that an earlier run had published are not among the records."""
-
-    published: int = 0
-    before: int = 0
-    """Lines that an earlier run of the same file had published."""
-    forgotten: int = 0
-    """Records that are forgotten here, and so left out."""
-    held: int = 0
-    """Records of scopes that hold something else here."""
+_KINDS: dict[type[Event], Kind] = {
+    FactChanged: "fact",
+    ReflectionFormed: "reflection",
+    ScopeConsolidated: "blob",
+}
 
 
 class _Batch(NamedTuple):
@@ -92,82 +96,117 @@ class _Batch(NamedTuple):
     marks: Marks
 
     @property
-    def records(self) -> Iterator[RecordLine]:
-        """The records among the lines."""
-        return (line for line in self.lines if isinstance(line, RecordLine))
+    def scopes(self) -> set[str]:
+        """The scopes of the lines."""
+        return {line.scope for line in self.lines if not isinstance(line, BadLine)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ExportImport:
     """The import of one file into the live memory; any number of runs give the same result."""
 
     at: Installation
     path: Path
-    on_progress: Progress
+    to: ImportedAs
+    _highest: dict[str, int] = field(default_factory=dict[str, int])
+    """Every scope of the file, with its highest blob version (0: none)."""
+    _forgotten: ForgottenHere = field(default_factory=ForgottenHere)
+    _held: HeldMemory = field(init=False)
+    _claims: ScopeClaims = field(init=False)
 
-    async def check(self) -> CheckedExport:
-        """Read the whole file and change nothing; Invalid where it is no export, or was cut off."""
-        header, end = header_of(self.path), end_of(self.path)
-        checked = CheckedExport(self.path, header, end.records + end.gaps)
-        claims = self._claims(header)
-        async with aclosing(self._batches("checking", checked.lines)) as batches:
-            async for batch in batches:
-                for line in batch.lines:
-                    _learn(checked, line, batch.marks)
-                checked.held |= await claims.held({line.line.scope for line in batch.records})
-        return checked
+    def __post_init__(self) -> None:
+        self._held = HeldMemory(self._forgotten)
+        header = header_of(self.path)
+        self._claims = ScopeClaims(self.at.database, self.at.settings.names, header.export_id)
 
-    async def run(self, checked: CheckedExport) -> ImportedExport:
-        """Claim the scopes, then publish their records; `eden run` writes them to MongoDB."""
-        imported, claims = ImportedExport(), self._claims(checked.header)
-        free = {key: highest for key, highest in checked.scopes.items() if key not in checked.held}
-        checked.held |= set(free) - await claims.claim(free)
-        async with (
-            self._publisher() as publisher,
-            aclosing(self._batches("importing", checked.lines)) as batches,
-        ):
+    async def survey(self, on_progress: Progress) -> OwnImportReport:
+        """Read the whole file and return what would be taken; Invalid where it was cut off."""
+        report = OwnImportReport()
+        async with aclosing(self._batches(on_progress)) as batches:
             async for batch in batches:
-                if await claims.published(batch.last):
-                    imported.before += len(batch.lines)
+                self._held.scopes |= await self._claims.held(batch.scopes)
+                self._learn(batch)
+                if await self._claims.published(batch.last):
+                    report.known += len(batch.lines)
+                else:
+                    self._records(batch, report)
+        return await self._with_commands(report, on_progress, survey=True)
+
+    async def run(self, whole: int, on_progress: Progress) -> OwnImportReport:
+        """Publish what `survey` has found; Conflict where a scope has been written to meanwhile."""
+        del whole
+        report = OwnImportReport()
+        await self._claim()
+        async with self._publisher() as publisher, aclosing(self._batches(on_progress)) as batches:
+            async for batch in batches:
+                if await self._claims.published(batch.last):
+                    report.known += len(batch.lines)
                     continue
-                for record in batch.records:
-                    checked.forgotten.learn(record.event, batch.marks)
-                await publisher.publish(list(self._records(batch, checked, imported)))
-                await claims.note_published(batch.last)
-        return imported
+                self._learn(batch)
+                await publisher.publish(self._records(batch, report))
+                await self._claims.note_published(batch.last)
+        return await self._with_commands(report, on_progress, survey=False)
 
-    async def _batches(self, what: str, whole: int) -> AsyncGenerator[_Batch]:
-        marks, lines, passed = (
-            MongoBatchMarks(self.at.database, self.at.settings.names),
-            read_lines(self.path),
-            0,
-        )
+    async def _with_commands(
+        self, report: OwnImportReport, on_progress: Progress, *, survey: bool
+    ) -> OwnImportReport:
+        """Import what belongs to scopes that hold something, or only say what that would be."""
+        if self._held.scopes:
+            work = ForeignImport(self.at, self._held.items, str(self.path), self.to)
+            commands = await (work.survey(on_progress) if survey else work.run(0, on_progress))
+            report.take_commands(commands, len(self._held.scopes))
+        return report
+
+    async def _claim(self) -> None:
+        free = {key: number for key, number in self._highest.items() if key not in self._held.scopes}
+        if taken := set(free) - await self._claims.claim(free):
+            what = f"memory is being formed just now in {len(taken):,} of the file's scopes"
+            raise Conflict(what, "Run the command again in a moment.")
+
+    async def _batches(self, on_progress: Progress) -> AsyncGenerator[_Batch]:
+        end, lines, passed = end_of(self.path), read_lines(self.path), 0
+        marks = MongoBatchMarks(self.at.database, self.at.settings.names)
         while some := list(islice(lines, TOGETHER)):
             events = [line.event for line in some if isinstance(line, RecordLine)]
             yield _Batch(some[-1].number, some, await marks.among(named_by(events)))
             passed += len(some)
-            self.on_progress(what, passed, whole)
+            on_progress(passed, end.records + end.gaps)
 
-    def _records(
-        self, batch: _Batch, checked: CheckedExport, imported: ImportedExport
-    ) -> Iterator[StoredRecord]:
-        """Yield the batch's records as they are published, and count the others."""
+    def _learn(self, batch: _Batch) -> None:
+        for line in batch.lines:
+            if isinstance(line, BadLine):
+                continue
+            number = line.version if isinstance(line, GapLine) else 0
+            if isinstance(line, RecordLine):
+                self._forgotten.learn(line.event, batch.marks)
+                self._held.learn(line.event)
+                number = line.event.version if isinstance(line.event, ScopeConsolidated) else 0
+            self._highest[line.scope] = max(number, self._highest.get(line.scope, 0))
+
+    def _records(self, batch: _Batch, report: OwnImportReport) -> list[StoredRecord]:
+        """Return the batch's records as they are published; the report counts them, and the others."""
+        found: list[StoredRecord] = []
         for line in batch.lines:
             match line:
-                case RecordLine() if line.line.scope in checked.held:
-                    imported.held += 1
-                case RecordLine(event=ScopeConsolidated() as blob) if checked.forgotten.withdraws(blob):
-                    imported.forgotten += 1
-                    yield self._gap(blob.scope.key, blob.version)
-                case RecordLine() if checked.forgotten.drops(line.event, batch.marks):
-                    imported.forgotten += 1
+                case BadLine():
+                    report.skip(SkippedItem(f"line {line.number}", line.reason, bad=True))
+                case _ if line.scope in self._held.scopes:
+                    continue
+                case GapLine():
+                    found.append(self._gap(line.scope, line.version))
                 case RecordLine():
-                    imported.published += 1
-                    yield self._stored(line.envelope, type(line.event), line.line.key, line.value)
-                case GapLine() if line.scope not in checked.held:
-                    yield self._gap(line.scope, line.version)
-                case _:
-                    pass
+                    found += self._record(line, batch.marks, report)
+        return found
+
+    def _record(self, line: RecordLine, marks: Marks, report: OwnImportReport) -> list[StoredRecord]:
+        """Return a record as it is published; of a forgotten blob version its number, of other forgotten ones nothing."""
+        event = line.event
+        if (withdrawn := self._forgotten.withdraws(event)) or self._forgotten.drops(event, marks):
+            report.skip(SkippedItem(f"line {line.number}", FORGOTTEN))
+            number = event.version if isinstance(event, ScopeConsolidated) else 0
+            return [self._gap(line.scope, number)] if withdrawn else []
+        report.take_record(event)
+        return [self._stored(line.envelope, type(event), line.line.key, line.value)]
 
     def _gap(self, key: str, version: int) -> StoredRecord:
         envelope = blob_ended(key, version, STAGE)
@@ -178,9 +217,6 @@ class ExportImport:
         headers = tuple(envelope.headers())
         return StoredRecord(topic, envelope.ordering_key.encode(), key.encode(), value, headers)
 
-    def _claims(self, header: ExportHeader) -> ScopeClaims:
-        return ScopeClaims(self.at.database, self.at.settings.names, header.export_id)
-
     @asynccontextmanager
     async def _publisher(self) -> AsyncGenerator[Publisher]:
         publisher = Publisher(lambda: new_producer(self.at.client))
@@ -189,13 +225,3 @@ class ExportImport:
             yield publisher
         finally:
             await publisher.stop()
-
-
-def _learn(checked: CheckedExport, line: Line | BadLine, marks: Marks) -> None:
-    match line:
-        case RecordLine():
-            checked.learn(line.event, marks)
-        case GapLine():
-            checked.learn_gap(line)
-        case BadLine():
-            checked.bad.append(line)

@@ -80,6 +80,7 @@ REGISTRY = Registry(
             for event in OF_A_SCOPE
         },
         **{(event.NAME, 3): _unchanged for event in COMMANDED},
+        (FactCommanded.NAME, 3): _unchanged,  # since v4 a command may ask a model to decide
         (MessageRecorded.NAME, 1): lambda payload: {**payload, "mapping": None},
         (FormationAsked.NAME, 1): lambda payload: {**payload, "if_due": False},
         (ModelCalled.NAME, 1): lambda payload: {**payload, "requests": 1},

@@ -48,8 +48,8 @@ class BarOrLines(AbstractContextManager[Any]):
         self._first = done if self._first is None else self._first
         return self._first, time.monotonic() - self._begun
 
-    def show(self, done: int, whole: int, **fields: Any) -> None:
-        """Move the bar."""
+    def show(self, done: int, whole: int | None, **fields: Any) -> None:
+        """Move the bar; `whole` None: not known."""
         if self._task is None:
             self._bar.start()
             self._task = self._bar.add_task("", total=None, **self._fields)
@@ -88,15 +88,15 @@ class TransferProgress(BarOrLines):
         self._step = ""
 
     def __call__(self, step: str, done: int, whole: int) -> None:
-        """Show the newest figures."""
+        """Show the newest figures; `whole` 0: not known."""
         if step != self._step:
             self._step = step
             self.begin()
         first, seconds = self.since(done)
         rate = (done - first) / seconds if seconds else 0.0
-        self.show(done, whole, step=step, rate=f"{rate:,.0f}")
-        left = f", {(whole - done) / rate:,.0f} s left" if rate else ""
-        self.say(f"{step} {done:,} of {whole:,}, {rate:,.0f}/s{left}")
+        self.show(done, whole or None, step=step, rate=f"{rate:,.0f}")
+        left = f" of {whole:,}, {(whole - done) / rate:,.0f} s left" if whole and rate else ""
+        self.say(f"{step}: {done:,}{left}, {rate:,.0f}/s")
 
 
 def _eta(progress: FillProgress, first: int, seconds: float) -> float | None:

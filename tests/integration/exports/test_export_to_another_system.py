@@ -139,7 +139,7 @@ async def test_an_export_is_the_same_memory_in_another_installation(
         assert [one.kind for one in asked] == [], "no model was asked"
 
         ends = await _ends(other)
-        assert "nothing new" in await eden(other.settings, "import", "eden", str(file), "--yes")
+        assert "taken: nothing" in await eden(other.settings, "import", "eden", str(file), "--yes")
         assert await _ends(other) == ends
 
         await other.told("first", "ann", *(f"note user: Wants {what}." for what in ("tea", "rye", "figs")))
@@ -178,7 +178,7 @@ async def test_what_was_forgotten_here_before_does_not_come_back(
         await until(lambda: _is(marks.count_documents({"target": {"$in": hidden}}), 2), "marked")
         await other.session("ann", id="first")
         said = await eden(other.settings, "import", "eden", str(file), "--yes")
-        assert "forgotten here" in said
+        assert "it was forgotten here" in said
         await until(lambda: _blob_is(other, 3), "the blob is made anew")
         await settled(other)
         assert await other.facts("ann") == ["Ann keeps nine bees.", "Ann lives in Tarn same-home."]
