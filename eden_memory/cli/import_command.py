@@ -169,7 +169,7 @@ async def _import(work: ForeignImport | ExportImport, given: ImportOptions) -> N
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     with TransferProgress(console) as bar:
         survey = await work.survey(partial(bar, "reading"))
-    if given.dry_run or not survey.taken:
+    if given.dry_run or survey.empty:
         _show(survey, "would be taken" if given.dry_run else "taken", as_json=given.as_json)
         return
     for line in (*survey.lines("to be taken"), *_cost(survey.cost)):

@@ -30,6 +30,7 @@ from eden_memory.forgotten import Marks
 from eden_memory.imports.import_items import ImportedAs, Kind, SkippedItem
 from eden_memory.imports.import_report import ImportReport
 from eden_memory.imports.importing import FORGOTTEN, ForeignImport, Progress
+from eden_memory.kafka.topics import Topics
 from eden_memory.memory.memory_batch import Memory, blob_ended, named_by
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.envelope import Envelope
@@ -47,7 +48,7 @@ class OwnImportReport(ImportReport):
     """What was taken of an export; memories are counted once, whatever their history."""
 
     records: int = 0
-    """Versions of memories and ends of sessions that were published, under their keys."""
+    """Published under their keys: versions of memories, ends of sessions, numbers of forgotten blobs."""
     held_scopes: int = 0
     commands: Counter[Kind] = field(default_factory=Counter[Kind])
     """Those of `taken` that are commands, because their scopes held something."""
@@ -70,6 +71,11 @@ class OwnImportReport(ImportReport):
             for place in group.places:
                 self.skip(SkippedItem(place, reason, group.bad))
             self.skipped[reason].count += group.count - len(group.places)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is taken."""
+        return not (self.taken or self.records)
 
     def lines(self, did: str) -> Iterator[str]:
         """Yield the report for people."""
@@ -113,9 +119,11 @@ class ExportImport:
     _forgotten: ForgottenHere = field(default_factory=ForgottenHere)
     _held: HeldMemory = field(init=False)
     _claims: ScopeClaims = field(init=False)
+    _topics: Topics = field(init=False)
 
     def __post_init__(self) -> None:
         self._held = HeldMemory(self._forgotten)
+        self._topics = self.at.topics(self.at.settings.placement)
         header = header_of(self.path)
         self._claims = ScopeClaims(self.at.database, self.at.settings.names, header.export_id)
 
@@ -193,13 +201,14 @@ class ExportImport:
                 case _ if line.scope in self._held.scopes:
                     continue
                 case GapLine():
+                    report.records += 1
                     found.append(self._gap(line.scope, line.version))
                 case RecordLine():
                     found += self._record(line, batch.marks, report)
         return found
 
     def _record(self, line: RecordLine, marks: Marks, report: OwnImportReport) -> list[StoredRecord]:
-        """Return a record as it is published; of a forgotten blob version its number, of other forgotten ones nothing."""
+        """Return a record as it is published: of a forgotten blob version its number, else nothing if forgotten."""
         event = line.event
         if (withdrawn := self._forgotten.withdraws(event)) or self._forgotten.drops(event, marks):
             report.skip(SkippedItem(f"line {line.number}", FORGOTTEN))
@@ -213,8 +222,7 @@ class ExportImport:
         return self._stored(envelope, ScopeConsolidated, f"{key}@{version}", None)
 
     def _stored(self, envelope: Envelope, kind: type[Event], key: str, value: bytes | None) -> StoredRecord:
-        topic = self.at.topics(self.at.settings.placement).topic_of(kind)
-        headers = tuple(envelope.headers())
+        topic, headers = self._topics.topic_of(kind), tuple(envelope.headers())
         return StoredRecord(topic, envelope.ordering_key.encode(), key.encode(), value, headers)
 
     @asynccontextmanager

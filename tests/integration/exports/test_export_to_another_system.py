@@ -188,3 +188,32 @@ async def test_what_was_forgotten_here_before_does_not_come_back(
             held = repr(await other.memory(name).find().to_list())
             assert not any(text in held for text in ("jokes", "Albi"))
         await eden(other.settings, "rebuild", "again", "--verify")
+
+
+async def test_a_scope_that_holds_something_gets_commands(
+    lived: System, elsewhere: Settings, models: Serving, tmp_path: Path
+) -> None:
+    file = tmp_path / "memory.jsonl"
+    await eden(lived.settings, "export", str(file))
+    async with system(fast(elsewhere, models), models) as other:
+        session = await other.session("ann", id="another")
+        await other.told(session, "ann", "fact user: Ann has a red kayak.")
+        asked = await eden(other.settings, "import", "eden", str(file), "--dry-run")
+        assert "as 1 scopes hold memory here already, blob: 1" in asked
+        await eden(other.settings, "import", "eden", str(file), "--yes")
+        await settled(other)
+        said = ["Ann has a red kayak.", "Ann keeps nine bees.", "Ann lives in Albi instead, same-home."]
+        assert await other.facts("ann") == said
+        (bees,) = await other.memory("facts").find({"content": said[1]}).to_list()
+        (first,) = await lived.memory("facts").find({"content": said[1]}).to_list()
+        assert (bees["version"], bees["command"]["by"], bees["said_at"]) == (1, "import", first["said_at"])
+        waiting = {"scope_key": ANN.key, "absorbed": False}
+        assert await other.contents("reflections", **waiting) == ["Wants lists."]
+        snapshot = await other.snapshot(ANN.key)
+        assert (snapshot["blob_version"], PIN in snapshot["blob"]) == (1, True)
+        assert await other.facts("bob") == ["Bob sails the Tern."], "its scope held nothing"
+        ends = await _ends(other)
+        await eden(other.settings, "import", "eden", str(file), "--yes")
+        await settled(other)
+        assert await _ends(other) == ends
+        await eden(other.settings, "rebuild", "again", "--verify")
