@@ -84,7 +84,7 @@ class OwnImportReport(ImportReport):
             yield f"as they were exported, with their history: {self.records:,} records"
         if self.held_scopes:
             counts = "".join(f", {kind}: {number:,}" for kind, number in self.commands.items())
-            yield f"by commands, as {self.held_scopes:,} scopes hold memory here already{counts or ': nothing'}"
+            yield f"scopes that hold memory here already: {self.held_scopes:,}; by commands{counts or ': nothing'}"
 
 
 _KINDS: dict[type[Event], Kind] = {
