@@ -1,8 +1,8 @@
 """Imports from mem0: seconds until every item is a fact with its vector, on real servers with local embeddings.
 
 `python -m tests.bench.imports [--items N] [--users N]`: servers of its own, or EDEN_MONGODB_URI and
-EDEN_KAFKA_BOOTSTRAP. `eden run` and `eden import` are processes of their own, as people start them; items stand in the
-order of their times, so each comes from another user than the one before.
+EDEN_KAFKA_BOOTSTRAP. `eden run` and `eden import` are processes of their own, as people start them; items stand in
+the order of their times, so each comes from another user than the one before.
 """
 
 import argparse

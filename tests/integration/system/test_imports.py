@@ -86,7 +86,8 @@ async def test_mem0s_memories_are_found_rebuilt_traced_and_forgotten(shared: Sys
     )
     history = await eden(shared.settings, "history", stored["_id"], "--user", "ida", *MINE)
     assert "eden import" in history
-    assert "import:mem0:2" in await eden(shared.settings, "trace", stored["_id"], "--user", "ida", *MINE)
+    traced = await eden(shared.settings, "trace", stored["_id"], "--user", "ida", *MINE)
+    assert ("command add by import" in traced, "import:mem0:2" in traced) == (True, True), traced
 
     after = await written(shared)
     again = await imported(shared, "mem0", file, *options)
@@ -186,13 +187,15 @@ async def test_the_previous_systems_memory_keeps_its_shape(shared: System, tmp_p
         "mia",
         "Mia runs a bakery.",
         "Wants brief answers.",
-        "The fair is in May.",
         "Talked about the fair.",
         '<MemoryShard name="fair 2025">',
         "The fair needs helpers.",
         "Plan an evening event.",
     )
     assert not any(text in context for text in ("Already", "already", "Nobody names this."))
+    assert await shared.contents("facts", content="The fair is in May.", scope="agent", active=True) == [
+        "The fair is in May.",
+    ]
     stream = await shared.memory("streams").find_one({"shard": "fair 2025"}) or {}
     assert stream["extraction_guidance"] == "What concerns the fair."
     assert {name: await old[name].find().to_list() for name in documents} == before_all, "only read"
