@@ -49,7 +49,7 @@ class ScopeClaims:
 
     async def held(self, keys: Collection[str]) -> set[str]:
         """Return those of the scopes that hold something, or did, which is not of this file."""
-        mine = await self._ledger.find(STAGE, [self._member(key) for key in keys])
+        mine = await self._ledger.decided(STAGE, [self._member(key) for key in keys])
         others = [key for key in keys if self._member(key) not in mine]
         known: list[str] = await self._snapshots.distinct("_id", {"_id": {"$in": others}})
         return {*known, *await self._blobs.distinct("scope_key", {"scope_key": {"$in": others}})}
@@ -73,7 +73,7 @@ class ScopeClaims:
 
     async def published(self, number: int) -> bool:
         """Return whether everything up to a line of the file was published before."""
-        return bool(await self._ledger.find(STAGE, [self._member(str(number))]))
+        return bool(await self._ledger.decided(STAGE, [self._member(str(number))]))
 
     async def note_published(self, number: int) -> None:
         """Note that everything up to a line of the file is published."""
