@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from eden_memory.formation import consolidation_rules
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.replay.rebuild.document_comparing_store import MemoryComparison
 from eden_memory.schemas.export import export_schema
@@ -54,6 +55,7 @@ async def lived(settings: Settings, models: Serving) -> AsyncGenerator[System]:
             first = await one.session("ann", id="first")
             second = await one.session("bob", id="second")
             await one.told(first, "ann", "fact user: Ann keeps nine bees.", "note user: Likes tables.")
+            await one.told(first, "ann", "note session: It is about bees.")
             await one.told(first, "ann", "fact user: Ann lives in Tarn same-home.")
             await one.told(first, "ann", "fact user: Ann lives in Albi instead, same-home.")
             (gone,) = await one.told(first, "ann", "fact user: Ann has a red bicycle.")
@@ -107,8 +109,14 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 async def test_an_export_is_the_same_memory_in_another_installation(
-    lived: System, elsewhere: Settings, asked: list[Asked], models: Serving, tmp_path: Path
+    lived: System,
+    elsewhere: Settings,
+    asked: list[Asked],
+    models: Serving,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(consolidation_rules, "CONSOLIDATION_SECONDS", 0.0)
     file = tmp_path / "memory.jsonl"
     said = await eden(lived.settings, "export", str(file))
     lines = _lines(file)
