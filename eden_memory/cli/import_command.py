@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from getpass import getuser
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -134,15 +134,14 @@ def _read(file: Path) -> Mapping[str, Any]:
         raise Invalid(
             f"{file} holds no mapping", '{"agents": {"THEIRS": "OURS"}, "users": {"THEIRS": "OURS"}}'
         )
-    return written
+    return cast("dict[str, Any]", written)
 
 
 def _pairs(written: Any, given: list[str] | None) -> list[tuple[str, str]]:
-    if not isinstance(written or {}, dict) or not all(
-        isinstance(ours, str) for ours in (written or {}).values()
-    ):
+    found = cast("dict[str, Any]", written if isinstance(written, dict) else {})
+    if written not in (None, found) or not all(isinstance(ours, str) for ours in found.values()):
         raise Invalid("a mapping is not of THEIRS to OURS", '{"users": {"alice": "ada"}}')
-    pairs = list((written or {}).items())
+    pairs = list(found.items())
     for text in given or ():
         theirs, equals, ours = text.rpartition("=")
         if not equals or not theirs:

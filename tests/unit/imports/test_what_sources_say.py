@@ -25,7 +25,7 @@ from eden_memory.imports.import_items import (
     SkippedItem,
 )
 from eden_memory.imports.json_elements import elements
-from eden_memory.schemas.documents import InboxAddedText, InboxFactCommand, InboxMemoryCommand
+from eden_memory.schemas.documents import InboxAddedText, InboxFactCommand, InboxFormNow, InboxMemoryCommand
 from eden_memory.schemas.ids import encode
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -245,7 +245,7 @@ async def test_of_chatgpts_conversations_the_branch_shown_last_is_taken(tmp_path
     sessions = {item.order for item in items(entries)}
     assert len(sessions) == 1
     assert whose(encode(sessions.pop())) == ("s.bot", "s.ada")
-    assert form.kind == "form_now"
+    assert isinstance(form, InboxFormNow)
     assert skipped(entries) == [("item 2", True), ("item 3", False)]
 
 
