@@ -21,7 +21,7 @@ from eden_memory.errors import Invalid
 from eden_memory.imports.chat_items import chatgpt, claude
 from eden_memory.imports.file_items import markdown, mem0
 from eden_memory.imports.import_items import ImportedAs, ImportMapping, Reader
-from eden_memory.imports.import_report import ConversationCost, ImportReport
+from eden_memory.imports.import_report import ImportReport
 from eden_memory.imports.importing import ForeignImport
 from eden_memory.imports.v1_store import v1
 from eden_memory.mongo.application_ids import typed_id_of
@@ -165,10 +165,10 @@ async def _import(work: ForeignImport, given: ImportOptions) -> None:
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     with ImportProgress(console, "reading") as reading:
         survey = await work.survey(reading)
-    if given.dry_run or not survey.taken:
+    if given.dry_run or not (survey.taken or survey.forming):
         _show(survey, "would be taken" if given.dry_run else "taken", as_json=given.as_json)
         return
-    for line in (*survey.lines("to be taken"), *_cost(survey.cost)):
+    for line in (*survey.lines("to be taken"), *_cost(survey)):
         typer.echo(terminal.plain(line), err=True)
     if not given.yes:
         terminal.confirm("Import these?")
@@ -182,16 +182,17 @@ def _show(report: ImportReport, did: str, *, as_json: bool) -> None:
     if as_json:
         terminal.show_json(to_jsonable_python(report))
         return
-    for line in (*report.lines(did), *_cost(report.cost)):
+    for line in (*report.lines(did), *_cost(report)):
         typer.echo(terminal.plain(line))
 
 
-def _cost(cost: ConversationCost) -> list[str]:
-    if not cost.windows:
+def _cost(report: ImportReport) -> list[str]:
+    if not report.forming:
         return []
+    cost = report.cost
     usd = "at an unknown price" if cost.usd is None else f"for about {cost.usd:.2f} USD"
     return [
-        f"{cost.conversations:,} conversations are formed in about {cost.windows:,} windows, {usd}; "
+        f"{report.forming:,} conversations are formed in about {cost.windows:,} windows, {usd}; "
         "`eden budget` limits what formation spends"
     ]
 
