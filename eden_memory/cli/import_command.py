@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from getpass import getuser
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -22,7 +22,7 @@ from eden_memory.exports.importing import ExportImport
 from eden_memory.imports.chat_items import chatgpt, claude
 from eden_memory.imports.file_items import markdown, mem0
 from eden_memory.imports.import_items import ImportedAs, ImportMapping, Reader
-from eden_memory.imports.import_report import ConversationCost, ImportReport
+from eden_memory.imports.import_report import ImportReport
 from eden_memory.imports.importing import ForeignImport
 from eden_memory.imports.v1_store import v1
 from eden_memory.mongo.application_ids import typed_id_of
@@ -137,15 +137,14 @@ def _read(file: Path) -> Mapping[str, Any]:
         raise Invalid(
             f"{file} holds no mapping", '{"agents": {"THEIRS": "OURS"}, "users": {"THEIRS": "OURS"}}'
         )
-    return written
+    return cast("dict[str, Any]", written)
 
 
 def _pairs(written: Any, given: list[str] | None) -> list[tuple[str, str]]:
-    if not isinstance(written or {}, dict) or not all(
-        isinstance(ours, str) for ours in (written or {}).values()
-    ):
+    found = cast("dict[str, Any]", written if isinstance(written, dict) else {})
+    if written not in (None, found) or not all(isinstance(ours, str) for ours in found.values()):
         raise Invalid("a mapping is not of THEIRS to OURS", '{"users": {"alice": "ada"}}')
-    pairs = list((written or {}).items())
+    pairs = list(found.items())
     for text in given or ():
         theirs, equals, ours = text.rpartition("=")
         if not equals or not theirs:
@@ -172,7 +171,7 @@ async def _import(work: ForeignImport | ExportImport, given: ImportOptions) -> N
     if given.dry_run or survey.empty:
         _show(survey, "would be taken" if given.dry_run else "taken", as_json=given.as_json)
         return
-    for line in (*survey.lines("to be taken"), *_cost(survey.cost)):
+    for line in (*survey.lines("to be taken"), *_cost(survey)):
         typer.echo(terminal.plain(line), err=True)
     if not given.yes:
         terminal.confirm("Import these?")
@@ -186,16 +185,17 @@ def _show(report: ImportReport, did: str, *, as_json: bool) -> None:
     if as_json:
         terminal.show_json(to_jsonable_python(report))
         return
-    for line in (*report.lines(did), *_cost(report.cost)):
+    for line in (*report.lines(did), *_cost(report)):
         typer.echo(terminal.plain(line))
 
 
-def _cost(cost: ConversationCost) -> list[str]:
-    if not cost.windows:
+def _cost(report: ImportReport) -> list[str]:
+    if not report.forming:
         return []
+    cost = report.cost
     usd = "at an unknown price" if cost.usd is None else f"for about {cost.usd:.2f} USD"
     return [
-        f"{cost.conversations:,} conversations are formed in about {cost.windows:,} windows, {usd}; "
+        f"{report.forming:,} conversations are formed in about {cost.windows:,} windows, {usd}; "
         "`eden budget` limits what formation spends"
     ]
 

@@ -1,9 +1,10 @@
 """Memory of an export whose scope holds something else already: newest versions, as items like any other system's."""
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from eden_memory.exports.export_file import RecordLine, read_lines
 from eden_memory.exports.forgotten_here import ForgottenHere
@@ -66,13 +67,20 @@ class HeldMemory:
 
 
 def _item(where: str, event: Memory, to: ImportedAs) -> ImportedItem:
+    """Return a memory as an item; it belongs to the session that it came from, so that forgetting that reaches it."""
     match event:
         case FactChanged():
-            return to.fact(where, event.fact_id, event.text, event.scope, event.said_at)
+            item = to.fact(where, event.fact_id, event.text, event.scope, event.said_at)
+            return _with(item, session_id=decode_id(event.sources[-1].session_id)) if event.sources else item
         case ReflectionFormed():
-            session = None if event.session_id is None else decode_id(event.session_id)
-            return to.reflection(where, event.reflection_id, event.text, event.scope, event.said_at, session)
+            item = to.reflection(where, event.reflection_id, event.text, event.scope, event.said_at)
+            session = {} if event.session_id is None else {"session_id": decode_id(event.session_id)}
+            return _with(item, private=event.private, **session)
         case ScopeConsolidated():
             return to.blob(where, event.key(), event.text, event.scope, event.said_at)
         case _:
             raise TypeError(event.NAME)
+
+
+def _with(item: ImportedItem, **fields: Any) -> ImportedItem:
+    return replace(item, request=item.request.model_copy(update=fields))

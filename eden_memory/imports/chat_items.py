@@ -103,11 +103,16 @@ def _of_chatgpt(fields: Fields) -> Exported:
 def _message(message: Fields | None) -> ExportedMessage | None:
     """Return what a person or the assistant said; None for all else."""
     role = ROLES.get(message["author"]["role"]) if message else None
-    if message is None or role is None or (message.get("metadata") or {}).get(HIDDEN):
+    if message is None or role is None or _inside(message, "metadata", HIDDEN):
         return None
     return ExportedMessage(
-        message["id"], role, _text((message.get("content") or {}).get("parts")), message.get("create_time")
+        message["id"], role, _text(_inside(message, "content", "parts")), message.get("create_time")
     )
+
+
+def _inside(fields: Fields, name: str, inner: str) -> Any:
+    found: Fields = fields.get(name) or {}
+    return found.get(inner)
 
 
 def _of_claude(fields: Fields) -> Exported:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -33,7 +33,7 @@ def _memory(element: Element, to: ImportedAs) -> ImportedItem:
     fields = fields_of(element)
     for nested in ("metadata", "payload"):
         if isinstance(inner := fields.get(nested), Mapping):
-            fields = {**fields, **inner}
+            fields = {**fields, **cast("Fields", inner)}
     user, agent, run = (fields.get(name) for name in ("user_id", "agent_id", "run_id"))
     if not (user or agent or to.mapping.user) and run:
         raise Unimportable("it names a run_id only, which is no scope; --user says whose it is")
@@ -46,7 +46,7 @@ def fields_of(element: Element) -> Fields:
     """Return an element that is an object; Unimportable."""
     if element.why is not None or not isinstance(element.value, Mapping):
         raise Unimportable(element.why or "it is no JSON object", bad=True)
-    return element.value
+    return cast("Fields", element.value)
 
 
 def _newest(fields: Fields) -> Any:
@@ -109,4 +109,4 @@ def _parts(text: str) -> tuple[Fields, str]:
         raise Unimportable("its front matter is not valid YAML", bad=True) from None
     if not isinstance(head, Mapping):
         raise Unimportable("its front matter is no mapping", bad=True)
-    return head, "\n".join(lines[end + 1 :]).strip()
+    return cast("Fields", head), "\n".join(lines[end + 1 :]).strip()

@@ -150,6 +150,7 @@ class ImportedAs:
         self, where: str, own: Any, session: str, role: str, text: str, scope: Scope, created_at: Any
     ) -> ImportedItem:
         """Return a message of an imported conversation; `scope`: its user's."""
+        said_at = self._moment(created_at)
         fields = {
             "_id": self._name("message", _own_id(own), session, text),
             "kind": "added_text",
@@ -158,9 +159,9 @@ class ImportedAs:
             "text": _text(text, None),
             "role": role,
             "user_id": decode_id(scope.user_id or "") if role == "user" else None,
-            "created_at": self._moment(created_at),
+            "created_at": said_at,
         }
-        return self._checked(where, "message", InboxAddedText, fields, scope, fields["created_at"])
+        return self._checked(where, "message", InboxAddedText, fields, scope, said_at)
 
     def formed(self, where: str, session: str, scope: Scope) -> ImportedItem:
         """Return the request to form what is pending of an imported conversation."""

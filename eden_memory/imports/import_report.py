@@ -24,7 +24,6 @@ class SkippedForReason:
 class ConversationCost:
     """What forming the imported conversations is expected to cost."""
 
-    conversations: int = 0
     windows: int = 0
     usd: Decimal | None = Decimal(0)
     """None: a price is not known."""
@@ -37,13 +36,15 @@ class ImportReport:
     taken: Counter[Kind] = field(default_factory=Counter[Kind])
     known: int = 0
     """Memory had taken them before."""
+    forming: int = 0
+    """Conversations whose messages wait to be formed."""
     skipped: dict[str, SkippedForReason] = field(default_factory=dict[str, SkippedForReason])
     cost: ConversationCost = field(default_factory=ConversationCost)
 
     @property
     def empty(self) -> bool:
         """Whether nothing is taken."""
-        return not self.taken
+        return not (self.taken or self.forming)
 
     @property
     def bad(self) -> int:
@@ -52,7 +53,9 @@ class ImportReport:
 
     def take(self, item: ImportedItem) -> None:
         """Count an item that is taken."""
-        if item.kind is not None:
+        if item.kind is None:
+            self.forming += 1
+        else:
             self.taken[item.kind] += 1
 
     def skip(self, item: SkippedItem) -> None:

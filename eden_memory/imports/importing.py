@@ -241,7 +241,6 @@ class CostOfConversations:
     def add(self, item: ImportedItem) -> None:
         """Count a message, or the end of a conversation; conversations come one after the other."""
         if isinstance(item.request, InboxFormNow):
-            self._found.conversations += 1
             self._close()
         if not isinstance(item.request, InboxAddedText):
             return

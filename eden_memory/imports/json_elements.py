@@ -1,8 +1,8 @@
 """The elements of a JSON file one by one, whatever its size: JSON lines, or one array, bare or in an object."""
 
 import re
+from codecs import BOM_UTF8, getincrementaldecoder
 from collections.abc import Iterator
-from io import TextIOWrapper
 from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -28,7 +28,7 @@ class Element(NamedTuple):
 def elements(path: Path) -> Iterator[Element]:
     """Yield the elements of a file; an element that cannot be read says why."""
     with opened(path) as file:
-        begin = file.read(PART).decode(errors="replace")
+        begin = file.read(PART).decode("utf-8-sig", errors="replace")
         file.seek(0)
         if (array := ARRAY.match(begin)) is not None:
             yield from _of_array(file, array.end())
@@ -61,7 +61,7 @@ def _of_lines(file: BinaryIO) -> Iterator[Element]:
 
 def _parsed(where: str, line: bytes) -> Element:
     try:
-        return Element(where, orjson.loads(line))
+        return Element(where, orjson.loads(line.removeprefix(BOM_UTF8)))
     except orjson.JSONDecodeError:
         return Element(where, None, "it is not valid JSON")
 
@@ -89,12 +89,16 @@ class _Text:
     """A part of a file, as text, and the place in it."""
 
     def __init__(self, file: BinaryIO, at: int) -> None:
-        self._file = TextIOWrapper(file, encoding="utf-8", errors="replace")
-        self.read, self.at = self._file.read(PART), at
+        self._file, self._decoder = file, getincrementaldecoder("utf-8-sig")(errors="replace")
+        self.read, self.at = self._next(PART), at
+
+    def _next(self, size: int) -> str:
+        found = self._file.read(size)
+        return self._decoder.decode(found, final=not found)
 
     def more(self) -> bool:
         """Read on, as much as is left over again; False at the end of the file."""
-        found = self._file.read(max(PART, len(self.read) - self.at))
+        found = self._next(max(PART, len(self.read) - self.at))
         self.read, self.at = self.read[self.at :] + found, 0
         return bool(found)
 

@@ -179,7 +179,7 @@ def stream_of(row: Row, scope: Scope) -> Stream:
     """Return the stream of a shard; its blob fits."""
     words = words_of(row.get("content") or "")
     return Stream(
-        id=f"{scope.agent_id}/shard/{quote(scope.shard or '', safe='')}",
+        _id=f"{scope.agent_id}/shard/{quote(scope.shard or '', safe='')}",
         agent_id=scope.agent_id,
         scope="shard",
         shard=scope.shard,

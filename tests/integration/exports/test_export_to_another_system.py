@@ -66,6 +66,9 @@ async def lived(settings: Settings, models: Serving) -> AsyncGenerator[System]:
             await one.service.pin(ANN.key, PIN, user="ann")
             await until(lambda: _blob_is(one, 2), "pinned")
             await one.told(first, "ann", "note user: Wants lists.")
+            (lists,) = (await one.service.list_reflections(user="ann", absorbed=False, scopes=["user"])).items
+            await one.service.mark_private(lists.reflection_id, user="ann")
+            await until(lambda: _private(one, lists.reflection_id), "private")
             await one.write(
                 second, "bob", "fact user: Bob sails the Tern.", "note session: It is about boats."
             )
@@ -79,6 +82,10 @@ async def lived(settings: Settings, models: Serving) -> AsyncGenerator[System]:
 
 async def _blob_is(one: System, version: int) -> bool:
     return (await one.snapshot(ANN.key)).get("blob_version") == version
+
+
+async def _private(one: System, name: str) -> bool:
+    return (await one.service.reflection(name, user="ann")).private
 
 
 async def _closed(one: System) -> bool:
@@ -216,8 +223,11 @@ async def test_a_scope_that_holds_something_gets_commands(
         (bees,) = await other.memory("facts").find({"content": said[1]}).to_list()
         (first,) = await lived.memory("facts").find({"content": said[1]}).to_list()
         assert (bees["version"], bees["command"]["by"], bees["said_at"]) == (1, "import", first["said_at"])
+        assert bees["session_ids"] == first["session_ids"]
         waiting = {"scope_key": ANN.key, "absorbed": False}
         assert await other.contents("reflections", **waiting) == ["Wants lists."]
+        (lists,) = await other.memory("reflections").find(waiting).to_list()
+        assert (lists["private"], lists["session_ids"]) == (True, ["s.first"])
         snapshot = await other.snapshot(ANN.key)
         assert (snapshot["blob_version"], PIN in snapshot["blob"]) == (1, True)
         assert await other.facts("bob") == ["Bob sails the Tern."], "its scope held nothing"

@@ -78,7 +78,7 @@ async def test_mem0s_memories_are_found_rebuilt_traced_and_forgotten(shared: Sys
     assert await shared.facts("ida") == ["Ida lives in Oslo.", "Ida's boat is called Tern."]
     (found,) = await shared.service.search_facts("What is Ida's boat called?", user="ida", top_k=1)
     assert found.content == "Ida's boat is called Tern."
-    stored = await shared.memory("facts").find_one({"content": "Ida lives in Oslo."}) or {}
+    stored: dict[str, Any] = await shared.memory("facts").find_one({"content": "Ida lives in Oslo."}) or {}
     assert stored["valid_from"].replace(tzinfo=UTC) == datetime(2025, 4, 1, 10, tzinfo=UTC)
     assert (stored["command"]["by"], stored["embedding"] is not None) == ("import", True)
     assert await shared.memory("answers").count_documents({"prompt": {"$ne": None}}) == 0, (
@@ -196,7 +196,7 @@ async def test_the_previous_systems_memory_keeps_its_shape(shared: System, tmp_p
     assert await shared.contents("facts", content="The fair is in May.", scope="agent", active=True) == [
         "The fair is in May.",
     ]
-    stream = await shared.memory("streams").find_one({"shard": "fair 2025"}) or {}
+    stream: dict[str, Any] = await shared.memory("streams").find_one({"shard": "fair 2025"}) or {}
     assert stream["extraction_guidance"] == "What concerns the fair."
     assert {name: await old[name].find().to_list() for name in documents} == before_all, "only read"
     rows = await shared.memory("reflections").find({"content": "Wants brief answers."}).to_list()
@@ -253,7 +253,7 @@ async def test_exported_conversations_are_formed_once(settings: Settings, tmp_pa
         await until(lambda: _is(running.facts("kim"), ["Kim has a dog.", "Kim lives in Lyon."]), "formed")
         session = await running.session("kim")
         await running.shows(session, "kim", "Kim wants maps.")
-        fact = await running.memory("facts").find_one({"content": "Kim has a dog."}) or {}
+        fact: dict[str, Any] = await running.memory("facts").find_one({"content": "Kim has a dog."}) or {}
         assert fact["valid_from"].replace(tzinfo=UTC) == datetime(2025, 2, 1, 10, tzinfo=UTC)
         calls = dict(models.tally.calls)
         again = await imported(running, *options)

@@ -25,7 +25,7 @@ from eden_memory.imports.import_items import (
     SkippedItem,
 )
 from eden_memory.imports.json_elements import elements
-from eden_memory.schemas.documents import InboxAddedText, InboxFactCommand, InboxMemoryCommand
+from eden_memory.schemas.documents import InboxAddedText, InboxFactCommand, InboxFormNow, InboxMemoryCommand
 from eden_memory.schemas.ids import encode
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -152,7 +152,8 @@ def test_an_array_is_read_element_by_element_however_it_is_cut(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(json_elements, "PART", 40)
         read = [element.value for element in elements(file)]
-    assert read == json.loads(file.read_text())["results"] if wrapped else json.loads(file.read_text())
+    whole = json.loads(file.read_text())
+    assert read == (whole["results"] if wrapped else whole)
 
 
 async def test_a_broken_array_is_taken_up_to_where_it_breaks(tmp_path: Path) -> None:
@@ -245,7 +246,7 @@ async def test_of_chatgpts_conversations_the_branch_shown_last_is_taken(tmp_path
     sessions = {item.order for item in items(entries)}
     assert len(sessions) == 1
     assert whose(encode(sessions.pop())) == ("s.bot", "s.ada")
-    assert form.kind == "form_now"
+    assert isinstance(form, InboxFormNow)
     assert skipped(entries) == [("item 2", True), ("item 3", False)]
 
 
