@@ -52,15 +52,12 @@ class OwnImportReport(ImportReport):
     held_scopes: int = 0
     commands: Counter[Kind] = field(default_factory=Counter[Kind])
     """Those of `taken` that are commands, because their scopes held something."""
-    _last: str = ""
 
-    def take_record(self, event: Memory) -> None:
-        """Count a record that is published."""
+    def take_record(self, event: Memory, *, earlier: bool) -> None:
+        """Count a record that is published; `earlier`: a version before the last one of the same memory."""
         self.records += 1
-        kind = _KINDS.get(type(event))
-        if kind is not None and (kind == "blob" or event.subject() != self._last):
+        if not earlier and (kind := _KINDS.get(type(event))) is not None:
             self.taken[kind] += 1
-        self._last = event.subject()
 
     def take_commands(self, report: ImportReport, scopes: int) -> None:
         """Add what commands take."""
@@ -117,6 +114,8 @@ class ExportImport:
     _highest: dict[str, int] = field(default_factory=dict[str, int])
     """Every scope of the file, with its highest blob version (0: none)."""
     _forgotten: ForgottenHere = field(default_factory=ForgottenHere)
+    _last: str = ""
+    """The memory whose record was taken last."""
     _held: HeldMemory = field(init=False)
     _claims: ScopeClaims = field(init=False)
     _topics: Topics = field(init=False)
@@ -214,7 +213,8 @@ class ExportImport:
             report.skip(SkippedItem(f"line {line.number}", FORGOTTEN))
             number = event.version if isinstance(event, ScopeConsolidated) else 0
             return [self._gap(line.scope, number)] if withdrawn else []
-        report.take_record(event)
+        report.take_record(event, earlier=event.subject() == self._last)
+        self._last = event.subject()
         return [self._stored(line.envelope, type(event), line.line.key, line.value)]
 
     def _gap(self, key: str, version: int) -> StoredRecord:
