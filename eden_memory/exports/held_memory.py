@@ -29,8 +29,9 @@ class HeldMemory:
 
     def learn(self, event: Memory) -> None:
         """Take in a record, after `forgotten` has learned from it."""
-        kept = isinstance(event, ScopeConsolidated) and not self.forgotten.withdraws(event)
-        if kept and event.scope.key in self.scopes:
+        if not isinstance(event, ScopeConsolidated) or self.forgotten.withdraws(event):
+            return
+        if event.scope.key in self.scopes:
             self.absorbed.update(event.absorbed)
             self.blobs[event.scope.key] = event.version
 

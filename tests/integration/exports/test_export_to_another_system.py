@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Awaitable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jsonschema
 import pytest
@@ -126,9 +126,9 @@ async def test_an_export_is_the_same_memory_in_another_installation(
     monkeypatch.setattr(consolidation_rules, "CONSOLIDATION_SECONDS", 0.0)
     file = tmp_path / "memory.jsonl"
     said = await eden(lived.settings, "export", str(file))
-    lines = _lines(file)
+    lines, validator = _lines(file), cast("Any", jsonschema.Draft202012Validator(export_schema()))
     for line in lines:
-        jsonschema.Draft202012Validator(export_schema()).validate(line)
+        validator.validate(line)
     assert f"{len(lines) - 2:,} records" in said
     assert "bicycle" not in file.read_text()
     assert file.stat().st_mode & 0o077 == 0

@@ -61,7 +61,26 @@ def test_a_file_that_is_there_is_not_written_over_and_a_broken_one_is_not_left(
     assert list(tmp_path.iterdir()) == [file]
 
 
-def changed(file: Path, change: Callable[[list[bytes]], list[bytes]]) -> Path:
+Lines = list[bytes]
+Change = Callable[[Lines], Lines]
+
+
+def without(number: int) -> Change:
+    """All lines but one of them."""
+    return lambda lines: [*lines[: number - 1], *lines[number:]]
+
+
+def instead(number: int, line: bytes) -> Change:
+    """The lines with another one in the place of one of them."""
+    return lambda lines: [*lines[: number - 1], line, *lines[number:]]
+
+
+def torn(lines: Lines) -> Lines:
+    """The file as a stopped copy leaves it."""
+    return [*lines[:-2], lines[-2][:40]]
+
+
+def changed(file: Path, change: Change) -> Path:
     file.write_bytes(b"".join(change(file.read_bytes().splitlines(keepends=True))))
     return file
 
@@ -69,14 +88,12 @@ def changed(file: Path, change: Callable[[list[bytes]], list[bytes]]) -> Path:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda lines: lines[:-1], "cut off"),
-        (lambda lines: [*lines[:-2], lines[-2][:40]], "cut off"),
-        (lambda lines: [*lines[:2], *lines[3:]], "has 4 lines of memory, and its closing line says 5"),
+        (without(7), "cut off"),
+        (torn, "cut off"),
+        (without(3), "has 4 lines of memory, and its closing line says 5"),
     ],
 )
-def test_a_file_that_lacks_something_is_refused(
-    file: Path, change: Callable[[list[bytes]], list[bytes]], said: str
-) -> None:
+def test_a_file_that_lacks_something_is_refused(file: Path, change: Change, said: str) -> None:
     with pytest.raises(Invalid, match=said):
         list(read_lines(changed(file, change)))
 
@@ -91,16 +108,16 @@ def test_a_file_that_lacks_something_is_refused(
 )
 def test_a_file_of_another_kind_is_refused(file: Path, first: bytes, said: str) -> None:
     with pytest.raises(Invalid, match=said) as refused:
-        header_of(changed(file, lambda lines: [first + b"\n", *lines[1:]]))
+        header_of(changed(file, instead(1, first + b"\n")))
     assert "tea" not in str(refused.value)
     with pytest.raises(NotFound):
         header_of(file.with_name("nothing"))
 
 
-def wrong(number: int, **fields: object) -> Callable[[list[bytes]], list[bytes]]:
+def wrong(number: int, **fields: object) -> Change:
     """The lines with other fields in one of them."""
 
-    def change(lines: list[bytes]) -> list[bytes]:
+    def change(lines: Lines) -> Lines:
         line = {**orjson.loads(lines[number - 1]), **fields}
         return [*lines[: number - 1], orjson.dumps(line) + b"\n", *lines[number:]]
 
@@ -110,18 +127,18 @@ def wrong(number: int, **fields: object) -> Callable[[list[bytes]], list[bytes]]
 @pytest.mark.parametrize(
     ("change", "number", "said"),
     [
-        (lambda lines: [*lines[:2], b'{"text": "Likes \xff tea"}\n', *lines[3:]], 3, ""),
-        (lambda lines: [*lines[:2], b"Likes tea\n", *lines[3:]], 3, "json_invalid"),
+        (instead(3, b'{"text": "Likes \xff tea"}\n'), 3, ""),
+        (instead(3, b"Likes tea\n"), 3, "json_invalid"),
         (wrong(2, type="eden.ReflectionFormed.v99"), 2, "v99 is not known here"),
         (wrong(2, type="eden.ScopeChanged.v2"), 2, ""),
         (wrong(3, data={"text": "Likes tea"}), 3, "missing"),
         (wrong(4, key="other@2"), 4, "not those of the data"),
         (wrong(4, scope="agent:s.other"), 4, "not those of the data"),
-        (lambda lines: [*lines[:1], *lines[:1], *lines[2:]], 2, "second header"),
+        (instead(2, HEADER.model_dump_json().encode() + b"\n"), 2, "second header"),
     ],
 )
 def test_a_bad_line_is_named_by_its_number_and_the_others_are_read(
-    file: Path, change: Callable[[list[bytes]], list[bytes]], number: int, said: str
+    file: Path, change: Change, number: int, said: str
 ) -> None:
     read = list(read_lines(changed(file, change)))
     (bad,) = [line for line in read if isinstance(line, BadLine)]

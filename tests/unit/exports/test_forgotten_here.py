@@ -63,6 +63,6 @@ def test_facts_that_contradict_one_another_in_a_ring_end() -> None:
 
 def test_what_was_said_after_a_session_was_forgotten_stays() -> None:
     until = source(10).time + timedelta(seconds=1)
-    marks = Marks([Mark("session", "s.one", "up_to_time", until=until)])
+    marks = Marks([Mark("session", "s.one", "created_up_to", until=until)])
     found = learned(marks, reflection("early", sources=[source(1)]), reflection("late", sources=[source(99)]))
     assert found.reflections == {"early"}
