@@ -18,7 +18,7 @@ from eden_memory.stages.lanes import Again, Queued, Unit
 from eden_memory.stages.outcome import OutcomeTooLarge, Reread, StageOutcome, StoredRecord
 from eden_memory.stages.outcome_publishing import OutcomePublishing
 from eden_memory.stages.patience import SERVERS, until_done
-from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Outgoing, Result, Retry, Stage
+from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Emitted, Result, Retry, Stage
 from eden_memory.stages.stage_health import StageHealth
 from eden_memory.task_ending import Deadline
 
@@ -196,7 +196,7 @@ class Deciding:
         )
 
     async def _settle(
-        self, unit: Unit, read: Sequence[Read], outcome: StageOutcome, events: Sequence[Outgoing] = ()
+        self, unit: Unit, read: Sequence[Read], outcome: StageOutcome, events: Sequence[Emitted] = ()
     ) -> Again | None:
         """Store an outcome, publish what is stored, and finish what it covers."""
         stored = outcome
