@@ -109,8 +109,7 @@ class Judging:
         items = [entry for entry in part if isinstance(entry, ImportedItem)]
         taken = await self._store.taken(items)
         marks = await self._store.marks(pair for item in items for pair in _marked(item))
-        blobs = await self._store.blobs(item.scope.key for item in items if item.kind == "blob")
-        self._blobs |= blobs
+        self._blobs |= await self._store.blobs(item.scope.key for item in items if item.kind == "blob")
         found = [item for item in items if await self._is_new(item, taken, marks)]
         return sorted(found, key=lambda item: item.order)
 
@@ -137,9 +136,8 @@ class Judging:
         if item.scope.key in self._blobs:
             return "its scope has a consolidated text already"
         self._blobs.add(item.scope.key)
-        most = limits_of(
-            item.scope, await self._store.streams_of(item.scope.agent_id), self._limits
-        ).blob_words
+        streams = await self._store.streams.of(item.scope.agent_id)
+        most = limits_of(item.scope, streams, self._limits).blob_words
         words = words_of(item.request.text or "")
         if words > most and item.scope.kind != "shard":
             return f"its text has {words:,} words, and one of a {item.scope.kind} may have {most:,}"
