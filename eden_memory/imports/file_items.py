@@ -44,9 +44,9 @@ def _memory(element: Element, to: ImportedAs) -> ImportedItem:
 
 def fields_of(element: Element) -> Fields:
     """Return an element that is an object; Unimportable."""
-    if element.why is not None or not isinstance(element.value, Mapping):
+    if element.fields is None:
         raise Unimportable(element.why or "it is no JSON object", bad=True)
-    return cast("Fields", element.value)
+    return element.fields
 
 
 def _newest(fields: Fields) -> Any:

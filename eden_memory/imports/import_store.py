@@ -1,11 +1,11 @@
 """What memory already holds of an import, and the requests that it writes to `memory_inbox`."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from pymongo.errors import BulkWriteError
 
-from eden_memory.directory.stream_store import streams_in
+from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.forgetting.mark_store import MongoBatchMarks
 from eden_memory.forgotten import Marks
 from eden_memory.imports.import_items import ImportedItem, Request
@@ -32,6 +32,7 @@ class MongoImports:
         self._messages = at.database[names[Message.COLLECTION]]
         self._snapshots = at.database[names[Snapshot.COLLECTION]]
         self._streams = at.database[names[Stream.COLLECTION]]
+        self.streams = MongoStreams(at.database, names)
         self._marks = MongoBatchMarks(at.database, names)
 
     async def taken(self, items: Sequence[ImportedItem]) -> set[str]:
@@ -72,10 +73,6 @@ class MongoImports:
         """Return those of the scopes that have a blob."""
         query = {"_id": {"$in": list(scope_keys)}, "blob_version": {"$gt": 0}}
         return {row["_id"] async for row in self._snapshots.find(query, {"_id": 1})}
-
-    async def streams_of(self, agent_id: str) -> Mapping[str, Stream]:
-        """Return the streams of an agent by label."""
-        return streams_in(await self._streams.find({"agent_id": agent_id}).to_list())
 
     async def marks(self, named: Iterable[tuple[str, str]]) -> Marks:
         """Return the marks of what was forgotten among (kind, id) pairs."""

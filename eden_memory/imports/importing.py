@@ -31,8 +31,9 @@ PART = 10_000
 """Items read together."""
 AHEAD = 20_000
 """Requests written before memory has taken them, at most."""
-LOOK_SECONDS, STILL_SECONDS = 0.5, 60.0
-"""Between two looks at what memory has taken; without any of it the import stops."""
+LOOK_SECONDS = 0.5
+CARRIED_SECONDS, STILL_SECONDS = 60.0, 600.0
+"""The import stops if no request leaves the inbox for so long, or none that left is decided."""
 FREE = 0
 """The tier that costs are estimated for."""
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -108,8 +109,7 @@ class Judging:
         items = [entry for entry in part if isinstance(entry, ImportedItem)]
         taken = await self._store.taken(items)
         marks = await self._store.marks(pair for item in items for pair in _marked(item))
-        blobs = await self._store.blobs(item.scope.key for item in items if item.kind == "blob")
-        self._blobs |= blobs
+        self._blobs |= await self._store.blobs(item.scope.key for item in items if item.kind == "blob")
         found = [item for item in items if await self._is_new(item, taken, marks)]
         return sorted(found, key=lambda item: item.order)
 
@@ -136,9 +136,8 @@ class Judging:
         if item.scope.key in self._blobs:
             return "its scope has a consolidated text already"
         self._blobs.add(item.scope.key)
-        most = limits_of(
-            item.scope, await self._store.streams_of(item.scope.agent_id), self._limits
-        ).blob_words
+        streams = await self._store.streams.of(item.scope.agent_id)
+        most = limits_of(item.scope, streams, self._limits).blob_words
         words = words_of(item.request.text or "")
         if words > most and item.scope.kind != "shard":
             return f"its text has {words:,} words, and one of a {item.scope.kind} may have {most:,}"
@@ -203,12 +202,18 @@ class Following:
             if len(self._facts) + len(self._others) <= left:
                 self._moved = now
                 return
-            if now - self._moved > STILL_SECONDS:
-                raise EdenError(
-                    f"memory has taken nothing for {STILL_SECONDS:.0f} s; {self._done:,} items are taken",
-                    "Is `eden run` running? `eden status` tells. The same command continues.",
-                )
+            if now - self._moved > CARRIED_SECONDS:
+                await self._demand_work(now - self._moved)
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _demand_work(self, seconds: float) -> None:
+        """Raise EdenError if nothing carries the requests, or has decided any for very long."""
+        first = [*self._facts[:AT_ONCE], *self._others[:AT_ONCE]]
+        if seconds > STILL_SECONDS or len(await self._store.waiting(first)) == len(first):
+            raise EdenError(
+                f"memory has taken nothing for {seconds:.0f} s; {self._done:,} items are taken",
+                "Is `eden run` running? `eden status` tells. The same command continues.",
+            )
 
     async def _without(self, names: list[str], done: "Done") -> list[str]:
         """Return the names that are left; looks no further than to where most are left."""

@@ -2,10 +2,10 @@
 
 import re
 from codecs import BOM_UTF8, getincrementaldecoder
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import orjson
 
@@ -23,6 +23,12 @@ class Element(NamedTuple):
     where: str
     value: Any
     why: str | None = None
+
+    @property
+    def fields(self) -> Mapping[str, Any] | None:
+        """The element if it is an object."""
+        value: object = self.value
+        return cast("Mapping[str, Any]", value) if isinstance(value, dict) else None
 
 
 def elements(path: Path) -> Iterator[Element]:

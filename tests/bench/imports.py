@@ -33,12 +33,11 @@ THINGS = ("a boat", "a garden", "an old piano", "two bicycles", "a darkroom", "a
 
 
 def write(file: Path, items: int, users: int) -> None:
-    """Write items of about 15 words, each text once."""
+    """Write items of about 8 words, as mem0 has them, each text once."""
     chance = Random(1)
     with file.open("w") as out:
         for number in range(items):
-            bought = f"{chance.choice(THINGS)} in {chance.choice(PLACES)}"
-            text = f"Bought {bought} on day {number} for {chance.randint(1, 9_999)} euros."
+            text = f"Bought {chance.choice(THINGS)} in {chance.choice(PLACES)}, receipt {number}"
             row = {"id": f"m{number}", "memory": text, "user_id": f"user{chance.randrange(users)}"}
             out.write(json.dumps({**row, "created_at": f"20{10 + number % 15}-03-01T10:00:00+00:00"}) + "\n")
 

@@ -1,6 +1,7 @@
 """`eden import`, from the command to search and context: taken once, traced, rebuilt, forgotten, and not again."""
 
 import json
+import signal
 from collections.abc import Awaitable
 from datetime import UTC, datetime
 from functools import partial
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
+from eden_memory.cli.import_command import STOPPED
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
-from tests.integration.system.commands import eden, kill, start
+from tests.integration.system.commands import eden, start
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import AGENT, System, fast, system, until
 from tests.model_server.serving import serving
@@ -283,12 +285,12 @@ async def test_an_import_that_is_killed_again_and_again_takes_each_item_once(
     ]
     file = lines(tmp_path / "many.jsonl", *rows)
     async with serving(obey) as models, system(fast(settings, models), models) as running:
-        for wait in (0, 300, 900):
-            process = await start(
-                running.settings, tmp_path / "log", "import", "mem0", str(file), *MINE, "--yes"
-            )
-            await until(partial(at_least, running, wait), f"{wait} facts")
-            await kill(process)
+        command = ("import", "mem0", str(file), *MINE, "--yes")
+        for number_taken in (1, 300, 900):
+            process = await start(running.settings, tmp_path / "log", *command)
+            await until(partial(at_least, running, number_taken), f"{number_taken} facts")
+            process.send_signal(signal.SIGINT if number_taken == 1 else signal.SIGKILL)
+            assert await process.wait() in (STOPPED, -signal.SIGKILL, 0)
         report = await imported(running, "mem0", file, *MINE)
         assert report["taken"].get("fact", 0) + report["known"] == number
         await until(lambda: at_least(running, number), "all facts")
