@@ -163,7 +163,7 @@ class _KeptRecords:
 
 async def _gather(at: Installation, kept: _KeptRecords, exported: Exported, on_progress: Progress) -> None:
     topics, passed = at.topics(at.settings.placement).read_by(WRITER), 0
-    async with reading(at.client, topics) as reader:
+    async with reading(at.kafka, topics) as reader:
         whole = sum(reader.ends[tp] - reader.begins[tp] for tp in reader.ends)
         async for batch in reader.batches():
             exported.unreadable += kept.take(batch)

@@ -227,7 +227,7 @@ class ExportImport:
 
     @asynccontextmanager
     async def _publisher(self) -> AsyncGenerator[Publisher]:
-        publisher = Publisher(lambda: new_producer(self.at.client))
+        publisher = Publisher(lambda: new_producer(self.at.kafka))
         await publisher.start()
         try:
             yield publisher
