@@ -245,7 +245,8 @@ class Deciding:
             dead = item.refused or (how == "dead" and not of_question)
             self._health.finished(item, dead=dead, counts=not (redelivered or item.refused))
         refused = sum(item.refused for item in unit.items)
-        self._finished["dead"].inc(refused)
+        if refused:
+            self._finished["dead"].inc(refused)
         self._finished[how].inc(len(unit.items) - refused)
         if self._tells:
             self._say(unit, how)
