@@ -54,7 +54,7 @@ def event_id_of(inbox_id: str) -> str:
 class InboxMapping:
     """Maps requests; `source` is the `ce_source` of every record."""
 
-    def __init__(self, source: str, encode_id: EncodeId, text_limit: int = 8_000) -> None:
+    def __init__(self, source: str, encode_id: EncodeId, text_limit: int) -> None:
         self._source, self._encode, self._limit = source, encode_id, text_limit
 
     def record(self, document: Document, version: str, time: datetime) -> Outgoing:
