@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from getpass import getuser
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
@@ -12,12 +13,12 @@ from typing import Annotated, Any, NamedTuple, cast
 import typer
 from pydantic_core import to_jsonable_python
 from rich.console import Console
-from rich.progress import TextColumn, TimeRemainingColumn
 
 from eden_memory.cli import terminal
-from eden_memory.cli.replay.progress import BarOrLines
+from eden_memory.cli.replay.progress import TransferProgress
 from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.errors import Invalid
+from eden_memory.exports.importing import ExportImport
 from eden_memory.imports.chat_items import chatgpt, claude
 from eden_memory.imports.file_items import markdown, mem0
 from eden_memory.imports.import_items import ImportedAs, ImportMapping, Reader
@@ -52,7 +53,7 @@ class ImportSource(NamedTuple):
 
 
 def import_(
-    source: Annotated[str, typer.Argument(help="the system: v1, mem0, markdown, chatgpt or claude")],
+    source: Annotated[str, typer.Argument(help="the system: v1, mem0, markdown, chatgpt, claude or eden")],
     path: Annotated[
         str, typer.Argument(metavar="PATH", help="a file or folder; of v1: mongodb://HOST/DATABASE")
     ],
@@ -96,6 +97,8 @@ def import_(
     eden import v1 mongodb://old-host/eve
 
     eden import chatgpt export.zip --agent support --user ada
+
+    eden import eden memory.jsonl
     """
     found = SOURCES.get(source)
     if found is None:
@@ -161,19 +164,19 @@ def foreign(source: str, read: Reader) -> Callable[[Settings, str, ImportOptions
     return run
 
 
-async def _import(work: ForeignImport, given: ImportOptions) -> None:
+async def _import(work: ForeignImport | ExportImport, given: ImportOptions) -> None:
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    with ImportProgress(console, "reading") as reading:
-        survey = await work.survey(reading)
-    if given.dry_run or not (survey.taken or survey.forming):
+    with TransferProgress(console) as bar:
+        survey = await work.survey(partial(bar, "reading"))
+    if given.dry_run or survey.empty:
         _show(survey, "would be taken" if given.dry_run else "taken", as_json=given.as_json)
         return
     for line in (*survey.lines("to be taken"), *_cost(survey)):
         typer.echo(terminal.plain(line), err=True)
     if not given.yes:
         terminal.confirm("Import these?")
-    with ImportProgress(console, "importing") as importing:
-        report = await work.run(sum(survey.taken.values()), importing)
+    with TransferProgress(console) as bar:
+        report = await work.run(sum(survey.taken.values()), partial(bar, "importing"))
     report.cost = survey.cost
     _show(report, "taken", as_json=given.as_json)
 
@@ -197,20 +200,13 @@ def _cost(report: ImportReport) -> list[str]:
     ]
 
 
-class ImportProgress(BarOrLines):
-    """Shows how far an import is: a bar with rate and time left, or lines."""
-
-    def __init__(self, console: Console, what: str) -> None:
-        self._what = what
-        super().__init__(console, what, TextColumn("{task.fields[rate]}/s"), TimeRemainingColumn(), rate="0")
-
-    def __call__(self, done: int, whole: int) -> None:
-        """Show the newest figures; `whole` 0: not known."""
-        first, seconds = self.since(done)
-        rate = (done - first) / seconds if seconds else 0.0
-        self.show(done, whole or None, rate=f"{rate:,.0f}")
-        left = f" of {whole:,}, {(whole - done) / rate:,.0f} s left" if whole and rate else ""
-        self.say(f"{self._what}: {done:,}{left}, {rate:,.0f}/s")
+async def _own(settings: Settings, path: str, given: ImportOptions) -> None:
+    """Import an export of our own: records where a scope holds nothing, and commands elsewhere."""
+    if given.mapping != ImportMapping():
+        raise Invalid("an export of our own keeps its agents and users", "Leave out what maps them.")
+    to = ImportedAs("eden", given.mapping, f"eden import, {getuser()}", datetime.now(UTC), given.decide)
+    async with installation(settings) as at:
+        await _import(ExportImport(at, Path(path), to), given)
 
 
 A_FILE, A_FOLDER = (
@@ -224,5 +220,6 @@ SOURCES: Mapping[str, ImportSource] = {
     "markdown": ImportSource(A_FOLDER, foreign("markdown", markdown)),
     "chatgpt": ImportSource(AN_EXPORT, foreign("chatgpt", chatgpt)),
     "claude": ImportSource(AN_EXPORT, foreign("claude", claude)),
+    "eden": ImportSource("a file that `eden export` wrote", _own),
 }
 """The systems to import from, by name."""

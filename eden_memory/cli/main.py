@@ -121,6 +121,11 @@ COMMANDS: Mapping[str, Entry] = {
         patient=True,
     ),
     "namespace": Entry("replay.namespace:app", "List namespaces, and choose which one is live."),
+    "export": Entry(
+        "export:export",
+        "Write memory with its whole history to a file of JSON lines, for `eden import`.",
+        patient=True,
+    ),
     "tap": Entry("tap_command:tap", "Show the records of a topic, until Ctrl-C.", patient=True),
     "watch": Entry(
         "watch:watch",
@@ -183,7 +188,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         "sharing",
         "reembed",
     ),
-    "Replay": ("rebuild", "reform", "namespace"),
+    "Replay": ("rebuild", "reform", "namespace", "export"),
     "Look after the stages": ("source", "pause", "resume", "groups", "dead"),
     "Build on it": ("tap", "schemas"),
 }

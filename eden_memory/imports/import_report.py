@@ -42,6 +42,11 @@ class ImportReport:
     cost: ConversationCost = field(default_factory=ConversationCost)
 
     @property
+    def empty(self) -> bool:
+        """Whether nothing is taken."""
+        return not (self.taken or self.forming)
+
+    @property
     def bad(self) -> int:
         """How many items could not be read."""
         return sum(group.count for group in self.skipped.values() if group.bad)

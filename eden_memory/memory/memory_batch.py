@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from eden_memory.forgotten import Marks, ids_of
+from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event, FactChanged, ReflectionFormed, ScopeConsolidated, SessionClosed
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
@@ -191,6 +192,22 @@ def _itself(event: Memory) -> list[tuple[str, str]]:
 
 def _sources(event: Memory) -> tuple[SourceMessage, ...]:
     return event.sources if isinstance(event, FactChanged | ReflectionFormed) else ()
+
+
+def blob_ended(key: str, version: int, source: str) -> Envelope:
+    """Return the attributes of a tombstone: a scope's blob version was forgotten."""
+    return Envelope(
+        id=f"forgotten/{key}@{version}",
+        name=ScopeConsolidated.NAME,
+        version=ScopeConsolidated.VERSION,
+        source=source,
+        time=datetime.fromtimestamp(0, UTC),
+        subject=key,
+        ordering_key=key,
+        entity_version=str(version),
+        scope=key,
+        reason=REASON,
+    )
 
 
 def _erase(event: Memory, delivery: Delivery) -> Erase:
