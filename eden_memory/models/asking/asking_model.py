@@ -160,7 +160,7 @@ class AskingModel:
         A handler goes on with what it was given while that is written (eden_memory.stages.handler_run).
         """
         run = RUN.get()
-        if run is not None:
+        if run is not None and question.check is None:
             question.writing = run.begin(self._answers.keep(arrived), arrived)
             return arrived, False
         try:
@@ -195,13 +195,9 @@ class AskingModel:
                 return await self._judge(question, stored, again=True)
             await self._invalid(question, kept, value or "", again=again)
             return None
-        shortcoming = question.check(value) if question.check and question.best is None else None
-        if shortcoming is not None:
-            stored, others = await self._stored(question, kept)
-            if others:
-                return await self._judge(question, stored, again=True)
         self._note(question, kept, "answered", items=_items(value), again=again)
         answered = Answered(value, _call(kept))
+        shortcoming = question.check(value) if question.check and question.best is None else None
         question.answers += 1
         if shortcoming is None:
             return answered

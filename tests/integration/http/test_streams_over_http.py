@@ -5,6 +5,9 @@ from typing import Any
 import pytest
 
 from eden_memory.access.callers import Refused
+from eden_memory.api.http.http_answers import StreamAnswer
+from eden_memory.api.http.http_requests import StreamChange
+from eden_memory.directory.stream_edits import SETTABLE
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import Invalid, NotFound
 from tests.integration.doors.conftest import Doors
@@ -19,6 +22,11 @@ async def as_read(api: Doors) -> dict[str, Any]:
     """The agent's streams as stages read them: what is set, by label."""
     found = await MongoStreams(api.kit.database, api.kit.settings.names).of("s.a")
     return {name: stream.model_dump(exclude_none=True) for name, stream in found.items()}
+
+
+def test_every_field_of_a_stream_is_shown_and_may_be_set() -> None:
+    assert set(StreamChange.model_fields) == set(SETTABLE)
+    assert set(StreamAnswer.model_fields) == {"agent_id", "scope", "shard", *SETTABLE}
 
 
 async def test_a_shard_is_made_changed_switched_off_and_listed(api: Doors) -> None:

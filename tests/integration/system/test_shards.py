@@ -13,7 +13,7 @@ from tests.integration.system.commands import eden, kill, start
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import AGENT, System, fast, system, until
 from tests.model_server.script import Asked, Fault, Said
-from tests.model_server.serving import serving
+from tests.model_server.serving import Serving, serving
 
 pytestmark = pytest.mark.servers
 CABIN, HOLDS, NEEDS = (
@@ -51,7 +51,7 @@ class Listening:
 @asynccontextmanager
 async def listening(settings: Settings, model: Listening, *, run: bool = True) -> AsyncGenerator[System]:
     """A system of its own, private as a new store is."""
-    async with serving(model) as models, system(fast(settings, models), models, run=run) as running:
+    async with serving(model) as models, system(private(settings, models), models, run=run) as running:
         yield running
 
 
@@ -174,7 +174,7 @@ async def test_killed_between_the_two_answers_it_asks_for_the_first_no_second_ti
 
 async def test_the_offline_rules_fill_a_shard(settings: Settings) -> None:
     async with serving(obey) as models:
-        offline = fast(settings, models).model_copy(update={"llm": "offline"})
+        offline = private(settings, models).model_copy(update={"llm": "offline"})
         async with system(offline, models) as running:
             await running.service.set_stream("shard:pricing", sharing="team", extraction_guidance=GUIDANCE)
             adas, bobs = await running.session("ada"), await running.session("bob")

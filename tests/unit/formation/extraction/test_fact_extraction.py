@@ -250,7 +250,7 @@ async def test_streams_guide_the_question_and_choose_its_model() -> None:
     assert "Only boats." in bench.model.prompts[0].system
     material = bench.model.prompts[0].material
     assert isinstance(material, FactMaterial)
-    assert [one.label for one in material.scopes] == ["agent", "group", "user"]
+    assert [one.label for one in material.scopes] == ["agent", "shard:known outages", "group", "user"]
 
 
 async def test_texts_that_are_empty_once_cleaned_are_left_out() -> None:

@@ -359,7 +359,7 @@ PRICES = ScopeBrief("shard:cabin-prices", "Prices, quotes and discounts, with da
     [
         ("The price of a standard cabin is 400 euros since 3 May.", "shard:cabin-prices"),
         ("Discounts must never exceed 10 percent.", "shard:cabin-prices"),
-        ("Two cabins were painted in 2025.", "shard:cabin-prices"),
+        ("The harbour in Lund has 12 cabins.", "shard:cabin-prices"),
         ("The office closes at six every Monday for everybody.", "agent"),
         ("I live in a cabin in Lund.", "user"),
         ("I prefer quotes in euros.", "user"),
