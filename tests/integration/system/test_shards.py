@@ -55,6 +55,11 @@ async def listening(settings: Settings, model: Listening, *, run: bool = True) -
         yield running
 
 
+def private(settings: Settings, models: Serving) -> Settings:
+    """Nothing that users say reaches the agent."""
+    return fast(settings, models, memory={"sharing": "private"})
+
+
 async def test_a_shard_of_a_private_store_collects_from_users_and_shows_it_to_others(
     settings: Settings,
 ) -> None:
