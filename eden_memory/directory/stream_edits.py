@@ -17,11 +17,13 @@ from eden_memory.settings import Settings
 
 Row = Mapping[str, Any]
 KINDS: tuple[ScopeKind, ...] = get_args(ScopeKind)
+BY_NAME: Mapping[str, ScopeKind] = {kind: kind for kind in KINDS}
 FIELDS = frozenset(field.alias or name for name, field in Stream.model_fields.items())
 """As a document has them."""
 NAMES = frozenset({"_id", "agent_id", "scope", "shard"})
 """The fields that identify a stream."""
 SETTABLE = tuple(name for name in Stream.model_fields if name in FIELDS - NAMES)
+OF_FACTS = ("fifo_limit", "max_entries", "retention_days")
 ROLES_OF: Mapping[str, tuple[Role, ...]] = {
     "extraction_model": ("facts", "reflections"),
     "consolidation_model": ("consolidation",),
@@ -40,7 +42,7 @@ class StreamName:
     def parse(cls, agent_id: str, label: str) -> Self:
         """Read `user`, `shard:pricing`, …; Invalid for anything else. `agent_id` is typed."""
         kind, colon, shard = label.partition(":")
-        found = next((known for known in KINDS if known == kind), None)
+        found = BY_NAME.get(kind)
         if found is None or (found == "shard") != bool(colon):
             raise Invalid(f"there is no scope {label!r:.80}", f"One of: {', '.join(KINDS[:-1])}, shard:NAME.")
         if found == "shard":
@@ -98,11 +100,11 @@ def _demand_scope_has(stream: Stream) -> None:
         raise Invalid("active: a session's memory is always formed", "Streams switch off the other scopes.")
     if stream.sharing is not None and stream.scope not in ("agent", "shard"):
         raise Invalid("sharing: only an agent or a shard can set it", "Set it for agent, or for shard:NAME.")
-    of_facts = ("fifo_limit", "max_entries", "retention_days")
-    if stream.scope == "session" and (
-        field := next(filter(lambda name: getattr(stream, name), of_facts), None)
-    ):
-        raise Invalid(f"{field}: a session has no facts", "Set it for user, group, agent or shard:NAME.")
+    of_facts = [name for name in OF_FACTS if getattr(stream, name) is not None]
+    if stream.scope == "session" and of_facts:
+        raise Invalid(
+            f"{of_facts[0]}: a session has no facts", "Set it for user, group, agent or shard:NAME."
+        )
 
 
 def _demand_limits(stream: Stream) -> None:

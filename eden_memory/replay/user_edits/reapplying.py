@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -23,6 +23,7 @@ from eden_memory.replay.user_edits.edited_fact_store import EditedMemory, edited
 from eden_memory.replay.user_edits.user_edits import (
     AppliedAdditions,
     AppliedEdits,
+    EditOutcome,
     Likely,
     SettledEdit,
     Settling,
@@ -133,7 +134,8 @@ async def apply_user_edits(
             continue
         async for settled in work.settled(scope, theirs):
             found[settled.outcome].append(settled)
-    return AppliedEdits(**{outcome: tuple(of) for outcome, of in found.items()})
+    applied, already, unmatched, outdated = (tuple(found[outcome]) for outcome in get_args(EditOutcome))
+    return AppliedEdits(applied, already, unmatched, outdated)
 
 
 async def apply_additions(
