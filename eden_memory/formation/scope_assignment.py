@@ -54,6 +54,8 @@ class ScopeAssignment:
     most_together: int | None = None
     names: tuple[str, ...] = ()
     """People whose names leave what others see; empty unless the stricter setting is on."""
+    subjects: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The words that say what a shard collects, by scope key."""
     counts: Counter[str] = field(default_factory=Counter[str])
     """`beyond` a limit of items, `no_scope`, `personal` (dropped), `demoted`, `shortened`, `empty`,
     `whole_window`, `forgotten`, `unnamed` (somebody without a name)."""
@@ -157,7 +159,13 @@ class ScopeAssignment:
             *(split(participant)[1] for participant in self.window.participants),
         }
         vouched = scope.kind == "shard" or self._agents_alone(sources)
-        return is_agent_wide(text, names, self.transcript.texts_of(sources), vouched=vouched)
+        return is_agent_wide(
+            text,
+            names,
+            self.transcript.texts_of(sources),
+            vouched=vouched,
+            subject=self.subjects.get(scope.key, ""),
+        )
 
     def _agents_alone(self, sources: Sequence[SourceMessage]) -> bool:
         """Return whether no user's words can be behind it, and no tool's."""

@@ -7,7 +7,7 @@ It can err: a name in small letters that nobody in the session bears is not seen
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from eden_memory.formation.person_names import may_be_a_name
 from eden_memory.formation.plain_languages import (
@@ -118,18 +118,24 @@ _TOLD = re.compile(TOLD_TO_ALL)
 
 
 def is_agent_wide(
-    text: str, names: Iterable[str], said: Sequence[str] = (), *, vouched: bool = False
+    text: str,
+    names: Iterable[str],
+    said: Sequence[str] = (),
+    *,
+    vouched: bool = False,
+    subject: str = "",
 ) -> bool:
     """Return whether a statement holds for whoever talks to the agent, and tells of nobody.
 
     `names`: what those who take part are called. `said`: the texts that it rests on; where one of them states it as
     a rule for all, it need not say itself what it is about; nor where it is `vouched` for: where no user's words can
-    be behind it, or somebody decided what such a place collects.
+    be behind it, or somebody decided what such a place collects. Words of this `subject` are no names.
     """
     if is_personal(text) or names_one_of(text, names) or text.isupper() or _holds(PRIVATE_LIFE, text):
         return False
     sentences = [sentence for sentence in _ENDS.split(text) if _WORD.search(sentence)]
-    return bool(sentences) and all(_is_proven(sentence, said, vouched) for sentence in sentences)
+    nouns = _stems(subject)
+    return bool(sentences) and all(_is_proven(sentence, said, vouched, nouns) for sentence in sentences)
 
 
 def restates(text: str, source: str, names: Iterable[str]) -> bool:
@@ -162,7 +168,7 @@ def adds_little(text: str, source: str) -> bool:
     return len(wanted & _stems(source)) * 3 >= len(wanted) * 2
 
 
-def _is_proven(sentence: str, said: Sequence[str], vouched: bool) -> bool:
+def _is_proven(sentence: str, said: Sequence[str], vouched: bool, nouns: Set[str]) -> bool:
     """Return whether it is about an organisation, or known to be for all, stands alone and names nobody.
 
     By every language that its first word is of; where that is of none (`Postgres 17`), names are told by any.
@@ -179,7 +185,12 @@ def _is_proven(sentence: str, said: Sequence[str], vouched: bool) -> bool:
     ]
     opened = [language for language in fitting if _opens(low[0], language)]
     names = [
-        any(may_be_a_name(words, at, language) for at in range(len(words))) for language in opened or fitting
+        any(
+            may_be_a_name(words, at, language)
+            for at, word in enumerate(words)
+            if word.casefold()[:5] not in nouns
+        )
+        for language in opened or fitting
     ]
     tells_of_nobody = not any(names) if opened else not all(names)
     return tells_of_nobody and not any(_leans(low, language) for language in opened or LANGUAGES)

@@ -41,7 +41,7 @@ class OfflineModel:
         value = _RULES[type(prompt.material)](prompt.material)
         if not isinstance(value, answer):
             raise TypeError(f"{type(prompt.material).__name__} is not answered by {answer.__name__}")
-        if check and check(value) and isinstance(value, ConsolidatedText):
+        if check and isinstance(value, ConsolidatedText) and check(value):
             shorter = cut_at_sentence(value.text, words_of(value.text) * 3 // 4)
             value = value.model_copy(update={"text": shorter})
         return Answered(value, None)

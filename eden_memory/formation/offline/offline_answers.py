@@ -83,6 +83,8 @@ def reflections(material: ReflectionMaterial) -> StatedReflections:
 
 def _place(statement: HeardStatement, material: FactMaterial | ReflectionMaterial) -> str | None:
     """Return the first scope offered of those where it may go; texts added without a user may be the agent's."""
+    if (shard := _shard(statement, material.scopes)) is not None:
+        return shard
     offered = {scope.label for scope in material.scopes}
     wanted = ("user", "session") if statement.kind == "way" else _PLACES[statement.personal]
     if statement.personal == 1 and {line.speaker for line in material.lines if line.role == "user"} == {
@@ -90,6 +92,23 @@ def _place(statement: HeardStatement, material: FactMaterial | ReflectionMateria
     }:
         wanted = (*wanted, "agent")
     return next((label for label in wanted if label in offered), None)
+
+
+def _shard(statement: HeardStatement, scopes: Sequence[ScopeBrief]) -> str | None:
+    """Return the shard whose name and guidance share most words with a statement; a person's own goes to none."""
+    if statement.kind == "way" or statement.personal == 2:
+        return None
+    said = content(statement.text)
+    shared = {
+        scope.label: len(said & _subject(scope)) for scope in scopes if scope.label.startswith("shard:")
+    }
+    return max(filter(shared.__getitem__, shared), key=shared.__getitem__, default=None)
+
+
+def _subject(shard: ScopeBrief) -> frozenset[str]:
+    """Return the stems of the words that say what a shard collects."""
+    name = re.sub(r"[\W_]+", " ", shard.label.removeprefix("shard:"))
+    return content(f"{name} {shard.guidance or ''}") - content(" ".join(english()["guiding"]))
 
 
 def _replaces(new: str, old: str) -> bool:

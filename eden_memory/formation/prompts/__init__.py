@@ -47,7 +47,7 @@ class Fence:
         return f"<<{hmac.new(self._secret, decision.encode(), sha256).hexdigest()[:20]}>>"
 
 
-FACT_EXTRACTION = "fact-extraction/1"
+FACT_EXTRACTION = "fact-extraction/2"
 FACT_DECISIONS = "fact-decisions/2"
 REFLECTION_EXTRACTION = "reflection-extraction/2"
 CONSOLIDATION = "consolidation/2"
