@@ -138,11 +138,16 @@ def _said_at(command: MemoryCommanded) -> datetime:
     return min(command.said_at or command.asked_at, command.asked_at)
 
 
+def added_reflection_id(command_id: str) -> str:
+    """Return the id of the reflection that a command adds."""
+    return blake2b(command_id.encode(), digest_size=16).hexdigest()
+
+
 def _added(delivery: Delivery, command: MemoryCommanded) -> ReflectionFormed:
     assert command.text is not None
     return ReflectionFormed(
         cause=delivery.id,
-        reflection_id=blake2b(command.command_id.encode(), digest_size=16).hexdigest(),
+        reflection_id=added_reflection_id(command.command_id),
         scope=command.scope,
         text=" ".join(command.text.split()),
         position=1,
