@@ -85,10 +85,15 @@ class Merged:
         self.base[item.id] = BaseItem(item.version, digest_of(item.text))
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the file says nothing."""
+        return not any(line.text for line in self.lines)
+
+    @property
     def stamp(self) -> str:
         """A name of the base: the same memory gives the same."""
         told = "\n".join(f"{name} {item.version} {item.digest}" for name, item in sorted(self.base.items()))
-        return sha256(told.encode()).hexdigest()[:16]
+        return f"m{sha256(told.encode()).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True, slots=True)

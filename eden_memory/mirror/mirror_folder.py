@@ -50,6 +50,8 @@ class MirrorFolder:
         except OSError:
             raise Conflict(f"another process mirrors memory to {self.path}", "Stop it first.") from None
         self._place = _place_of(self.path)
+        for unfinished in (*self.path.glob(".*.md.new"), *self.own.rglob(".*.new")):
+            unfinished.unlink()
         if read_text(self.own / HEAD) is None:
             self.note_branch()
 

@@ -123,16 +123,15 @@ class Mirroring:
 
     async def _settled(self, file: ScopeFile) -> str | None:
         """Return the file's text, once nobody is writing it."""
-        text, same, waited = file.read(), 0, 0
-        while not (file.is_as_written(text) or (text is None and not file.was_written())):
+        text, same, looks = file.read(), 0, 0
+        while not file.is_as_written(text):
             whole = text is not None and parsed(text) is not None
-            if same >= (SETTLED_LOOKS if whole else ABSENT_LOOKS) and not (
-                self._folder.git_is_busy() and waited < GIT_LOOKS
-            ):
+            if same >= (SETTLED_LOOKS if whole else ABSENT_LOOKS):
                 break
             await asyncio.sleep(SETTLED_SECONDS)
-            former, text = text, file.read()
-            same, waited = (same + 1 if text == former else 0), waited + 1
+            former, text, looks = text, file.read(), looks + 1
+            busy = looks < GIT_LOOKS and self._folder.git_is_busy()
+            same = same + 1 if text == former and not busy else 0
         return text
 
     def _demand_branch(self, *, changed: bool) -> None:
@@ -180,9 +179,6 @@ class Mirroring:
                 return
             merge.again(self._shown[key], refused)
         await self._show_conflicts(merge)
-        empty = not any(line.text for line in merge.merged.lines)
-        if merge.text is None and file.was_written() and empty:
-            return
         if file.write(merge.text, merge.merged):
             self._forget_settled(merge)
         else:

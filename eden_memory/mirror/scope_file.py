@@ -47,6 +47,7 @@ class ScopeFile:
         noted: dict[str, Any] = json.loads(read_text(self._own / "state.json") or "{}")
         self._newest: str | None = noted.get("newest")
         self._written: list[str] = noted.get("written", [])
+        self._absent = False
         self.sent = {key: SentCommand(**sent) for key, sent in noted.get("sent", {}).items()}
         self._finish_replacing()
 
@@ -62,12 +63,10 @@ class ScopeFile:
         return read_text(self.path)
 
     def is_as_written(self, text: str | None) -> bool:
-        """Return whether a text of the file is what the mirror wrote last."""
-        return text is not None and self._written[-1:] == [digest_of(text)]
-
-    def was_written(self) -> bool:
-        """Return whether the mirror has ever written the file."""
-        return self._newest is not None
+        """Return whether this is what the mirror wrote last; None: nothing yet, or the user has deleted it all."""
+        if text is None:
+            return self._newest is None or self._absent
+        return self._written[-1:] == [digest_of(text)]
 
     def base(self, page: Page | None) -> Mapping[str, BaseItem] | None:
         """Return the memory that a page was written from, of a missing file the newest; None if it is unknown."""
@@ -78,7 +77,13 @@ class ScopeFile:
         return None if text is None else {name: BaseItem(*item) for name, item in json.loads(text).items()}
 
     def write(self, former: str | None, merged: Merged) -> bool:
-        """Write the file in place of `former`; False if it holds something else by now."""
+        """Write the file in place of `former`; False if it holds something else by now.
+
+        A file that the user has deleted stays away until there is something to say.
+        """
+        self._absent = former is None and self._newest is not None and merged.is_empty
+        if self._absent:
+            return True
         text = rendered(Page(self.scope_key, merged.stamp, merged.lines))
         if text == former and self.is_as_written(text):
             return True
