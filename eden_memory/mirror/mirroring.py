@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 from bson import ObjectId
 from pymongo.errors import PyMongoError
-from watchfiles import awatch
+from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - its stop_event
 
 from eden_memory.errors import Conflict, EdenError
 from eden_memory.logs import LibraryLogger
 from eden_memory.mirror.merging import BaseItem, FileCommand, Merge, Merged, MirroredItem, SentCommand
 from eden_memory.mirror.mirror_folder import ANSWERS, MirrorFolder
-from eden_memory.mirror.mirror_page import Page, digest_of, parsed
+from eden_memory.mirror.mirror_page import BLOB, Page, digest_of, parsed
 from eden_memory.mirror.mirrored_memory import MirroredMemory, Shown
 from eden_memory.mirror.scope_file import ScopeFile
 from eden_memory.schemas.scopes import Scope
@@ -82,8 +82,14 @@ class Mirroring:
                 self._due.set()
 
     async def _follow_files(self) -> None:
-        watching = {"debounce": DEBOUNCE_MS, "rust_timeout": LOOK_MS, "yield_on_timeout": True}
-        async for _ in awatch(self._folder.path, watch_filter=None, recursive=False, **watching):
+        async for _ in awatch(
+            self._folder.path,
+            watch_filter=None,
+            recursive=False,
+            debounce=DEBOUNCE_MS,
+            rust_timeout=LOOK_MS,
+            yield_on_timeout=True,
+        ):
             self._due.set()
 
     async def _rounds(self) -> None:
@@ -110,7 +116,8 @@ class Mirroring:
         self._demand_few_missing(merges)
         self._accept = self._restore = False
         for merge in merges:
-            await self._carry_out(merge)
+            if merge.file.scope_key in self._files:
+                await self._carry_out(merge)
 
     async def _read_memory(self) -> None:
         """Read what is visible; files of scopes that no longer are go with their memory."""
@@ -141,7 +148,7 @@ class Mirroring:
 
     def _merged(self, file: ScopeFile, text: str | None) -> FileMerge:
         page = None if text is None or self._restore else parsed(text)
-        base = {} if self._restore else self._base_of(file, text, page)
+        base: Mapping[str, BaseItem] = {} if self._restore else self._base_of(file, text, page)
         merge = Merge(base, page, self._shown[file.scope_key], file.sent, {})
         return FileMerge(file, text, merge, merge.merged())
 
@@ -159,7 +166,7 @@ class Mirroring:
         """Raise Conflict if more than a tenth of all facts and reflections is to be retired at once."""
         missing = [(merge.file, command) for merge in merges for command in merge.retirements()]
         new = any(command.key not in file.sent for file, command in missing)
-        known = sum(len(merge.merge.base) for merge in merges)
+        known = sum(len(merge.merge.base.keys() - {BLOB}) for merge in merges)
         if new and not self._accept and len(missing) > max(UNASKED, known / PART):
             raise Conflict(
                 f"{len(missing)} of {known} memories are missing in the files of {self._folder.path}", ANSWERS
@@ -175,6 +182,8 @@ class Mirroring:
             if len(refused) == before:
                 break
             await self._read_memory()
+            self._stale = True  # the other files have not seen it
+            self._due.set()
             if key not in self._shown:
                 return
             merge.again(self._shown[key], refused)
@@ -212,7 +221,8 @@ class Mirroring:
         named = {conflict.item for conflict in conflicts if conflict.item} | merge.file.conflicting()
         gone = await self._memory.forgotten(merge.file.scope_key, named)
         merge.file.drop_conflicts(gone.__contains__)
-        merge.file.add_conflicts([conflict for conflict in conflicts if conflict.item not in gone])
+        if merge.file.add_conflicts([conflict for conflict in conflicts if conflict.item not in gone]):
+            log.warning("a change was not taken", file=merge.file.conflicts.name)
 
     def _forget_settled(self, merge: FileMerge) -> None:
         """Forget the commands whose outcome the file shows."""

@@ -5,7 +5,7 @@ saves an old state of it is understood, too.
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -115,17 +115,16 @@ class ScopeFile:
         noted = {"newest": self._newest, "written": self._written, "sent": sent}
         write_text(self._own / "state.json", json.dumps(noted))
 
-    def add_conflicts(self, conflicts: Sequence[FileConflict]) -> None:
-        """Append conflicts to the file beside this one, each once."""
+    def add_conflicts(self, conflicts: Sequence[FileConflict]) -> bool:
+        """Append conflicts to the file beside this one, each once; return whether there were new ones."""
         text = read_text(self.conflicts) or TITLE
         lines = [conflict_line(conflict.item, conflict.why, conflict.text) for conflict in conflicts]
         new = [line for line in dict.fromkeys(lines) if line not in text.split("\n")]
         if new:
-            write_text(
-                self.conflicts, text.rstrip("\n") + "\n\n"[: 2 - ("\n- " in text)] + "\n".join(new) + "\n"
-            )
+            write_text(self.conflicts, "\n".join([text.removesuffix("\n"), *new, ""]))
+        return bool(new)
 
-    def conflicting(self) -> Collection[str]:
+    def conflicting(self) -> set[str]:
         """Return the ids of memory that the file of conflicts names."""
         return conflict_ids(read_text(self.conflicts) or "")
 

@@ -6,6 +6,7 @@ import stat
 import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -280,14 +281,15 @@ async def test_two_mirrors_or_users_do_not_share_a_folder(mirror: Mirror) -> Non
 async def test_changes_of_both_sides_in_any_order_meet_and_nothing_is_lost(mirror: Mirror) -> None:
     """Seeded: edits, additions and deletions in the file and at the door, while the mirror is stopped and started."""
     chance, service, user = random.Random(7), mirror.running.service, mirror.user
-    said = [f"Began with {number}." for number in range(4)]
+    said = {f"Began with {number}." for number in range(4)}
     await filled(mirror, *said)
     for turn in range(6):
         async with mirror.open(accept=True):
             await mirror.shows("## Facts", "<!-- end -->")
             for number in range(5):
                 text = f"Turn {turn} change {number} {chance.random():.6f}."
-                said += [text] * _change_file(mirror, chance, text)
+                added, removed = _change_file(mirror, chance, text)
+                said = said - removed | added
                 facts = (await service.list_facts(user=user)).items
                 with suppress(EdenError):
                     if facts and chance.random() < 0.5:
@@ -296,8 +298,8 @@ async def test_changes_of_both_sides_in_any_order_meet_and_nothing_is_lost(mirro
                     elif facts and chance.random() < 0.3:
                         await service.retire(chance.choice(facts).fact_id, user=user)
                 await asyncio.sleep(chance.random() * 0.4)
-        said += [text := f"Turn {turn} while closed."]
-        mirror.add(text)
+        mirror.add(f"Turn {turn} while closed.")
+        said.add(f"Turn {turn} while closed.")
     async with mirror.open(accept=True):
         await _at_rest(mirror)
         rows = await mirror.running.memory("facts").find({"user_id": encode_id(user)}).to_list()
@@ -306,8 +308,8 @@ async def test_changes_of_both_sides_in_any_order_meet_and_nothing_is_lost(mirro
     assert [text for text in said if text not in stored and text not in shown] == []
 
 
-def _change_file(mirror: Mirror, chance: random.Random, text: str) -> bool:
-    """Change the file as an editor would; whether the text is in it now."""
+def _change_file(mirror: Mirror, chance: random.Random, text: str) -> tuple[set[str], set[str]]:
+    """Change the file as an editor would; the texts that this adds and removes."""
     page = parsed(mirror.text())
     assert page is not None
     lines = list(page.lines)
@@ -315,12 +317,14 @@ def _change_file(mirror: Mirror, chance: random.Random, text: str) -> bool:
     what = chance.choice(["add", "edit", "delete"])
     if what == "delete" and known:
         del lines[chance.choice(known)]
-    elif what == "edit" and known and (number := chance.choice(known)) is not None:
-        lines[number] = Line("fact", lines[number].id, text)
+    elif what == "edit" and known:
+        number = chance.choice(known)
+        lines[number] = replace(lines[number], text=text)
     else:
         lines.append(Line("fact", None, text))
-    mirror.save(rendered(type(page)(page.scope_key, page.base, tuple(lines))))
-    return text in mirror.text()
+    mirror.save(rendered(replace(page, lines=tuple(lines))))
+    before, after = {line.text for line in page.lines}, {line.text for line in lines}
+    return after - before, before - after
 
 
 async def _at_rest(mirror: Mirror) -> None:
