@@ -78,7 +78,7 @@ def test_no_text_adds_a_line_or_markup(text: str) -> None:
     if not fact:
         return
     page = Page(
-        "agent:s.helper", "1", (Line("blob", BLOB, normalised("blob", text)), Line("fact", "f1", fact))
+        "agent:s.helper", "1", (Line("blob", BLOB, normalised("blob", text)), Line("fact", "id-1", fact))
     )
     written = rendered(page)
     assert len([line for line in written.split("\n") if line.startswith("- ")]) == 1
@@ -88,7 +88,7 @@ def test_no_text_adds_a_line_or_markup(text: str) -> None:
         "## Facts",
     ]
     assert [line for line in written.split("\n") if line.startswith("---")] == ["---", "---"]
-    assert written.count("<!-- f1 -->") == written.split("\n").count(END) == 1
+    assert written.count("<!-- id-1 -->") == written.split("\n").count(END) == 1
     assert yaml.safe_load(written.split("---")[1]) == {"scope": "agent:s.helper", "base": "1"}
     assert not {"\u202e", "\u2028", "\x00", "\x1b"} & set(written)
 
