@@ -55,7 +55,8 @@ class ScopeFile:
         """Put back what somebody saved in the moment in which an earlier process was killed."""
         left = read_text(self._aside)
         if left is not None and digest_of(left) not in self._written:
-            exchange(self._aside, self.path)
+            if not exchange(self._aside, self.path):
+                self._aside.replace(self.path)
         self._aside.unlink(missing_ok=True)
 
     def read(self) -> str | None:
