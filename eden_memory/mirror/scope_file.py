@@ -54,9 +54,9 @@ class ScopeFile:
     def _finish_replacing(self) -> None:
         """Put back what somebody saved in the moment in which an earlier process was killed."""
         left = read_text(self._aside)
-        if left is not None and digest_of(left) not in self._written:
-            if not exchange(self._aside, self.path):
-                self._aside.replace(self.path)
+        saved = left is not None and digest_of(left) not in self._written
+        if saved and not exchange(self._aside, self.path):
+            self._aside.replace(self.path)
         self._aside.unlink(missing_ok=True)
 
     def read(self) -> str | None:
