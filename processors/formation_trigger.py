@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 
 from eden_memory.directory.participants import Directory
 from eden_memory.forgotten import ForgottenMarks, Marks
+from eden_memory.metrics import TRIGGER_WAITING
 from eden_memory.schemas.events import Watermark
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Retry
 from eden_memory.usage.budget_rules import WindowBudgets
@@ -29,7 +30,6 @@ from eden_memory.windows.trigger_batch import (
     session_named,
     sessions_named,
 )
-from eden_memory.windows.trigger_metrics import TriggerMetrics
 from eden_memory.windows.window_request import (
     BatchWrite,
     StoredWindow,
@@ -53,13 +53,12 @@ class FormationTrigger:
         store: TriggerStore,
         directory: Directory,
         settings_version: str,
-        metrics: TriggerMetrics,
         forgotten: ForgottenMarks,
         *,
         forgets: bool = True,
         budgets: WindowBudgets | None = None,
     ) -> None:
-        self._store, self._directory, self._metrics = store, directory, metrics
+        self._store, self._directory = store, directory
         self._requests = FormationRequests(store, directory, budgets, settings_version)
         self._forgotten, self._forgets = forgotten, forgets
         self._cached: dict[int, CachedSessions] = {}
@@ -202,7 +201,7 @@ class FormationTrigger:
         named = dict.fromkeys([*due, *(name for name in left if name not in ready)])
         unread = [name for name in named if name not in batch.sessions]
         batch.add(await self._sessions(cached, unread, partition))
-        self._metrics.waiting(partition, waiting)
+        TRIGGER_WAITING.labels(str(partition)).set(waiting)
         return len(due) == MOST_DUE
 
     async def _write(self, batch: Batch, cached: CachedSessions, closing: Closing) -> bool:
@@ -227,7 +226,7 @@ class FormationTrigger:
         for session in own:
             session.written()
         cached.keep(own)
-        self._metrics.wrote(batch.counts)
+        batch.counts.export()
         return True
 
     def _take_out(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from eden_memory.metrics import count_usage
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.usage.call_totals import UsageStore
 
 
@@ -18,7 +18,7 @@ class Usage:
     def __init__(self, store: UsageStore) -> None:
         self._store = store
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted]:
         """Add up one batch of one partition."""
         told = [delivery.event for delivery in deliveries if isinstance(delivery.event, ModelCalled)]
         calls = {call.call_id: call for call in reversed(told)}
