@@ -11,7 +11,7 @@ from pymongo.errors import BulkWriteError
 from eden_memory.api.command_requests import CommandRequests
 from eden_memory.api.inbox_requests import Asked
 from eden_memory.api.service import MemoryService
-from eden_memory.app.memory import SharedMemory
+from eden_memory.app.memory import ProcessMemory
 from eden_memory.errors import NotFound
 from eden_memory.formation.memory_commands import added_reflection_id
 from eden_memory.memory.browsing_store import scopes_of
@@ -51,7 +51,7 @@ class MirrorRequests(CommandRequests):
 class MirroredMemory(MemoryService):
     """An agent's memory as a user sees it; `session` and `user` as the application has them."""
 
-    def __init__(self, memory: SharedMemory, agent_id: Any, session: Any = None, user: Any = None) -> None:
+    def __init__(self, memory: ProcessMemory, agent_id: Any, session: Any = None, user: Any = None) -> None:
         super().__init__(agent_id, memory=memory, asked_by="eden mirror")
         self._named = {"session": session, "user": user}
         self._request = ObjectId()
