@@ -18,11 +18,16 @@ from eden_memory.mirror.scope_file import KEPT_BASES, ScopeFile, file_name
 KEY = "user:s.helper:s.ann"
 
 
+def refused(first: Path, second: Path) -> bool:
+    """A file system that cannot exchange files."""
+    return False
+
+
 @pytest.fixture(params=["exchanged", "put in place"])
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the file system can exchange two files or not."""
     if request.param == "put in place":
-        monkeypatch.setattr(atomic_files, "exchange", lambda *_: False)
+        monkeypatch.setattr(atomic_files, "exchange", refused)
 
 
 @pytest.mark.usefixtures("either_way")
