@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from eden_memory.api.inbox_requests import Message, Requests, checked, messages_of, past
 from eden_memory.constants import LONGEST_BLOB, LONGEST_FACT, LONGEST_REASON, MOST_ADDED_CHARACTERS
@@ -12,7 +12,7 @@ from eden_memory.memory.results import Added
 from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.documents import Fact, InboxFactCommand, InboxMemoryCommand
-from eden_memory.schemas.events.facts import Action
+from eden_memory.schemas.events.facts import Action, By
 from eden_memory.schemas.events.reflections import MemoryAction
 from eden_memory.schemas.scopes import Scope
 
@@ -22,6 +22,8 @@ KINDS = ("fact", "reflection")
 
 class CommandRequests(Requests):
     """Writes commands for one agent, each decided in the order of its scope and without a model."""
+
+    by: ClassVar[By] = "application"
 
     async def fact_command(
         self,
@@ -104,14 +106,10 @@ class CommandRequests(Requests):
         return Added(tuple(encode_id(request.id) for request in asked), typed(there, "session"))
 
     def _fact_command(self, scope: Scope, **fields: Any) -> InboxFactCommand:
-        return checked(
-            InboxFactCommand, self._fields("fact_command"), scope=scope, by="application", **fields
-        )
+        return checked(InboxFactCommand, self._fields("fact_command"), scope=scope, by=self.by, **fields)
 
     def _memory_command(self, scope: Scope, **fields: Any) -> InboxMemoryCommand:
-        return checked(
-            InboxMemoryCommand, self._fields("memory_command"), scope=scope, by="application", **fields
-        )
+        return checked(InboxMemoryCommand, self._fields("memory_command"), scope=scope, by=self.by, **fields)
 
 
 def _demand_text(text: str | None, most: int) -> None:

@@ -88,6 +88,11 @@ COMMANDS: Mapping[str, Entry] = {
         "memory.correcting_commands:unpin",
         "Unpin a sentence: it stays in the blob until a consolidation rewords it.",
     ),
+    "mirror": Entry(
+        "memory.mirror_command:mirror",
+        "Mirror memory to a folder of Markdown files, and take edits of the files back, until Ctrl-C.",
+        patient=True,
+    ),
     "forget": Entry(
         "forget:forget",
         "Forget a message, session, user or fact, and everything derived only from it; summaries are rebuilt.",
@@ -182,6 +187,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         "retire",
         "pin",
         "unpin",
+        "mirror",
         "forget",
         "session",
         "stream",

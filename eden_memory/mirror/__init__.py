@@ -1,0 +1,1 @@
+"""Memory as a folder of Markdown files that people edit: `eden mirror`."""

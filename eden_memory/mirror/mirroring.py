@@ -1,0 +1,249 @@
+"""Follow memory and a folder of Markdown files, each of which takes the other's changes.
+
+A round reads what has changed, merges each file with its memory, notes and sends the commands that the user's changes
+call for, and writes the files. A killed mirror finds in its notes what it has sent, and in each file what that was
+written from, so the next round comes to the same commands and sends them under the same ids.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from bson import ObjectId
+from pymongo.errors import PyMongoError
+from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - its stop_event
+
+from eden_memory.errors import Conflict, EdenError
+from eden_memory.logs import LibraryLogger
+from eden_memory.mirror.merging import BaseItem, FileCommand, Merge, Merged, MirroredItem, SentCommand
+from eden_memory.mirror.mirror_folder import ANSWERS, MirrorFolder
+from eden_memory.mirror.mirror_page import BLOB, Page, digest_of, parsed
+from eden_memory.mirror.mirrored_memory import MirroredMemory, Shown
+from eden_memory.mirror.scope_file import ScopeFile
+from eden_memory.schemas.scopes import Scope
+from eden_memory.task_ending import run_until_first
+
+log = LibraryLogger()
+AGAIN_SECONDS = 1.0
+SETTLED_SECONDS = 0.15
+SETTLED_LOOKS, ABSENT_LOOKS = 1, 8
+"""A changed file counts when it was the same so often; a missing or unfinished one may still be being written."""
+DEBOUNCE_MS, LOOK_MS = 100, 1_000
+UNASKED, PART = 3, 10
+"""So many facts and reflections may be retired at once, and of many more one in so many."""
+GIT_LOOKS = 60
+TRIES = 5
+
+
+@dataclass(slots=True)
+class FileMerge:
+    """A scope's file, its text, and its merge with memory."""
+
+    file: ScopeFile
+    text: str | None
+    merge: Merge
+    merged: Merged
+
+    def again(self, items: Sequence[MirroredItem], refused: Mapping[str, str]) -> None:
+        """Merge with newer memory, and with what was refused."""
+        self.merge = replace(self.merge, memory=items, sent=self.file.sent, refused=refused)
+        self.merged = self.merge.merged()
+
+    def retirements(self) -> list[FileCommand]:
+        """Return the commands for what is missing in the file."""
+        return [command for command in self.merged.commands if command.action == "retire"]
+
+
+class Mirroring:
+    """Mirrors memory to a folder; Conflict where a person has to decide.
+
+    `accept`: what the files say at the start is meant, however much is missing; `restore`: it is discarded.
+    """
+
+    def __init__(
+        self, memory: MirroredMemory, folder: MirrorFolder, *, accept: bool = False, restore: bool = False
+    ) -> None:
+        self._memory, self._folder = memory, folder
+        self._accept, self._restore = accept, restore
+        self._files: dict[str, ScopeFile] = {}
+        self._shown: Shown = {}
+        self._sent_now: set[str] = set()
+        self._due, self._stale = asyncio.Event(), True
+
+    async def run(self) -> None:
+        """Mirror until cancelled."""
+        await run_until_first(*map(_through_outages, (self._follow_memory, self._follow_files, self._rounds)))
+
+    async def _follow_memory(self) -> None:
+        async with aclosing(self._memory.follow()) as changes:
+            async for _ in changes:
+                self._stale = True
+                self._due.set()
+
+    async def _follow_files(self) -> None:
+        async for _ in awatch(
+            self._folder.path,
+            watch_filter=None,
+            recursive=False,
+            debounce=DEBOUNCE_MS,
+            rust_timeout=LOOK_MS,
+            yield_on_timeout=True,
+        ):
+            self._due.set()
+
+    async def _rounds(self) -> None:
+        self._stale = True
+        self._due.set()
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            await self.round()
+
+    async def round(self) -> None:
+        """Bring files and memory together once."""
+        self._folder.demand_there()
+        fresh = self._stale
+        if fresh:
+            await self._read_memory()
+        texts = {key: await self._settled(file) for key, file in self._files.items()}
+        changed = not all(self._files[key].is_as_written(text) for key, text in texts.items())
+        if not (changed or fresh):
+            return
+        self._folder.demand_there()
+        self._demand_branch(changed=changed)
+        merges = [self._merged(self._files[key], text) for key, text in texts.items()]
+        self._demand_few_missing(merges)
+        self._accept = self._restore = False
+        for merge in merges:
+            if merge.file.scope_key in self._files:
+                await self._carry_out(merge)
+
+    async def _read_memory(self) -> None:
+        """Read what is visible; files of scopes that no longer are go with their memory."""
+        self._stale = False
+        self._shown = await self._memory.shown()
+        for key in self._files.keys() - self._shown.keys():
+            self._files.pop(key).remove()
+        for key in self._shown.keys() - self._files.keys():
+            self._files[key] = ScopeFile(self._folder.path, self._folder.own, key)
+
+    async def _settled(self, file: ScopeFile) -> str | None:
+        """Return the file's text, once nobody is writing it."""
+        text, same, looks = file.read(), 0, 0
+        while not file.is_as_written(text):
+            whole = text is not None and parsed(text) is not None
+            if same >= (SETTLED_LOOKS if whole else ABSENT_LOOKS):
+                break
+            await asyncio.sleep(SETTLED_SECONDS)
+            former, text, looks = text, file.read(), looks + 1
+            busy = looks < GIT_LOOKS and self._folder.git_is_busy()
+            same = same + 1 if text == former and not busy else 0
+        return text
+
+    def _demand_branch(self, *, changed: bool) -> None:
+        if changed and self._folder.is_on_another_branch() and not (self._accept or self._restore):
+            raise Conflict(f"another git branch is checked out at {self._folder.path}", ANSWERS)
+        self._folder.note_branch()
+
+    def _merged(self, file: ScopeFile, text: str | None) -> FileMerge:
+        page = None if text is None or self._restore else parsed(text)
+        base: Mapping[str, BaseItem] = {} if self._restore else self._base_of(file, text, page)
+        merge = Merge(base, page, self._shown[file.scope_key], file.sent, {})
+        return FileMerge(file, text, merge, merge.merged())
+
+    def _base_of(self, file: ScopeFile, text: str | None, page: Page | None) -> Mapping[str, BaseItem]:
+        if text is not None and (page is None or page.scope_key != file.scope_key):
+            raise Conflict(f"{file.path} has lost its front matter, or its last line", ANSWERS)
+        base = file.base(page)
+        if base is None and self._accept:
+            base = file.base(None)
+        if base is None:
+            raise Conflict(f"{file.path} is not a state that this mirror wrote lately", ANSWERS)
+        return base
+
+    def _demand_few_missing(self, merges: Sequence[FileMerge]) -> None:
+        """Raise Conflict if more than a tenth of all facts and reflections is to be retired at once."""
+        missing = [(merge.file, command) for merge in merges for command in merge.retirements()]
+        new = any(command.key not in file.sent for file, command in missing)
+        known = sum(len(merge.merge.base.keys() - {BLOB}) for merge in merges)
+        if new and not self._accept and len(missing) > max(UNASKED, known / PART):
+            raise Conflict(
+                f"{len(missing)} of {known} memories are missing in the files of {self._folder.path}", ANSWERS
+            )
+
+    async def _carry_out(self, merge: FileMerge) -> None:
+        """Send the file's changes, show the conflicts, and write the file."""
+        file, key = merge.file, merge.file.scope_key
+        refused: dict[str, str] = {}
+        for _ in range(TRIES):
+            before = len(refused)
+            refused |= await self._send(merge)
+            if len(refused) == before:
+                break
+            await self._read_memory()
+            self._stale = True  # the other files have not seen it
+            self._due.set()
+            if key not in self._shown:
+                return
+            merge.again(self._shown[key], refused)
+        await self._show_conflicts(merge)
+        if file.write(merge.text, merge.merged):
+            self._forget_settled(merge)
+        else:
+            self._due.set()
+
+    async def _send(self, merge: FileMerge) -> dict[str, str]:
+        """Send the commands that this process has not sent yet; return why some were refused."""
+        file, refused = merge.file, dict[str, str]()
+        scope = Scope.of_key(file.scope_key, self._memory.agent_id)
+        new = {command.key: _sent(command) for command in merge.merged.commands}
+        file.note_sent(new | file.sent)
+        for command in merge.merged.commands:
+            try:
+                await self._send_once(scope, command, file.sent[command.key].request)
+            except EdenError as error:
+                refused[command.refusal] = error.what
+                file.note_sent({name: sent for name, sent in file.sent.items() if name != command.key})
+        return refused
+
+    async def _send_once(self, scope: Scope, command: FileCommand, request: str) -> None:
+        """Send a command, again only where an earlier process may have failed to."""
+        if command.action == "add" and await self._memory.was_added(scope, command, request):
+            raise Conflict("it was added, and has been changed or retired since")
+        if request not in self._sent_now:
+            await self._memory.send(scope, command, request)
+            self._sent_now.add(request)
+
+    async def _show_conflicts(self, merge: FileMerge) -> None:
+        """Write the conflicts beside the file, and none about forgotten memory."""
+        conflicts = merge.merged.conflicts
+        named = {conflict.item for conflict in conflicts if conflict.item} | merge.file.conflicting()
+        gone = await self._memory.forgotten(merge.file.scope_key, named)
+        merge.file.drop_conflicts(gone.__contains__)
+        if merge.file.add_conflicts([conflict for conflict in conflicts if conflict.item not in gone]):
+            log.warning("a change was not taken", file=merge.file.conflicts.name)
+
+    def _forget_settled(self, merge: FileMerge) -> None:
+        """Forget the commands whose outcome the file shows."""
+        waiting = {command.key for command in merge.merged.commands}
+        waiting |= {f"{item.id}@{item.version}" for item in merge.merge.memory}
+        file = merge.file
+        file.note_sent({key: sent for key, sent in file.sent.items() if key in waiting})
+
+
+def _sent(command: FileCommand) -> SentCommand:
+    digest = "" if command.action == "retire" else digest_of(command.text)
+    return SentCommand(command.version, digest, str(ObjectId()))
+
+
+async def _through_outages(work: Callable[[], Awaitable[None]]) -> None:
+    """Do the work again while MongoDB cannot be reached; EdenError if the folder cannot be used."""
+    while True:
+        try:
+            return await work()
+        except PyMongoError as error:
+            log.warning("the mirror waits for MongoDB", reason=type(error).__name__)
+            await asyncio.sleep(AGAIN_SECONDS)
+        except OSError as error:
+            raise EdenError(f"the folder cannot be used: {error.strerror}", "Nothing was retired.") from None

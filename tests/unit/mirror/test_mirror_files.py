@@ -1,0 +1,147 @@
+"""Files of a mirror: replaced in one step, never over what somebody saved; what a killed mirror left is finished."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from eden_memory.cli.main import app
+from eden_memory.errors import Conflict, EdenError, Invalid
+from eden_memory.mirror import atomic_files
+from eden_memory.mirror.atomic_files import read_text, replace_text
+from eden_memory.mirror.merging import FileConflict, Merged, MirroredItem
+from eden_memory.mirror.mirror_folder import MirrorFolder
+from eden_memory.mirror.mirror_page import parsed
+from eden_memory.mirror.scope_file import KEPT_BASES, ScopeFile, file_name
+
+KEY = "user:s.helper:s.ann"
+
+
+def refused(first: Path, second: Path) -> bool:
+    """A file system that cannot exchange files."""
+    return False
+
+
+@pytest.fixture(params=["exchanged", "put in place"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the file system can exchange two files or not."""
+    if request.param == "put in place":
+        monkeypatch.setattr(atomic_files, "exchange", refused)
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize(
+    ("there", "former", "replaced"),
+    [(None, None, True), ("a", "a", True), ("saved", "a", False), ("saved", None, False), (None, "a", False)],
+)
+def test_a_file_is_replaced_only_if_it_says_what_was_read(
+    tmp_path: Path, there: str | None, former: str | None, replaced: bool
+) -> None:
+    path = tmp_path / "user.md"
+    if there is not None:
+        path.write_text(there)
+    assert replace_text(path, former, "new", tmp_path / "aside.md") is replaced
+    assert read_text(path) == ("new" if replaced else there)
+    assert [one.name for one in tmp_path.iterdir()] == ([] if read_text(path) is None else ["user.md"])
+
+
+def filled(number: int) -> Merged:
+    merged = Merged()
+    merged.show(MirroredItem("fact", "f1", number, f"Text {number}."))
+    return merged
+
+
+def opened(tmp_path: Path) -> ScopeFile:
+    return ScopeFile(tmp_path, tmp_path / "own", KEY)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> ScopeFile:
+    (tmp_path / "own").mkdir()
+    return opened(tmp_path)
+
+
+def test_what_was_saved_when_the_mirror_was_killed_is_put_back(file: ScopeFile, tmp_path: Path) -> None:
+    file.write(None, filled(1))
+    ours = file.read()
+    (tmp_path / "own" / file_name(KEY) / "aside.md").write_text("saved in the last moment")
+    again = opened(tmp_path)
+    assert again.read() == "saved in the last moment"
+    (tmp_path / "own" / file_name(KEY) / "aside.md").write_text(ours or "")
+    assert opened(tmp_path).read() == "saved in the last moment"
+
+
+def test_a_file_names_the_memory_that_it_was_written_from(file: ScopeFile, tmp_path: Path) -> None:
+    file.write(None, filled(1))
+    first = parsed(file.read() or "")
+    for number in range(2, KEPT_BASES + 1):
+        assert file.write(file.read(), filled(number))
+    assert opened(tmp_path).base(first) == filled(1).base
+    for number in range(KEPT_BASES + 1, KEPT_BASES + 4):
+        assert file.write(file.read(), filled(number))
+    assert opened(tmp_path).base(first) is None
+    assert opened(tmp_path).base(None) == filled(KEPT_BASES + 3).base
+
+
+def test_notes_hold_no_text(file: ScopeFile, tmp_path: Path) -> None:
+    file.write(None, filled(1))
+    noted = [one.read_text() for one in (tmp_path / "own").rglob("*") if one.is_file()]
+    assert noted
+    assert not [text for text in noted if "Text" in text]
+
+
+def test_conflicts_are_shown_once_and_go_with_forgotten_memory(file: ScopeFile) -> None:
+    shown = [
+        FileConflict("f1", "it has changed meanwhile", "Mine."),
+        FileConflict("", "too long", "New <!-- f1 -->"),
+    ]
+    assert file.add_conflicts(shown)
+    assert not file.add_conflicts(shown)
+    assert file.conflicting() == {"f1"}
+    file.drop_conflicts({"f1"}.__contains__)
+    text = file.conflicts.read_text()
+    assert "- too long: New \\<!-- f1 --> <!-- new -->" in text
+    assert "Mine." not in text
+
+
+def test_long_keys_have_short_names() -> None:
+    long = [f"user:s.helper:s.{'x' * 4_000}{end}" for end in "ab"]
+    names = {file_name(key) for key in long}
+    assert (len(names), max(map(len, names)) < 200) == (2, True)
+    assert file_name("agent:s.helper") == "agent"
+    assert file_name("session:s.one:2") == "session.s.one.2"
+
+
+def test_a_folder_is_made_a_mirror_only_when_asked(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir(mode=0o755)
+    folder = MirrorFolder(tmp_path / "notes", "of ann")
+    with pytest.raises(Conflict, match="no marker"):
+        folder.open()
+    (tmp_path / "notes" / "mine.md").write_text("mine")
+    with pytest.raises(Invalid, match="holds Markdown"):
+        folder.create()
+    (tmp_path / "notes" / "mine.md").unlink()
+    folder.create()
+    folder.open()
+    with pytest.raises(Conflict, match="another process"):
+        MirrorFolder(tmp_path / "notes", "of ann").open()
+    folder.close()
+    assert (tmp_path / "notes").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "user.md").write_bytes(b"\xff\xfe")
+    with pytest.raises(EdenError, match=r"user.md is not valid UTF-8"):
+        read_text(tmp_path / "user.md")
+
+
+def test_the_command_says_which_extra_it_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delitem(sys.modules, "eden_memory.mirror.mirroring", raising=False)
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+    ended = CliRunner().invoke(app, ["mirror", str(tmp_path), "--user", "ann"])
+    assert isinstance(ended.exception, EdenError)
+    assert "watchfiles" in ended.exception.what
+    assert "eden-memory[mirror]" in ended.exception.hint
+    ended = CliRunner().invoke(app, ["mirror", str(tmp_path), "--accept", "--restore"])
+    assert isinstance(ended.exception, Invalid)
