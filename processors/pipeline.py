@@ -63,6 +63,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             reads=(MessageRecorded, SessionEnded, FormationAsked, Watermark),
             writes=(FormationRequested, Forgotten),
             batch=2_500,
+            rest=0.03,
             decides=False,
         ),
         Stage(
@@ -117,6 +118,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             _of(handlers, CONTEXT_CACHE),
             reads=(ScopeChanged,),
             batch=500,
+            rest=0.05,
             decides=False,
         ),
         Stage(
@@ -124,6 +126,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             _of(handlers, USAGE),
             reads=(ModelCalled,),
             batch=500,
+            rest=0.5,
             decides=False,
         ),
     )

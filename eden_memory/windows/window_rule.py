@@ -145,6 +145,11 @@ class Pending:
         window = self._close(control.because, time)
         return [replace(window, control_id=control.control_id, asked_by=control.by)]
 
+    def stays_open(self, more: Iterable[Waiting]) -> bool:
+        """Tell whether these messages would close no window; an edit counts as one more message."""
+        trial = Pending(self._limits, self._waiting)
+        return not any(trial.add(message) for message in more)
+
     def due(self) -> datetime | None:
         """Return when the session goes cold or stale if no message comes before; if a window is due, now."""
         return self._last if self._transaction and self._enough() else self._idle_at()

@@ -11,7 +11,7 @@ from tests.unit.windows.records import message
 
 
 def change(name: str) -> Delivery:
-    return message(name, "s.s", 1, 0)
+    return message(f"s.{name}", "s.s", 1, 0)
 
 
 class Work:
@@ -23,7 +23,7 @@ class Work:
         self.may_end.set()
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> None:
-        self.rounds.append([delivery.key for delivery in deliveries])
+        self.rounds.append([delivery.key.removeprefix("s.") for delivery in deliveries])
         await self.may_end.wait()
         if "bad" in self.rounds[-1]:
             raise LookupError("bad")
