@@ -5,6 +5,7 @@ A window closes when it holds enough (45 messages, or 1,500 weighted tokens of a
 """
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -147,7 +148,8 @@ class Pending:
 
     def stays_open(self, more: Iterable[Waiting]) -> bool:
         """Tell whether these messages would close no window; an edit counts as one more message."""
-        trial = Pending(self._limits, self._waiting)
+        trial = copy(self)
+        trial._waiting = list(self._waiting)
         return not any(trial.add(message) for message in more)
 
     def due(self) -> datetime | None:
