@@ -9,9 +9,9 @@ from eden_memory.logs import LibraryLogger
 
 log = LibraryLogger()
 SOON_SECONDS = 1.0
-"""A server that has not answered for so long is said for the first time."""
+"""Seconds without an answer after which a server is reported for the first time."""
 SAID_SECONDS = 60.0
-"""A refusal, or a server that is waited for, is said so often at most, however many steps meet it."""
+"""Seconds between two reports of a refusal or of a server that is waited for, however many steps meet it."""
 
 
 class Awaited:

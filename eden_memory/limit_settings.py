@@ -20,7 +20,7 @@ class SettingsGroup(BaseModel):
 class LimitsSettings(SettingsGroup):
     """How much is formed and kept, of every agent whose streams (`eden stream`) say nothing else.
 
-    `threshold`: at so many reflections a scope consolidates. `blob_words`: of its consolidated text, at most.
+    `threshold`: reflections at which a scope consolidates. `blob_words`: words of its consolidated text, at most.
     `least`, `most`: reflections that a window is asked for. What an answer holds beyond a limit is cut and counted.
     """
 

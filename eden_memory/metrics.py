@@ -346,41 +346,13 @@ SEARCH_KEPT_BYTES = Gauge("eden_search_kept_bytes", "Memory that kept scopes tak
 SEARCH_KEPT_SCOPES = Gauge("eden_search_kept_scopes", "Scopes whose facts are kept to be searched")
 SEARCH_EVICTED = Counter("eden_search_evicted_scopes", "Kept scopes that left so that others fit")
 
-MOST_AGENTS = 20
 NOBODY, OTHERS = "none", "other"
 
 
-class ExtractionMetrics:
-    """Count what becomes of the facts and reflections that models state."""
-
-    def extracted(self, stage: str, items: int, left: Mapping[str, int]) -> None:
-        """Count the items of one window that stand, and in `left` the others by what happened to them."""
-        for how, number in {"formed": items, **left}.items():
-            EXTRACTION_ITEMS.labels(stage, how).inc(number)
-
-
-class DedupMetrics:
-    """Count what fact-dedup does."""
-
-    def counted(self, what: str, number: int = 1) -> None:
-        """Count a decision (`ADD`), `void` (named what it was not shown), `known`, `forgotten`, `stale`, …"""
-        DEDUP.labels(what).inc(number)
-
-    def incomparable(self, facts: int) -> None:
-        """Set how many facts of the scope a search left out because another model made their vectors."""
-        DEDUP_INCOMPARABLE.set(facts)
-
-
-class ConsolidationMetrics:
-    """Count the blob versions that consolidation decides."""
-
-    def commanded(self, action: str, result: str) -> None:
-        """Count a command: `done`, `forgotten`, or why it was refused (`stale`, `absorbed`, …)."""
-        MEMORY_COMMANDS.labels(action, result).inc()
-
-    def consolidated(self, kind: str, because: str, *, cut: bool) -> None:
-        """Count a version; `cut`: its text was over its limit twice."""
-        CONSOLIDATIONS.labels(kind, because, str(cut).lower()).inc()
+def count_extracted(stage: str, items: int, left: Mapping[str, int]) -> None:
+    """Count the items of one window that stand, and in `left` the others by what happened to them."""
+    for how, number in {"formed": items, **left}.items():
+        EXTRACTION_ITEMS.labels(stage, how).inc(number)
 
 
 def count_decided(events: Iterable[object]) -> None:
@@ -403,7 +375,7 @@ class CallMetrics:
     Labels are bounded: the first `agents` agents that this process meets keep their names, the rest is `other`.
     """
 
-    def __init__(self, agents: int = MOST_AGENTS) -> None:
+    def __init__(self, agents: int) -> None:
         self._most, self._agents = agents, set[str]()
 
     def called(self, call: ModelCalled) -> None:
@@ -447,7 +419,7 @@ class CallMetrics:
 
 
 def count_usage(calls: Sequence[ModelCalled], *, repeated: int) -> None:
-    """Count calls that went into the totals; so many more were there already. What re-forms is not live's."""
+    """Count calls that went into the totals, but no reform's, and the `repeated` ones that were there already."""
     USAGE_REPEATED.inc(repeated)
     for call in calls:
         if call.namespace != "live":
@@ -459,32 +431,8 @@ def count_usage(calls: Sequence[ModelCalled], *, repeated: int) -> None:
             USAGE_UNPRICED.labels(call.stage, call.model).inc(call.requests)
 
 
-class SearchMetrics:
-    """Count searches, their stages and their results."""
-
-    def __init__(self) -> None:
-        for part in ("embedding", "semantic", "text", "rerank"):
-            SEARCH_DEGRADED.labels(part)
-
-    def stage(self, name: str, seconds: float) -> None:
-        """A stage took so long."""
-        SEARCH_SECONDS.labels(name).observe(seconds)
-
-    def searched(self, kind: str, seconds: float, found: int) -> None:
-        """A search ended."""
-        SEARCHES.labels(kind, "something" if found else "nothing").inc()
-        SEARCH_SECONDS.labels("all").observe(seconds)
-
-    def degraded(self, part: str) -> None:
-        """A part of it failed and was done without."""
-        SEARCH_DEGRADED.labels(part).inc()
-
-    def kept(self, size: int, scopes: int, evicted: int) -> None:
-        """So many bytes and scopes are kept, and so many scopes left (eden_memory.search.cached_scope_store)."""
-        SEARCH_KEPT_BYTES.set(size)
-        SEARCH_KEPT_SCOPES.set(scopes)
-        SEARCH_EVICTED.inc(evicted)
-
-    def uncounted(self, accesses: int) -> None:
-        """So many facts were found, and that is not counted in `memory_access`."""
-        SEARCH_UNCOUNTED.inc(accesses)
+def count_cached(size: int, scopes: int, evicted: int) -> None:
+    """Set the bytes and scopes that are cached, and count the scopes that left."""
+    SEARCH_KEPT_BYTES.set(size)
+    SEARCH_KEPT_SCOPES.set(scopes)
+    SEARCH_EVICTED.inc(evicted)

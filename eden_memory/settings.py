@@ -135,12 +135,18 @@ class GroupsSettings(SettingsGroup):
 class WindowsSettings(SettingsGroup):
     """When a window of a session's messages closes."""
 
-    messages: PositiveInt = Field(45, description="so many messages close a window")
-    tokens: PositiveFloat = Field(1_500.0, description="so many weighted tokens close a window")
-    least: PositiveInt = Field(4, description="never fewer messages, unless stale, ended or asked for")
-    cold_minutes: PositiveFloat = Field(10.0, description="idle for so long, a session is cold")
+    messages: PositiveInt = Field(default=45, description="messages that close a window")
+    tokens: PositiveFloat = Field(default=1_500.0, description="weighted tokens that close a window")
+    least: PositiveInt = Field(
+        default=4, description="never fewer messages, unless stale, ended or asked for"
+    )
+    cold_minutes: PositiveFloat = Field(
+        default=10.0, description="minutes without a message after which a session is cold"
+    )
     stale_hours: NonNegativeFloat = Field(
-        24.0, le=100_000, description="idle for so long, a session is stale: one message is enough; 0: never"
+        default=24.0,
+        le=100_000,
+        description="hours without a message after which one is enough for a window; 0: never",
     )
 
 
@@ -173,7 +179,7 @@ class ModelsSettings(SettingsGroup):
     )
     timeout_seconds: PositiveFloat = Field(
         120.0,
-        description="one call may take so long, and up to 15 times as long where a model is measured as slow",
+        description="seconds for one call, and up to 15 times as many where a model is measured as slow",
     )
     at_once: PositiveInt = Field(
         64,
@@ -189,19 +195,22 @@ class MemorySettings(SettingsGroup):
     facts_in_context: bool = Field(default=True, description="the newest facts stand in the context")
     search: bool = Field(default=True, description="facts can be searched, and recall may search")
     dedup: bool = Field(default=True, description="new facts are compared with what is known")
-    context_facts: PositiveInt = Field(40, description="facts in a context, at most")
-    context_days: PositiveFloat = Field(7.0, description="age of a context's facts, at most")
+    context_facts: PositiveInt = Field(default=40, description="facts in a context, at most")
+    context_days: PositiveFloat = Field(default=7.0, description="age of a context's facts, at most")
     similar: float = Field(
-        0.7, ge=0, le=1, description="least (1 + cosine) / 2 at which a new fact is compared with a known one"
+        default=0.7,
+        ge=0,
+        le=1,
+        description="least (1 + cosine) / 2 at which a new fact is compared with a known one",
     )
     recalled_facts: int = Field(
-        5,
+        default=5,
         ge=1,
         le=MOST_FOUND,
         description="facts added to a context when a message asks for the past, at most",
     )
     recall_related: float = Field(
-        0.3,
+        default=0.3,
         ge=0,
         lt=1,
         description="recalled is what is so far from unrelated (0) to the same text (1); 0: anything",
@@ -211,80 +220,96 @@ class MemorySettings(SettingsGroup):
         description="what names a participant leaves group scope too; an agent keeps only what names nobody",
     )
     sharing: Sharing | None = Field(
-        None,
+        default=None,
         description="private: memory of a session with users stays with them (the one user, or the group of "
         "several); team: the agent and its shards learn from it too, and all of its users see that; unset: as the "
         "store says, private in a new one",
     )
     shared_sessions: SharedSessions = Field(
-        "session",
+        default="session",
         description="what a session of several users leaves beside its group's memory: session: its own memory "
         "alone; authors: also what an author says of themselves, in that user's own memory, shown only where they "
         "are alone",
     )
     without_users: bool | None = Field(
-        None,
+        default=None,
         description="a session in which no user is known forms memory of the agent and the group; unset: only where "
         "users are not mapped",
     )
-    active_minutes: PositiveFloat = Field(60.0, description="a session's context is kept fresh for so long")
+    active_minutes: PositiveFloat = Field(
+        default=60.0, description="minutes in which a session's context is kept fresh after a change"
+    )
 
 
 class SearchSettings(SettingsGroup):
     """How facts are searched."""
 
     adapter: Literal["auto", "atlas", "plain"] = Field(
-        "auto",
+        default="auto",
         description="who searches: Atlas by its indexes, or this process over vectors and words that it keeps; "
         "auto: Atlas where both indexes are queryable",
     )
     memory_bytes: PositiveInt = Field(
-        1_000_000_000, description="plain: memory for kept scopes; those not used for the longest time leave"
+        default=1_000_000_000,
+        description="plain: memory for kept scopes; those not used for the longest time leave",
     )
     fusion: Literal["scores", "ranks"] = Field(
-        "scores", description="how lists become one: a weighted sum of scores, or reciprocal ranks"
+        default="scores", description="how lists become one: a weighted sum of scores, or reciprocal ranks"
     )
-    k: PositiveFloat = Field(60.0, description="ranks: 1 / (k + rank)")
+    k: PositiveFloat = Field(default=60.0, description="ranks: 1 / (k + rank)")
     list_size: int | None = Field(
-        None, ge=1, le=200, description="candidates of each list; unset: 50 by scores, 20 by ranks"
+        default=None, ge=1, le=200, description="candidates of each list; unset: 50 by scores, 20 by ranks"
     )
-    text_weight: float = Field(0.4, ge=0, le=1, description="scores: what words count, the rest is meaning's")
+    text_weight: float = Field(
+        default=0.4, ge=0, le=1, description="scores: what words count, the rest is meaning's"
+    )
     unrelated: float | None = Field(
-        None, ge=0, lt=1, description="(1 + cosine) / 2 of unrelated texts; unset: by the embedding model"
+        default=None,
+        ge=0,
+        lt=1,
+        description="(1 + cosine) / 2 of unrelated texts; unset: by the embedding model",
     )
     semantic_least: float = Field(
-        0.0, ge=0, le=1, description="(1 + cosine) / 2 from which a fact is found by meaning; 0: any"
+        default=0.0, ge=0, le=1, description="(1 + cosine) / 2 from which a fact is found by meaning; 0: any"
     )
     text_least: float = Field(
-        0.0,
+        default=0.0,
         ge=0,
         description="text score from which a fact is found by words, on the adapter's scale; 0: any",
     )
     fused_least: float = Field(
-        0.0,
+        default=0.0,
         ge=0,
         le=1,
         description="fused score from which a fact is found; 0: any; by ranks 0.915 / (k + 1)",
     )
     siblings: float = Field(
-        0.6, ge=0, le=5, description="lift by the best fact of the same conversation; 0: none"
+        default=0.6, ge=0, le=5, description="lift by the best fact of the same conversation; 0: none"
     )
-    times: float = Field(0.2, ge=0, le=5, description="favour for times that the question names; 0: none")
+    times: float = Field(
+        default=0.2, ge=0, le=5, description="favour for times that the question names; 0: none"
+    )
     newer: bool = Field(default=True, description="the newer of two facts about the same stands first")
-    recency_weight: float = Field(0.0, ge=0, le=1, description="share of freshness in the score; 0: none")
-    recency_days: PositiveFloat = Field(30.0, description="freshness is 1/e after so many days")
+    recency_weight: float = Field(
+        default=0.0, ge=0, le=1, description="share of freshness in the score; 0: none"
+    )
+    recency_days: PositiveFloat = Field(default=30.0, description="days after which freshness is 1/e")
     diversity: float | None = Field(
-        None, ge=0, le=1, description="lambda of maximal marginal relevance, as 0.7; unset: off"
+        default=None, ge=0, le=1, description="lambda of maximal marginal relevance, as 0.7; unset: off"
     )
     reranker: str | None = Field(
-        None,
+        default=None,
         description="folder of an ONNX cross-encoder (model.onnx, tokenizer.json), or URL of a reranker's "
         "endpoint; unset: none",
     )
-    rerank_model: str | None = Field(None, description="model that the endpoint is asked for")
-    rerank_key_env: str = Field("EDEN_RERANK_KEY", description="variable that holds the endpoint's key")
-    rerank_least: float = Field(0.35, ge=0, le=1, description="relevance below which a fact is dropped")
-    rerank_pool: PositiveInt = Field(30, description="facts that a reranker reads, at most")
+    rerank_model: str | None = Field(default=None, description="model that the endpoint is asked for")
+    rerank_key_env: str = Field(
+        default="EDEN_RERANK_KEY", description="variable that holds the endpoint's key"
+    )
+    rerank_least: float = Field(
+        default=0.35, ge=0, le=1, description="relevance below which a fact is dropped"
+    )
+    rerank_pool: PositiveInt = Field(default=30, description="facts that a reranker reads, at most")
     count_access: bool = Field(default=True, description="count what searches return, in `memory_access`")
 
 
@@ -294,7 +319,9 @@ class TailerSettings(SettingsGroup):
     backfill_since: str | None = Field(
         None, description="ISO date: older messages are not read in at the first start"
     )
-    lease_seconds: PositiveFloat = Field(6.0, description="a leader silent for so long is replaced")
+    lease_seconds: PositiveFloat = Field(
+        6.0, description="seconds of silence after which a leader is replaced"
+    )
     commit_seconds: PositiveFloat = Field(5.0, description="time between two saves of the stream position")
     watermark_seconds: PositiveFloat = Field(
         10.0, description="time between two Watermark records of a partition"
@@ -385,7 +412,7 @@ class GatewaySettings(SettingsGroup):
     create_sessions: bool = Field(
         default=False, description="where sessions are mapped: make the document, and add users to it"
     )
-    connect_seconds: PositiveFloat = Field(10.0, description="the provider's connection may take so long")
+    connect_seconds: PositiveFloat = Field(10.0, description="seconds for connecting to the provider")
     silence_seconds: PositiveFloat = Field(
         600.0, description="a provider that is silent for longer is given up"
     )
@@ -413,7 +440,7 @@ class RunSettings(SettingsGroup):
     drain_seconds: PositiveFloat = Field(
         30.0, description="time that running handlers have to end after SIGTERM"
     )
-    start_seconds: PositiveFloat = Field(60.0, description="servers away at the start are waited for so long")
+    start_seconds: PositiveFloat = Field(60.0, description="seconds that servers are waited for at the start")
 
 
 class LocalSettings(SettingsGroup):
@@ -443,15 +470,15 @@ class Settings(BaseSettings):
     agents: AgentsSettings = AgentsSettings()
     users: UsersSettings = UsersSettings()
     groups: GroupsSettings = GroupsSettings()
-    windows: WindowsSettings = WindowsSettings()  # pyright: ignore[reportCallIssue]
+    windows: WindowsSettings = WindowsSettings()
     llm: str = "offline"
     """`offline` (rules, no model), `openai`, `google`, or the URL of a compatible endpoint."""
     embedder: str | None = None
     """`local`, `openai`, `google` or a URL; unset: local, or the provider of EDEN_LLM."""
     models: ModelsSettings = ModelsSettings()  # pyright: ignore[reportCallIssue]
-    memory: MemorySettings = MemorySettings()  # pyright: ignore[reportCallIssue]
+    memory: MemorySettings = MemorySettings()
     limits: LimitsSettings = LimitsSettings()  # pyright: ignore[reportCallIssue]
-    search: SearchSettings = SearchSettings()  # pyright: ignore[reportCallIssue]
+    search: SearchSettings = SearchSettings()
     http: HttpSettings = HttpSettings()  # pyright: ignore[reportCallIssue]
     serve: ServeSettings = ServeSettings()  # pyright: ignore[reportCallIssue]
     metrics: MetricsSettings = MetricsSettings()  # pyright: ignore[reportCallIssue]

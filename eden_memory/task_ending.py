@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 AGAIN_SECONDS = 1.0
 HEEDED_SECONDS = 5.0
-"""A command that was interrupted has so long to end in order before it is told again."""
+"""Seconds that an interrupted command has to end in order before it is told again."""
 
 
 async def end(jobs: Iterable[asyncio.Future[Any]], again_seconds: float = AGAIN_SECONDS) -> None:

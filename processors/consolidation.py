@@ -31,7 +31,7 @@ from eden_memory.formation.memory_commands import DecidedMemory, carry_out, curr
 from eden_memory.formation.prompts import Fence
 from eden_memory.memory.memory_batch import is_forgotten, named_by
 from eden_memory.memory.snapshot_projection import Snapshots
-from eden_memory.metrics import ConsolidationMetrics
+from eden_memory.metrics import CONSOLIDATIONS, MEMORY_COMMANDS
 from eden_memory.models.question import Answered, Asking, LanguageModel, unit_of
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import Snapshot
@@ -81,14 +81,13 @@ class Consolidation:
         forgetting: ForgottenMarks,
         fence: Fence,
         settings_version: str,
-        metrics: ConsolidationMetrics,
         tier_of: TierOf,
         *,
         limits: FormationLimits = STANDARD,
     ) -> None:
         self._snapshots, self._decided, self._streams = snapshots, decided, streams
         self._model, self._forgetting, self._fence = model, forgetting, fence
-        self._settings_version, self._metrics, self._tier_of = settings_version, metrics, tier_of
+        self._settings_version, self._tier_of = settings_version, tier_of
         self._limits = limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Result:
@@ -122,7 +121,7 @@ class Consolidation:
             if marks.entity_gone("blob", scope.key, current.blob.version):
                 return Retry("the blob was forgotten meanwhile, and the writer has not taken it back yet")
             result = "forgotten" if is_forgotten(result, marks) else result
-        self._metrics.commanded(command.action, result if isinstance(result, str) else "done")
+        MEMORY_COMMANDS.labels(command.action, result if isinstance(result, str) else "done").inc()
         if isinstance(result, str):
             return ()
         of, name = (
@@ -193,7 +192,7 @@ class Consolidation:
         if as_shown(merge.shown, merge, due.snapshot, marks) is None:
             return Retry("something to be absorbed was forgotten meanwhile", after=0.1)
         scope, version = merge.scope, merge.version
-        self._metrics.consolidated(scope.kind, merge.because, cut=cut)
+        CONSOLIDATIONS.labels(scope.kind, merge.because, str(cut).lower()).inc()
         event = ScopeConsolidated(
             cause=due.delivery.id,
             attempt=due.delivery.sent_again + 1,

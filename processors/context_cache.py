@@ -16,7 +16,7 @@ from itertools import islice
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.constants import MOST_READY_USERS
 from eden_memory.context.change_rounds import ChangeRounds
-from eden_memory.context.context_xml import Showing, context_xml, next_expiry
+from eden_memory.context.context_xml import context_xml, next_expiry
 from eden_memory.context.ready_contexts import (
     Built,
     ContextSource,
@@ -29,7 +29,8 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import CONTEXT_DELAY, CONTEXTS_BUILT, MESSAGE_TO_CONTEXT
 from eden_memory.schemas.events import ScopeChanged
 from eden_memory.schemas.scopes import Scope
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.settings import MemorySettings
+from eden_memory.stages.stage import Delivery, Emitted
 
 log = LibraryLogger()
 
@@ -50,14 +51,14 @@ class ContextCacheStage:
         self,
         source: ContextSource,
         contexts: ReadyContexts,
-        showing: Showing,
+        settings: MemorySettings,
         active: timedelta,
         clock: Callable[[], datetime],
         round_seconds: float = ROUND_SECONDS,
         gather_seconds: float = GATHER_SECONDS,
         breath_seconds: float = BREATH_SECONDS,
     ) -> None:
-        self._source, self._contexts, self._showing = source, contexts, showing
+        self._source, self._contexts, self._settings = source, contexts, settings
         self._active, self._clock = active, clock
         self._round_seconds = round_seconds
         self._changes = ChangeRounds(self._changed, gather_seconds, breath_seconds)
@@ -66,7 +67,7 @@ class ContextCacheStage:
         """Sessions of many, and how long they are active."""
         self._rounds: asyncio.Task[None] | None = None
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted]:
         """Build the contexts that one batch of a partition concerns, each once, with those of others."""
         await self._changes.join(deliveries)
         return ()
@@ -103,13 +104,16 @@ class ContextCacheStage:
         async for page in self._contexts.of_sessions(session_ids, self._clock()):
             await self._build(_until(page), page)
 
-    async def written(self, authors: Iterable[tuple[str, str]]) -> None:
-        """Withdraw contexts that do not hold for the authors of these committed messages: (session, author)."""
+    async def withdraw(self, authors: Iterable[tuple[str, str]]) -> set[str]:
+        """Empty the contexts that do not hold for the authors of these committed messages: (session, author).
+
+        Returns their sessions, whose contexts are to be built anew.
+        """
         found = {ready.asked: ready for ready in await self._contexts.lacking(authors, self._clock())}
         users = await self._source.users(list(found))
         gone = [ready for asked, ready in found.items() if holds_for(users[asked]) != ready.users]
         await self._contexts.withdraw(gone)
-        await self._build(_until(gone), ())
+        return {ready.asked.session_id for ready in gone if ready.asked.session_id is not None}
 
     async def close(self) -> None:
         """Build what was put off."""
@@ -204,7 +208,7 @@ class ContextCacheStage:
         now = self._clock()
         return Built(
             before=before,
-            xml=context_xml(view.shown, now, self._showing),
+            xml=context_xml(view.shown, now, self._settings),
             revisions=view.revisions,
             scope_keys=view.scope_keys,
             users=holds_for(view.users),

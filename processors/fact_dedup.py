@@ -27,7 +27,7 @@ from eden_memory.formation.known_facts import Decided, FactSearch, KnownFact
 from eden_memory.formation.prompts import Fence, fact_decisions
 from eden_memory.formation.scope_facts import ScopeFacts
 from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.metrics import DedupMetrics
+from eden_memory.metrics import DEDUP
 from eden_memory.models.question import Asking, Earlier, Embedder, LanguageModel
 from eden_memory.schemas.answers import FactDecisions
 from eden_memory.schemas.events import FactChanged, FactCommanded, FactsProposed
@@ -96,14 +96,13 @@ class FactDedup:
         model: LanguageModel,
         embedder: Embedder,
         fence: Fence,
-        metrics: DedupMetrics,
         *,
-        similar: float = 0.7,
+        similar: float,
         dedup: bool = True,
         limits: FormationLimits = STANDARD,
     ) -> None:
         self._stores, self._model, self._embedder = stores, model, embedder
-        self._fence, self._metrics = fence, metrics
+        self._fence = fence
         self._similar, self._dedup, self._limits = similar, dedup, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision:
@@ -244,7 +243,7 @@ class FactDedup:
                 continue
             resolving.counts.update({"void": work.compared.void, "forgotten": len(stated) - len(left)})
             for what, number in (+resolving.counts).items():
-                self._metrics.counted(what, number)
+                DEDUP.labels(what).inc(number)
             return _decision(work, facts)
 
     async def _command(self, work: DedupWork, command: FactCommanded) -> Decision:
@@ -266,7 +265,7 @@ class FactDedup:
             except NoVector as missing:
                 await self._embed(work, [missing.text])
                 continue
-            self._metrics.counted(done)
+            DEDUP.labels(done).inc()
             return _decision(work, facts)
 
     async def _read(self, work: DedupWork, hashes: Sequence[str], fact_ids: Sequence[str]) -> None:

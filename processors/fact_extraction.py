@@ -16,7 +16,7 @@ from eden_memory.formation.scope_assignment import AssignedItem
 from eden_memory.formation.scope_briefs import fact_scopes
 from eden_memory.formation.transcript import named_by
 from eden_memory.formation.window_question import WindowQuestion, WindowQuestions, asking_about, shared_call
-from eden_memory.metrics import ExtractionMetrics
+from eden_memory.metrics import count_extracted
 from eden_memory.models.question import Answered, LanguageModel
 from eden_memory.schemas.answers import ExtractedFacts
 from eden_memory.schemas.events import FormationRequested
@@ -24,7 +24,7 @@ from eden_memory.schemas.events.formation import ExtractedFact, Window
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import STANDARD, FormationLimits
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.windows.window_request import Windows
 
 STAGE = "fact-extraction"
@@ -41,7 +41,6 @@ class FactExtraction:
         model: LanguageModel,
         forgetting: ForgottenMarks,
         fence: Fence,
-        metrics: ExtractionMetrics,
         *,
         demote_names: bool = False,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -52,9 +51,9 @@ class FactExtraction:
             windows, streams, model, forgetting, limits, demote_names=demote_names
         )
         self._model, self._forgetting, self._fence = model, forgetting, fence
-        self._metrics, self._clock, self._limits = metrics, clock, limits
+        self._clock, self._limits = clock, limits
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted]:
         """Extract the facts of one window."""
         (delivery,) = deliveries
         if not isinstance(delivery.event, FormationRequested):
@@ -68,7 +67,7 @@ class FactExtraction:
             return [facts_extracted(delivery, window)]
         past = question.scopes.past(window, self._clock())
         if past >= set(scopes):
-            self._metrics.extracted(STAGE, 0, {"past_retention": 1})
+            count_extracted(STAGE, 0, {"past_retention": 1})
             return [facts_extracted(delivery, window, reason=PAST_RETENTION)]
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
         prompt = prompts.fact_extraction(self._material(question), fence)
@@ -86,14 +85,14 @@ class FactExtraction:
         past: frozenset[Scope],
         answered: Answered[ExtractedFacts],
         fence: str,
-    ) -> Sequence[Outgoing]:
+    ) -> Sequence[Emitted]:
         """Return the events of an answer, without what was forgotten while the model was asked."""
         marks = await self._forgetting.among(named_by(question.window))
         assignment = question.assignment(self._limits.fact_words, fence, self._limits.facts)
         stated = assignment.assign(answered.value.facts, marks)
         assigned = [item for item in stated if item.scope not in past]
         assignment.counts["expired"] += len(stated) - len(assigned)
-        self._metrics.extracted(STAGE, len(assigned), assignment.counts)
+        count_extracted(STAGE, len(assigned), assignment.counts)
         call = shared_call(answered.call, len(assigned))
         facts = tuple(_fact(item, number, question.window, call) for number, item in enumerate(assigned, 1))
         extracted = facts_extracted(question.delivery, question.window, facts).model_copy(

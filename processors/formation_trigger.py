@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 
 from eden_memory.directory.participants import Directory
 from eden_memory.forgotten import ForgottenMarks, Marks
+from eden_memory.metrics import TRIGGER_WAITING
 from eden_memory.schemas.events import Watermark
 from eden_memory.stages.gathering import Gathering
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Gather, Retry
@@ -31,7 +32,6 @@ from eden_memory.windows.trigger_batch import (
     session_named,
     sessions_named,
 )
-from eden_memory.windows.trigger_metrics import TriggerMetrics
 from eden_memory.windows.window_request import (
     BatchWrite,
     StoredWindow,
@@ -59,7 +59,6 @@ class FormationTrigger:
         store: TriggerStore,
         directory: Directory,
         settings_version: str,
-        metrics: TriggerMetrics,
         forgotten: ForgottenMarks,
         *,
         forgets: bool = True,
@@ -67,7 +66,7 @@ class FormationTrigger:
         gathering: Gathering | None = None,
     ) -> None:
         self._gathering = gathering
-        self._store, self._directory, self._metrics = store, directory, metrics
+        self._store, self._directory = store, directory
         self._requests = FormationRequests(store, directory, budgets, settings_version)
         self._forgotten, self._forgets = forgotten, forgets
         self._cached: dict[int, CachedSessions] = {}
@@ -220,7 +219,7 @@ class FormationTrigger:
         named = dict.fromkeys([*due, *(name for name in left if name not in ready)])
         unread = [name for name in named if name not in batch.sessions]
         batch.add(await self._sessions(cached, unread, partition))
-        self._metrics.waiting(partition, waiting)
+        TRIGGER_WAITING.labels(str(partition)).set(waiting)
         return len(due) == MOST_DUE
 
     async def _write(self, batch: Batch, cached: CachedSessions, closing: Closing) -> bool:
@@ -245,7 +244,7 @@ class FormationTrigger:
         for session in own:
             session.written()
         cached.keep(own)
-        self._metrics.wrote(batch.counts)
+        batch.counts.export()
         return True
 
     def _take_out(

@@ -26,7 +26,7 @@ from eden_memory.schemas.events import (
     SessionEnded,
     Watermark,
 )
-from eden_memory.stages.stage import Delivery, Handler, Outgoing, Stage
+from eden_memory.stages.stage import Delivery, Emitted, Handler, Stage
 
 FORMATION_TRIGGER = "formation-trigger"
 FACT_EXTRACTION = "fact-extraction"
@@ -133,7 +133,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
     return tuple(stage for stage in table if stage.name in handlers)
 
 
-async def _absent(deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
+async def _absent(deliveries: Sequence[Delivery]) -> Sequence[Emitted]:
     """Stand in for a handler that was not given; its stage is left out."""
     raise NotImplementedError(f"no handler for {deliveries[0].topic}")
 

@@ -20,7 +20,7 @@ from eden_memory.formation.scope_briefs import is_private, known_of, of_authors
 from eden_memory.formation.transcript import named_by
 from eden_memory.formation.window_question import WindowQuestion, WindowQuestions, asking_about, shared_call
 from eden_memory.memory.snapshot_projection import Snapshots
-from eden_memory.metrics import ExtractionMetrics
+from eden_memory.metrics import count_extracted
 from eden_memory.models.question import Answered, LanguageModel
 from eden_memory.schemas.answers import StatedReflections
 from eden_memory.schemas.documents import Snapshot
@@ -28,7 +28,7 @@ from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import Call, newest_said
 from eden_memory.scope_limits import STANDARD, FormationLimits
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.windows.window_request import Windows
 
 STAGE = "reflection-extraction"
@@ -45,7 +45,6 @@ class ReflectionExtraction:
         model: LanguageModel,
         forgetting: ForgottenMarks,
         fence: Fence,
-        metrics: ExtractionMetrics,
         *,
         demote_names: bool = False,
         limits: FormationLimits = STANDARD,
@@ -54,9 +53,9 @@ class ReflectionExtraction:
             windows, streams, model, forgetting, limits, demote_names=demote_names
         )
         self._streams, self._snapshots, self._model = streams, snapshots, model
-        self._forgetting, self._fence, self._metrics, self._limits = forgetting, fence, metrics, limits
+        self._forgetting, self._fence, self._limits = forgetting, fence, limits
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted]:
         """Form the reflections of one window, whether facts were found in it or not."""
         (delivery,) = deliveries
         extracted = delivery.event
@@ -105,7 +104,7 @@ class ReflectionExtraction:
         assigned = assignment.assign(answered.value.reflections, marks)
         by_scope = Counter(item.scope.key for item in assigned)
         missing = sum(limits.least > by_scope[scope.key] for scope, limits in question.scopes.limits.items())
-        self._metrics.extracted(STAGE, len(assigned), {**assignment.counts, "missing": missing})
+        count_extracted(STAGE, len(assigned), {**assignment.counts, "missing": missing})
         call = shared_call(answered.call, len(assigned))
         position: Counter[str] = Counter()
         formed: list[ReflectionFormed] = []

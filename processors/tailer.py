@@ -13,7 +13,7 @@ class Tailer:
     """Map changes of two collections to records, in order."""
 
     def __init__(self, mapping: SourceMapping) -> None:
-        self._mapping, self._messages = mapping, mapping.messages
+        self._mapping, self._messages = mapping, mapping.message_mapping
 
     def __call__(self, changes: Sequence[ChangeEvent]) -> Mapped:
         """Map a batch of changes; of several updates of one message in a row only the last is recorded."""
@@ -31,11 +31,11 @@ class Tailer:
                 and change.operation == INSERT
                 and change.document is not None
             ):
-                mapping.carry(mapped, change.document, change.version, change.time)
+                mapping.add_request(mapped, change.document, change.version, change.time)
         return mapped
 
     def _message(self, mapped: Mapped, change: ChangeEvent) -> None:
-        record, messages = self._mapping.record, self._messages
+        record, messages = self._mapping.add_record, self._messages
         if change.operation == DELETE:
             self._ended(mapped, change)
         elif change.document is None:

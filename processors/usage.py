@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from eden_memory.metrics import count_usage
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.gathering import Gathering
-from eden_memory.stages.stage import Delivery, Gather, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted, Gather
 from eden_memory.usage.call_totals import UsageStore
 
 
@@ -20,7 +20,7 @@ class Usage:
     def __init__(self, store: UsageStore, gathering: Gathering) -> None:
         self._store, self._gathering = store, gathering
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing] | Gather:
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted] | Gather:
         """Add up one batch of one partition, unless it may wait for more."""
         if (seconds := self._gathering.left(deliveries)) > 0:
             return Gather(seconds)

@@ -22,11 +22,15 @@ class Registry:
     """The types that a program reads.
 
     `upcasts` holds, under (name, version), the step from that version to the next; every version below an
-    event's own has one (ValueError if not).
+    event's own has one, and no name stands twice (ValueError if not).
     """
 
     def __init__(self, events: Iterable[type[Event]], upcasts: Mapping[tuple[str, int], Upcast]) -> None:
-        self.events = {event.NAME: event for event in events}
+        self.events: dict[str, type[Event]] = {}
+        for event in events:
+            if event.NAME in self.events:
+                raise ValueError(f"{event.NAME} stands twice")
+            self.events[event.NAME] = event
         self._upcasts = dict(upcasts)
         steps = {
             (name, version) for name, event in self.events.items() for version in range(1, event.VERSION)

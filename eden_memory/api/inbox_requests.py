@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 from bson import ObjectId
 from pydantic import ValidationError
 
-from eden_memory.app.memory import SharedMemory
+from eden_memory.app.memory import ProcessMemory
 from eden_memory.constants import MOST_ADDED_CHARACTERS, MOST_ADDED_TEXTS
 from eden_memory.directory.own_sessions import own_session
 from eden_memory.errors import Invalid
@@ -41,7 +41,7 @@ ROLES: tuple[str, ...] = get_args(Role)
 class Requests:
     """Writes the requests for one agent; every request carries `asked_by`."""
 
-    memory: SharedMemory
+    memory: ProcessMemory
     agent_id: str
     asked_by: str
 

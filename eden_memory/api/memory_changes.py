@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 from eden_memory.access.visible import Asker, VisibleMemory, VisibleScope
-from eden_memory.app.memory import SharedMemory
+from eden_memory.app.memory import ProcessMemory
 from eden_memory.context.cached_contexts import tags_of_scope
 from eden_memory.context.context_feed import ContextChange
 from eden_memory.errors import Invalid
@@ -21,7 +21,7 @@ OF_ANOTHER = -1
 Revisions = dict[str, int]
 
 
-async def changes(memory: SharedMemory, asked: Asker, after: str | None) -> AsyncGenerator[MemoryChange]:
+async def changes(memory: ProcessMemory, asked: Asker, after: str | None) -> AsyncGenerator[MemoryChange]:
     """Yield changes from now on, or since a change's id. However much changed, one read of MongoDB catches up:
     a reader that is slow gets a scope's newest state once. When another namespace becomes live, each scope has
     changed. Ends when the memory is closed.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from eden_memory.access.callers import Caller, Refused, Right
-from eden_memory.app.memory import SharedMemory
+from eden_memory.app.memory import ProcessMemory
 from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.directory.own_sessions import whose
 from eden_memory.directory.participants import DEFAULT_AGENT
@@ -26,7 +26,7 @@ class KnownSession:
 class SessionReach:
     """Checks a caller against the application's documents and the live namespace."""
 
-    def __init__(self, memory: SharedMemory) -> None:
+    def __init__(self, memory: ProcessMemory) -> None:
         settings = memory.settings
         self._memory, self._source = memory, memory.source
         self._mapped = settings.sessions

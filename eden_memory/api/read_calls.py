@@ -3,11 +3,11 @@
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.api.memory_changes import changes
-from eden_memory.app.memory import SharedMemory
+from eden_memory.app.memory import ProcessMemory
 from eden_memory.app.readers import Readers, consolidation_status, scope_stats
 from eden_memory.context.context_xml import FactLine, one_line
 from eden_memory.context.recall import asks_for_past, query_of
@@ -30,7 +30,13 @@ from eden_memory.models.question import Asking
 from eden_memory.mongo.application_ids import typed, typed_or_none
 from eden_memory.schemas.scopes import Scope, ScopeKind
 from eden_memory.search.fact_candidates import When
-from eden_memory.search.search_requests import FoundFact, Kind, SearchReport, SearchRequest
+from eden_memory.search.search_requests import (
+    FoundFact,
+    RankingOptions,
+    SearchOptions,
+    SearchReport,
+    SearchRequest,
+)
 
 log = LibraryLogger()
 STAGE = "search"
@@ -43,11 +49,11 @@ class ReadCalls:
     Ids are given as the application has them; NotAnId for anything else.
     """
 
-    def __init__(self, memory: SharedMemory, agent_id: Any, asked_by: str) -> None:
-        self.memory = memory
+    def __init__(
+        self, memory: ProcessMemory, agent_id: Any, asked_by: str, changes_shared: bool | None = None
+    ) -> None:
+        self.memory, self.changes_shared = memory, changes_shared
         self._agent_id, self._asked_by = typed(agent_id, "agent"), asked_by
-        self.changes_shared: bool | None = None
-        """Whether calls may edit, retire and forget memory that others see, too."""
 
     def _asked(self, session: Any, user: Any) -> Asker:
         return Asker(self._agent_id, typed_or_none(session, "session"), typed_or_none(user, "user"))
@@ -87,43 +93,14 @@ class ReadCalls:
         return await self.get_memory_context(session, user)
 
     async def search_facts(
-        self,
-        queries: Sequence[str] | str,
-        *,
-        session: Any = None,
-        user: Any = None,
-        top_k: int = 10,
-        search_type: Kind = "hybrid",
-        scopes: Sequence[ScopeKind] | None = None,
-        as_of: datetime | None = None,
-        include_retired: bool = False,
-        recency_weight: float | None = None,
-        score_threshold: float | None = None,
-        related: float = 0.0,
-        asked_at: datetime | None = None,
+        self, queries: Sequence[str] | str, **options: Unpack[SearchOptions]
     ) -> list[FoundFact]:
         """Return facts visible to the user in this session (or outside of any), best first; at most three queries.
 
-        `scopes`: only facts in scopes of these kinds. `as_of`: search the memory of that time. `recency_weight`:
-        0 to 1, the weight of freshness. `score_threshold` and `related` (0: unrelated, 1: the same text) leave out
-        facts below them. `asked_at`: the time from which "last week" counts; unset: now. EdenError if search is
+        The options are those of eden_memory.search.search_requests.SearchOptions. Raises EdenError if search is
         switched off, or a value is out of range.
         """
-        report = await self.explain_search(
-            queries,
-            session=session,
-            user=user,
-            top_k=top_k,
-            search_type=search_type,
-            scopes=scopes,
-            as_of=as_of,
-            include_retired=include_retired,
-            recency_weight=recency_weight,
-            score_threshold=score_threshold,
-            related=related,
-            asked_at=asked_at,
-        )
-        return list(report.facts)
+        return list((await self.explain_search(queries, **options)).facts)
 
     async def explain_search(
         self,
@@ -131,15 +108,11 @@ class ReadCalls:
         *,
         session: Any = None,
         user: Any = None,
-        top_k: int = 10,
-        search_type: Kind = "hybrid",
         scopes: Sequence[ScopeKind] | None = None,
         as_of: datetime | None = None,
         include_retired: bool = False,
-        recency_weight: float | None = None,
-        score_threshold: float | None = None,
-        related: float = 0.0,
         asked_at: datetime | None = None,
+        **ranking: Unpack[RankingOptions],
     ) -> SearchReport:
         """Search as :meth:`search_facts` does, and report time, candidates and scores of every stage.
 
@@ -149,15 +122,11 @@ class ReadCalls:
             raise EdenError("search is switched off", "EDEN_MEMORY_SEARCH=true switches it on.")
         when = When(as_of if as_of is None or as_of.tzinfo else as_of.replace(tzinfo=UTC), include_retired)
         request = SearchRequest(
-            queries=_texts(queries),
-            top_k=top_k,
-            search_type=search_type,
+            _texts(queries),
             when=when,
             asked_at=asked_at or self.memory.clock(),
-            recency_weight=recency_weight,
-            score_threshold=score_threshold,
-            related=related,
             asking=self._asking(user),
+            **ranking,
         )
         demand_kinds(scopes)
         _, view, readers = await self._seen(session, user)
@@ -206,7 +175,7 @@ class ReadCalls:
     async def reflection(
         self, reflection_id: str, *, session: Any = None, user: Any = None
     ) -> ReflectionView:
-        """Return a reflection with its earlier texts and the commands behind them. NotFound."""
+        """Return a reflection with its earlier texts and the commands behind them; raises NotFound."""
         asked, view, readers = await self._seen(session, user)
         return reflection_view(*await self._browsing(readers).reflection(asked, view, reflection_id), asked)
 
@@ -225,7 +194,7 @@ class ReadCalls:
         """Return the visible facts, newest first; `active` None: with retired facts, False: only those.
 
         `since` ≤ valid_from < `until`; the order is that of formed_at. `limit` 1 to 200; `cursor` is the last page's:
-        facts that form between two pages neither repeat nor hide others. Invalid.
+        facts that form between two pages neither repeat nor hide others. Raises Invalid.
         """
         filters = Filters(scopes, active, since, until, limit, cursor)
         asked, view, readers = await self._seen(session, user)

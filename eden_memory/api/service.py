@@ -1,4 +1,7 @@
-"""`MemoryService`: an agent's memory for its application. Needs MongoDB, and an embedder to search."""
+"""`MemoryService`, an agent's memory for its application: read_calls.py, correcting_calls.py and write_calls.py.
+
+Needs MongoDB, and an embedder to search.
+"""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -6,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from eden_memory.api.write_calls import WriteCalls
-from eden_memory.app.memory import Client, SharedMemory, utc_now
+from eden_memory.app.memory import Client, ProcessMemory, utc_now
 from eden_memory.app.searching import Engine
 from eden_memory.settings import Settings
 
@@ -26,12 +29,13 @@ class MemoryService(WriteCalls):
         settings: Settings | None = None,
         engine: Engine | None = None,
         clock: Callable[[], datetime] = utc_now,
-        memory: SharedMemory | None = None,
+        memory: ProcessMemory | None = None,
         asked_by: str = "MemoryService",
+        changes_shared: bool | None = None,
     ) -> None:
         self._owns_memory = memory is None
-        made = memory or SharedMemory(settings, client=client, engine=engine, clock=clock)
-        super().__init__(made, agent_id, asked_by)
+        made = memory or ProcessMemory(settings, client=client, engine=engine, clock=clock)
+        super().__init__(made, agent_id, asked_by, changes_shared)
 
     async def __aenter__(self) -> Self:
         self.memory.watch()
@@ -52,7 +56,7 @@ class MemoryService(WriteCalls):
             await self.memory.close()
 
 
-class Memory(SharedMemory):
+class Memory(ProcessMemory):
     """The memory of all agents, one for each process and event loop; `agent(id)` returns an agent's service.
 
     Without a `client` it opens one of its own, by `settings`; without an `engine` it searches with the embedder
@@ -72,6 +76,4 @@ class Memory(SharedMemory):
         `changes_shared` False: what is not one user's or session's is seen, and not edited, retired or forgotten;
         None: so for calls that name a user, unless it rests on that user alone; True: never so.
         """
-        service = MemoryService(agent_id, memory=self, asked_by=asked_by)
-        service.changes_shared = changes_shared
-        return service
+        return MemoryService(agent_id, memory=self, asked_by=asked_by, changes_shared=changes_shared)

@@ -8,7 +8,7 @@ from eden_memory.api.command_requests import VerbatimKind
 from eden_memory.api.correcting_calls import CorrectingCalls, seen_by_others
 from eden_memory.api.inbox_requests import Message
 from eden_memory.api.reach import KnownSession, SessionReach
-from eden_memory.app.memory import SharedMemory
+from eden_memory.app.memory import ProcessMemory
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.forgetting.forgetting_rules import BlobRef
 from eden_memory.memory.browsing_store import Browsing, scopes_of
@@ -129,7 +129,7 @@ class WriteCalls(CorrectingCalls):
 class ForgetPermission:
     """`target` is the application's id of a message, session or user, and the text id of what is ours."""
 
-    def __init__(self, memory: SharedMemory, settings: Settings, browsing: Browsing) -> None:
+    def __init__(self, memory: ProcessMemory, settings: Settings, browsing: Browsing) -> None:
         """`settings` of the namespace that is read."""
         self._memory, self._settings, self._browsing = memory, settings, browsing
         self._reach = SessionReach(memory)

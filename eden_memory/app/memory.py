@@ -35,7 +35,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class SharedMemory:
+class ProcessMemory:
     """One for each process and event loop (eden_memory.api.service.Memory, which knows the agents' services).
 
     Without a `client` it opens one of its own, by `settings`; without an `engine` it searches with the embedder
@@ -121,7 +121,7 @@ class SharedMemory:
         return await browsing.origins([fact.fact_id for fact in found])
 
     async def export_user(self, user: Any) -> dict[str, list[dict[str, Any]]]:
-        """Everything held about a user, over all sessions and agents, by collection; plain JSON values. NotAnId."""
+        """Return all that is stored about a user, over all sessions and agents, by collection; raises NotAnId."""
         gathered: dict[str, list[dict[str, Any]]] = {}
         async for name, document in self.export_items(user):
             gathered.setdefault(name, []).append(document)

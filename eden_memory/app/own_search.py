@@ -3,13 +3,14 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.model_factory import Models
 from eden_memory.errors import OverBudget
-from eden_memory.metrics import CallMetrics, SearchMetrics
+from eden_memory.metrics import SEARCH_UNCOUNTED, CallMetrics, count_cached
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.embeddings.local_embedder import LocalEmbedder
 from eden_memory.models.embeddings.search_embedder import SearchEmbedder, Unstored
@@ -104,20 +105,19 @@ class OwnSearch:
         atlas: bool,
     ) -> None:
         """EdenError if the embedder is a provider that has no key, or the reranker's folder holds no model."""
-        names, metrics = settings.names, SearchMetrics()
+        names = settings.names
         self._database, self._owns_models = database, True
         self._models = models or SearchModels(settings, database)
         embedder = self._models.embedder
-        self._lists = fact_lists(settings, database, embedder, metrics.kept, atlas=atlas)
+        self._lists = fact_lists(settings, database, embedder, count_cached, atlas=atlas)
         self.cache = self._lists if isinstance(self._lists, PlainFactLists) else None
         """To be kept fresh by a change feed; None where Atlas searches."""
-        self._counting = AccessCounting(MongoAccesses(database, names), lost=metrics.uncounted)
+        self._counting = AccessCounting(MongoAccesses(database, names), lost=SEARCH_UNCOUNTED.inc)
         self.engine = SearchEngine(
             self._lists,
             embedder,
             ranking_of(settings.search, embedder.model),
             reranker=self._models.reranker,
-            metrics=metrics,
             found=self._counting.found if settings.search.count_access else lambda _: None,
         )
 
@@ -143,21 +143,6 @@ class OwnSearch:
 
 def ranking_of(settings: SearchSettings, model: str) -> Ranking:
     """As the settings say; what they leave open by the embedding model."""
-    return Ranking(
-        fusion=settings.fusion,
-        k=settings.k,
-        text_weight=settings.text_weight,
-        unrelated=unrelated_similarity(model) if settings.unrelated is None else settings.unrelated,
-        list_size=settings.list_size,
-        semantic_least=settings.semantic_least,
-        text_least=settings.text_least,
-        fused_least=settings.fused_least,
-        siblings=settings.siblings,
-        times=settings.times,
-        newer=settings.newer,
-        rerank_pool=settings.rerank_pool,
-        rerank_least=settings.rerank_least,
-        recency_weight=settings.recency_weight,
-        recency_days=settings.recency_days,
-        diversity=settings.diversity,
-    )
+    names = {setting.name for setting in fields(Ranking)}
+    chosen: dict[str, Any] = {"unrelated": unrelated_similarity(model)}
+    return Ranking(**chosen | settings.model_dump(include=names, exclude_none=True))

@@ -25,7 +25,7 @@ from eden_memory.word_limits import words_of
 
 log = LibraryLogger()
 READY_SECONDS = 0.5
-"""A new namespace's change stream and search are waited for so long; then they become ready while they are used."""
+"""Seconds to wait for a new namespace's change stream and search; then they become ready while they are used."""
 AGAIN_SECONDS = 0.5
 
 

@@ -11,7 +11,6 @@ from pymongo import AsyncMongoClient
 
 from eden_memory.assembly.model_factory import Models
 from eden_memory.context.context_source_store import MongoContextSource
-from eden_memory.context.context_xml import showing_of
 from eden_memory.context.ready_context_store import MongoContexts
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.stream_store import MongoStreams
@@ -29,10 +28,8 @@ from eden_memory.memory.reembedding_store import refuse_another_model
 from eden_memory.memory.snapshot_store import MongoSnapshots
 from eden_memory.memory.version_store import SHARING_MEANS, settle_sharing
 from eden_memory.metrics import (
+    DEDUP_INCOMPARABLE,
     CallMetrics,
-    ConsolidationMetrics,
-    DedupMetrics,
-    ExtractionMetrics,
 )
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.asking.answer_forwarding import AnswerStore
@@ -65,7 +62,6 @@ from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.usage.estimates import start_values
 from eden_memory.usage.usage_store import MongoUsage
 from eden_memory.usage.window_budget_store import MongoRecorded, MongoWindowBudgets
-from eden_memory.windows.trigger_metrics import TriggerMetrics
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_rule import Limits
 
@@ -183,7 +179,6 @@ class Handlers:
                 models.language_model,
                 self._forgotten,
                 fence,
-                ExtractionMetrics(),
                 demote_names=self._settings.memory.demote_names,
                 limits=self._settings.limits.formation(),
             ),
@@ -195,7 +190,6 @@ class Handlers:
                 models.language_model,
                 self._forgotten,
                 fence,
-                ExtractionMetrics(),
                 demote_names=self._settings.memory.demote_names,
                 limits=self._settings.limits.formation(),
             ),
@@ -207,7 +201,6 @@ class Handlers:
                 self._forgotten,
                 fence,
                 settings_version(self._settings),
-                ConsolidationMetrics(),
                 self._directory().tier_of,
                 limits=self._settings.limits.formation(),
             ),
@@ -225,7 +218,7 @@ class Handlers:
                 MongoStreams(self._database, self._names, keep_seconds=0),  # built by what has just changed
             ),
             MongoContexts(self._database, self._names),
-            showing_of(memory),
+            memory,
             timedelta(minutes=memory.active_minutes),
             lambda: datetime.now(UTC),
         )
@@ -236,7 +229,6 @@ class Handlers:
             self._trigger,
             self._directory(),
             settings_version(settings),
-            TriggerMetrics(),
             MongoBatchMarks(self._database, self._names),
             forgets=settings.messages.on_delete != "keep",
             budgets=self._window_budgets() if self._budgets else None,
@@ -256,15 +248,13 @@ class Handlers:
 
     def _fact_dedup(self, models: Models, fence: Fence) -> FactDedup:
         embedder, memory = models.embedder, self._settings.memory
-        watch = DedupMetrics()
-        search = MongoFactSearch(self._database, self._names, embedder.model, skipped=watch.incomparable)
+        search = MongoFactSearch(self._database, self._names, embedder.model, skipped=DEDUP_INCOMPARABLE.set)
         decided = MongoDecided(self._database, self._names)
         return FactDedup(
             Stores(search, decided, self._forgotten, self.streams),
             models.language_model,
             embedder,
             fence,
-            watch,
             similar=memory.similar,
             dedup=memory.dedup,
             limits=self._settings.limits.formation(),

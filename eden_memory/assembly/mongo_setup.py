@@ -38,7 +38,7 @@ from eden_memory.windows.trigger_store import TRIGGER_INDEXES, MongoTriggerStore
 from eden_memory.windows.window_rule import Limits
 
 LOCAL_DIMENSIONS, UNKNOWN_DIMENSIONS = 384, 1_536
-"""Dimensions of the local model, and what is taken for a model that nobody knows."""
+"""Dimensions of the local model, and of a model that nobody knows."""
 
 
 def dimensions_of(settings: Settings) -> int:

@@ -93,7 +93,7 @@ def surroundings(
     """Return what the stages of the placement in `settings` share."""
     topics, names = load_topics(settings.kafka, settings.placement), settings.names
     return Surroundings(
-        client=client_kwargs(settings.kafka, endpoints(settings).kafka),
+        kafka=client_kwargs(settings.kafka, endpoints(settings).kafka),
         topic_of=topics.topic_of,
         group_of=topics.group,
         registry=REGISTRY,

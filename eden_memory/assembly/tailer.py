@@ -82,7 +82,7 @@ def message_mapping(settings: Settings) -> MessageMapping:
     """The application's messages → records."""
     return MessageMapping(
         message_paths(settings),
-        source_name(settings),
+        settings.source_name,
         encode_id,
         roles=settings.messages.roles,
         text_limit=settings.tailer.text_limit,
@@ -92,7 +92,7 @@ def message_mapping(settings: Settings) -> MessageMapping:
 def mapping_versions(settings: Settings, client: MongoClient) -> MappingVersions:
     """Which field mapping read the stored messages, compared with the one that is set."""
     database, version = client[settings.mongodb.database], message_mapping(settings).version
-    return MappingVersions(database, settings.names, source_name(settings), version)
+    return MappingVersions(database, settings.names, settings.source_name, version)
 
 
 async def misread_of(settings: Settings, client: MongoClient) -> Misread:
@@ -100,14 +100,9 @@ async def misread_of(settings: Settings, client: MongoClient) -> Misread:
     return await mapping_versions(settings, client).misread()
 
 
-def source_name(settings: Settings) -> str:
-    """Names the source: in `ce_source`, the lease, the position and the transactional id."""
-    return settings.source_name
-
-
 def source_mapping(settings: Settings) -> SourceMapping:
     """The pure mapping of both collections."""
-    requests = InboxMapping(source_name(settings), encode_id, settings.tailer.text_limit)
+    requests = InboxMapping(settings.source_name, encode_id, settings.tailer.text_limit)
     return SourceMapping(
         message_mapping(settings), requests, settings.messages.collection, inbox_name(settings), to_json
     )
@@ -125,7 +120,7 @@ def to_json(document: Document) -> bytes:
 
 async def refuse_wrong_source(settings: Settings) -> None:
     """Raise EdenError if the messages collection is another than memory is formed from, or lost its documents."""
-    source = source_name(settings)
+    source = settings.source_name
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         positions = _collection(client, settings, "positions")
         if others := await other_sources(positions, source):
@@ -144,7 +139,7 @@ async def tailing(settings: Settings, *, new_source: bool = False) -> AsyncGener
     `new_source`: these messages take the place of those of another collection.
     """
     servers = endpoints(settings)
-    name = source_name(settings)
+    name = settings.source_name
     async with (
         connect(settings.mongodb, servers.mongodb) as client,
         connect(settings.mongodb, servers.mongodb) as own,
@@ -167,7 +162,7 @@ def _leading(
     refused = RefusedDocuments(kafka, topics.dead_of(topic.name), settings.messages.collection, controls)
 
     def lead(epoch: int, stopping: asyncio.Event) -> Awaitable[None]:
-        publisher = FencedPublisher(kafka, topics.prefix + source_name(settings), topics, limits)
+        publisher = FencedPublisher(kafka, topics.prefix + settings.source_name, topics, limits)
         source = _source(settings, client, new_source=new_source)
         leader = Leader(epoch, source, mapping, publisher, settings.tailer.commit_seconds, stopping)
         return Leadership(
@@ -176,7 +171,7 @@ def _leading(
             topic,
             MessageRereader(leader, topic, refused, versions),
             versions,
-            source_name(settings),
+            settings.source_name,
             settings.tailer.watermark_seconds,
             oplog,
             new_source=new_source,
@@ -207,7 +202,7 @@ def _source(settings: Settings, client: MongoClient, *, new_source: bool) -> Sou
     )
     positions = MongoPositions(
         _collection(client, settings, "positions"),
-        source_name(settings),
+        settings.source_name,
         _collection(client, settings, "leases"),
         mapping=message_mapping(settings).version,
         new_source=new_source,

@@ -8,10 +8,10 @@ import typer
 
 from eden_memory.cli import terminal
 from eden_memory.cli.memory.viewer import AS_ID, NOTHING, Agent, AsJson, Viewer, nothing, who
-from eden_memory.cli.sessions import named_session
 from eden_memory.memory.results import ScopeStats
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
+from eden_memory.source.inbox_store import named_session
 
 NEWEST = 50
 """Facts that are looked at to tell why a context shows none."""
@@ -87,4 +87,4 @@ async def _only_older(viewer: Viewer) -> bool:
 async def _demand(settings: Settings, session: str) -> None:
     """Return the session's id; a typed id unchanged; raises NotFound if nothing names the session."""
     async with installation(settings) as at:
-        await named_session(at, session)
+        await named_session(at.source, at.database, at.settings, session)

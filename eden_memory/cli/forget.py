@@ -1,28 +1,22 @@
 """`eden forget KIND ID`, `eden forget --missing`: forget something and what derives only from it."""
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import typer
 
-from eden_memory.cli.sessions import named_session
 from eden_memory.cli.terminal import confirm
-from eden_memory.errors import Invalid, NotFound
-from eden_memory.mongo.bson_ids import decode_id
-from eden_memory.replay.installation import Installation, installation
+from eden_memory.errors import Invalid
+from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.namespace_names import goes_on
 from eden_memory.replay.reform.reform_store import neglected
-from eden_memory.schemas.documents import Fact, InboxForget, Message, Namespace, Reflection, StoredBlob
+from eden_memory.schemas.documents import Message, Namespace
 from eden_memory.settings import Settings
-from eden_memory.source.flagged_message_store import missing_messages
-from eden_memory.source.inbox_store import ask, message_of, user_of
-
-Kind = Literal["message", "session", "user", "fact", "reflection", "blob"]
-STORED = {"fact": Fact.COLLECTION, "reflection": Reflection.COLLECTION, "blob": StoredBlob.COLLECTION}
+from eden_memory.source.forget_request_store import ForgetKind, ForgetRequests
 
 
 def forget(
-    kind: Annotated[Kind | None, typer.Argument(help="what it is")] = None,
+    kind: Annotated[ForgetKind | None, typer.Argument(help="what it is")] = None,
     name: Annotated[
         str | None,
         typer.Argument(
@@ -76,7 +70,7 @@ def _forget_missing(settings: Settings, by: str | None, *, yes: bool) -> None:
     if not yes:
         question = f"Forget these {len(found)} messages, which the application does not have any more?"
         confirm(f"{question} It cannot be undone.")
-    _say_asked(asyncio.run(_ask_all(settings, found, by)))
+    _say_asked(asyncio.run(_forget_all(settings, found, by)))
 
 
 def _say_asked(left: list[Namespace]) -> None:
@@ -97,41 +91,19 @@ AGES_OUT = (
 )
 
 
-async def _forget(settings: Settings, kind: str, name: str, by: str | None) -> list[Namespace]:
+async def _forget(settings: Settings, kind: ForgetKind, name: str, by: str | None) -> list[Namespace]:
     """Request the forgetting; return the namespaces that keep the memory for now."""
     async with installation(settings) as at:
-        source, paths = at.source, settings.messages
-        target: Any = name
-        if kind == "session":
-            target = await named_session(at, name)
-        elif kind == "user":
-            target = await user_of(source, paths.collection, paths.user_id, name)
-        elif kind == "message":
-            target = await message_of(source, paths.collection, name)
-        else:
-            await _demand_stored(at, kind, name)
-        document = {"kind": "forget", "what": kind, "target": target, "asked_by": by}
-        await ask(source[settings.names[InboxForget.COLLECTION]], document)
+        await ForgetRequests(at.source, at.database, at.settings, by).ask(kind, name)
         return await neglected(at.database, settings.mongodb.prefix)
 
 
 async def _missing(settings: Settings) -> list[Message]:
     async with installation(settings) as at:
-        messages = at.source[settings.messages.collection]
-        return await missing_messages(at.database, at.settings.names, messages)
+        return await ForgetRequests(at.source, at.database, at.settings, None).missing()
 
 
-async def _ask_all(settings: Settings, messages: list[Message], by: str | None) -> list[Namespace]:
+async def _forget_all(settings: Settings, messages: list[Message], by: str | None) -> list[Namespace]:
     async with installation(settings) as at:
-        inbox = at.source[settings.names[InboxForget.COLLECTION]]
-        asked: dict[str, Any] = {"kind": "forget", "what": "message", "asked_by": by}
-        await inbox.insert_many([{**asked, "target": decode_id(message.id)} for message in messages])
+        await ForgetRequests(at.source, at.database, at.settings, by).ask_for(messages)
         return await neglected(at.database, settings.mongodb.prefix)
-
-
-async def _demand_stored(at: Installation, kind: str, name: str) -> None:
-    """Raise NotFound if there is none: otherwise a typing error would look like success."""
-    if await at.database[at.settings.names[STORED[kind]]].find_one({"_id": name}, {"_id": 1}) is None:
-        raise NotFound(
-            f"there is no {kind} {name!r}", f"Or no more; `eden {kind}s` lists those that a user may see."
-        )

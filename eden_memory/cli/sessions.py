@@ -15,9 +15,9 @@ from eden_memory.cli.live_namespace import ANSWER_SECONDS, soon
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import moment
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.replay.installation import Installation, installation
+from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
-from eden_memory.source.inbox_store import ask, session_of
+from eden_memory.source.inbox_store import ask, named_session
 from eden_memory.windows.pending_store import (
     NOT_COUNTED,
     describe_pending,
@@ -94,7 +94,7 @@ def _ask(kind: str, session: str, what: str, **fields: bool) -> None:
 
 async def _asked(settings: Settings, kind: str, session: str, fields: dict[str, bool]) -> str:
     async with installation(settings) as at:
-        identity = await named_session(at, session)
+        identity = await named_session(at.source, at.database, at.settings, session)
         request = await ask(
             at.source[inbox_name(settings)],
             {"kind": kind, "session_id": identity, "asked_by": f"eden session, {getuser()}", **fields},
@@ -104,7 +104,7 @@ async def _asked(settings: Settings, kind: str, session: str, fields: dict[str, 
 
 async def _windows(settings: Settings, session: str) -> dict[str, Any]:
     async with installation(settings) as at:
-        name = encode_id(await named_session(at, session))
+        name = encode_id(await named_session(at.source, at.database, at.settings, session))
         database, names = at.database, at.settings.names
         state = await database[names["sessions"]].find_one({"_id": name}) or {}
         rows = await database[names["windows"]].find({"session_id": name}, sort=[("seq", 1)]).to_list()
@@ -125,16 +125,3 @@ async def _windows(settings: Settings, session: str) -> dict[str, Any]:
                 for row in rows
             ],
         }
-
-
-async def named_session(at: Installation, text: str) -> Any:
-    """Return the session that a person means, as the application has its id."""
-    fields = at.settings.messages
-    return await session_of(
-        at.source,
-        fields.collection,
-        fields.session_id,
-        text,
-        inbox=at.source[inbox_name(at.settings)],
-        recorded=at.database[at.settings.names["messages"]],
-    )

@@ -10,16 +10,15 @@ import typer
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
-from eden_memory.assembly.tailer import inbox_name, message_mapping, misread_of, source_name
+from eden_memory.assembly.tailer import inbox_name, message_mapping, misread_of
 from eden_memory.cli.live_namespace import soon
-from eden_memory.cli.sessions import named_session
 from eden_memory.cli.terminal import parse_time
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.source.flagged_message_store import Misread
-from eden_memory.source.inbox_store import ask
+from eden_memory.source.inbox_store import ask, named_session
 from eden_memory.task_ending import heeding
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
@@ -88,7 +87,7 @@ async def _reread(settings: Settings, session: str | None, since: datetime | Non
     async with installation(settings) as at:
         live, client = at.settings, at.database.client
         await _refuse_other_mapping(live, client)
-        only = None if session is None else await named_session(at, session)
+        only = None if session is None else await named_session(at.source, at.database, at.settings, session)
         inbox = at.source[inbox_name(settings)]
         request = await ask(
             inbox,
@@ -104,7 +103,7 @@ async def _reread(settings: Settings, session: str | None, since: datetime | Non
 async def _refuse_other_mapping(settings: Settings, client: MongoClient) -> None:
     """The tailer reads with the mapping that it began with."""
     positions = client[settings.mongodb.database][settings.names["positions"]]
-    position = await positions.find_one({"_id": source_name(settings)}) or {}
+    position = await positions.find_one({"_id": settings.source_name}) or {}
     reads, wanted = position.get("mapping"), message_mapping(settings).version
     if reads != wanted:
         running = "nothing has read them yet" if reads is None else f"`eden run` read them last with {reads}"
@@ -125,7 +124,7 @@ async def _erased(inbox: AsyncCollection[dict[str, Any]], request: Any) -> None:
 async def _result(settings: Settings, client: MongoClient, request: str) -> list[str]:
     database = client[settings.mongodb.database]
     position: dict[str, Any] = (
-        await database[settings.names["positions"]].find_one({"_id": source_name(settings)}) or {}
+        await database[settings.names["positions"]].find_one({"_id": settings.source_name}) or {}
     )
     result: dict[str, Any] = position.get("reread") or {}
     if result.get("id") != request:

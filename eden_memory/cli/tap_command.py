@@ -76,9 +76,9 @@ def tap(
 async def _tap(
     settings: Settings, topic: str, start: Start, wanted: Filter, *, until_end: bool, json_lines: bool
 ) -> None:
-    client = client_kwargs(settings.kafka, endpoints(settings).kafka)
+    kafka = client_kwargs(settings.kafka, endpoints(settings).kafka)
     name = _full_name(await live_if_there(settings), topic)
-    async with tapping(client, name, start, until_end=until_end) as records, aclosing(records):
+    async with tapping(kafka, name, start, until_end=until_end) as records, aclosing(records):
         async for record in records:
             if wanted.matches(record):
                 _show(record, json_lines=json_lines)

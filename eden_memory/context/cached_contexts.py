@@ -11,7 +11,7 @@ from typing import Protocol
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.context.context_feed import Client, ContextChange, ContextFeed
 from eden_memory.context.context_source_store import Database, MongoContextSource
-from eden_memory.context.context_xml import FactLine, context_xml, next_expiry, showing_of
+from eden_memory.context.context_xml import FactLine, context_xml, next_expiry
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.metrics import CONTEXT_READS
 from eden_memory.settings import Settings
@@ -54,7 +54,7 @@ class Contexts:
         self._on_everything = on_everything
         self._streams = MongoStreams(memory, settings.names, keep_seconds=STREAMS_SECONDS)
         self._source = MongoContextSource(source, memory, settings, self._streams)
-        self._showing, self.cache = showing_of(settings.memory), RenderedContexts(clock)
+        self.cache = RenderedContexts(clock)
         self._listeners: set[Listener] = set()
         self._followers: list[ContextFollower] = []
         self._live = asyncio.Event()
@@ -81,7 +81,7 @@ class Contexts:
         self, view: VisibleMemory, now: datetime | None = None, recalled: Sequence[FactLine] = ()
     ) -> str:
         """Return a view's XML, with facts that a search found for this turn."""
-        return context_xml(view.shown, now or self._clock(), self._showing, recalled)
+        return context_xml(view.shown, now or self._clock(), self._settings.memory, recalled)
 
     async def ready(self) -> None:
         """Wait until the change stream is open and contexts are cached."""

@@ -21,7 +21,7 @@ log = LibraryLogger()
 Client = AsyncMongoClient[dict[str, Any]]
 AWAIT_MS = 1_000
 SILENT_SECONDS = 3.0
-"""A server that does not even say that nothing happened for so long counts as gone."""
+"""Seconds after which a server that does not even say that nothing happened counts as gone."""
 AGAIN_SECONDS = 1.0
 What = Literal["scope", "session", "user", "author", "everything"]
 WRITTEN = ["insert", "update", "replace"]

@@ -1,10 +1,11 @@
 """Refresh ready contexts where no event asks for it: authors, joins, leaves, switches, a start.
 
-Sessions and authors have a task of their own: while all contexts are built anew, a context that no longer holds is
+Authors, sessions and everything have a task each: while contexts are built anew, one that no longer holds is
 withdrawn all the same.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
@@ -17,9 +18,10 @@ from eden_memory.task_ending import run_until_first
 
 log = LibraryLogger()
 TOGETHER_SECONDS = 0.05
+"""Changes within this time of the last refresh are taken together."""
 AGAIN_SECONDS = 2.0
 STALE_SECONDS = 10.0
-"""Contexts of which a fact has expired are looked for so often."""
+"""Seconds between two scans for contexts of which a fact has expired."""
 
 
 class Refreshing(Protocol):
@@ -37,8 +39,8 @@ class Refreshing(Protocol):
         """Rebuild the contexts of some sessions."""
         ...
 
-    async def written(self, authors: Iterable[tuple[str, str]]) -> None:
-        """Withdraw and rebuild the contexts that lack the author of one of these (session, author)."""
+    async def withdraw(self, authors: Iterable[tuple[str, str]]) -> set[str]:
+        """Empty the contexts that lack the author of one of these (session, author); return their sessions."""
         ...
 
     async def close(self) -> None:
@@ -64,7 +66,8 @@ class ContextKeeping:
         self._sessions: set[str] = set()
         self._authors: set[tuple[str, str]] = set()
         self._all, self._live = True, False
-        self._some_changed, self._all_changed = asyncio.Event(), asyncio.Event()
+        self._authors_changed, self._sessions_changed = asyncio.Event(), asyncio.Event()
+        self._all_changed = asyncio.Event()
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -73,7 +76,8 @@ class ContextKeeping:
             await run_until_first(
                 self._feed.run(),
                 self._work(self._all_changed, self._refresh_all),
-                self._work(self._some_changed, self._refresh_some),
+                self._work(self._authors_changed, self._withdraw),
+                self._work(self._sessions_changed, self._refresh_sessions),
                 self._stale_rounds(),
                 self._stopping,
             )
@@ -91,18 +95,20 @@ class ContextKeeping:
     def _heard(self, change: ContextChange) -> None:
         if change.what == "author":
             self._authors.add((change.id, change.author))
+            self._authors_changed.set()
         elif change.what == "session":
             self._sessions.add(change.id)
+            self._sessions_changed.set()
         elif change.what != "scope":
             self._all = True
             self._all_changed.set()
-        self._some_changed.set()
 
     def _listens(self, live: bool) -> None:
         self._live = live
 
     async def _work(self, changed: asyncio.Event, refresh: Callable[[], Awaitable[None]]) -> None:
         while True:
+            begun = time.monotonic()
             try:
                 await refresh()
             except Exception as error:  # noqa: BLE001 - the edge of a task of its own: it tries again
@@ -113,7 +119,7 @@ class ContextKeeping:
                 continue
             await changed.wait()
             changed.clear()
-            await asyncio.sleep(TOGETHER_SECONDS)
+            await asyncio.sleep(max(0.0, begun + TOGETHER_SECONDS - time.monotonic()))
 
     async def _stale_rounds(self) -> None:
         while True:
@@ -128,10 +134,13 @@ class ContextKeeping:
         if everything:
             await self._contexts.refresh_all()
 
-    async def _refresh_some(self) -> None:
+    async def _withdraw(self) -> None:
         authors, self._authors = self._authors, set()
+        if authors and (sessions := await self._contexts.withdraw(authors)):
+            self._sessions |= sessions
+            self._sessions_changed.set()
+
+    async def _refresh_sessions(self) -> None:
         sessions, self._sessions = self._sessions, set()
-        if authors:
-            await self._contexts.written(authors)
         if sessions:
             await self._contexts.sessions_changed(sessions)

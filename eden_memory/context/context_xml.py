@@ -31,16 +31,6 @@ _ORDER = ("agent", "shard", "group", "user", "session")
 
 
 @dataclass(frozen=True, slots=True)
-class Showing:
-    """The content that settings allow in a context."""
-
-    always_in_context: bool = True
-    facts_in_context: bool = True
-    facts: int = 40
-    age: timedelta = timedelta(days=7)
-
-
-@dataclass(frozen=True, slots=True)
 class FactLine:
     """A fact as a context lists it."""
 
@@ -50,22 +40,22 @@ class FactLine:
 
 
 def context_xml(
-    shown: Sequence[VisibleScope], now: datetime, showing: Showing, retrieved: Sequence[FactLine] = ()
+    shown: Sequence[VisibleScope], now: datetime, settings: MemorySettings, retrieved: Sequence[FactLine] = ()
 ) -> str:
     """Return the context, "" if there is nothing to show. Scopes in any order, `retrieved` best first."""
-    parts = [*_memories(shown)] if showing.always_in_context else []
-    parts += _facts("Facts", newest_facts(shown, now, showing), now)
+    parts = [*_memories(shown)] if settings.always_in_context else []
+    parts += _facts("Facts", newest_facts(shown, now, settings), now)
     parts += _facts("RetrievedFacts", retrieved, now)
     if not parts:
         return ""
     return "\n".join(["<MemoryContext>", f"  {NOTICE}", *parts, "</MemoryContext>"])
 
 
-def newest_facts(shown: Sequence[VisibleScope], now: datetime, showing: Showing) -> list[FactLine]:
+def newest_facts(shown: Sequence[VisibleScope], now: datetime, settings: MemorySettings) -> list[FactLine]:
     """Return the newest facts of all scopes, newest first, within the number and age that settings allow."""
-    if not showing.facts_in_context:
+    if not settings.facts_in_context:
         return []
-    oldest = now - showing.age
+    oldest = now - timedelta(days=settings.context_days)
     found = [
         (fact.valid_from, fact.content, visible.scope)
         for visible in shown
@@ -73,7 +63,9 @@ def newest_facts(shown: Sequence[VisibleScope], now: datetime, showing: Showing)
         if fact.valid_from >= oldest and (fact.expires_at is None or fact.expires_at > now)
     ]
     found.sort(key=itemgetter(0, 1), reverse=True)
-    return [FactLine(scope, content, valid_from) for valid_from, content, scope in found[: showing.facts]]
+    return [
+        FactLine(scope, content, valid_from) for valid_from, content, scope in found[: settings.context_facts]
+    ]
 
 
 def next_expiry(shown: Iterable[VisibleScope], now: datetime) -> datetime | None:
@@ -191,13 +183,3 @@ def _tag(shown: VisibleScope) -> str:
 
 def _named(typed: str | None) -> str:
     return attribute(split(typed)[1]) if typed else ""
-
-
-def showing_of(memory: MemorySettings) -> Showing:
-    """Return what the settings allow, for stored and cached contexts alike."""
-    return Showing(
-        always_in_context=memory.always_in_context,
-        facts_in_context=memory.facts_in_context,
-        facts=memory.context_facts,
-        age=timedelta(days=memory.context_days),
-    )

@@ -10,9 +10,9 @@ from eden_memory.observability.formation_progress import FormationProgress
 from eden_memory.processors.pipeline import FACT_EXTRACTION, FORMATION_TRIGGER, REFLECTION_EXTRACTION
 
 QUIET_SECONDS = 120.0
-"""Without anything new for so long, the demo shows what there is."""
+"""Seconds without anything new after which the demo shows what there is."""
 SETTLED_SECONDS = 2.5
-"""Nothing may be left for so long: offsets are committed, and lag is read, every second."""
+"""Seconds for which nothing may be left: offsets are committed, and lag is read, every second."""
 Database = AsyncDatabase[dict[str, object]]
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from eden_memory.assembly.tailer import source_name
 from eden_memory.names import FORMING, MEMORY
 from eden_memory.placement import collections_of
 from eden_memory.replay.reform.reform_settings import STREAMS
@@ -133,7 +132,7 @@ def kafka_commands(settings: Settings, bootstrap: str, topics: Sequence[str]) ->
 
 def _acls(settings: Settings, topics: Sequence[str]) -> Iterator[str]:
     prefixed = "--resource-pattern-type prefixed"
-    transactional_id = settings.kafka.topic_prefix + source_name(settings)
+    transactional_id = settings.kafka.topic_prefix + settings.source_name
     work = _operations("Read", "Write", "Describe", "DescribeConfigs")
     manage = _operations("Create", "Alter", "AlterConfigs", "Delete")
     own = [*topics, "ns."]  # what namespaces have of their own

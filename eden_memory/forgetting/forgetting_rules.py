@@ -20,7 +20,7 @@ from eden_memory.schemas.events import (
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
-from eden_memory.stages.stage import Delivery, Emit, Erase, Outgoing
+from eden_memory.stages.stage import Delivery, Emit, Emitted, Erase
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +183,9 @@ def follows(
     resting: Sequence[Resting],
     told: Sequence[ForgottenMessage],
     withdrawn: Sequence[BlobRef],
-) -> list[Outgoing]:
+) -> list[Emitted]:
     """Return derived Forgotten records, then tombstones of messages, facts, reflections and blob versions."""
-    outgoing: list[Outgoing] = [
+    outgoing: list[Emitted] = [
         _derived(delivery, forgotten, memory.kind, memory.id, memory.scope) for memory in resting
     ]
     outgoing += [_derived(delivery, forgotten, "blob", blob.name, blob.scope) for blob in withdrawn]

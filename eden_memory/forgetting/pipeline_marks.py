@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from eden_memory.placement import ORIGINAL
 from eden_memory.schemas.events import Forgotten
-from eden_memory.stages.stage import Decision, Delivery, Emit, Handler, Outgoing, Result
+from eden_memory.stages.stage import Decision, Delivery, Emit, Emitted, Handler, Result
 
 MARK = "ns@"
 """No fact, reflection or blob has an id that begins so."""
@@ -56,7 +56,7 @@ def _own(delivery: Delivery, pipeline: str) -> Delivery | None:
     return None if event is None else delivery._replace(event=event)
 
 
-def _bearing(outgoing: Outgoing, pipeline: str) -> Outgoing:
+def _bearing(outgoing: Emitted, pipeline: str) -> Emitted:
     if (
         not isinstance(outgoing, Emit)
         or not isinstance(outgoing.event, Forgotten)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from eden_memory.schemas.events import FactsExtracted, FactsProposed, FormationRequested, SessionClosed
 from eden_memory.schemas.events.formation import ExtractedFact, Window
 from eden_memory.schemas.provenance import Statement
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted
 
 
 def facts_extracted(
@@ -44,7 +44,7 @@ def proposals_of(extracted: FactsExtracted) -> list[FactsProposed]:
     ]
 
 
-def failed_extraction(delivery: Delivery, reason: str) -> Sequence[Outgoing]:
+def failed_extraction(delivery: Delivery, reason: str) -> Sequence[Emitted]:
     """Replace the result of a dead extraction: reflections are formed without its facts."""
     if not isinstance(delivery.event, FormationRequested):
         return ()
@@ -52,7 +52,7 @@ def failed_extraction(delivery: Delivery, reason: str) -> Sequence[Outgoing]:
     return (extracted.model_copy(update={"outcome": "failed"}),)
 
 
-def closed_all_the_same(delivery: Delivery, reason: str) -> Sequence[Outgoing]:
+def closed_all_the_same(delivery: Delivery, reason: str) -> Sequence[Emitted]:
     """Close an ended session though its last reflections could not be formed."""
     del reason
     if not isinstance(delivery.event, FactsExtracted):

@@ -71,7 +71,7 @@ def known_fact(row: Row) -> KnownFact:
 MOST_BYTES = 512_000_000
 """Vectors kept in one process; scopes that were not used for the longest time leave first."""
 THREAD_PRODUCTS = 2_000_000
-"""From so many multiplications on they are done beside the event loop."""
+"""From this many multiplications on they are done beside the event loop."""
 AT_ONCE = 500
 Named = tuple[str | None, str]
 """An active fact by its scope's key and the hash of its text; None and an id: that fact."""

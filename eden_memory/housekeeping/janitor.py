@@ -10,7 +10,7 @@ from typing import Any
 
 from eden_memory.housekeeping.consumption import Consumption, ConsumptionMark, Offsets, Removable, removable
 from eden_memory.housekeeping.consumption_store import ConsumptionMarks
-from eden_memory.kafka import topic_reading
+from eden_memory.kafka import KafkaArguments, topic_reading
 from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets
@@ -29,12 +29,12 @@ log = LibraryLogger("eden.janitor")
 class Janitor:
     """Makes one round at a time; a leased part of the process runs it (`eden_memory.stages.leased`).
 
-    `client`: connection arguments of aiokafka; `admin`: of librdkafka.
+    `kafka`: connection arguments of aiokafka; `admin`: of librdkafka.
     """
 
     def __init__(
         self,
-        client: dict[str, Any],
+        kafka: KafkaArguments,
         admin: Mapping[str, Any],
         declared: Consumption,
         marks: ConsumptionMarks,
@@ -42,7 +42,7 @@ class Janitor:
         clock: Callable[[], datetime],
         texts: WindowTextRetention | None = None,
     ) -> None:
-        self._client, self._admin, self._declared = client, admin, declared
+        self._kafka, self._admin, self._declared = kafka, admin, declared
         self._marks, self._outcomes, self._texts = marks, outcomes, texts
         self._clock = clock
 
@@ -69,9 +69,9 @@ class Janitor:
             *(group for group, _ in declared.stages.values()),
             declared.writer[0],
         }
-        async with GroupAdmin(self._client) as admin:
+        async with GroupAdmin(self._kafka) as admin:
             committed = {group: _by_place(await admin.committed(group)) for group in sorted(groups)}
-        async with TopicOffsets(self._client, sorted({*declared.readers, *declared.writer[1]})) as offsets:
+        async with TopicOffsets(self._kafka, sorted({*declared.readers, *declared.writer[1]})) as offsets:
             return ConsumptionMark(now, _by_place(await offsets.ends()), committed)
 
     async def _remove_outcomes(self, found: Removable) -> None:

@@ -25,6 +25,7 @@ from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.protocol.group import LeaveGroupRequest
 
 from eden_memory.error_text import describe
+from eden_memory.kafka import KafkaArguments
 from eden_memory.logs import LibraryLogger
 from eden_memory.own_process import proved_dead
 from eden_memory.task_ending import Deadline, end
@@ -141,18 +142,18 @@ def heeding_group_errors(send: Send) -> Send:
     return checked
 
 
-async def remove_dead_members(client: dict[str, Any], group: str) -> list[str]:
+async def remove_dead_members(kafka: KafkaArguments, group: str) -> list[str]:
     """Take the members that are proved dead out of a group; their client ids. What the broker refuses is left."""
-    kafka: Any = AIOKafkaClient(**client)
+    client: Any = AIOKafkaClient(**kafka)
     removed: list[str] = []
     try:
         with starting():
-            await kafka.bootstrap()
-            node = await kafka.coordinator_lookup(CoordinationType.GROUP, group)
-        described = await kafka.send(node, DescribeGroupsRequest([group]))
+            await client.bootstrap()
+            node = await client.coordinator_lookup(CoordinationType.GROUP, group)
+        described = await client.send(node, DescribeGroupsRequest([group]))
         for member_id, client_id, *_ in described.groups[0][5]:
             if proved_dead(client_id):
-                await kafka.send(node, LeaveGroupRequest(group, member_id))
+                await client.send(node, LeaveGroupRequest(group, member_id))
                 removed.append(client_id)
     except GroupCoordinatorNotAvailableError:  # a new broker, in which no group has been yet
         return []
@@ -160,7 +161,7 @@ async def remove_dead_members(client: dict[str, Any], group: str) -> list[str]:
         log.info("dead members were not looked for", group=group, error=describe(error))
     finally:
         with suppress(KafkaError):
-            await kafka.close()
+            await client.close()
     if removed:
         log.info("dead members left their group", group=group, members=len(removed))
     return removed

@@ -9,6 +9,7 @@ from aiokafka.helpers import create_ssl_context
 
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_consumer, starting
 from eden_memory.kafka.header_names import read_all_names
 from eden_memory.own_process import patience, process_is_ours
@@ -35,14 +36,14 @@ async def start(consumer: Any) -> None:
         raise
 
 
-def client_kwargs(settings: KafkaSettings, bootstrap: str) -> dict[str, Any]:
+def client_kwargs(settings: KafkaSettings, bootstrap: str) -> KafkaArguments:
     """Keyword arguments that every aiokafka client takes: addresses, TLS context, SASL.
 
     Reads the certificate files; an EdenError when one of them cannot be used.
     """
     if process_is_ours():
         read_all_names()
-    options: dict[str, Any] = {
+    options: KafkaArguments = {
         "bootstrap_servers": bootstrap,
         "client_id": CLIENT_ID,
         "security_protocol": settings.security_protocol,

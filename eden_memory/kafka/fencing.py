@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import closed, starting
 
 AGAIN_MS = 20
@@ -23,19 +24,19 @@ class ProducerIdentity(NamedTuple):
     epoch: int
 
 
-async def fence(client: dict[str, Any], transactional_id: str, topics: Sequence[str]) -> ProducerIdentity:
+async def fence(kafka: KafkaArguments, transactional_id: str, topics: Sequence[str]) -> ProducerIdentity:
     """Make every partition of the topics refuse the earlier producers of an id; KafkaError.
 
     An empty transaction writes a marker with the new epoch to each partition. The second producer starts only when
     all markers are written, so that nothing of an earlier producer can follow.
     """
-    async with _started(client, transactional_id) as producer:
+    async with _started(kafka, transactional_id) as producer:
         places = [place for topic in topics for place in await _partitions(producer, topic)]
         await producer.begin_transaction()
         for place in places:
             producer._txn_manager.maybe_add_partition_to_txn(place)
         await producer.abort_transaction()
-    async with _started(client, transactional_id) as producer:
+    async with _started(kafka, transactional_id) as producer:
         transactions = producer._txn_manager
         return ProducerIdentity(transactions.producer_id, transactions.producer_epoch)
 
@@ -46,8 +47,8 @@ def take_identity(producer: Any, identity: ProducerIdentity) -> None:
 
 
 @asynccontextmanager
-async def _started(client: dict[str, Any], transactional_id: str) -> AsyncGenerator[Any]:
-    producer: Any = AIOKafkaProducer(**client, transactional_id=transactional_id, retry_backoff_ms=AGAIN_MS)
+async def _started(kafka: KafkaArguments, transactional_id: str) -> AsyncGenerator[Any]:
+    producer: Any = AIOKafkaProducer(**kafka, transactional_id=transactional_id, retry_backoff_ms=AGAIN_MS)
     try:
         with starting():
             await producer.start()

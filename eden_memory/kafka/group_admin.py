@@ -23,10 +23,11 @@ from aiokafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, 
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 
 from eden_memory.errors import EdenError
+from eden_memory.kafka import KafkaArguments
 
 PAUSE_SECONDS = 0.2
 LONGEST_SECONDS = 20.0
-"""A coordinator that cannot answer yet is asked again for so long."""
+"""Seconds in which a coordinator that cannot answer yet is asked again."""
 NOT_YET = (GroupCoordinatorNotAvailableError, GroupLoadInProgressError, NotCoordinatorForGroupError)
 NO_GENERATION = -1
 """Commits of a group that has no members."""
@@ -34,10 +35,10 @@ Codes = Callable[[Any], Sequence[int]]
 
 
 class GroupAdmin:
-    """The groups of a cluster, over one connection; calls raise KafkaError. `client`: aiokafka's arguments."""
+    """The groups of a cluster, over one connection; calls raise KafkaError."""
 
-    def __init__(self, client: dict[str, Any]) -> None:
-        self._kafka: Any = AIOKafkaClient(**client)
+    def __init__(self, kafka: KafkaArguments) -> None:
+        self._kafka: Any = AIOKafkaClient(**kafka)
         self._coordinators: dict[str, int] = {}
 
     async def __aenter__(self) -> Self:

@@ -4,10 +4,10 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from aiokafka import TopicPartition
 
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_consumer
 from eden_memory.kafka.connection import start
 from eden_memory.kafka.group_admin import GroupAdmin
@@ -17,7 +17,7 @@ Place = tuple[TopicPartition, int]
 LOOK_SECONDS = 15.0
 """How often partitions and groups that are new are looked for, and groups are asked though no topic moved."""
 ALIEN_SECONDS = 120.0
-"""A group that reads none of our topics is asked again after so long."""
+"""Seconds after which a group that reads none of our topics is asked again."""
 ROUND_SECONDS = 1.0
 """A first unread record that could not be read by then is left out, and read the next time."""
 FETCH_BYTES = 4_096
@@ -70,13 +70,13 @@ class LagReader:
 
     def __init__(
         self,
-        client: dict[str, Any],
+        kafka: KafkaArguments,
         topics: Sequence[str],
         declared: Mapping[str, Sequence[str]],
     ) -> None:
         self._declared = declared
-        self._offsets, self._admin = TopicOffsets(client, topics), GroupAdmin(client)
-        self._unread = FirstUnread(client)
+        self._offsets, self._admin = TopicOffsets(kafka, topics), GroupAdmin(kafka)
+        self._unread = FirstUnread(kafka)
         self._others: set[str] = set()
         self._aliens: dict[str, float] = {}
         self._looked = -LOOK_SECONDS
@@ -184,9 +184,9 @@ class FirstUnread:
     A consumer without a group. A transaction marker takes an offset and is no record: nothing may be there.
     """
 
-    def __init__(self, client: dict[str, Any]) -> None:
+    def __init__(self, kafka: KafkaArguments) -> None:
         options = {"max_partition_fetch_bytes": FETCH_BYTES, "fetch_max_wait_ms": 50}
-        self._consumer = new_reader({**client, **options})
+        self._consumer = new_reader({**kafka, **options})
         self._known: dict[Place, float] = {}
         self._nothing: dict[Place, int] = {}
         """Places behind which there was no record up to this end."""

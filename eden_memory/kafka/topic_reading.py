@@ -11,6 +11,7 @@ from typing import Any, Self
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from eden_memory.errors import EdenError
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_consumer
 from eden_memory.kafka.connection import start
 from eden_memory.kafka.record import Record, as_record
@@ -27,10 +28,10 @@ class TopicOffsets:
     marker shows until it runs again.
     """
 
-    def __init__(self, client: dict[str, Any], topics: Sequence[str]) -> None:
-        """`client`: connection arguments of aiokafka; `topics` by their full names, those that exist count."""
+    def __init__(self, kafka: KafkaArguments, topics: Sequence[str]) -> None:
+        """`topics` by their full names, those that exist count."""
         self._topics = topics
-        self._consumer = new_reader(client)
+        self._consumer = new_reader(kafka)
         self.partitions: list[TopicPartition] = []
 
     async def __aenter__(self) -> Self:
@@ -109,16 +110,16 @@ class TopicReader:
             self.consumer.seek(tp, offset)
 
 
-def new_reader(client: dict[str, Any]) -> Any:
+def new_reader(kafka: KafkaArguments) -> Any:
     """Return a consumer in no group, which begins at the beginning; not connected yet."""
-    options: dict[str, Any] = {"enable_auto_commit": False, "auto_offset_reset": "earliest", **client}
+    options: dict[str, Any] = {"enable_auto_commit": False, "auto_offset_reset": "earliest", **kafka}
     return AIOKafkaConsumer(**options)
 
 
 @asynccontextmanager
-async def consuming(client: dict[str, Any], partitions: Sequence[TopicPartition] = ()) -> AsyncGenerator[Any]:
+async def consuming(kafka: KafkaArguments, partitions: Sequence[TopicPartition] = ()) -> AsyncGenerator[Any]:
     """A consumer of these partitions, in no group; it is closed whatever happens."""
-    consumer = new_reader(client)
+    consumer = new_reader(kafka)
     await start(consumer)
     try:
         if partitions:
@@ -130,10 +131,10 @@ async def consuming(client: dict[str, Any], partitions: Sequence[TopicPartition]
 
 @asynccontextmanager
 async def reading_partitions(
-    client: dict[str, Any], partitions: Sequence[TopicPartition], since: Offsets | None = None
+    kafka: KafkaArguments, partitions: Sequence[TopicPartition], since: Offsets | None = None
 ) -> AsyncGenerator[TopicReader]:
     """`since`: offsets to begin from, where the broker still holds them."""
-    async with consuming(client, partitions) as consumer:
+    async with consuming(kafka, partitions) as consumer:
         ends = await consumer.end_offsets(partitions)
         begins = {
             tp: min(max(offset, (since or {}).get(tp, 0)), ends[tp])
@@ -146,10 +147,10 @@ async def reading_partitions(
 
 @asynccontextmanager
 async def reading(
-    client: dict[str, Any], topics: Sequence[str], since: Offsets | None = None
+    kafka: KafkaArguments, topics: Sequence[str], since: Offsets | None = None
 ) -> AsyncGenerator[TopicReader]:
     """Topics by their whole names; EdenError where one is not there. `since`: offsets to begin from."""
-    async with reading_partitions(client, await all_partitions(client, topics), since) as reader:
+    async with reading_partitions(kafka, await all_partitions(kafka, topics), since) as reader:
         yield reader
 
 
@@ -163,15 +164,15 @@ async def partitions_of(consumer: Any, topics: Iterable[str]) -> list[TopicParti
     )
 
 
-async def partitions_asked(client: dict[str, Any], topics: Sequence[str]) -> list[TopicPartition]:
+async def partitions_asked(kafka: KafkaArguments, topics: Sequence[str]) -> list[TopicPartition]:
     """As `partitions_of`, over a connection of its own."""
-    async with consuming(client) as consumer:
+    async with consuming(kafka) as consumer:
         return await partitions_of(consumer, topics)
 
 
-async def all_partitions(client: dict[str, Any], topics: Sequence[str]) -> list[TopicPartition]:
+async def all_partitions(kafka: KafkaArguments, topics: Sequence[str]) -> list[TopicPartition]:
     """Of topics by their whole names; EdenError where one is not there."""
-    found = await partitions_asked(client, topics)
+    found = await partitions_asked(kafka, topics)
     refuse_missing(topics, (tp.topic for tp in found))
     return found
 

@@ -153,21 +153,21 @@ class Browsing:
         )
 
     async def fact(self, asked: Asker, view: VisibleMemory, fact_id: str) -> tuple[Fact, Scope]:
-        """Return a visible fact by its id, retired ones too. NotFound."""
+        """Return a visible fact by its id, retired ones too; raises NotFound."""
         row = await self._visible(Fact.COLLECTION, view, fact_id)
         return document_of(Fact, row), scopes_of(asked, view)[row["scope_key"]]
 
     async def reflection(
         self, asked: Asker, view: VisibleMemory, reflection_id: str
     ) -> tuple[Reflection, Scope]:
-        """Return a visible reflection by its id, retired ones too. NotFound."""
+        """Return a visible reflection by its id, retired ones too; raises NotFound."""
         row = await self._visible(Reflection.COLLECTION, view, reflection_id)
         return document_of(Reflection, row), scopes_of(asked, view)[row["scope_key"]]
 
     async def fact_or_reflection(
         self, asked: Asker, view: VisibleMemory, memory_id: str
     ) -> tuple[Fact | Reflection, Scope]:
-        """Return a visible fact or reflection by its id, retired ones too. NotFound."""
+        """Return a visible fact or reflection by its id, retired ones too; raises NotFound."""
         try:
             return await self.fact(asked, view, memory_id)
         except NotFound:

@@ -58,7 +58,7 @@ class Export:
     names: Names
 
     async def of(self, user: Any) -> Items:
-        """Yield (collection, document) pairs; ids typed, times in RFC 3339. NotAnId."""
+        """Yield (collection, document) pairs; ids typed, times in RFC 3339; raises NotAnId."""
         name = typed(user, "user")
         heard, sessions = await self._sessions(name)
         mine: Row = {"$or": [{"user_id": name}, {"sources.user_id": name}, {"scope_key": {"$in": heard}}]}

@@ -34,7 +34,7 @@ FAILED_TO_PARSE, TYPE_MISMATCH, OVERFLOW = 9, 14, 15
 ASSERTIONS_FROM = 20_000
 """Codes from here on are assertions inside the server, such as the many ways to fail at decoding a token."""
 ANSWER_SECONDS = 15.0
-"""A server that does not answer for so long counts as frozen."""
+"""Seconds without an answer after which a server counts as frozen."""
 AN_UPDATE = b"\x02operationType\x00\x07\x00\x00\x00update\x00"
 """An update in a reply, as BSON."""
 TIMESTAMP_TYPE = "82"
@@ -54,8 +54,8 @@ class ChangeStream:
         database: str,
         fields: Mapping[str, Sequence[str]],
         *,
+        batch: int,
         kept_before: Sequence[str] = (),
-        batch: int = 4_000,
         wait_seconds: float = 1.0,
     ) -> None:
         self._client, self._database = client, client.get_database(database, codec_options=PLAIN)

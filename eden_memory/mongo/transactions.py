@@ -21,7 +21,7 @@ log = LibraryLogger()
 T = TypeVar("T")
 Row = dict[str, Any]
 LOCKED_SECONDS = 1.0
-"""After so long somebody may have been killed in the middle."""
+"""Seconds after which somebody may have been killed in the middle."""
 
 
 def unstorable(error: BaseException) -> bool:

@@ -149,8 +149,8 @@ class CausalChains:
 
     async def _events(self, keys: Sequence[str]) -> list[Event]:
         topics = load_topics(self._settings.kafka, self._settings.placement)
-        client = client_kwargs(self._settings.kafka, endpoints(self._settings).kafka)
-        records = await scope_records(client, [topics.name(topic) for topic in TOPICS], keys)
+        kafka = client_kwargs(self._settings.kafka, endpoints(self._settings).kafka)
+        records = await scope_records(kafka, [topics.name(topic) for topic in TOPICS], keys)
         return [record.event for record in records]
 
     async def _find(self, document: Any, name: str) -> Row | None:

@@ -50,6 +50,6 @@ async def _of_blob(settings: Settings, name: str) -> list[Share]:
 
 async def _events(settings: Settings, short: Sequence[str], scope_key: str) -> list[Event]:
     topics = load_topics(settings.kafka, settings.placement)
-    client = client_kwargs(settings.kafka, endpoints(settings).kafka)
-    records = await scope_records(client, [topics.name(topic) for topic in short], [scope_key])
+    kafka = client_kwargs(settings.kafka, endpoints(settings).kafka)
+    records = await scope_records(kafka, [topics.name(topic) for topic in short], [scope_key])
     return [record.event for record in records]

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from aiokafka import TopicPartition
 
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import partitions_asked, reading_partitions
 from eden_memory.schemas.envelope import Envelope
@@ -21,16 +22,16 @@ class ScopeRecord(NamedTuple):
 
 
 async def scope_records(
-    client: dict[str, Any], topics: Sequence[str], scope_keys: Collection[str]
+    kafka: KafkaArguments, topics: Sequence[str], scope_keys: Collection[str]
 ) -> list[ScopeRecord]:
     """The newest record of each key in these topics (full names) that is of one of the scopes; none erased."""
-    there = Counter(tp.topic for tp in await partitions_asked(client, topics))
+    there = Counter(tp.topic for tp in await partitions_asked(kafka, topics))
     keys = {scope_key.encode() for scope_key in scope_keys}
     partitions = {TopicPartition(topic, partition_for(key, there[topic])) for topic in there for key in keys}
     if not partitions:
         return []
     found: dict[tuple[str, bytes | None], Record] = {}
-    async with reading_partitions(client, sorted(partitions)) as reader:
+    async with reading_partitions(kafka, sorted(partitions)) as reader:
         async for batch in reader.batches():
             found.update(
                 {(record.topic, record.key): record for record in batch if record.ordering_key in keys}

@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 
 from aiokafka.errors import KafkaError
 
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.record import Record, as_record
 from eden_memory.kafka.topic_reading import Offsets, TopicReader, reading
 from eden_memory.logs import LibraryLogger
@@ -184,14 +185,14 @@ log = LibraryLogger()
 
 @asynccontextmanager
 async def tapping(
-    client: dict[str, Any], topic: str, start: Start, *, until_end: bool = False
+    kafka: KafkaArguments, topic: str, start: Start, *, until_end: bool = False
 ) -> AsyncGenerator[AsyncGenerator[Tapped]]:
     """The records of a topic (whole name), in order per partition, uncommitted transactions included.
 
     The block is entered once every partition's place is fixed. `until_end`: only what was there then; else
     until the block is left. An EdenError where there is no such topic.
     """
-    async with reading({**client, "retry_backoff_ms": RETRY_MS}, [topic]) as reader:
+    async with reading({**kafka, "retry_backoff_ms": RETRY_MS}, [topic]) as reader:
         reader.seek(await _places(reader, start))
         yield _until(reader) if until_end else _following(reader.consumer)
 

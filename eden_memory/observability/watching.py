@@ -8,6 +8,7 @@ from typing import Any
 from aiokafka.errors import KafkaError
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.lag import lags
@@ -108,9 +109,9 @@ async def memory_feed(
 
 
 @asynccontextmanager
-async def usage_feed(client: dict[str, Any], topic: str) -> AsyncGenerator[AsyncGenerator[ModelCalled]]:
+async def usage_feed(kafka: KafkaArguments, topic: str) -> AsyncGenerator[AsyncGenerator[ModelCalled]]:
     """The calls published from the moment that the block is entered; an EdenError where there is no such topic."""
-    async with reading(client, [topic]) as reader:
+    async with reading(kafka, [topic]) as reader:
         reader.seek(reader.ends)
         yield _calls(reader.consumer)
 

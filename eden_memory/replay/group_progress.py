@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from aiokafka import TopicPartition
 
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.topic_reading import Offsets, TopicOffsets
 from eden_memory.schemas.documents import Place
@@ -17,9 +17,9 @@ LOOK_SECONDS = 0.15
 class GroupProgress(TopicOffsets):
     """`groups`: group → full names of the topics that it reads. Uses one admin connection and one consumer."""
 
-    def __init__(self, client: dict[str, Any], groups: Mapping[str, Sequence[str]]) -> None:
-        super().__init__(client, sorted({topic for topics in groups.values() for topic in topics}))
-        self._admin, self._groups = GroupAdmin(client), groups
+    def __init__(self, kafka: KafkaArguments, groups: Mapping[str, Sequence[str]]) -> None:
+        super().__init__(kafka, sorted({topic for topics in groups.values() for topic in topics}))
+        self._admin, self._groups = GroupAdmin(kafka), groups
         self._begins: Offsets = {}
 
     async def connect(self) -> None:

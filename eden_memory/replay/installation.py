@@ -7,6 +7,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.topics import Topics, load_topics
@@ -58,7 +59,7 @@ class Installation:
         return load_topics(self.settings.kafka, placement)
 
     @property
-    def client(self) -> dict[str, Any]:
+    def kafka(self) -> KafkaArguments:
         """The connection arguments of aiokafka."""
         return client_kwargs(self.settings.kafka, endpoints(self.settings).kafka)
 
@@ -70,7 +71,7 @@ class Installation:
     @property
     def groups(self) -> GroupAdmin:
         """The consumer groups of Kafka, until the block is left."""
-        return GroupAdmin(self.client)
+        return GroupAdmin(self.kafka)
 
     async def named(self, name: str) -> Namespace:
         """Return the namespace; EdenError if there is none of this name."""

@@ -17,13 +17,12 @@ from eden_memory.search.fusion import QueryLists, by_rank, by_score
 from eden_memory.search.newer import newer_first
 from eden_memory.search.question_times import Span, boost_dates
 from eden_memory.search.search_requests import Kind
+from eden_memory.settings import SearchSettings
 
-RERANK_LEAST = 0.35
-"""A relevance below it drops the fact."""
+DEFAULTS = SearchSettings()
 Stage = tuple[str, Callable[[list[Scored]], list[Scored]]]
 LISTS: dict[str, int] = {"scores": 50, "ranks": 20}
 """How long lists are before fusion: by ranks their tails only harm, scores say that they are tails."""
-DAYS = 30.0
 SECONDS_OF_DAY = 86_400.0
 APART = timedelta(hours=6)
 """A longer pause within a session is another conversation."""
@@ -43,32 +42,33 @@ UNRELATED_BY_MODEL = {
 class Ranking:
     """Settings of each stage; the evaluation supports the defaults (docs/benchmarks.md)."""
 
-    fusion: Literal["scores", "ranks"] = "scores"
-    k: float = 60.0
+    fusion: Literal["scores", "ranks"] = DEFAULTS.fusion
+    k: float = DEFAULTS.k
     """By ranks: 1 / (k + rank)."""
-    text_weight: float = 0.4
+    text_weight: float = DEFAULTS.text_weight
     """By scores: of words, the rest is meaning's."""
     unrelated: float = UNRELATED
     """(1 + cosine) / 2 of unrelated texts, by the embedding model."""
-    list_size: int | None = None
+    list_size: int | None = DEFAULTS.list_size
     """None: as `LISTS` says."""
-    semantic_least: float = 0.0
+    semantic_least: float = DEFAULTS.semantic_least
     """(1 + cosine) / 2; 0: no threshold."""
-    text_least: float = 0.0
+    text_least: float = DEFAULTS.text_least
     """On the store's scale; 0: no threshold."""
-    fused_least: float = 0.0
+    fused_least: float = DEFAULTS.fused_least
     """On the fused score's scale; 0: no threshold."""
-    siblings: float = 0.6
+    siblings: float = DEFAULTS.siblings
     """How much the best of a fact's conversation lifts it; 0: not at all."""
-    times: float = 0.2
+    times: float = DEFAULTS.times
     """How much facts of a time that the question names are boosted; 0: not at all."""
-    newer: bool = True
+    newer: bool = DEFAULTS.newer
     """The newer of two facts about the same stands above the older."""
-    rerank_pool: int = 30
-    rerank_least: float = RERANK_LEAST
-    recency_weight: float = 0.0
-    recency_days: float = DAYS
-    diversity: float | None = None
+    rerank_pool: int = DEFAULTS.rerank_pool
+    rerank_least: float = DEFAULTS.rerank_least
+    """A relevance below it drops the fact."""
+    recency_weight: float = DEFAULTS.recency_weight
+    recency_days: float = DEFAULTS.recency_days
+    diversity: float | None = DEFAULTS.diversity
     """Lambda of maximal marginal relevance; None: off."""
     pool: int = 3
     """Diversity picks out of so many times `top_k`."""
@@ -125,7 +125,7 @@ def after_reranking(
 
 
 def reranked(
-    found: Sequence[Scored], relevances: Sequence[float], least: float = RERANK_LEAST
+    found: Sequence[Scored], relevances: Sequence[float], least: float = DEFAULTS.rerank_least
 ) -> list[Scored]:
     """By relevance, 0 to 1, in the order of `found`; what is below `least` is dropped."""
     judged = zip(found, relevances, strict=True)
@@ -143,7 +143,7 @@ def _from(found: Sequence[Scored], least: float) -> list[Scored]:
 
 
 def apply_recency(
-    found: Sequence[Scored], weight: float, asked_at: datetime, days: float = DAYS
+    found: Sequence[Scored], weight: float, asked_at: datetime, days: float = DEFAULTS.recency_days
 ) -> list[Scored]:
     """`weight` 0 to 1; a fact is as old as its version (`valid_from`), and never younger than new."""
     if weight <= 0:
@@ -154,7 +154,7 @@ def apply_recency(
     )
 
 
-def freshness(stated: datetime, asked_at: datetime, days: float = DAYS) -> float:
+def freshness(stated: datetime, asked_at: datetime, days: float = DEFAULTS.recency_days) -> float:
     """1 for what is new, 1/e after `days`."""
     age = max(0.0, (asked_at - stated).total_seconds() / SECONDS_OF_DAY)
     return exp(-age / days)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from eden_memory.metrics import SearchMetrics
 from eden_memory.models.question import Asking, Embedder, Reranker
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.fact_candidates import Scored
@@ -43,17 +42,16 @@ class SearchEngine:
         ranking: Ranking | None = None,
         *,
         reranker: Reranker | None = None,
-        metrics: SearchMetrics | None = None,
         found: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
         self._listing, self._reranker = Listing(lists, embedder), reranker
-        self._ranking, self._metrics, self._found = ranking or Ranking(), metrics, found
+        self._ranking, self._found = ranking or Ranking(), found
 
     async def find(
         self, scopes: Sequence[Scope], request: SearchRequest, asking: Asking | None = None
     ) -> SearchReport:
         """Facts of these scopes and of no other, best first; `asking`: on whose behalf the embedder is asked."""
-        trace, by_key = Trace(self._metrics), {scope.key: scope for scope in scopes}
+        trace, by_key = Trace(), {scope.key: scope for scope in scopes}
         if not request.texts or not by_key or request.top_k < 1:
             return trace.report(request.search_type, ())
         ranking = _as_asked(self._ranking, request)

@@ -1,20 +1,44 @@
 """The checked request of a search, and its report."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal, TypedDict
 
 from eden_memory.constants import MOST_FOUND, MOST_QUERIES, MOST_QUERY_CHARACTERS
 from eden_memory.errors import Invalid
 from eden_memory.models.question import Asking
-from eden_memory.schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope, ScopeKind
 from eden_memory.search.fact_candidates import NOW, When
 
 Kind = Literal["hybrid", "semantic", "text"]
 FactScope = Literal["user", "group", "agent", "shard"]
 """Kinds of scope that have facts: a session's memory has none of its own."""
 TextOnly = Literal["over_budget", "unavailable"]
+
+
+class RankingOptions(TypedDict, total=False):
+    """How a search finds and orders facts, as the fields of :class:`SearchRequest` say."""
+
+    top_k: int
+    search_type: Kind
+    recency_weight: float | None
+    score_threshold: float | None
+    related: float
+
+
+class SearchOptions(RankingOptions, total=False):
+    """The keyword arguments of MemoryService's searches."""
+
+    session: Any
+    user: Any
+    scopes: Sequence[ScopeKind] | None
+    """Only facts in scopes of these kinds; None: in all that are visible."""
+    as_of: datetime | None
+    """The memory of that time is searched (UTC unless it says); None: as it is now."""
+    include_retired: bool
+    asked_at: datetime | None
+    """The moment from which "last week" and a fact's age are counted; None: now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,20 +5,22 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 from eden_memory.logs import LibraryLogger
-from eden_memory.metrics import SearchMetrics
+from eden_memory.metrics import SEARCH_DEGRADED, SEARCH_SECONDS, SEARCHES
 from eden_memory.search.fact_candidates import Scored
 from eden_memory.search.search_requests import FoundFact, SearchReport, StageReport, TextOnly
 
 log = LibraryLogger()
 SHOWN = 50
 """Scores of a stage that a report holds."""
+for _part in ("embedding", "semantic", "text", "rerank"):
+    SEARCH_DEGRADED.labels(_part)
 
 
 class Trace:
     """Of one search; stages that run side by side each count their own time."""
 
-    def __init__(self, metrics: SearchMetrics | None) -> None:
-        self._metrics, self._begun = metrics, time.perf_counter()
+    def __init__(self) -> None:
+        self._begun = time.perf_counter()
         self._stages: list[StageReport] = []
         self.warnings: list[str] = []
         self.text_only: TextOnly | None = None
@@ -34,20 +36,18 @@ class Trace:
         """A stage that began at `begun` (time.perf_counter) has ended."""
         seconds = time.perf_counter() - begun
         self._stages.append(StageReport(name, 1000 * seconds, count, tuple(scores)))
-        if self._metrics is not None:
-            self._metrics.stage(name, seconds)
+        SEARCH_SECONDS.labels(name).observe(seconds)
 
     def degraded(self, part: str, error: Exception) -> None:
         """Go on without it; what a query says never stands in the reason."""
         reason = f"{part}: {type(error).__name__}"
         self.warnings.append(reason)
         log.warning("a search does without a part", part=part, error=type(error).__name__)
-        if self._metrics is not None:
-            self._metrics.degraded(part)
+        SEARCH_DEGRADED.labels(part).inc()
 
     def report(self, kind: str, facts: tuple[FoundFact, ...]) -> SearchReport:
         """All of it."""
         seconds = time.perf_counter() - self._begun
-        if self._metrics is not None:
-            self._metrics.searched(kind, seconds, len(facts))
+        SEARCHES.labels(kind, "something" if facts else "nothing").inc()
+        SEARCH_SECONDS.labels("all").observe(seconds)
         return SearchReport(facts, tuple(self._stages), tuple(self.warnings), 1000 * seconds, self.text_only)

@@ -51,7 +51,7 @@ async def backfill(leader: Leader) -> None:
 async def _publish_page(leader: Leader, page: DocumentPage) -> None:
     for start in range(0, len(page.documents), PART):
         part = page._replace(documents=page.documents[start : start + PART])
-        await leader.publish(leader.mapping.page(part, "backfill"), page.time, "backfill", more=True)
+        await leader.publish(leader.mapping.map_page(part, "backfill"), page.time, "backfill", more=True)
     await leader.publisher.ship()
 
 
@@ -80,7 +80,7 @@ async def differing(leader: Leader, known: Known, page: DocumentPage, origin: Or
 
     A forgotten message is not read again: its tombstone stays.
     """
-    mapped = leader.mapping.page(page, origin)
+    mapped = leader.mapping.map_page(page, origin)
     mapped.records += [record for record in mapped.emptied if known.holds(record.key)]
     if origin == "reread":
         mapped.records[:] = [record for record in mapped.records if not known.erased(record.key)]
@@ -91,7 +91,7 @@ async def differing(leader: Leader, known: Known, page: DocumentPage, origin: Or
         if verdict is not None:
             record, elsewhere = verdict
             moved = [
-                leader.mapping.ended(record.key, page.version, page.time, "moved", partition)
+                leader.mapping.tombstone(record.key, page.version, page.time, "moved", partition)
                 for partition in elsewhere
             ]
             changed += [*moved, _dated(known, record) if origin == "reread" else record]
@@ -110,9 +110,9 @@ def _dated(known: Known, record: Outgoing) -> Outgoing:
 
 def _lost_their_session(leader: Leader, known: Known, page: DocumentPage, mapped: Mapped) -> list[Outgoing]:
     """Return tombstones for messages that can no longer be recorded; they go to the dead letters."""
-    keys = [leader.mapping.key(refused.document) for refused in mapped.unmapped]
+    keys = [leader.mapping.key_of(refused.document) for refused in mapped.unmapped]
     return [
-        leader.mapping.ended(key, page.version, page.time, "moved", partition)
+        leader.mapping.tombstone(key, page.version, page.time, "moved", partition)
         for key in keys
         if key is not None
         for partition in known.meet(key)
@@ -127,7 +127,7 @@ async def _end_missing(leader: Leader, known: Known, position: TailerPosition) -
         existing = await leader.source.messages.existing([place.key.decode() for place in places])
         gone = [place for place in places if place.key.decode() not in existing]
         records = [
-            leader.mapping.ended(place.key, position.version, now.time, "missing", place.partition)
+            leader.mapping.tombstone(place.key, position.version, now.time, "missing", place.partition)
             for place in gone
         ]
         await leader.publish(Mapped(records), now.time, "merge")
@@ -157,7 +157,7 @@ async def carry_inbox(leader: Leader) -> None:
     waiting = await leader.source.inbox.waiting()
     now, mapped = await leader.source.changes.now(), Mapped()
     for document in waiting:
-        leader.mapping.carry(mapped, document, now.version, now.time)
+        leader.mapping.add_request(mapped, document, now.version, now.time)
     await leader.publish(mapped, now.time, "inbox")
     await leader.settle(replace(leader.position, phase="stream"))
 

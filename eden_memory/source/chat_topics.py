@@ -19,6 +19,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from eden_memory import metrics
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_producer, starting
 from eden_memory.kafka.fencing import fence, take_identity
 from eden_memory.kafka.outgoing import DEAD, EVERYWHERE, EVERYWHERE_ELSE, Outgoing, cut_to, refused
@@ -34,7 +35,7 @@ FEW_RECORDS, FEW_BYTES = 8, 4_000
 """Records that are sent together are not compressed up to here: that would cost more than it saves."""
 UNCOMPRESSED = 0
 ANSWER_SECONDS = 20.0
-"""A broker that does not confirm for so long counts as frozen."""
+"""Seconds without a confirmation after which a broker counts as frozen."""
 STOP_SECONDS = 0.7
 """For sending what is left, and for disconnecting: a frozen broker must not hold up a stop."""
 
@@ -44,7 +45,7 @@ class PublishFailed(EdenError):  # noqa: N818 - reads as what happened
 
 
 class FencedPublisher:
-    """One leader's producer; `client` holds the connection's arguments (kafka/connection.py).
+    """One leader's producer.
 
     `limits` holds the bytes that topics take at once, by full name, as far as a broker has refused more: half of
     what it refused last. A refusal ends the publisher, so they outlive it.
@@ -52,14 +53,14 @@ class FencedPublisher:
 
     def __init__(
         self,
-        client: dict[str, Any],
+        kafka: KafkaArguments,
         transactional_id: str,
         topics: Topics,
         limits: dict[str, int] | None = None,
     ) -> None:
         self._topics = topics
         self._limits = {} if limits is None else limits
-        self._client, self._transactional_id = client, transactional_id
+        self._kafka, self._transactional_id = kafka, transactional_id
         self._producer: Any = None
         self._compressed, self._dirty = True, False
         self._building: dict[tuple[str, int], Any] = {}
@@ -74,9 +75,9 @@ class FencedPublisher:
         """
         async with _answered("starting"):
             written = self._topics.written_by("tailer")
-            identity = await fence(self._client, self._transactional_id, written)
+            identity = await fence(self._kafka, self._transactional_id, written)
             self._producer = AIOKafkaProducer(
-                **self._client,
+                **self._kafka,
                 enable_idempotence=True,
                 compression_type="zstd",
                 max_batch_size=BATCH_BYTES,

@@ -49,7 +49,7 @@ REQUEST: TypeAdapter[InboxRequest] = TypeAdapter(Annotated[InboxRequest, Field(d
 class InboxMapping:
     """Maps requests; `source` is the `ce_source` of every record."""
 
-    def __init__(self, source: str, encode_id: EncodeId, text_limit: int = 8_000) -> None:
+    def __init__(self, source: str, encode_id: EncodeId, text_limit: int) -> None:
         self._source, self._encode, self._limit = source, encode_id, text_limit
 
     def record(self, document: Document, version: str, time: datetime) -> Outgoing:

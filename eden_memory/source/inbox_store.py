@@ -17,6 +17,7 @@ from eden_memory.errors import EdenError, NotFound
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.changes import Document
+from eden_memory.settings import Settings
 from eden_memory.source.messages_store import source_errors
 
 Row = dict[str, Any]
@@ -68,6 +69,17 @@ async def session_of(
         return recorded is not None and await recorded.find_one(named, {"_id": 1}) is not None
 
     return await _named_by_a_message(database, messages, path, text, "names the session", added)
+
+
+async def named_session(
+    source: AsyncDatabase[Row], memory: AsyncDatabase[Row], settings: Settings, text: str
+) -> Any:
+    """Return the session that a text names, also one that only added texts are of."""
+    fields, names = settings.messages, settings.names
+    inbox, recorded = source[names["inbox"]], memory[names["messages"]]
+    return await session_of(
+        source, fields.collection, fields.session_id, text, inbox=inbox, recorded=recorded
+    )
 
 
 async def user_of(database: AsyncDatabase[Row], messages: str, path: str, text: str) -> Any:

@@ -8,12 +8,13 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from hashlib import blake2b
 from tempfile import NamedTemporaryFile
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import orjson
 from aiokafka.errors import KafkaError
 
 from eden_memory.error_text import describe
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import reading
@@ -39,7 +40,7 @@ COLUMNS: dict[Column, str] = {"seen": "read_uncommitted", "committed": "read_com
 class MessagesTopic(NamedTuple):
     """`chat.messages`: the connection arguments of aiokafka, and its whole name."""
 
-    client: dict[str, Any]
+    kafka: KafkaArguments
     name: str
 
 
@@ -74,7 +75,7 @@ class Known:
     async def read(self, topic: MessagesTopic) -> None:
         """Read the whole topic, once as consumers see it and once as it was committed; KafkaError."""
         for column, isolation in COLUMNS.items():
-            async with reading({**topic.client, "isolation_level": isolation}, [topic.name]) as reader:
+            async with reading({**topic.kafka, "isolation_level": isolation}, [topic.name]) as reader:
                 async for batch in reader.batches():
                     self.add(column, batch)
 
@@ -176,7 +177,7 @@ async def known_messages(topic: MessagesTopic) -> AsyncGenerator[Known]:
 async def holds_any_record(topic: MessagesTopic) -> bool:
     """Tell whether the topic holds any record (markers of a fence are none); PublishFailed without an answer."""
     try:
-        async with reading(topic.client, [topic.name]) as reader, aclosing(reader.batches()) as batches:
+        async with reading(topic.kafka, [topic.name]) as reader, aclosing(reader.batches()) as batches:
             return await anext(batches, None) is not None
     except KafkaError as error:
         raise PublishFailed(f"Kafka, looking whether the topic holds anything: {describe(error)}") from error

@@ -29,10 +29,10 @@ from eden_memory.task_ending import end, first_of
 STOP_SECONDS = 2.0
 """For sending, committing and saving at a stop; with the lease and the connections a stop takes < 5 s."""
 AGAIN_SECONDS = 5.0
-"""A cancellation that got lost is repeated after so long: disconnecting and giving the lease back come first."""
+"""Seconds after which a lost cancellation is repeated: disconnecting and giving the lease back come first."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 STANDS_BY, STANDS_BY_SECONDS = "stands by: another tailer holds the lease", 1.0
-"""Logged once, after waiting so long for the lease."""
+"""Seconds of waiting for the lease after which that is logged, once."""
 MEASURE_SECONDS, OPLOG_SECONDS = 1.0, 15.0
 GAUGES = (
     metrics.TAILER_LAG,

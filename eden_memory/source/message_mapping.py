@@ -65,8 +65,8 @@ class MessageMapping:
         source: str,
         encode_id: EncodeId,
         *,
+        text_limit: int,
         roles: Mapping[str, str] | None = None,
-        text_limit: int = 8_000,
     ) -> None:
         self.paths, self.source = paths, source
         self._session, self._role = getter(paths.session_id), getter(paths.role)

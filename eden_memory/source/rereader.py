@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.changes import DocumentPage, RereadRequest
@@ -29,7 +30,7 @@ SETTLED = frozenset({"published", "dropped", "dead again"})
 class RefusedDocuments:
     """Dead letters of documents of one collection that an earlier mapping could not use."""
 
-    client: dict[str, Any]
+    kafka: KafkaArguments
     topic: str
     """The whole name of the dead-letter topic."""
     collection: str
@@ -38,7 +39,7 @@ class RefusedDocuments:
     async def waiting(self) -> Mapping[bytes, Collection[str]]:
         """Return the ids of the letters that nobody has settled, by their key."""
         states, found = await self.controls.dead_states(), defaultdict[bytes, list[str]](list)
-        async for letter in dead_letters(self.client, [self.topic], DeadLetterFilter(stage="tailer")):
+        async for letter in dead_letters(self.kafka, [self.topic], DeadLetterFilter(stage="tailer")):
             refused = letter.why.get("collection") == self.collection
             if refused and states.get(letter.id) not in SETTLED:
                 found[letter.record.key or b""].append(letter.id)
@@ -141,7 +142,7 @@ class MessageRereader:
 
     def _read_alike(self, page: DocumentPage, mapped: Mapped, changed: Sequence[Outgoing]) -> list[str]:
         """Return the messages of a page that this mapping reads as they are recorded."""
-        key_of = self.leader.mapping.key
+        key_of = self.leader.mapping.key_of
         others = {record.key for record in changed}
         others |= {key for refused in mapped.unmapped if (key := key_of(refused.document)) is not None}
         keys = (key_of(document) for document in page.documents)

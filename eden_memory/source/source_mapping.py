@@ -61,15 +61,15 @@ class SourceMapping:
         inbox: str,
         to_json: ToJson,
     ) -> None:
-        self.messages, self.collection, self.inbox = messages, collection, inbox
+        self.message_mapping, self.collection, self.inbox = messages, collection, inbox
         self._requests, self._to_json = requests, to_json
 
-    def page(self, page: DocumentPage, origin: Origin) -> Mapped:
+    def map_page(self, page: DocumentPage, origin: Origin) -> Mapped:
         """Map a page of messages that were read from the collection, not from the stream."""
         mapped = Mapped()
         for document in page.documents:
-            time = self.messages.written_at(document, page.time)
-            self.record(mapped, document, page.version, time, origin)
+            time = self.message_mapping.written_at(document, page.time)
+            self.add_record(mapped, document, page.version, time, origin)
             if origin != "backfill":
                 self._emptied(mapped, document, page.version, time, origin)
         return mapped
@@ -80,11 +80,11 @@ class SourceMapping:
         kept = [
             document
             for document in page.documents
-            if (self.messages.created_at(document) or latest) >= latest
+            if (self.message_mapping.created_at(document) or latest) >= latest
         ]
         return page._replace(documents=kept)
 
-    def record(
+    def add_record(
         self,
         mapped: Mapped,
         document: Document,
@@ -100,9 +100,11 @@ class SourceMapping:
         `even_empty`: record a message without text too. `edited`: its text may have changed at `time`.
         """
         try:
-            if even_empty or self.messages.has_text(document):
-                mapped.records.append(self.messages.record(document, version, time, origin, edited=edited))
-                mapped.authorless += self.messages.lacks_author(document)
+            if even_empty or self.message_mapping.has_text(document):
+                mapped.records.append(
+                    self.message_mapping.record(document, version, time, origin, edited=edited)
+                )
+                mapped.authorless += self.message_mapping.lacks_author(document)
             else:
                 mapped.empty += 1
         except Unusable as error:
@@ -110,10 +112,10 @@ class SourceMapping:
 
     def _emptied(self, mapped: Mapped, document: Document, version: str, time: bytes, origin: Origin) -> None:
         with suppress(Unusable):
-            if not self.messages.has_text(document):
-                mapped.emptied.append(self.messages.record(document, version, time, origin))
+            if not self.message_mapping.has_text(document):
+                mapped.emptied.append(self.message_mapping.record(document, version, time, origin))
 
-    def carry(self, mapped: Mapped, document: Document, version: str, time: datetime) -> None:
+    def add_request(self, mapped: Mapped, document: Document, version: str, time: datetime) -> None:
         """Add what an inbox document requests."""
         try:
             if document.get("kind") == REREAD:
@@ -124,13 +126,13 @@ class SourceMapping:
             mapped.unmapped.append(Unmapped(self.inbox, document, str(error), version))
         mapped.carried.append(document["_id"])
 
-    def dead(
+    def dead_letters(
         self, unmapped: Sequence[Unmapped], originals: Sequence[Document], time: datetime
     ) -> list[Outgoing]:
         """Return the dead letters of unmapped documents; `originals` are the whole messages that still exist."""
         whole = {(self.collection, repr(document["_id"])): document for document in originals}
         return [
-            self._dead(
+            self._dead_letter(
                 refused,
                 whole.get((refused.collection, repr(refused.document["_id"])), refused.document),
                 time,
@@ -138,7 +140,7 @@ class SourceMapping:
             for refused in unmapped
         ]
 
-    def _dead(self, refused: Unmapped, document: Document, time: datetime) -> Outgoing:
+    def _dead_letter(self, refused: Unmapped, document: Document, time: datetime) -> Outgoing:
         original = self._to_json(document)
         place = {"collection": refused.collection, "version": refused.version}
         key = self.dead_key(document)
@@ -151,7 +153,7 @@ class SourceMapping:
         """Return the Kafka key of a document's dead letter."""
         return self._to_json({"_id": document["_id"]})[:LONGEST_KEY]
 
-    def key(self, document: Document) -> bytes | None:
+    def key_of(self, document: Document) -> bytes | None:
         """Return the Kafka key of a message's document; None if its `_id` cannot be an id."""
         message_id = self.message_id(document["_id"])
         return message_id.encode() if message_id is not None else None
@@ -159,14 +161,14 @@ class SourceMapping:
     def message_id(self, value: Any) -> str | None:
         """Return the typed id of a message's `_id`; None if it cannot be an id."""
         try:
-            return self.messages.message_id(value)
+            return self.message_mapping.message_id(value)
         except Unusable:
             return None
 
-    def ended(self, key: bytes, version: str, time: datetime, reason: Reason, partition: int) -> Outgoing:
+    def tombstone(self, key: bytes, version: str, time: datetime, reason: Reason, partition: int) -> Outgoing:
         """Return the tombstone of a message, for a partition that holds it."""
-        return self.messages.tombstone(key.decode(), version, time, reason, partition=partition)
+        return self.message_mapping.tombstone(key.decode(), version, time, reason, partition=partition)
 
     def watermark(self, partition: int, version: str, time: datetime) -> Outgoing:
         """Return the record which says that a partition holds everything up to a cluster time."""
-        return watermark(partition, version, time, self.messages.source)
+        return watermark(partition, version, time, self.message_mapping.source)

@@ -109,7 +109,7 @@ class StreamFollower:
         """
         waiting = Mapped()
         for document in await self._leader.source.inbox.waiting():
-            self._leader.mapping.carry(waiting, document, "", NEVER)
+            self._leader.mapping.add_request(waiting, document, "", NEVER)
         self._rereader.request(waiting.rereads)
         self._orphans = set(waiting.carried)
         if self._orphans:

@@ -12,7 +12,7 @@ from eden_memory.schemas.registry import Registry, SchemaViolation
 from eden_memory.stages.failure_decisions import Failure, Kind
 from eden_memory.stages.lanes import Queued, Unit
 from eden_memory.stages.outcome import StoredRecord
-from eden_memory.stages.stage import Delivery, Emit, Erase, Outgoing, Stage
+from eden_memory.stages.stage import Delivery, Emit, Emitted, Erase, Stage
 from eden_memory.stages.stage_health import StageHealth
 from eden_memory.tracing import following
 
@@ -41,12 +41,12 @@ class Encoder:
     topic_of: TopicOf
 
     def records(
-        self, outgoing: Sequence[Outgoing], unit: Sequence[Delivery], retry: int = 0
+        self, outgoing: Sequence[Emitted], unit: Sequence[Delivery], retry: int = 0
     ) -> tuple[StoredRecord, ...]:
         """The records of a decision over `unit` (not empty), in order."""
         return tuple(self._record(event, index, unit[-1], retry) for index, event in enumerate(outgoing))
 
-    def _record(self, outgoing: Outgoing, index: int, last: Delivery, retry: int) -> StoredRecord:
+    def _record(self, outgoing: Emitted, index: int, last: Delivery, retry: int) -> StoredRecord:
         if isinstance(outgoing, Event):
             outgoing = Emit(outgoing)
         cause = outgoing.cause or last
@@ -100,7 +100,7 @@ def _stored(topic: str, envelope: Envelope, key: str, value: bytes | None) -> St
     return StoredRecord(topic, ordering, key.encode(), value, tuple(envelope.headers()))
 
 
-def kind_of(outgoing: Outgoing) -> str:
+def kind_of(outgoing: Emitted) -> str:
     """The name of the event that is published or erased."""
     if isinstance(outgoing, Emit):
         return outgoing.event.NAME

@@ -20,7 +20,7 @@ Document = dict[str, Any]
 AGAIN_SECONDS = 2.0
 """How soon a change stream that broke is opened again, and how often everything is read without one."""
 REPORTED_SECONDS = 90.0
-"""A report of trouble that is not renewed is out of date after so long."""
+"""Seconds after which a report of trouble that is not renewed is out of date."""
 AWAIT_MS = 10_000
 """So long the server waits for a change before it says that there is none."""
 _FIELDS = ("stage", "topic", "partition", "dead_topic", "dead_partition", "dead_offset")

@@ -4,10 +4,10 @@ import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from aiokafka import TopicPartition
 
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.outgoing import CUT, DEAD_HEADERS
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import partitions_asked, reading_partitions
@@ -16,7 +16,7 @@ from eden_memory.stages.dead_letters import dead_topic, known_as, original, read
 from eden_memory.stages.outcome import StoredRecord
 
 STILL_SECONDS = 30.0
-"""A partition that gives nothing for so long is given up."""
+"""Seconds without a record after which a partition is given up."""
 ID = re.compile(r"(.+)/(\d+)@(\d+)")
 OnProgress = Callable[[int, int], None]
 """(records read, records in all)."""
@@ -136,7 +136,7 @@ def dead_letter_of(record: Record) -> DeadLetter:
 
 
 async def dead_letters(
-    client: dict[str, Any],
+    kafka: KafkaArguments,
     topics: Sequence[str],
     wanted: DeadLetterFilter,
     on_progress: OnProgress = no_progress,
@@ -146,7 +146,7 @@ async def dead_letters(
     Of several copies of one letter the first. EdenError where the broker stops answering.
     """
     seen: set[tuple[str, ...]] = set()
-    async for record in _records(client, topics, on_progress):
+    async for record in _records(kafka, topics, on_progress):
         letter = dead_letter_of(record)
         again = letter.copy in seen
         if letter.copy is not None:
@@ -155,26 +155,26 @@ async def dead_letters(
             yield letter
 
 
-async def dead_letter_at(client: dict[str, Any], topics: Sequence[str], name: str) -> DeadLetter | None:
+async def dead_letter_at(kafka: KafkaArguments, topics: Sequence[str], name: str) -> DeadLetter | None:
     """The dead letter of this id; None if these topics hold none. Only its record is read."""
     place = ID.fullmatch(name)
     if place is None or place[1] not in topics:
         return None
     tp = TopicPartition(place[1], int(place[2]))
-    if tp not in await partitions_asked(client, [tp.topic]):
+    if tp not in await partitions_asked(kafka, [tp.topic]):
         return None
-    record = await read_at(client, tp, int(place[3]))
+    record = await read_at(kafka, tp, int(place[3]))
     return None if record is None else dead_letter_of(record)
 
 
 async def _records(
-    client: dict[str, Any], topics: Sequence[str], on_progress: OnProgress
+    kafka: KafkaArguments, topics: Sequence[str], on_progress: OnProgress
 ) -> AsyncIterator[Record]:
     """All records of these topics, one partition after the other."""
-    partitions = await partitions_asked(client, topics)
+    partitions = await partitions_asked(kafka, topics)
     if not partitions:
         return
-    async with reading_partitions(client, partitions) as reader:
+    async with reading_partitions(kafka, partitions) as reader:
         total, done = sum(reader.ends.values()) - sum(reader.begins.values()), 0
         for tp in partitions:
             async for batch in reader.batches(tp, patience=STILL_SECONDS):

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
-from typing import Any
 
 from aiokafka import TopicPartition
 
 from eden_memory.error_text import describe_with_trace
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.outgoing import CUT, DEAD, DEAD_HEADERS, LEAST
 from eden_memory.kafka.record import Record, as_record
 from eden_memory.kafka.topic_reading import consuming
@@ -158,13 +158,13 @@ class DeadRetries:
     def __init__(
         self,
         stage: str,
-        client: dict[str, Any],
+        kafka: KafkaArguments,
         controls: MongoControls,
         ledger: Ledger,
         queue: Callable[[Queued], None],
     ) -> None:
         self._stage = stage
-        self._client = client
+        self._kafka = kafka
         self._controls = controls
         self._ledger = ledger
         self._queue = queue
@@ -204,7 +204,7 @@ class DeadRetries:
 
     async def _take(self, asked: DeadRetry, home: AssignedPartition) -> None:
         tp = TopicPartition(asked.dead_topic, asked.dead_partition)
-        letter = await read_at(self._client, tp, asked.dead_offset)
+        letter = await read_at(self._kafka, tp, asked.dead_offset)
         record = None if letter is None else _original(letter)
         if record is None:
             log.error("dead letter is gone", stage=self._stage, id=asked.id)
@@ -228,9 +228,9 @@ def _number(asked: DeadRetry) -> int:
     return int.from_bytes(blake2b(f"{asked.id}#{asked.times}".encode(), digest_size=6).digest()) or 1
 
 
-async def read_at(client: dict[str, Any], tp: TopicPartition, offset: int) -> Record | None:
+async def read_at(kafka: KafkaArguments, tp: TopicPartition, offset: int) -> Record | None:
     """One record by its offset; None if the broker does not hold it any more, a TimeoutError if it does not say."""
-    async with consuming(client, [tp]) as consumer:
+    async with consuming(kafka, [tp]) as consumer:
         first, end = (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[tp]
         if not first <= offset < end:
             return None

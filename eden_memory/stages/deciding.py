@@ -18,7 +18,7 @@ from eden_memory.stages.lanes import Again, Queued, Unit
 from eden_memory.stages.outcome import OutcomeTooLarge, Reread, StageOutcome, StoredRecord
 from eden_memory.stages.outcome_publishing import OutcomePublishing
 from eden_memory.stages.patience import SERVERS, until_done
-from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Gather, Outgoing, Result, Retry, Stage
+from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Emitted, Gather, Result, Retry, Stage
 from eden_memory.stages.stage_health import StageHealth
 from eden_memory.task_ending import Deadline
 
@@ -205,7 +205,7 @@ class Deciding:
         )
 
     async def _settle(
-        self, unit: Unit, read: Sequence[Read], outcome: StageOutcome, events: Sequence[Outgoing] = ()
+        self, unit: Unit, read: Sequence[Read], outcome: StageOutcome, events: Sequence[Emitted] = ()
     ) -> Again | None:
         """Store an outcome, publish what is stored, and finish what it covers."""
         stored = outcome
@@ -254,7 +254,8 @@ class Deciding:
             dead = item.refused or (how == "dead" and not of_question)
             self._health.finished(item, dead=dead, counts=not (redelivered or item.refused))
         refused = sum(item.refused for item in unit.items)
-        self._finished["dead"].inc(refused)
+        if refused:
+            self._finished["dead"].inc(refused)
         self._finished[how].inc(len(unit.items) - refused)
         if self._tells:
             self._say(unit, how)

@@ -54,7 +54,8 @@ class HandlerRun:
         try:
             problems = [] if isinstance(error, asyncio.CancelledError) else await self.done()
         finally:
-            await end(list(self._writes))  # some are left only where this was cancelled
+            if self._writes:  # only where this was cancelled
+                await end(list(self._writes))
         if error is None and problems:
             raise next((found for found in problems if not isinstance(found, KeptElsewhere)), problems[0])
 

@@ -26,6 +26,7 @@ from aiokafka.structs import ConsumerRecord
 
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import (
     close_consumer,
     closed,
@@ -57,12 +58,12 @@ LEAVE_SECONDS, LAST_SECONDS = 10.0, 1.0
 Fetched = Sequence["ConsumerRecord[bytes, bytes]"]
 
 
-def new_consumer(client: dict[str, Any], group: str, topics: Sequence[str]) -> Any:
+def new_consumer(kafka: KafkaArguments, group: str, topics: Sequence[str]) -> Any:
     """A member of a group: sticky, or by range where several topics are read side by side."""
     assignor: type[AbstractPartitionAssignor] = StickyPartitionAssignor
     if len(topics) > 1:
         assignor = RangePartitionAssignor
-    named: dict[str, Any] = {**client, "client_id": naming_process(CLIENT_ID)}
+    named: dict[str, Any] = {**kafka, "client_id": naming_process(CLIENT_ID)}
     consumer: Any = AIOKafkaConsumer(
         **named,
         group_id=group,
@@ -89,7 +90,7 @@ class Membership(ConsumerRebalanceListener):
 
     def __init__(
         self,
-        client: dict[str, Any],
+        kafka: KafkaArguments,
         group: str,
         topics: Sequence[str],
         notes: MongoGroupNotes,
@@ -98,8 +99,8 @@ class Membership(ConsumerRebalanceListener):
         *,
         rest: float = 0.0,
     ) -> None:
-        self._client, self._rest = client, rest
-        self._new = partial(new_consumer, client, group, topics)
+        self._kafka, self._rest = kafka, rest
+        self._new = partial(new_consumer, kafka, group, topics)
         self._consumer: Any = None
         self._group = group
         self._topics = topics
@@ -114,7 +115,7 @@ class Membership(ConsumerRebalanceListener):
 
     async def start(self) -> None:
         """Join the group; members that were killed on this machine leave it first."""
-        await remove_dead_members(self._client, self._group)
+        await remove_dead_members(self._kafka, self._group)
         self._noted = set(await until_done(lambda: self._notes.committed(self._group)))
         await until_done(self._join)
 

@@ -14,6 +14,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError, ProducerClosed
 from aiokafka.partitioner import murmur2  # pyright: ignore[reportUnknownVariableType]
 
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_producer, sending, starting
 from eden_memory.stages.failure_decisions import TOO_LARGE
 from eden_memory.stages.outcome import StoredRecord
@@ -39,10 +40,10 @@ def partition_for(ordering_key: bytes, partitions: int) -> int:
     return _hash(ordering_key) % partitions
 
 
-def new_producer(client: dict[str, Any]) -> Any:
-    """An idempotent producer that waits for all replicas; `client` holds the connection's arguments."""
+def new_producer(kafka: KafkaArguments) -> Any:
+    """An idempotent producer that waits for all replicas."""
     return AIOKafkaProducer(
-        **client,
+        **kafka,
         acks="all",
         enable_idempotence=True,
         compression_type="zstd",

@@ -69,7 +69,7 @@ class Erase:
     """`ce_id`; without one, made from cause and stage."""
 
 
-Outgoing = Event | Emit | Erase
+Emitted = Event | Emit | Erase
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Decision:
     `key` replaces the decision key, which otherwise is the stage and the first event's id.
     """
 
-    events: Sequence[Outgoing]
+    events: Sequence[Emitted]
     writes: tuple[str, ...] = ()
     key: str | None = None
     covers: int | None = None
@@ -115,7 +115,7 @@ class Dead:
     reason: str
 
 
-Result = Sequence[Outgoing] | Decision | Gather | Retry | Dead
+Result = Sequence[Emitted] | Decision | Gather | Retry | Dead
 Handler = Callable[[Sequence[Delivery]], Awaitable[Result]]
 
 
@@ -126,7 +126,7 @@ class RetryPolicy:
     first: float = 0.5
     cap: float = 60.0
     attempts: int = 6
-    """A unit is given up after so many failed attempts, unless the stage as a whole is failing."""
+    """Failed attempts after which a unit is given up, unless the stage as a whole is failing."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Stage:
     timeout: float = 300.0
     """Seconds until a handler that does not return counts as failed; what it waits for a model does not count."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
-    on_dead: Callable[[Delivery, str], Sequence[Outgoing]] | None = None
+    on_dead: Callable[[Delivery, str], Sequence[Emitted]] | None = None
     """Makes, of the reason, the events that stand for a result that a later stage counts on."""
     dead_share: float = 0.2
     """The stage pauses itself when more than this share of its last records was dead-lettered."""

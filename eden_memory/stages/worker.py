@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaError
 
 from eden_memory import metrics
 from eden_memory.error_text import describe
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.record import Record, as_record
 from eden_memory.logs import LibraryLogger
 from eden_memory.schemas.registry import Registry
@@ -71,7 +72,7 @@ class Bounds:
 class Surroundings:
     """Clients, stores and bounds that all stages of a process share."""
 
-    client: dict[str, Any]
+    kafka: KafkaArguments
     """Connection arguments of aiokafka."""
     topic_of: TopicOf
     group_of: Callable[[str], str]
@@ -107,7 +108,7 @@ class Worker:
         self.health.control(self.lanes)
         topics = list(dict.fromkeys(around.topic_of(event) for event in stage.reads))
         self.membership = Membership(
-            around.client,
+            around.kafka,
             around.group_of(stage.name),
             topics,
             around.notes,
@@ -116,7 +117,7 @@ class Worker:
             rest=stage.rest,
         )
         self._retries = DeadRetries(
-            stage.name, around.client, around.controls, around.ledger, self._queue_retry
+            stage.name, around.kafka, around.controls, around.ledger, self._queue_retry
         )
         self._stopping = asyncio.Event()
         self._paused: set[TopicPartition] = set()

@@ -26,7 +26,7 @@ from eden_memory.usage.budget_rules import period_of
 Row = dict[str, Any]
 LIVE = "live"
 KEPT = timedelta(days=90)
-"""Counted calls are remembered for so long after they were counted: thrice what `memory.usage` keeps."""
+"""How long counted calls are remembered after they were counted: thrice what `memory.usage` keeps."""
 DUPLICATE_KEY = 11_000
 ATTEMPTS = 10
 STATE: Row = {"_id": "usage"}

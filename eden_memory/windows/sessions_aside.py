@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 
 ASIDE_SECONDS = 600.0
-"""After so long a session is tried again."""
+"""How long until a session is tried again."""
 
 
 class SessionsAside:

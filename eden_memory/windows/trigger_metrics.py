@@ -8,7 +8,6 @@ from eden_memory.metrics import (
     TRIGGER_MISSING,
     TRIGGER_OPTED_OUT,
     TRIGGER_REFUSED,
-    TRIGGER_WAITING,
     TRIGGER_WINDOWS,
 )
 
@@ -28,19 +27,11 @@ class TriggerCounts:
     refused: int = 0
     """Messages of new users in sessions that have as many users as they can."""
 
-
-class TriggerMetrics:
-    """Export what formation-trigger does."""
-
-    def wrote(self, counts: TriggerCounts) -> None:
-        """Export the counts of a batch that is stored."""
-        for because, number in counts.windows.items():
+    def export(self) -> None:
+        """Add them to the metrics, once the batch is stored."""
+        for because, number in self.windows.items():
             TRIGGER_WINDOWS.labels(because).inc(number)
-        TRIGGER_EMPTY.inc(counts.empty)
-        TRIGGER_MISSING.inc(counts.missing)
-        TRIGGER_OPTED_OUT.inc(counts.opted_out)
-        TRIGGER_REFUSED.inc(counts.refused)
-
-    def waiting(self, partition: int, sessions: int) -> None:
-        """Export how many sessions of a partition wait for a document."""
-        TRIGGER_WAITING.labels(str(partition)).set(sessions)
+        TRIGGER_EMPTY.inc(self.empty)
+        TRIGGER_MISSING.inc(self.missing)
+        TRIGGER_OPTED_OUT.inc(self.opted_out)
+        TRIGGER_REFUSED.inc(self.refused)

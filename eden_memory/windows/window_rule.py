@@ -1,7 +1,7 @@
 """The window rule: when the messages of a session close a window. Decided by the records alone, never by a clock.
 
-A window closes when it holds enough (45 messages, or 1,500 weighted tokens of at least 4), when the session went cold
-(4 messages, 10 minutes) or stale (24 hours) before the next record, or when somebody asks for it.
+A window closes when it holds enough (messages, or weighted tokens), when the session went cold or stale before the
+next record, or when somebody asks for it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,9 @@ from eden_memory.constants import (
     USER_WEIGHT,
 )
 from eden_memory.schemas.events.formation import ClosedBecause
+from eden_memory.settings import WindowsSettings
 
+DEFAULTS = WindowsSettings()
 WEIGHTS = {
     "user": USER_WEIGHT,
     "tool": TOOL_WEIGHT,
@@ -31,13 +33,13 @@ WEIGHTS = {
 class Limits:
     """When a window closes."""
 
-    messages: int = 45
-    tokens: float = 1_500.0
-    least: int = 4
+    messages: int = DEFAULTS.messages
+    tokens: float = DEFAULTS.tokens
+    least: int = DEFAULTS.least
     """Fewer messages close no window, unless the session is stale, has ended, or somebody asks."""
-    cold: timedelta = timedelta(minutes=10)
-    stale: timedelta | None = timedelta(hours=24)
-    """Idle for so long, even one message closes a window; None: never."""
+    cold: timedelta = timedelta(minutes=DEFAULTS.cold_minutes)
+    stale: timedelta | None = timedelta(hours=DEFAULTS.stale_hours)
+    """Idle time after which even one message closes a window; None: never."""
 
 
 class Waiting(NamedTuple):

@@ -1,5 +1,7 @@
 """Every record of every topic (docs/reference/events.md), and `decode`."""
 
+from typing import Any
+
 from eden_memory.schemas.events.base import Derived, Event
 from eden_memory.schemas.events.changes import ScopeChanged
 from eden_memory.schemas.events.chat import FormationAsked, MessageRecorded, SessionEnded, Watermark
@@ -15,75 +17,43 @@ from eden_memory.schemas.events.reflections import (
     SessionClosed,
 )
 from eden_memory.schemas.events.usage import ModelCalled
-from eden_memory.schemas.registry import Payload, Registry, SchemaViolation
-
-POSITIONED = (
-    MessageRecorded,
-    SessionEnded,
-    FormationAsked,
-    FormationRequested,
-    FactsExtracted,
-    FactsProposed,
-    FactCommanded,
-    FactChanged,
-    ReflectionFormed,
-    Forgotten,
-)
-"""Since v2 the version of a message may hold a position within its transaction; what v1 holds reads as it is."""
-
-OF_A_SCOPE = (
-    FormationRequested,
-    FactsExtracted,
-    FactsProposed,
-    FactCommanded,
-    FactChanged,
-    ReflectionFormed,
-    SessionClosed,
-    ScopeConsolidated,
-    ScopeChanged,
-)
-"""Since v3 (SessionClosed and ScopeChanged: v2) audiences of more than 100 users are not listed; an earlier list
-reads as it is."""
-
-COMMANDED = (ReflectionFormed, ScopeConsolidated)
-"""Since v4 commands change them; what v3 holds reads as version 1, unretired, without pins."""
+from eden_memory.schemas.registry import Payload, Registry, SchemaViolation, Upcast
 
 
 def _unchanged(payload: Payload) -> Payload:
+    """The newer version only allows more (positions within a transaction, audiences that are not listed), and
+    what it adds has a default."""
     return payload
 
 
+def _with(field: str, value: Any) -> Upcast:
+    return lambda payload: {**payload, field: value}
+
+
+EVENTS: tuple[tuple[type[Event], *tuple[Upcast, ...]], ...] = (
+    (MessageRecorded, _with("mapping", None)),
+    (SessionEnded, _unchanged),
+    (FormationAsked, _with("if_due", False)),
+    (Watermark,),
+    (FormationRequested, _unchanged, _unchanged),
+    (FactsExtracted, _unchanged, _unchanged),
+    (FactsProposed, _unchanged, _unchanged),
+    (FactCommanded, _unchanged, _unchanged),
+    (FactChanged, _unchanged, _unchanged),
+    (MemoryCommanded,),
+    (ReflectionFormed, _unchanged, _unchanged, _unchanged),
+    (SessionClosed, _unchanged),
+    (ScopeConsolidated, _unchanged, _unchanged, _unchanged),
+    (Forgotten, _with("after", None)),
+    (ScopeChanged, _unchanged),
+    (ModelCalled, _with("requests", 1)),
+)
+"""Every event with its upcasts: v1 to v2, v2 to v3, …"""
+
 REGISTRY = Registry(
-    events=(
-        MessageRecorded,
-        SessionEnded,
-        FormationAsked,
-        Watermark,
-        FormationRequested,
-        FactsExtracted,
-        FactsProposed,
-        FactCommanded,
-        FactChanged,
-        MemoryCommanded,
-        ReflectionFormed,
-        SessionClosed,
-        ScopeConsolidated,
-        Forgotten,
-        ScopeChanged,
-        ModelCalled,
-    ),
+    events=[event for event, *_ in EVENTS],
     upcasts={
-        **{(event.NAME, 1): _unchanged for event in POSITIONED},
-        (ScopeConsolidated.NAME, 1): _unchanged,
-        **{
-            (event.NAME, 1 if event in (SessionClosed, ScopeChanged) else 2): _unchanged
-            for event in OF_A_SCOPE
-        },
-        **{(event.NAME, 3): _unchanged for event in COMMANDED},
-        (MessageRecorded.NAME, 1): lambda payload: {**payload, "mapping": None},
-        (FormationAsked.NAME, 1): lambda payload: {**payload, "if_due": False},
-        (ModelCalled.NAME, 1): lambda payload: {**payload, "requests": 1},
-        (Forgotten.NAME, 1): lambda payload: {**payload, "after": None},
+        (event.NAME, version): step for event, *steps in EVENTS for version, step in enumerate(steps, 1)
     },
 )
 

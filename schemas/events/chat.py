@@ -90,8 +90,6 @@ class MessageRecorded(Event):
 class _Control(Event):
     """Something asked of a session, at its place among the session's messages."""
 
-    VERSION: ClassVar[int] = 2
-
     inbox_id: EntityId
     """The `memory_inbox` document that asked."""
     session_id: EntityId
@@ -115,6 +113,8 @@ class _Control(Event):
 
 class SessionEnded(_Control):
     """The session is over: what is pending is formed, then its memory is consolidated."""
+
+    VERSION = 2
 
 
 class FormationAsked(_Control):

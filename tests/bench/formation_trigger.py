@@ -207,7 +207,7 @@ async def namespace(mongodb: str, kafka: str) -> AsyncGenerator[Kit]:
     settings = Settings(
         mongodb=MongoSettings(uri=SecretStr(mongodb), database=name),  # pyright: ignore[reportCallIssue]
         kafka=KafkaSettings(bootstrap=kafka, topic_prefix=f"{name}.", group_prefix=f"{name}."),  # pyright: ignore[reportCallIssue]
-        windows=WindowsSettings(stale_hours=0),  # pyright: ignore[reportCallIssue]
+        windows=WindowsSettings(stale_hours=0),
     )
     async with on_servers(Kit, settings) as kit:
         try:

@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.stages.worker import Bounds, Worker
 from tests.bench import formation_trigger as trigger
 from tests.integration.stages.harness import Asked, Bench, asked, bench, consuming, running, stage, until
@@ -98,7 +98,7 @@ async def lanes_seconds(kit: Bench, work: Load) -> float:
     """Time of our worker from the first handler to the last answer decided, outcomes stored."""
     done, started = 0, 0.0
 
-    async def handler(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def handler(deliveries: Sequence[Delivery]) -> list[Emitted]:
         nonlocal done, started
         started = started or time.monotonic()
         await asyncio.sleep(work.latency[deliveries[0].id])
@@ -181,7 +181,7 @@ async def lanes_cpu(kit: Bench, count: int, **fields: Any) -> float:
     """CPU seconds of our worker with a handler that does nothing, everything committed."""
     seen = 0
 
-    async def handler(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def handler(deliveries: Sequence[Delivery]) -> list[Emitted]:
         nonlocal seen
         seen += len(deliveries)
         return []

@@ -100,7 +100,7 @@ class Stand:
         """Set the tailer back to before all messages, or to another position."""
         where = {"token": token or self.token, "version": "0" * 16, "phase": phase, "page": None, "read": 0}
         await self.database[self.settings.names["positions"]].update_one(
-            {"_id": source_tailing.source_name(self.settings)}, {"$set": where}, upsert=True
+            {"_id": self.settings.source_name}, {"$set": where}, upsert=True
         )
 
     async def place_now(self) -> None:

@@ -25,7 +25,7 @@ from tests.chaos.stages_events import CALM_SESSIONS, PARTITIONS, fate, junk, que
 
 CHAT = "chat.messages"
 START = datetime(2026, 1, 5, 8, tzinfo=UTC)
-MAPPING = MessageMapping(FieldPaths("session", "role", "text", "user", "at"), "chaos", str)
+MAPPING = MessageMapping(FieldPaths("session", "role", "text", "user", "at"), "chaos", str, text_limit=8_000)
 """The tailer's own, for ids that are typed already: what it never builds is no input."""
 
 

@@ -42,7 +42,7 @@ from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.slots import Slots
-from eden_memory.stages.stage import Decision, Delivery, Outgoing, RetryPolicy, Stage
+from eden_memory.stages.stage import Decision, Delivery, Emitted, RetryPolicy, Stage
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.structured_logs import configure
 from tests.chaos.stages_events import CALL_TIMEOUT, REGISTRY, TOPICS, Fate, Kept, fate
@@ -70,8 +70,8 @@ class Place:
         return Settings(
             mongodb=MongoSettings(uri=SecretStr(self.mongodb), database="chaos"),  # pyright: ignore[reportCallIssue]
             kafka=KafkaSettings(bootstrap=self.kafka, group_prefix="chaos."),  # pyright: ignore[reportCallIssue]
-            memory=MemorySettings(sharing="team"),  # pyright: ignore[reportCallIssue]
-            windows=WindowsSettings(messages=8, tokens=150, least=3),  # pyright: ignore[reportCallIssue]
+            memory=MemorySettings(sharing="team"),
+            windows=WindowsSettings(messages=8, tokens=150, least=3),
         )
 
 
@@ -118,7 +118,7 @@ class Answering:
     def __init__(self, seed: int, answers: Any, ledger: WatchedLedger, diary: Diary) -> None:
         self._seed, self._answers, self._ledger, self._diary = seed, answers, ledger, diary
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def __call__(self, deliveries: Sequence[Delivery]) -> list[Emitted]:
         """One question."""
         (one,) = deliveries
         assert isinstance(one.event, Asked)
@@ -163,7 +163,7 @@ async def _provider(what: Fate, attempt: int) -> None:
         raise ProviderError("busy", retry_after=0.2)
 
 
-def unanswered(one: Delivery, reason: str) -> Sequence[Outgoing]:
+def unanswered(one: Delivery, reason: str) -> Sequence[Emitted]:
     """Stands in place of an answer."""
     assert isinstance(one.event, Asked)
     del reason
@@ -258,7 +258,7 @@ async def _surroundings(
     ledger = WatchedLedger(database, names, diary)
     await ledger.prepare()
     return Surroundings(
-        client=kafka,
+        kafka=kafka,
         topic_of=lambda event: TOPICS[event],
         group_of=lambda name: settings.kafka.group_prefix + name,
         registry=REGISTRY,

@@ -52,6 +52,6 @@ async def test_the_default_finds_more_facts_than_reciprocal_ranks() -> None:
 @local_model
 @pytest.mark.skipif(not there(), reason="the conversations are not part of the project")
 async def test_recall_keeps_what_answers_and_adds_less_of_what_does_not() -> None:
-    found = await recalled(await loaded("facts", KnownVectors()), MemorySettings().recall_related)  # pyright: ignore[reportCallIssue]
+    found = await recalled(await loaded("facts", KnownVectors()), MemorySettings().recall_related)
     assert found.answered >= 0.99
     assert found.others <= 2.5

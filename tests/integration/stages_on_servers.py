@@ -48,7 +48,7 @@ class OnServers:
     def worker_of(self, stage: Stage, *, readers: str = "", stop_seconds: float = 5.0) -> Worker:
         """A stage, ready to run; `readers` names another consumer group, which reads everything anew."""
         around = Surroundings(
-            client=self.client,
+            kafka=self.client,
             topic_of=self.topics.topic_of,
             group_of=lambda name: self.topics.group(name) + readers,
             registry=REGISTRY,

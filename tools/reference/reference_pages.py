@@ -34,7 +34,7 @@ JSON Schemas of all versions: `schemas/json/`. Examples: `schemas/examples/`. Th
 
 A released schema (`schemas/released.lock`) never changes its meaning; a change is a new version. Old versions
 are kept and still read: they are upcast step by step when decoded. To change an event: raise `VERSION` in its
-class; add the step from the old version to `upcasts` in `schemas/events/__init__.py`; add examples under
+class; add the step from the old version to its line of `EVENTS` in `schemas/events/__init__.py`; add examples under
 `schemas/examples/<Type>/v<N>/`; run `make schemas`; once a program publishes it, `eden schemas release <Type>`.
 
 | type of field | in JSON |

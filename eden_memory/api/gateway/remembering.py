@@ -11,14 +11,14 @@ import orjson
 from eden_memory.api.gateway.chat_access import ChatAccess
 from eden_memory.api.gateway.chat_request import MemoryOptions
 from eden_memory.api.service import Memory, MemoryService
-from eden_memory.context.context_xml import FactLine, Showing, context_xml, one_line
+from eden_memory.context.context_xml import FactLine, context_xml, one_line
 from eden_memory.context.recall import query_of
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.results import FactOrigin
 from eden_memory.metrics import GATEWAY_DEGRADED, GATEWAY_HITS
 from eden_memory.scope_limits import label_of
 from eden_memory.search.search_requests import FoundFact
-from eden_memory.settings import Settings
+from eden_memory.settings import MemorySettings, Settings
 
 FACTS, END = "\n  <Facts>\n", "\n  </Facts>"
 OPENING, CLOSING = "<MemoryContext>\n", "\n</MemoryContext>"
@@ -37,7 +37,7 @@ def memory_text(context: str, found: Sequence[FactLine], now: datetime) -> Remem
     """Return the texts for a context and found facts; facts that the context shows already are not repeated."""
     lines = [line for line in found if f"] {one_line(line.content)} (" not in context]
     stable, facts = parted(context)
-    retrieved = context_xml((), now, Showing(), lines)
+    retrieved = context_xml((), now, MemorySettings(), lines)
     if not facts or not retrieved:
         return RememberedText(stable, facts or retrieved)
     return RememberedText(stable, facts.removesuffix(CLOSING) + _inside(retrieved) + CLOSING)

@@ -34,7 +34,7 @@ SHOWN_HEADERS = ("ETag", "Retry-After")
 log = LibraryLogger("eden.http")
 BACKLOG = 2_048
 ACCOUNT_SECONDS = 2.0
-"""MongoDB has so long to say, before requests are taken, that it does not accept the account."""
+"""Seconds in which MongoDB may refuse the account, before requests are taken."""
 
 
 def create_app(

@@ -23,12 +23,12 @@ from eden_memory.replay.reform.namespace_reform import (
     Confirmation,
     Estimated,
     Formed,
+    PausedAtCap,
     ReformRequest,
     ReformStep,
     Switched,
     reform,
 )
-from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.settings import Settings
 from eden_memory.structured_logs import warnings_only
 from eden_memory.task_ending import heeding
@@ -143,7 +143,7 @@ async def reformed(
                 match step:
                     case Confirmation() if not yes:
                         confirm(step.text)
-                    case Formed(user_edits=None):
+                    case PausedAtCap():
                         ended = "capped"
                     case Switched():
                         ended = "switched"
@@ -158,13 +158,13 @@ def _lines(name: str, request: ReformRequest, step: ReformStep) -> Iterable[Any]
             return shown.estimated(name, step.asked, step.plan, step.cap)
         case Confirmation():
             return step.because
-        case Formed(user_edits=None):
+        case PausedAtCap():
             return [
                 *shown.formed(step.reform, step.missing, step.dead),
                 f"it has paused at the cap; go on with: eden reform {name} --cap USD",
             ]
         case Formed():
-            edits = shown.user_edits(step.user_edits or AppliedEdits())
+            edits = shown.user_edits(step.user_edits)
             what_next = [] if request.switch else [f"eden reform report {name}; eden reform {name} --switch"]
             return [*shown.formed(step.reform, step.missing, step.dead), *edits, *what_next]
         case Switched():

@@ -75,17 +75,17 @@ class ReformBar(BarOrLines):
 
     def progress(self, progress: ReformProgress) -> None:
         """Show the newest figures."""
-        formed, whole = progress.formed, progress.whole
+        formed, total = progress.formed, progress.total
         first, seconds = self.since(formed)
         rate = (formed - first) / seconds if seconds else 0.0
-        left = f", {(whole - formed) / rate:,.0f} s left" if rate and whole > formed else ""
+        left = f", {(total - formed) / rate:,.0f} s left" if rate and total > formed else ""
         said = (
             f"{rate * 60:,.1f}/min{left}, {money(progress.spent)} USD, {progress.paid:,} calls paid, "
             f"{progress.reused:,} answers reused"
         )
         said += f" [{progress.waits_for}]" if progress.waits_for else ""
-        self.show(formed, whole, said=said)
-        self.say(f"{formed:,} of {whole:,} windows, {said}")
+        self.show(formed, total, said=said)
+        self.say(f"{formed:,} of {total:,} windows, {said}")
 
 
 def formed(reform: Reform, missing: int = 0, dead: int = 0) -> list[str]:

@@ -46,9 +46,9 @@ def _place(error: ErrorDetails) -> str:
 
 
 CALLS = 6
-"""A question may cost so many calls, over all its attempts; answers cut off count here alone."""
+"""Calls that a question may cost, over all its attempts; answers cut off count here alone."""
 MOST_INVALID = 3
-"""After so many invalid answers (one and two repairs) a question is given up."""
+"""Invalid answers (one and two repairs) after which a question is given up."""
 SHOWN_OF_CUT = 400
 """Characters of an answer that was cut off which are shown again."""
 NOTES = {

@@ -12,7 +12,7 @@ from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.provenance import Embedding
 
 SECONDS = 3.0
-"""A search waits so long for its vectors; beyond, it goes on with words alone."""
+"""Seconds that a search waits for its vectors; then it goes on with words alone."""
 CACHE_BYTES = 32 * 2**20
 ENTRY_BYTES = 256
 """Of the cache, for each vector beside its numbers."""

@@ -28,7 +28,7 @@ log = LibraryLogger()
 KEY = "live"
 AWAIT_MS = 1_000
 SILENT_SECONDS = 3.0
-"""A server that does not even say that nothing happened for so long counts as gone."""
+"""Seconds after which a server that does not even say that nothing happened counts as gone."""
 AGAIN_SECONDS = 0.5
 
 

@@ -38,7 +38,7 @@ Made = Callable[[], AbstractAsyncContextManager[Sequence[ProcessPart]]]
 LOOK_SECONDS, IDLE_LOOK_SECONDS = 1.0, 4.0
 """Between two looks while something runs, and while nothing does."""
 AGAIN_SECONDS = 10.0
-"""Parts that could not go on are started again after so long."""
+"""Seconds after which parts that could not go on are started again."""
 HANDED_OVER_AFTER = timedelta(seconds=30)
 """By then every process has noticed a switch: no writer is silent any more that should not be."""
 
@@ -200,7 +200,7 @@ async def begin_where(at: Installation, topics: Sequence[str], group: str, other
 
     A group that has begun already stays where it is.
     """
-    async with TopicOffsets(at.client, topics) as offsets, at.groups as groups:
+    async with TopicOffsets(at.kafka, topics) as offsets, at.groups as groups:
         begun, reached = await offsets.begins(), await groups.committed(other)
         try:
             await groups.commit(group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
@@ -235,5 +235,5 @@ async def _handed_over(at: Installation, live: Live, handover: str) -> bool:
     if datetime.now(UTC) < live.switched_at + HANDED_OVER_AFTER:
         return False
     topics = at.topics(at.settings.placement).read_by(WRITER)
-    async with GroupProgress(at.client, {handover: topics}) as progress:
+    async with GroupProgress(at.kafka, {handover: topics}) as progress:
         return not behind(await progress.reached(), await progress.ends(), await progress.places())

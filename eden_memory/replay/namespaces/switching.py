@@ -20,14 +20,14 @@ from eden_memory.replay.group_progress import GroupProgress, behind
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import READY, WRITER, placement_of, unknown
 from eden_memory.replay.reform.reform_store import MongoReforms
-from eden_memory.replay.reform.selection import whole
+from eden_memory.replay.reform.selection import covers_everything
 from eden_memory.schemas.documents import Fact, Namespace, Place
 from eden_memory.search import search_index_store as search_indexes
 
 LEVEL_SECONDS = 0.3
-"""The writer has what was there so long ago: nothing is left at the moment of the switch."""
+"""The writer has what was there this many seconds ago: nothing is left at the moment of the switch."""
 BUSY_SECONDS, BUSY_LEVEL_SECONDS = 10.0, 2.0
-"""Where new records come all the time it is never quite so: after so long, so much is let pass."""
+"""Where new records come all the time it is never quite so: after these seconds, this much is let pass."""
 PATIENCE_SECONDS = 30.0
 LOOK_SECONDS = 0.1
 INDEX_SECONDS = 600.0
@@ -102,7 +102,7 @@ async def _usable(at: Installation, name: str, live: Placement) -> Placement:
 
 async def _refuse_part(at: Installation, name: str) -> None:
     reform = await MongoReforms(at.database, at.settings.mongodb.prefix).get(name)
-    if reform is not None and not whole(reform.asked):
+    if reform is not None and not covers_everything(reform.asked):
         raise EdenError(
             f"{name} holds nothing but what was formed of a part of all conversations",
             f"All other memory would be missing. Switch all the same: eden reform {name} --switch --accept.",
@@ -152,7 +152,7 @@ async def _handover(at: Installation, live: Placement, to: Placement) -> str | N
         return None  # its writer announces what it writes
     topics = at.topics(live)
     group = f"{topics.group(WRITER)}.until-{uuid4().hex[:8]}"
-    async with TopicOffsets(at.client, topics.read_by(WRITER)) as offsets, at.groups as groups:
+    async with TopicOffsets(at.kafka, topics.read_by(WRITER)) as offsets, at.groups as groups:
         begun, reached = await offsets.begins(), await _announced(at, groups, topics.group(WRITER))
         await groups.commit(group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
     return group
@@ -171,7 +171,7 @@ async def _level(at: Installation, to: Placement, stage: str) -> None:
     """Until a stage of it has everything that is in its topics; an EdenError where it does not get there."""
     topics = at.topics(to)
     clock = asyncio.get_running_loop().time
-    async with GroupProgress(at.client, {topics.group(stage): topics.read_by(stage)}) as progress:
+    async with GroupProgress(at.kafka, {topics.group(stage): topics.read_by(stage)}) as progress:
         begun, begun_at = await progress.places(), clock()
         while True:
             allowed = LEVEL_SECONDS if clock() < begun_at + BUSY_SECONDS else BUSY_LEVEL_SECONDS

@@ -270,7 +270,7 @@ async def filling(at: Installation, name: str, on_progress: OnProgress) -> Async
     if placement == at.settings.placement:
         raise EdenError(f"{name} is live: its writer is part of `eden run`", "Give another name.")
     topics, group = at.topics(placement).read_by(WRITER), at.topics(placement).group(WRITER)
-    async with GroupProgress(at.client, {group: topics}) as progress:
+    async with GroupProgress(at.kafka, {group: topics}) as progress:
         if known is None:
             # A namespace of this name may have been lost with MongoDB: its groups would go on where they ended.
             for lost in (group, sweeping_of(group)):

@@ -23,7 +23,6 @@ STAGES: Mapping[str, Role | None] = {
     "consolidation": "consolidation",
 }
 """Stage, as it is shown, and what its calls are for; vectors are fact-dedup's other calls."""
-MERGES = "consolidation"
 SHOW_THE_WINDOW = ("fact-extraction", "reflection-extraction")
 FACTS, DEDUP, REFLECTIONS, CONSOLIDATION = (
     "fact-extraction",
@@ -132,8 +131,8 @@ class Pricing:
 class Reuse:
     """Stages whose answers are kept already, and those of which some may be."""
 
-    whole: frozenset[str] = frozenset()
-    some: frozenset[str] = frozenset()
+    fully: frozenset[str] = frozenset()
+    partly: frozenset[str] = frozenset()
 
 
 NOTHING_KEPT = Reuse()
@@ -166,9 +165,9 @@ class Expecting:
         self.windows, self.messages = self.windows + 1, self.messages + window.messages
         self.tier = max(self.tier, window.tier)
         reuse = self.reuse(window)
-        self._some |= reuse.some
+        self._some |= reuse.partly
         for stage, calls in self.of(window).items():
-            if stage in reuse.whole:
+            if stage in reuse.fully:
                 self._kept.setdefault(stage, StageCalls()).add(calls)
             else:
                 self._paid.setdefault((stage, window.tier), StageCalls()).add(calls)
@@ -190,24 +189,24 @@ class Expecting:
 
     def usd(self, window: PlannedWindow) -> Decimal:
         """Return the expected cost of one window, as far as prices are known."""
-        whole = self.reuse(window).whole
+        reused = self.reuse(window).fully
         parts = (
             self.pricing.usd(stage, window.tier, calls)
             for stage, calls in self.of(window).items()
-            if stage not in whole
+            if stage not in reused
         )
         return sum((part for part in parts if part is not None), Decimal(0)).quantize(PLACES)
 
-    def merge_usd(self) -> Decimal:
+    def consolidation_usd(self) -> Decimal:
         """Return the expected cost of one consolidation at the highest tier, as far as its price is known."""
         together = StageCalls()
         for agent in self.recorded.of_agent.values():
             for part in (agent.each, agent.shared):
-                together.add(part.get(MERGES, StageCalls()))
+                together.add(part.get(CONSOLIDATION, StageCalls()))
         if not together.calls:
             input_tokens, output_tokens = tokens_of(START["consolidation"], 0)
             together = StageCalls(1, input_tokens, 0, output_tokens)
-        usd = self.pricing.usd(MERGES, self.tier, together)
+        usd = self.pricing.usd(CONSOLIDATION, self.tier, together)
         return Decimal(0) if usd is None else (usd / Decimal(together.calls)).quantize(PLACES)
 
     def rows(self) -> tuple[ReformCalls, ...]:
@@ -278,7 +277,7 @@ def reuse(changed: Set[str], *, one_at_a_time: bool, same_windows: bool) -> Reus
     if not same_windows:
         return Reuse()
     if FACTS in changed:  # where no other facts are found, the rest is the same
-        return Reuse(some=frozenset(ALL - changed))
+        return Reuse(partly=frozenset(ALL - changed))
     same = set(ALL - changed)
     if changed & {REFLECTIONS, CONSOLIDATION}:
         same -= {REFLECTIONS, CONSOLIDATION}

@@ -11,7 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from eden_memory.logs import LibraryLogger
-from eden_memory.replay.reform.expected_cost import MERGES, Expecting
+from eden_memory.replay.reform.expected_cost import CONSOLIDATION, Expecting
 from eden_memory.replay.reform.selection import PlannedWindow, in_order, planned, takes
 from eden_memory.schemas.documents import ReformAsked
 from eden_memory.schemas.events import FormationRequested, ModelCalled
@@ -30,77 +30,77 @@ LOOK_SECONDS = 0.1
 
 
 @dataclass(slots=True)
-class ReformBudget:
+class ReformCap:
     """The cap, and the amounts reserved of it; US dollars."""
 
     expecting: Expecting
     spent: Callable[[], Decimal]
-    cap: Decimal | None = None
+    limit: Decimal | None = None
+    """None: there is no cap."""
     formed: int = 0
     """Windows that are complete."""
     characters: int = 0
     """Of those."""
-    _merging: dict[str, Decimal] = field(default_factory=dict[str, Decimal])
-    """Scopes whose consolidation is asked for now, and what is kept back for it."""
+    _held_by_scope: dict[str, Decimal] = field(default_factory=dict[str, Decimal])
+    """Scopes whose consolidation is asked for now, and the amount held for each."""
     _refused: set[str] = field(default_factory=set[str])
     """Scopes whose consolidation waits for room."""
-    _fed: Decimal = Decimal(0)
-    """Kept back for the windows on their way, as they were when one was last looked at."""
-    _merges: list[Decimal] = field(default_factory=list[Decimal])
-    """The costs of the counted consolidations."""
+    _held_for_windows: Decimal = Decimal(0)
+    """For those on their way, as they were when one was last looked at."""
+    _consolidation_costs: list[Decimal] = field(default_factory=list[Decimal])
+    """Of those that are counted."""
 
-    def of(self, window: PlannedWindow) -> Decimal:
-        """By what this reform has paid for its windows so far, else as expected before."""
+    def expected_usd(self, window: PlannedWindow) -> Decimal:
+        """Return a window's cost by what this reform has paid for its windows so far, else as expected before."""
         if self.formed < ENOUGH or not self.characters:
             return self.expecting.usd(window)
         each = self.spent() / self.formed
         return max(each, self.spent() * window.characters / self.characters)
 
-    def allows(self, fed: Iterable[PlannedWindow], window: PlannedWindow) -> bool:
-        """Whether there is room for a window beside all that is on its way."""
-        if self.cap is None:
+    def has_room_for(self, window: PlannedWindow, fed: Iterable[PlannedWindow]) -> bool:
+        """Return whether there is room for a window beside all that is on its way."""
+        if self.limit is None:
             return True
-        return self._taken(fed) + self.of(window) <= self.cap
+        windows = sum(map(self.expected_usd, (*fed, window)), Decimal(0))
+        return self.spent() + windows + sum(self._held_by_scope.values()) <= self.limit
 
-    def on_their_way(self, fed: Iterable[PlannedWindow]) -> None:
-        """These windows have room kept back for them."""
-        self._fed = Decimal(0) if self.cap is None else sum(map(self.of, fed), Decimal(0))
+    def hold_for_windows(self, fed: Iterable[PlannedWindow]) -> None:
+        """Hold what these windows are expected to cost, and nothing for others."""
+        self._held_for_windows = (
+            Decimal(0) if self.limit is None else sum(map(self.expected_usd, fed), Decimal(0))
+        )
 
-    def reserve(self, unit: str) -> bool:
-        """Whether there is room for a consolidation (`KEY@VERSION:ATTEMPT`); then it is kept back."""
+    def reserve_consolidation(self, unit: str) -> bool:
+        """Hold the expected cost of a consolidation (`KEY@VERSION:ATTEMPT`); False: there is no room."""
         scope = unit.rpartition("@")[0]
-        if self.cap is None:
+        if self.limit is None:
             return True
-        others = sum((usd for key, usd in self._merging.items() if key != scope), Decimal(0))
-        usd = self._merge()
-        if self.spent() + self._fed + others + usd > self.cap:
+        others = sum((usd for key, usd in self._held_by_scope.items() if key != scope), Decimal(0))
+        usd = self._consolidation_usd()
+        if self.spent() + self._held_for_windows + others + usd > self.limit:
             self._refused.add(scope)
             return False
         self._refused.discard(scope)
-        self._merging[scope] = usd
+        self._held_by_scope[scope] = usd
         return True
 
     def counted(self, call: ModelCalled) -> None:
-        """A call stands in `spent`: nothing is kept back for it any more."""
-        if call.stage == MERGES and call.scope is not None:
-            self._merging.pop(call.scope, None)
-            self._merges.append(call.cost_usd or Decimal(0))
+        """A call stands in `spent`: nothing is held for it any more."""
+        if call.stage == CONSOLIDATION and call.scope is not None:
+            self._held_by_scope.pop(call.scope, None)
+            self._consolidation_costs.append(call.cost_usd or Decimal(0))
 
-    def out(self, fed: Iterable[PlannedWindow]) -> bool:
-        """Whether a consolidation waits for room, and nothing is on its way that could leave any."""
-        if self.cap is None or not self._refused or self._merging or any(True for _ in fed):
+    def is_stuck(self, fed: Iterable[PlannedWindow]) -> bool:
+        """Return whether a consolidation waits for room, and nothing is on its way that could leave any."""
+        if self.limit is None or not self._refused or self._held_by_scope or any(True for _ in fed):
             return False
-        return self.spent() + self._merge() > self.cap
+        return self.spent() + self._consolidation_usd() > self.limit
 
-    def _taken(self, fed: Iterable[PlannedWindow]) -> Decimal:
-        self.on_their_way(fed)
-        return self.spent() + self._fed + sum(self._merging.values(), Decimal(0))
-
-    def _merge(self) -> Decimal:
-        expected = self.expecting.merge_usd()
-        if len(self._merges) < ENOUGH:
+    def _consolidation_usd(self) -> Decimal:
+        expected, costs = self.expecting.consolidation_usd(), self._consolidation_costs
+        if len(costs) < ENOUGH:
             return expected
-        return max(expected, sum(self._merges, Decimal(0)) / len(self._merges))
+        return max(expected, sum(costs, Decimal(0)) / len(costs))
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class Feeding:
     ledger: Ledger
     publisher: Publishing
     topic_of: TopicOf
-    money: ReformBudget
+    cap: ReformCap
     at_once: int
     """Windows on their way at most; with 1 nothing of another is under way either."""
     settled: Callable[[], Awaitable[None]]
@@ -131,8 +131,8 @@ class Feeding:
     _new: list[PlannedWindow] = field(default_factory=list[PlannedWindow])
 
     @property
-    def whole(self) -> int:
-        """Windows known."""
+    def known_windows(self) -> int:
+        """Those selected, formed or not."""
         return len(self._known)
 
     async def know(self, windows: AsyncIterable[FormationRequested], times: Mapping[str, datetime]) -> None:
@@ -176,7 +176,7 @@ class Feeding:
         quiet = asyncio.ensure_future(self.settled())
         try:
             while not quiet.done():
-                if self.money.out(self._fed.values()):
+                if self.cap.is_stuck(self._fed.values()):
                     return False
                 await asyncio.wait([quiet], timeout=LOOK_SECONDS)
             quiet.result()
@@ -193,13 +193,13 @@ class Feeding:
         some: list[PlannedWindow] = []
         room = self.at_once if self.room is None else max(1, self.room())
         while self._waiting and len(self._fed) < room:
-            if not self.money.allows(self._fed.values(), self._waiting[0]):
+            if not self.cap.has_room_for(self._waiting[0], self._fed.values()):
                 break
             window = self._waiting.popleft()
             self._fed[window.formation_id] = window
             some.append(window)
         if some:
-            self.money.on_their_way(self._fed.values())
+            self.cap.hold_for_windows(self._fed.values())
         await self._publish(some)
         return bool(self._waiting) and len(self._fed) < room
 
@@ -221,7 +221,7 @@ class Feeding:
         done = await self._complete(list(self._fed))
         for name in done:
             self._formed(self._fed.pop(name))
-        self.money.on_their_way(self._fed.values())
+        self.cap.hold_for_windows(self._fed.values())
         if done and self.at_once == 1:
             return await self.quiet()
         if not done:
@@ -232,8 +232,8 @@ class Feeding:
         return await until_done(lambda: complete(self.ledger, formation_ids))
 
     def _formed(self, window: PlannedWindow) -> None:
-        self.money.formed += 1
-        self.money.characters += window.characters
+        self.cap.formed += 1
+        self.cap.characters += window.characters
 
     def _record(self, window: StoredWindow) -> StoredRecord:
         """As formation-trigger publishes it."""

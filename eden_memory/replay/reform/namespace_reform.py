@@ -32,7 +32,7 @@ from eden_memory.replay.reform.reform_settings import (
     to_be_set,
 )
 from eden_memory.replay.reform.reform_store import MongoReforms, alone
-from eden_memory.replay.reform.selection import selected, whole
+from eden_memory.replay.reform.selection import covers_everything, selected
 from eden_memory.replay.restore.restored_store import MongoRestored
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Namespace, Outcome, Placed, Reform, ReformAsked, Stream
@@ -77,15 +77,23 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class Formed:
-    """All is formed, or the reform has paused at the cap."""
+    """All is formed."""
 
     reform: Reform
     missing: int
     """Windows left out, as their texts are gone."""
     dead: int
     """Steps given up."""
-    user_edits: AppliedEdits | None
-    """None: it has paused."""
+    user_edits: AppliedEdits
+
+
+@dataclass(frozen=True, slots=True)
+class PausedAtCap:
+    """The cap leaves no room for the next window; with a higher one the reform goes on."""
+
+    reform: Reform
+    missing: int
+    dead: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +101,7 @@ class Switched:
     """The reform is live."""
 
 
-ReformStep = Estimated | Confirmation | Formed | Switched
+ReformStep = Estimated | Confirmation | Formed | PausedAtCap | Switched
 
 
 async def reform(
@@ -138,11 +146,14 @@ async def reform(
                 client, at.settings, found.settings, recorded, found.plan, on_progress
             ) as run:
                 done = await run.run()
-            ended = await work.ended(found, run.feeding.missing, run.user_edits if done else None)
-            yield ended
-            if not done or not request.switch:
+            recorded, dead = await work.ended(found, formed=done)
+            if not done:
+                yield PausedAtCap(recorded, run.feeding.missing, dead)
                 return
-            for question in work.doubts(ended.reform, found.settings, run.user_edits):
+            yield Formed(recorded, run.feeding.missing, dead, run.user_edits)
+            if not request.switch:
+                return
+            for question in work.doubts(recorded, found.settings, run.user_edits):
                 yield question
             await switch(at, name, part=request.accept)
             yield Switched()
@@ -295,22 +306,22 @@ class _Reform:
             created_at=datetime.now(UTC),
         )
 
-    async def ended(self, found: _Planned, missing: int, user_edits: AppliedEdits | None) -> Formed:
-        """Store how the reform ended; `user_edits` None: it paused at the cap."""
+    async def ended(self, found: _Planned, *, formed: bool) -> tuple[Reform, int]:
+        """Store how the reform ended; return it with the number of steps given up. Not `formed`: it paused."""
         recorded = await self._reforms.get(self.name)
         assert recorded is not None
         outcomes = self._database[found.settings.names[Outcome.COLLECTION]]
         dead = await outcomes.count_documents({"dead": {"$ne": None}})
-        if user_edits is None:
-            await self._reforms.note(self.name, state="paused")
-        else:
+        if formed:
             await self.at.namespaces.caught_up(self.name, datetime.now(UTC))
             await self._reforms.caught_up(self.name, datetime.now(UTC))
-        return Formed(recorded, missing, dead, user_edits)
+        else:
+            await self._reforms.note(self.name, state="paused")
+        return recorded, dead
 
     def doubts(self, recorded: Reform, own: Settings, user_edits: AppliedEdits) -> Iterator[Confirmation]:
         """Yield the questions before a switch; EdenError where only a part was formed anew."""
-        if not whole(recorded.asked) and not self.request.accept:
+        if not covers_everything(recorded.asked) and not self.request.accept:
             raise EdenError(
                 f"{self.name} holds nothing but what was formed of {selected(recorded.asked)}",
                 "All other memory would be missing. Switch all the same with --accept.",

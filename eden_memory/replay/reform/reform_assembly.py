@@ -24,7 +24,7 @@ from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.group_progress import GroupProgress
-from eden_memory.replay.reform.feeding import Feeding, ReformBudget
+from eden_memory.replay.reform.feeding import Feeding, ReformCap
 from eden_memory.replay.reform.intercepting_publisher import InterceptingPublisher
 from eden_memory.replay.reform.reform_answers import Capped, CountedReuse
 from eden_memory.replay.reform.reform_plan import ReformPlan
@@ -126,10 +126,10 @@ async def reform_run(
         spent, paid = await MongoTotals(database, own.names).of_namespace(reform.id)
         usage = MongoUsage(database, own.names)
         intercepting = InterceptingPublisher(publisher, usage, topics.topic_of, spent=spent, paid=paid)
-        money = ReformBudget(plan.expecting, lambda: intercepting.spent, reform.cap_usd)
-        intercepting.counted = money.counted
+        cap = ReformCap(plan.expecting, lambda: intercepting.spent, reform.cap_usd)
+        intercepting.counted = cap.counted
         answers: list[CountedReuse] = []
-        account = Account(reform.id, partial(_counted, answers, f"{reform.id}/", money))
+        account = Account(reform.id, partial(_counted, answers, f"{reform.id}/", cap))
         stages = await stack.enter_async_context(
             stage_workers(own, client, intercepting, STAGES, bounds=BOUNDS, account=account)
         )
@@ -152,7 +152,7 @@ async def reform_run(
             around.ledger,
             publisher,
             topics.topic_of,
-            money,
+            cap,
             reform.at_once,
             formed.until_quiet,
             room=lambda: throttling.windows,
@@ -179,10 +179,10 @@ async def reform_run(
         )
 
 
-def _counted(kept: list[CountedReuse], units: str, money: ReformBudget, answers: AnswerStore) -> AnswerStore:
+def _counted(kept: list[CountedReuse], units: str, cap: ReformCap, answers: AnswerStore) -> AnswerStore:
     counted = CountedReuse(answers, units)
     kept.append(counted)
-    return Capped(counted, f"{units}{pipeline.CONSOLIDATION}:", money.reserve)
+    return Capped(counted, f"{units}{pipeline.CONSOLIDATION}:", cap.reserve_consolidation)
 
 
 async def _streams(database: AsyncDatabase[Row], own: Settings) -> Mapping[str, Streams]:

@@ -101,9 +101,9 @@ async def plan(
 async def _asked(live: Settings, asked: ReformAsked, heard: Collection[str]) -> AskedWindows:
     """`memory.formations` as far as it goes now."""
     topics = load_topics(live.kafka, live.placement)
-    client = client_kwargs(live.kafka, endpoints(live).kafka)
+    kafka = client_kwargs(live.kafka, endpoints(live).kafka)
     found = AskedWindows()
-    async with reading(client, [topics.topic_of(FormationRequested)]) as log:
+    async with reading(kafka, [topics.topic_of(FormationRequested)]) as log:
         async for batch in log.batches():
             for record in batch:
                 event = request_of(record)
@@ -135,8 +135,8 @@ def kept_answers(
     of_touched = reuse(ALL, one_at_a_time=alone, same_windows=same)
 
     def of(window: PlannedWindow) -> Reuse:
-        whole = untouched is None or window.formation_id in untouched
-        return of_untouched if whole else of_touched
+        is_untouched = untouched is None or window.formation_id in untouched
+        return of_untouched if is_untouched else of_touched
 
     return of
 

@@ -33,7 +33,7 @@ log = LibraryLogger()
 LOOK_SECONDS = 0.5
 AGAIN_SECONDS = 5.0
 STILL_SECONDS = 30.0
-"""Live formation that has not got on for so long does not."""
+"""Seconds without progress after which live formation counts as standing still."""
 HANDLERS = 2
 """Of a reform, at the same time, while live formation works: one window has two ways behind its facts."""
 TICK_SECONDS = 0.5
@@ -45,12 +45,12 @@ LAST_SECONDS = 5.0
 class Throttling:
     """`live`: how many offsets live's groups have not passed yet, and how many they have.
 
-    `whole` and `beside`: windows of the reform on their way, alone and beside live.
+    `at_once` and `beside`: windows of the reform on their way, alone and beside live.
     """
 
     live: Callable[[], Awaitable[tuple[int, int]]]
     slots: Slots
-    whole: int
+    at_once: int
     beside: int
     clock: Callable[[], float] = lambda: asyncio.get_running_loop().time()
     holds: bool = False
@@ -66,7 +66,7 @@ class Throttling:
     @property
     def windows(self) -> int:
         """So many may be on their way now."""
-        return min(self.whole, self.beside) if self.holds else self.whole
+        return min(self.at_once, self.beside) if self.holds else self.at_once
 
     async def run(self) -> None:
         """Look, again and again, until cancelled."""
@@ -96,7 +96,7 @@ class ReformProgress:
     """How far a reform is, in windows; US dollars."""
 
     formed: int
-    whole: int
+    total: int
     spent: Decimal
     paid: int
     """Calls."""
@@ -220,16 +220,18 @@ class ReformRun:
     async def _note(self) -> None:
         """Report and store the progress."""
         feeding, publisher = self.feeding, self.publisher
-        formed, spent, paid = feeding.money.formed, publisher.spent, publisher.paid
+        formed, spent, paid = feeding.cap.formed, publisher.spent, publisher.paid
         reused = sum(answers.reused for answers in self.answers)
         self.on_progress(
-            ReformProgress(formed, feeding.whole, spent, paid, self.reform.reused + reused, self._waits_for())
+            ReformProgress(
+                formed, feeding.known_windows, spent, paid, self.reform.reused + reused, self._waits_for()
+            )
         )
         reforms = MongoReforms(self.database, self.settings.mongodb.prefix)
         await reforms.note(
             self.reform.id,
             formed=formed,
-            windows=max(feeding.whole, formed),
+            windows=max(feeding.known_windows, formed),
             spent_usd=spent,
             paid=paid,
         )

@@ -72,7 +72,7 @@ def takes(asked: ReformAsked, event: FormationRequested, heard: Collection[str] 
     )
 
 
-def whole(asked: ReformAsked) -> bool:
+def covers_everything(asked: ReformAsked) -> bool:
     """Whether everything is formed anew."""
     return asked.agent_id is None and asked.user_id is None and asked.session_id is None
 

@@ -13,7 +13,7 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.assembly.tailer import inbox_name, source_name
+from eden_memory.assembly.tailer import inbox_name
 from eden_memory.errors import EdenError
 from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
@@ -80,7 +80,7 @@ class FromNothing:
         await self._usage()
         await lost.done(self.told)
         settings = self.at.settings
-        if await follow_from_now(self.at.database, settings, source_name(settings), inbox_name(settings)):
+        if await follow_from_now(self.at.database, settings, settings.source_name, inbox_name(settings)):
             self.say(
                 "the application's messages are not there: the tailer follows what is written from now on, and "
                 "takes nothing that is missing for deleted"
@@ -102,7 +102,7 @@ class FromNothing:
         if state == "done" and there:
             return False
         await self._nobody_runs()
-        await all_partitions(self.at.client, [self.topics.name(topic) for topic in self.topics.file.topics])
+        await all_partitions(self.at.kafka, [self.topics.name(topic) for topic in self.topics.file.topics])
         if state == "going on":
             return True
         if there:
@@ -141,7 +141,7 @@ class FromNothing:
     async def _decisions(self) -> InFlight:
         """Outcomes of what was published and not committed."""
         decisions = Decisions(
-            self.at.client,
+            self.at.kafka,
             self.topics,
             MongoLedger(self.at.database, self._names),
             lambda stage: self._committed[stage],
@@ -171,7 +171,7 @@ class FromNothing:
         """Facts, reflections, blobs, snapshots: by the writer's own code, in a group of its own."""
         at, placement, counted = self.at, self.at.settings.placement, Counted()
         topics = self.topics.read_by(WRITER)
-        async with GroupProgress(at.client, {self._group: topics}) as progress:
+        async with GroupProgress(at.kafka, {self._group: topics}) as progress:
             namespace = Namespace(
                 id=placement.memory,
                 kind="original",
@@ -213,7 +213,7 @@ class FromNothing:
 
     async def _events(self, kind: Any) -> AsyncGenerator[list[tuple[Any, Envelope, TopicPartition, int]]]:
         """The events of a topic that can be read, with their place; tombstones are left out."""
-        async with reading(self.at.client, [self.topics.topic_of(kind)]) as source:
+        async with reading(self.at.kafka, [self.topics.topic_of(kind)]) as source:
             async for batch in source.batches():
                 found: list[tuple[Any, Envelope, TopicPartition, int]] = []
                 for record in batch:

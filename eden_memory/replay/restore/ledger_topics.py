@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import orjson
 from aiokafka import TopicPartition
 
 from eden_memory.formation.extraction_results import proposals_of, session_closed
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import reading
 from eden_memory.kafka.topics import Topics
@@ -30,7 +31,7 @@ from eden_memory.schemas.events import (
 )
 from eden_memory.stages.codec import Encoder
 from eden_memory.stages.outcome import Ledger, StageOutcome, StoredRecord
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted
 
 EXTRACTION, DEDUP, REFLECTIONS = "fact-extraction", "fact-dedup", "reflection-extraction"
 Offsets = Mapping[TopicPartition, int]
@@ -68,7 +69,7 @@ class InFlight:
 class Decisions:
     """`committed`: what a stage's group has committed (stage in)."""
 
-    client: dict[str, Any]
+    kafka: KafkaArguments
     topics: Topics
     ledger: Ledger
     committed: Callable[[str], Offsets]
@@ -107,7 +108,7 @@ class Decisions:
             event = None if asked is None else _event(record, envelope)
             if asked is not None and isinstance(event, FactsExtracted):
                 delivery = Delivery(asked.envelope, None, asked.topic, name, asked.partition)
-                events: Sequence[Outgoing] = (event, *proposals_of(event))
+                events: Sequence[Emitted] = (event, *proposals_of(event))
                 records = encoder.records(events, [delivery])
                 kinds = (FactsExtracted.NAME, FactsProposed.NAME)[: len(records)]
                 await self._note(EXTRACTION, asked, records, kinds)
@@ -160,7 +161,7 @@ class Decisions:
         self, kind: type[Event], since: Offsets | None = None
     ) -> AsyncGenerator[tuple[Record, Envelope]]:
         """The records of an event's topic that can be read."""
-        async with reading(self.client, [self.topics.topic_of(kind)], since) as source:
+        async with reading(self.kafka, [self.topics.topic_of(kind)], since) as source:
             async for batch in source.batches():
                 for record in batch:
                     try:

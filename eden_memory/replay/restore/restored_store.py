@@ -195,8 +195,8 @@ async def follow_from_now(
     positions = database[settings.names["positions"]]
     if await positions.find_one({"_id": source, "token": {"$exists": True}}) is not None:
         return False
-    stream = ChangeStream(client, settings.source_database, {messages: ["_id"], inbox: ["_id"]})
-    now = await stream.now()
+    fields, batch = {messages: ["_id"], inbox: ["_id"]}, settings.tailer.batch_messages
+    now = await ChangeStream(client, settings.source_database, fields, batch=batch).now()
     position = {"token": now.position, "version": now.version, "phase": "stream", "page": None, "read": 0}
     await positions.update_one({"_id": source}, {"$set": {**position, "epoch": FIRST_EPOCH}}, upsert=True)
     return True

@@ -178,9 +178,9 @@ class TriggerRestore:
 
     async def _gather(self, reader: RestoreReader) -> None:
         """The ends of `memory.formations` are taken first: what its windows hold is then in `chat.messages`."""
-        client = client_kwargs(self.settings.kafka, endpoints(self.settings).kafka)
+        kafka = client_kwargs(self.settings.kafka, endpoints(self.settings).kafka)
         formations, chat = self.topics.topic_of(FormationRequested), self.topics.topic_of(MessageRecorded)
-        async with reading(client, [formations]) as windows, reading(client, [chat]) as messages:
+        async with reading(kafka, [formations]) as windows, reading(kafka, [chat]) as messages:
             self.restored.formation_ends, self.restored.chat_ends = _ends(windows), _ends(messages)
             whole = sum(windows.ends.values()) + sum(messages.ends.values())
             read = 0

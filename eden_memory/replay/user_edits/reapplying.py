@@ -58,7 +58,7 @@ async def carry(at: Installation, of: Placement, to: Placement, since: datetime)
         """Tell whether people gave it there, and it was not reapplied from elsewhere."""
         return change.at >= since - BEFORE and change_of(change.command.command_id) is None
 
-    publisher = Publisher(partial(new_producer, at.client))
+    publisher = Publisher(partial(new_producer, at.kafka))
     try:
         await publisher.start()
         settings = at.settings.placed(to)

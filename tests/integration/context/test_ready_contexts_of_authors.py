@@ -11,8 +11,8 @@ import pytest
 
 from eden_memory.access.visible import Asker
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.context.context_xml import Showing
 from eden_memory.processors.context_cache import ContextCacheStage
+from eden_memory.settings import MemorySettings
 from tests.integration.context.harness import Kit, now
 from tests.integration.context.test_ready_contexts import ADA, AGENT, HOUR, ONE, Stage, changed, keeping
 
@@ -101,7 +101,7 @@ class Overtaken:
 
 
 async def test_a_context_that_is_built_beside_a_new_authors_message_is_built_again(stage: Stage) -> None:
-    cache = ContextCacheStage(Overtaken(stage), stage.contexts, Showing(), HOUR, now, 0.05, 0.0, 0.0)
+    cache = ContextCacheStage(Overtaken(stage), stage.contexts, MemorySettings(), HOUR, now, 0.05, 0.0, 0.0)
     await cache([changed(AGENT)])
     assert "trains" not in (await stage.xml("one", "ada") or "")
 
@@ -113,7 +113,7 @@ async def test_authors_mean_nothing_where_a_document_lists_the_users(kit: Kit) -
     await kit.session("one", ["ada"])
     await stage.cache([changed(ONE)])
     before = await _built_at(stage, "one")
-    await stage.cache.written([("s.one", "s.bob")])
+    assert not await stage.cache.withdraw([("s.one", "s.bob")])
     assert "trains" in (await stage.found("one", "ada") or "")
     assert await _built_at(stage, "one") == before
 

@@ -16,7 +16,7 @@ from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import ModelsSettings
 from eden_memory.stages.handler_run import UsageLog
-from eden_memory.stages.stage import Delivery, Outgoing, RetryPolicy, Stage
+from eden_memory.stages.stage import Delivery, Emitted, RetryPolicy, Stage
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import Bench, answered, stage
 from tests.model_server.script import Asked, Said, default_script
@@ -48,7 +48,7 @@ class Kit:
     without_a_model: frozenset[str] = frozenset()
     _failed: set[str] = field(default_factory=set[str])
 
-    async def handle(self, deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def handle(self, deliveries: Sequence[Delivery]) -> list[Emitted]:
         """Ask, embed, answer."""
         (one,) = deliveries
         if one.id in self.without_a_model:

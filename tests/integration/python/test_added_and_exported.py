@@ -39,7 +39,7 @@ from tests.integration.python.stored import (
 pytestmark = pytest.mark.servers
 NOTHING = "e30"
 """What a reader has seen that has seen nothing."""
-MAPPING = InboxMapping("test", encode_id)
+MAPPING = InboxMapping("test", encode_id, 8_000)
 
 
 def carried(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

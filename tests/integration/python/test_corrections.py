@@ -29,7 +29,7 @@ from tests.integration.python.stored import (
 )
 
 pytestmark = pytest.mark.servers
-MAPPING = InboxMapping("test", encode_id)
+MAPPING = InboxMapping("test", encode_id, 8_000)
 MINE: dict[str, Any] = {"user": "ada"}
 PIN = "Never call before nine."
 

@@ -22,12 +22,12 @@ from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.fact_dedup import FactDedup, Stores
 from eden_memory.replay.user_edits.edited_fact_store import EditedMemory, edited_memory
 from eden_memory.schemas.events import REGISTRY
+from eden_memory.settings import MemorySettings
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Delivery
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
-from tests.integration.formation.dedup.dedup_servers import Counts
 from tests.integration.stages.harness import until
 from tests.integration.stages_on_servers import PREFIX, OnServers, running
 from tests.unit.formation.dedup.dedup_kit import ScriptedModel, WordEmbedder
@@ -64,7 +64,8 @@ class TwoMemories(OnServers):
             MongoForgetting(self.database, names),
             MongoStreams(self.database, names),
         )
-        dedup = FactDedup(stores, model, WordEmbedder(), Fence(b"sixteen bytes or more"), Counts())
+        fence, similar = Fence(b"sixteen bytes or more"), MemorySettings().similar
+        dedup = FactDedup(stores, model, WordEmbedder(), fence, similar=similar)
         writer = AtlasWriter(MongoMemoryStore(self.database, names), MongoForgetting(self.database, names))
         handlers = {pipeline.FACT_DEDUP: dedup, pipeline.ATLAS_WRITER: writer}
         around = self.around(placement)
@@ -74,7 +75,7 @@ class TwoMemories(OnServers):
     def around(self, placement: Placement) -> Surroundings:
         names, topics = self.names(placement), self.topics_of(placement)
         return Surroundings(
-            client=self.client,
+            kafka=self.client,
             topic_of=topics.topic_of,
             group_of=topics.group,
             registry=REGISTRY,

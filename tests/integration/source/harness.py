@@ -189,13 +189,11 @@ class Kit:
     async def position(self) -> dict[str, Any]:
         """The stored position, {} before there is one."""
         positions = self.mongo[self.settings.mongodb.database][self.settings.names["positions"]]
-        return await positions.find_one({"_id": source_tailing.source_name(self.settings)}) or {}
+        return await positions.find_one({"_id": self.settings.source_name}) or {}
 
     async def spoil_position(self, token: str) -> None:
         positions = self.mongo[self.settings.mongodb.database][self.settings.names["positions"]]
-        await positions.update_one(
-            {"_id": source_tailing.source_name(self.settings)}, {"$set": {"token": token}}
-        )
+        await positions.update_one({"_id": self.settings.source_name}, {"$set": {"token": token}})
 
     async def following(self) -> None:
         """Until the stored position says that everything older is read in."""

@@ -26,7 +26,7 @@ from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.slots import Slots
-from eden_memory.stages.stage import Delivery, Handler, Outgoing, RetryPolicy, Stage
+from eden_memory.stages.stage import Delivery, Emitted, Handler, RetryPolicy, Stage
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
 
 PARTITIONS = 6
@@ -86,7 +86,7 @@ def questions(sessions: int, each: int) -> list[StoredRecord]:
     return [asked(f"s{session}", number) for number in range(each) for session in range(sessions)]
 
 
-async def answer(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+async def answer(deliveries: Sequence[Delivery]) -> list[Emitted]:
     """Answers at once."""
     return [answered(one) for one in deliveries]
 
@@ -135,7 +135,7 @@ class Bench:
     def around(self, **fields: Any) -> Surroundings:
         """What a process gives its stages; each call stands for a process of its own."""
         around = Surroundings(
-            client=self.client,
+            kafka=self.client,
             topic_of=self.topic,
             group_of=lambda name: self.settings.kafka.group_prefix + name,
             registry=REGISTRY,

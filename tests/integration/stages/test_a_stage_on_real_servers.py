@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVa
 
 from eden_memory.errors import EdenError
 from eden_memory.stages.outcome import OutcomeTooLarge, Reread, StageOutcome, StoredRecord
-from eden_memory.stages.stage import Decision, Delivery, Outgoing
+from eden_memory.stages.stage import Decision, Delivery, Emitted
 from eden_memory.stages.worker import Bounds, Worker
 from tests.integration.stages.harness import (
     NOON,
@@ -58,7 +58,7 @@ async def test_a_worker_goes_on_where_the_last_one_stopped(kit: Bench) -> None:
 async def test_two_workers_on_the_same_record_publish_one_and_the_same_outcome(kit: Bench) -> None:
     both_inside = asyncio.Barrier(2)
 
-    async def at_random(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def at_random(deliveries: Sequence[Delivery]) -> list[Emitted]:
         async with both_inside:
             return [answered(one, uuid4().hex) for one in deliveries]
 
@@ -73,7 +73,7 @@ async def test_two_workers_on_the_same_record_publish_one_and_the_same_outcome(k
 async def test_a_redelivery_publishes_again_and_asks_nothing(kit: Bench) -> None:
     calls: list[str] = []
 
-    async def counted(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def counted(deliveries: Sequence[Delivery]) -> list[Emitted]:
         calls.extend(one.id for one in deliveries)
         return [answered(one, uuid4().hex) for one in deliveries]
 
@@ -104,7 +104,7 @@ async def test_an_outcome_whose_records_were_consumed_publishes_nothing(kit: Ben
 async def test_several_waiting_records_of_a_lane_are_decided_together(kit: Bench) -> None:
     sizes: list[int] = []
 
-    async def together(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def together(deliveries: Sequence[Delivery]) -> list[Emitted]:
         sizes.append(len(deliveries))
         await asyncio.sleep(0.02)
         return [answered(one, str(len(deliveries))) for one in deliveries]
@@ -122,7 +122,7 @@ async def test_several_waiting_records_of_a_lane_are_decided_together(kit: Bench
 async def test_a_stage_says_what_belongs_together(kit: Bench) -> None:
     sizes: list[int] = []
 
-    async def note(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def note(deliveries: Sequence[Delivery]) -> list[Emitted]:
         sizes.append(len(deliveries))
         return [answered(one) for one in deliveries]
 
@@ -140,7 +140,7 @@ async def test_a_stage_says_what_belongs_together(kit: Bench) -> None:
 async def test_a_batch_takes_a_partition_s_records_whatever_their_keys(kit: Bench) -> None:
     sizes: list[int] = []
 
-    async def batch(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def batch(deliveries: Sequence[Delivery]) -> list[Emitted]:
         sizes.append(len(deliveries))
         return [answered(one) for one in deliveries]
 
@@ -180,7 +180,7 @@ async def test_a_hot_key_holds_back_its_lane_and_stays_within_the_bound(kit: Ben
     opened = asyncio.Event()
     most = 0
 
-    async def slow_for_hot(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def slow_for_hot(deliveries: Sequence[Delivery]) -> list[Emitted]:
         nonlocal most
         most = max(most, *(home.count for home in worker.membership.homes.values()))
         if deliveries[0].key.startswith("hot"):
@@ -218,7 +218,7 @@ async def test_a_stop_lets_what_runs_finish_and_the_next_worker_finds_it(kit: Be
     calls: list[str] = []
     inside = asyncio.Event()
 
-    async def slow(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def slow(deliveries: Sequence[Delivery]) -> list[Emitted]:
         calls.append(deliveries[0].id)
         inside.set()
         await asyncio.sleep(0.5)
@@ -238,7 +238,7 @@ async def test_a_rebalance_stops_nothing_for_a_long_handler_and_calls_it_once(ki
     times: list[float] = []
     opened = asyncio.Event()
 
-    async def mostly_quick(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def mostly_quick(deliveries: Sequence[Delivery]) -> list[Emitted]:
         (one,) = deliveries
         calls[one.id] += 1
         if one.key.startswith("long"):
@@ -284,7 +284,7 @@ async def test_what_was_finished_beyond_a_gap_comes_again_and_is_not_asked_again
     calls: Counter[str] = Counter()
     blocked = True
 
-    async def first_hangs(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def first_hangs(deliveries: Sequence[Delivery]) -> list[Emitted]:
         (one,) = deliveries
         calls[one.id] += 1
         if blocked and one.key.endswith("-0"):

@@ -19,7 +19,7 @@ from eden_memory.kafka.connection import start
 from eden_memory.kafka.fencing import fence
 from eden_memory.stages.failure_decisions import Kind, classify, connection_lost
 from eden_memory.stages.publishing import Publisher, new_producer
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.stages.worker import Worker
 from eden_memory.task_ending import end
 from tests.integration.stages.harness import (
@@ -62,7 +62,7 @@ async def test_a_stage_goes_on_after_its_connection_closed_under_a_request(
 ) -> None:
     calls: Counter[str] = Counter()
 
-    async def counted(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def counted(deliveries: Sequence[Delivery]) -> list[Emitted]:
         calls.update(one.id for one in deliveries)
         if kind == "ProduceRequest" and not breaking.broken:
             breaking.left = 1

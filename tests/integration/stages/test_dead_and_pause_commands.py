@@ -19,7 +19,7 @@ from eden_memory.kafka.topics import load_topics
 from eden_memory.stages.dead_letters import DeathCause, dead_letter
 from eden_memory.stages.failure_decisions import Failure
 from eden_memory.stages.outcome import StoredRecord
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.stages.worker import Worker
 from tests.integration.kafka_limits import limit
 from tests.integration.stages.harness import (
@@ -253,7 +253,7 @@ class Requests:
 
 
 async def test_an_event_that_the_broker_refused_is_published_once_it_takes_it(kit: Bench, eden: Any) -> None:
-    async def long(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def long(deliveries: Sequence[Delivery]) -> list[Emitted]:
         return [answered(one, LONG) for one in deliveries]
 
     run, topic = _threaded(eden), kit.topic(Answered)

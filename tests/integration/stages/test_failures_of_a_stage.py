@@ -16,7 +16,7 @@ from eden_memory.kafka.record import Record
 from eden_memory.settings import Settings
 from eden_memory.stages import deciding, stage_health
 from eden_memory.stages.controls import DeadRetry, MongoControls, Pause
-from eden_memory.stages.stage import Dead, Delivery, Outgoing, Result, Retry, RetryPolicy
+from eden_memory.stages.stage import Dead, Delivery, Emitted, Result, Retry, RetryPolicy
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import (
     NOON,
@@ -49,7 +49,7 @@ def no_dead_letter_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_health, "DEAD_LETTER_PROBE", 3_600.0)
 
 
-def unanswered(one: Delivery, reason: str) -> list[Outgoing]:
+def unanswered(one: Delivery, reason: str) -> list[Emitted]:
     """In place of an answer."""
     assert isinstance(one.event, Asked)
     return [Unanswered(session=one.event.session, number=one.event.number)]

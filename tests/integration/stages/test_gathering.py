@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from eden_memory.stages.stage import Delivery, Gather, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted, Gather
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import Bench, answer, asked, in_order, running, stage, until
 
@@ -17,7 +17,7 @@ class Threes:
     def __init__(self) -> None:
         self.sizes: list[int] = []
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Outgoing] | Gather:
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted] | Gather:
         self.sizes.append(len(deliveries))
         return Gather(3_600.0) if len(deliveries) < 3 else await answer(deliveries)
 
@@ -52,7 +52,7 @@ async def test_records_that_gather_when_a_worker_stops_are_delivered_again(kit: 
 async def test_what_comes_while_a_stage_rests_is_fetched_together(kit: Bench) -> None:
     taken: list[int] = []
 
-    async def counts(deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
+    async def counts(deliveries: Sequence[Delivery]) -> Sequence[Emitted]:
         taken.append(len(deliveries))
         return await answer(deliveries)
 

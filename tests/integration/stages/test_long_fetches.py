@@ -34,7 +34,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 def patient(kit: Bench, **fields: Any) -> Surroundings:
     """With a client that does not give up a fetch before it has waited."""
-    return kit.around(client={**kit.client, "request_timeout_ms": 2 * FOR_EVER}, **fields)
+    return kit.around(kafka={**kit.client, "request_timeout_ms": 2 * FOR_EVER}, **fields)
 
 
 async def test_partitions_that_move_are_read_although_a_fetch_waits(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eden_memory.kafka.outgoing import DEAD_HEADERS
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.stages.worker import Worker
 from tests.integration.kafka_limits import limit
 from tests.integration.stages.harness import (
@@ -30,7 +30,7 @@ LONG = os.urandom(60_000).hex()
 """Compressed it has 60,000 bytes."""
 
 
-async def talkative(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+async def talkative(deliveries: Sequence[Delivery]) -> list[Emitted]:
     """The second answer of session s0 is too long for its topic."""
     return [answered(one, LONG if one.key == "s0-1" else "yes") for one in deliveries]
 
@@ -61,7 +61,7 @@ async def test_a_stored_event_that_is_too_large_is_met_again_after_a_restart(kit
     limit(kit.settings, kit.topic(Answered), 20_000)
     calls: list[str] = []
 
-    async def counted(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def counted(deliveries: Sequence[Delivery]) -> list[Emitted]:
         calls.extend(one.key for one in deliveries)
         return await talkative(deliveries)
 
@@ -77,7 +77,7 @@ async def test_a_stored_event_that_is_too_large_is_met_again_after_a_restart(kit
 async def test_a_refused_event_has_its_stand_in(kit: Bench) -> None:
     limit(kit.settings, kit.topic(Answered), 20_000)
 
-    def stand_in(one: Delivery, reason: str) -> list[Outgoing]:
+    def stand_in(one: Delivery, reason: str) -> list[Emitted]:
         del reason
         assert isinstance(one.event, Asked)
         return [

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from eden_memory.stages.dead_letters import dead_topic
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import Asked, Bench, answered, asked, running, stage, until
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.servers
 async def test_a_handler_is_given_a_repeated_record_once_also_among_others_of_its_lane(kit: Bench) -> None:
     given: Counter[str] = Counter()
 
-    async def together(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def together(deliveries: Sequence[Delivery]) -> list[Emitted]:
         given.update(one.id for one in deliveries)
         await asyncio.sleep(0.05)
         return [answered(one) for one in deliveries]

@@ -8,7 +8,7 @@ import pytest
 from pymongo.errors import AutoReconnect
 
 from eden_memory.stages.outcome import StageOutcome
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import (
     Bench,
@@ -49,7 +49,7 @@ class _Flaky:
 async def test_a_ledger_that_fails_now_and_then_costs_no_second_call(kit: Bench) -> None:
     calls: Counter[str] = Counter()
 
-    async def counted(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def counted(deliveries: Sequence[Delivery]) -> list[Emitted]:
         calls.update(one.id for one in deliveries)
         return [answered(one) for one in deliveries]
 
@@ -63,7 +63,7 @@ async def test_a_ledger_that_fails_now_and_then_costs_no_second_call(kit: Bench)
 async def test_a_handler_without_its_database_is_never_given_up(kit: Bench) -> None:
     away, calls = True, 0
 
-    async def needs_mongo(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def needs_mongo(deliveries: Sequence[Delivery]) -> list[Emitted]:
         nonlocal calls
         calls += 1
         if away:

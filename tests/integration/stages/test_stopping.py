@@ -16,7 +16,7 @@ from eden_memory.local.kafka import LocalKafka
 from eden_memory.settings import Settings
 from eden_memory.stages import publishing
 from eden_memory.stages.controls import Pause
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import (
     Bench,
@@ -59,7 +59,7 @@ async def test_a_stage_ends_in_time_without_kafka_and_what_it_had_decided_is_pub
     async with bench(settings.model_copy(update={"kafka": kafka})) as kit:
         gate, calls = asyncio.Event(), Counter[str]()
 
-        async def decide(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+        async def decide(deliveries: Sequence[Delivery]) -> list[Emitted]:
             calls.update(one.id for one in deliveries)
             await gate.wait()
             return [answered(one, uuid4().hex) for one in deliveries]
@@ -90,7 +90,7 @@ async def test_a_stage_that_has_ended_shows_nothing_under_way(kit: Bench) -> Non
     """Its process may go on without it: a memory beside the live one is dropped, or another becomes live."""
     await kit.put(questions(4, 3))
 
-    async def hangs(_: Sequence[Delivery]) -> list[Outgoing]:
+    async def hangs(_: Sequence[Delivery]) -> list[Emitted]:
         await asyncio.Event().wait()
         return []
 

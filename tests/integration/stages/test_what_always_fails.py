@@ -8,14 +8,14 @@ import pytest
 
 from eden_memory.failures import ProviderError
 from eden_memory.stages.dead_letters import dead_topic
-from eden_memory.stages.stage import Delivery, Outgoing, RetryPolicy
+from eden_memory.stages.stage import Delivery, Emitted, RetryPolicy
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import Asked, Bench, answered, asked, running, stage
 
 pytestmark = pytest.mark.servers
 
 
-async def refuses_some(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+async def refuses_some(deliveries: Sequence[Delivery]) -> list[Emitted]:
     (one,) = deliveries
     await asyncio.sleep(0.01)
     if one.id.startswith("never"):

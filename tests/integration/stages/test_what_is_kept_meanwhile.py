@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from eden_memory.stages.handler_run import RUN
-from eden_memory.stages.stage import Delivery, Outgoing, Retry
+from eden_memory.stages.stage import Delivery, Emitted, Retry
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import Bench, answered, questions, running, stage
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.servers
 async def test_nothing_is_decided_before_what_it_paid_for_is_stored(kit: Bench) -> None:
     let, handled = asyncio.Event(), asyncio.Event()
 
-    async def goes_on(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def goes_on(deliveries: Sequence[Delivery]) -> list[Emitted]:
         handler_run = RUN.get()
         assert handler_run is not None
         handler_run.begin(let.wait(), True)
@@ -37,7 +37,7 @@ async def test_nothing_is_decided_before_what_it_paid_for_is_stored(kit: Bench) 
 async def test_what_another_has_kept_first_is_what_is_decided_from(kit: Bench) -> None:
     kept = "theirs"
 
-    async def ours(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+    async def ours(deliveries: Sequence[Delivery]) -> list[Emitted]:
         handler_run = RUN.get()
         assert handler_run is not None
         tried.append(kept if tried else "ours")
@@ -57,7 +57,7 @@ async def test_a_unit_is_tried_again_once_what_it_paid_for_is_stored(kit: Bench)
     let = asyncio.Event()
     seen: list[bool] = []
 
-    async def fails_first(deliveries: Sequence[Delivery]) -> list[Outgoing] | Retry:
+    async def fails_first(deliveries: Sequence[Delivery]) -> list[Emitted] | Retry:
         handler_run = RUN.get()
         assert handler_run is not None
         seen.append(let.is_set())

@@ -24,7 +24,7 @@ from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.publishing import Publisher, new_producer
-from eden_memory.stages.stage import Delivery, Outgoing
+from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import Bench, answered, stage
 from tests.quick_sessions import quicken
@@ -55,7 +55,7 @@ async def main(mongodb: str, kafka: str, name: str, calls: Path, seconds: float,
     with calls.open("a", buffering=1) as lines:
         numbers = itertools.count()
 
-        async def slow(deliveries: Sequence[Delivery]) -> list[Outgoing]:
+        async def slow(deliveries: Sequence[Delivery]) -> list[Emitted]:
             (one,) = deliveries
             lines.write(f"{one.id} {time.monotonic()} {os.getpid()}\n")
             await (asyncio.sleep(seconds) if next(numbers) < ends else _let(calls.with_suffix(".let")))

@@ -2,7 +2,6 @@
 
 import pytest
 
-from eden_memory.assembly import tailer as source_tailing
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import Settings
 from tests.integration.system.commands import eden
@@ -32,7 +31,7 @@ async def test_what_a_merge_did_not_find_is_listed_and_forgotten_when_asked(
         assert row is not None
         await source.delete_many({"_id": {"$in": [lost, back]}})
         await running.memory("positions").update_one(
-            {"_id": source_tailing.source_name(mine)}, {"$set": {"token": "82" + "00" * 8 + "garbage"}}
+            {"_id": mine.source_name}, {"$set": {"token": "82" + "00" * 8 + "garbage"}}
         )
         async with stages(mine):
             noted = running.memory("messages")

@@ -23,7 +23,7 @@ from eden_memory.windows.window_rule import Limits
 from tests.integration.stages_on_servers import OnServers, on_servers, running
 from tests.integration.windows.harness import changed
 from tests.names import NAMES
-from tests.unit.windows.records import CollectedMetrics, Sessions, trigger
+from tests.unit.windows.records import Sessions, trigger
 
 pytestmark = pytest.mark.servers
 SESSION, USER, SECRET = "chat", "ann", "the safe opens with 4711"
@@ -256,7 +256,7 @@ async def test_forgetting_between_the_triggers_read_and_its_write(
     chat: Chat, what: str, moment: str, formed: bool
 ) -> None:
     store = Interrupted(chat, what, moment)
-    stage = trigger(store, Sessions(), CollectedMetrics(), MongoBatchMarks(chat.database, NAMES))
+    stage = trigger(store, Sessions(), MongoBatchMarks(chat.database, NAMES))
     async with chat.going(stage) as gate:
         gate.open.clear()
         await chat.write("m2")

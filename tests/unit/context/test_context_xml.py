@@ -10,7 +10,6 @@ from eden_memory.access.visible import VisibleScope
 from eden_memory.context.context_xml import (
     _FORBIDDEN,  # pyright: ignore[reportPrivateUsage]
     FactLine,
-    Showing,
     age_of,
     attribute,
     clean,
@@ -20,6 +19,7 @@ from eden_memory.context.context_xml import (
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.ids import encode
 from eden_memory.schemas.scopes import Scope
+from eden_memory.settings import MemorySettings
 from tests.unit.context.parts import AGENT, NOON, before, fact, reflection, shown
 
 USER, GROUP = Scope.of_user("s.a", "s.ada"), Scope.of_group("s.a", "i.7")
@@ -62,28 +62,30 @@ EXPECTED = """<MemoryContext>
 
 
 def test_the_whole_context_reads_as_specified() -> None:
-    assert context_xml(EVERYTHING, NOON, Showing()) == EXPECTED
+    assert context_xml(EVERYTHING, NOON, MemorySettings()) == EXPECTED
 
 
 def test_nothing_to_show_is_an_empty_text() -> None:
-    assert context_xml([shown(AGENT), shown(USER)], NOON, Showing()) == ""
+    assert context_xml([shown(AGENT), shown(USER)], NOON, MemorySettings()) == ""
 
 
 def test_each_switch_takes_its_part_out() -> None:
-    no_memory = context_xml(EVERYTHING, NOON, Showing(always_in_context=False))
+    no_memory = context_xml(EVERYTHING, NOON, MemorySettings(always_in_context=False))
     assert [one.tag for one in ElementTree.fromstring(no_memory)] == ["Facts"]
-    no_facts = context_xml(EVERYTHING, NOON, Showing(facts_in_context=False))
+    no_facts = context_xml(EVERYTHING, NOON, MemorySettings(facts_in_context=False))
     assert "Facts" not in [one.tag for one in ElementTree.fromstring(no_facts)]
 
 
 def test_facts_are_the_newest_forty_of_a_week_newest_first() -> None:
     mine = tuple(fact(f"fact {number}", before(hours=number * 4), number) for number in range(60))
     scopes = [shown(AGENT, recent_facts=mine[::2]), shown(USER, recent_facts=mine[:0:-2])]
-    xml = context_xml(scopes, NOON, Showing())
+    xml = context_xml(scopes, NOON, MemorySettings())
     lines = [line.strip() for line in xml.splitlines() if line.strip().startswith("- [")]
     assert len(lines) == 40
     assert lines[:2] == ["- [agent] fact 0 (just now)", "- [user] fact 1 (4h ago)"]
-    old = context_xml([shown(AGENT, recent_facts=(fact("old", before(days=7, seconds=1)),))], NOON, Showing())
+    old = context_xml(
+        [shown(AGENT, recent_facts=(fact("old", before(days=7, seconds=1)),))], NOON, MemorySettings()
+    )
     assert old == ""
 
 
@@ -91,7 +93,7 @@ def test_of_a_buffer_the_newest_twice_the_threshold_are_shown_oldest_first() -> 
     buffer = tuple(
         reflection(f"insight {number}", before(hours=100 - number), number) for number in range(20)
     )
-    xml = context_xml([shown(USER, buffer=buffer[::-1])], NOON, Showing())
+    xml = context_xml([shown(USER, buffer=buffer[::-1])], NOON, MemorySettings())
     lines = [line.strip() for line in xml.splitlines() if line.strip().startswith("- ")]
     assert lines == [f"- insight {number}" for number in range(12, 20)]
 
@@ -99,14 +101,14 @@ def test_of_a_buffer_the_newest_twice_the_threshold_are_shown_oldest_first() -> 
 def test_a_reflection_that_several_windows_formed_stands_once_where_it_was_said_last() -> None:
     said = [("Prefers tea.", 9), ("Is in Porto.", 8), ("Prefers  tea.", 7), ("Is in Lyon.", 6)]
     buffer = tuple(reflection(text, before(hours=age), n) for n, (text, age) in enumerate(said))
-    xml = context_xml([shown(USER, buffer=buffer)], NOON, Showing())
+    xml = context_xml([shown(USER, buffer=buffer)], NOON, MemorySettings())
     assert _items(xml) == ["- Is in Porto.", "- Prefers tea.", "- Is in Lyon."]
 
 
 def test_equal_reflections_take_no_other_s_place() -> None:
     again = [reflection("Prefers tea.", before(minutes=number), number) for number in range(20)]
     others = [reflection(f"insight {number}", before(days=9 - number), number) for number in range(9)]
-    xml = context_xml([shown(USER, buffer=(*again, *others))], NOON, Showing())
+    xml = context_xml([shown(USER, buffer=(*again, *others))], NOON, MemorySettings())
     assert _items(xml) == [*(f"- insight {number}" for number in range(2, 9)), "- Prefers tea."]
 
 
@@ -114,7 +116,7 @@ def test_a_reflection_of_a_broader_scope_is_not_shown_again_in_a_narrower_one() 
     scopes = [
         shown(one, buffer=(reflection("The office is in Lyon.", NOON),)) for one in (SESSION, USER, AGENT)
     ]
-    root = ElementTree.fromstring(context_xml(scopes, NOON, Showing()))
+    root = ElementTree.fromstring(context_xml(scopes, NOON, MemorySettings()))
     assert [one.tag for one in root] == ["AgentMemory"]
 
 
@@ -124,13 +126,15 @@ def _items(xml: str) -> list[str]:
 
 def test_a_buffer_is_shown_by_when_it_was_said_whenever_it_was_formed() -> None:
     read_in = reflection("of January", before(hours=1), said_at=before(days=60))
-    xml = context_xml([shown(USER, buffer=(reflection("of May", before(hours=2)), read_in))], NOON, Showing())
+    xml = context_xml(
+        [shown(USER, buffer=(reflection("of May", before(hours=2)), read_in))], NOON, MemorySettings()
+    )
     assert xml.index("of January") < xml.index("of May")
 
 
 def test_retrieved_facts_stand_last_in_the_order_given() -> None:
     found = [FactLine(USER, "b", before(days=40)), FactLine(AGENT, "a", before(days=2))]
-    root = ElementTree.fromstring(context_xml(EVERYTHING, NOON, Showing(), found))
+    root = ElementTree.fromstring(context_xml(EVERYTHING, NOON, MemorySettings(), found))
     assert root[-1].tag == "RetrievedFacts"
     assert (root[-1].text or "").split("\n")[1:-1] == ["    - [user] b (40d ago)", "    - [agent] a (2d ago)"]
 
@@ -138,7 +142,7 @@ def test_retrieved_facts_stand_last_in_the_order_given() -> None:
 def test_quotation_marks_are_escaped_in_attributes_alone() -> None:
     user = Scope.of_user("s.a", encode("o'\"b"))
     facts = (fact('Ada\'s "Kittiwake" & <co>', before(hours=1)),)
-    text = context_xml([shown(user, blob="Ada's", recent_facts=facts)], NOON, Showing())
+    text = context_xml([shown(user, blob="Ada's", recent_facts=facts)], NOON, MemorySettings())
     assert '<UserMemory user="o&#x27;&quot;b">' in text
     assert "<Consolidated>Ada's</Consolidated>" in text
     assert '- [user] Ada\'s "Kittiwake" &amp; &lt;co&gt; (1h ago)' in text
@@ -185,7 +189,7 @@ def _bare(scope: Scope, blob: str | None, buffer: object, facts: object) -> Snap
 def test_no_content_or_name_breaks_out_of_its_element(contents: list[str], name: str, user: str) -> None:
     shard, mine = Scope.of_shard("s.a", name), Scope.of_user("s.a", encode(user))
     parts = [several(scope, contents) for scope in (AGENT, shard, mine, SESSION)]
-    xml = context_xml(parts, NOON, Showing(), [FactLine(mine, one, NOON) for one in contents])
+    xml = context_xml(parts, NOON, MemorySettings(), [FactLine(mine, one, NOON) for one in contents])
     if not xml:
         return
     root = ElementTree.fromstring(xml)
@@ -205,7 +209,7 @@ def test_no_content_or_name_breaks_out_of_its_element(contents: list[str], name:
 
 @given(st.text(st.characters(codec="utf-8"), max_size=80))
 def test_what_can_be_written_is_read_back_as_it_was(text: str) -> None:
-    xml = context_xml([shown(AGENT, blob=text)], NOON, Showing())
+    xml = context_xml([shown(AGENT, blob=text)], NOON, MemorySettings())
     readable = "".join(one for one in text if one.isprintable() or one in "\n\t")
     if text == readable and text.strip() and not set(text) & set("\ufffe\uffff"):
         assert ElementTree.fromstring(xml)[0][0].text == text.strip()

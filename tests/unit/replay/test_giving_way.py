@@ -73,7 +73,7 @@ async def test_beside_live_that_always_works_every_window_is_formed_all_the_same
     windows = [window(session, seq, seq) for session in range(3) for seq in (1, 2, 3)]
     await work.know(requests(windows), {})
     assert await work.run()
-    assert (work.money.formed, servers.most) == (9, max(1, room))
+    assert (work.cap.formed, servers.most) == (9, max(1, room))
 
 
 def test_slots_that_are_fewer_are_given_again_only_when_enough_are_back() -> None:

@@ -28,7 +28,7 @@ def test_other_settings_are_lines_that_a_shell_takes() -> None:
 
 
 def test_what_the_installation_has_already_is_not_said() -> None:
-    settings = Settings(memory=MemorySettings(similar=0.8))  # pyright: ignore[reportCallIssue]
+    settings = Settings(memory=MemorySettings(similar=0.8))
     assert said(settings, "memory.similar=0.8") == []
     assert said(settings, "memory.similar=0.9", "memory.dedup=true") == ["EDEN_MEMORY_SIMILAR=0.9"]
 

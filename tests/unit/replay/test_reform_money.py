@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eden_memory.failures import CapReached
 from eden_memory.replay.reform.expected_cost import Expecting, Pricing, StageCalls, recorded
-from eden_memory.replay.reform.feeding import ReformBudget
+from eden_memory.replay.reform.feeding import ReformCap
 from eden_memory.replay.reform.reform_answers import Capped
 from eden_memory.replay.reform.selection import PlannedWindow
 from eden_memory.schemas.documents import Answer
@@ -46,53 +46,53 @@ class Wallet:
     def __init__(self, cap: int | None) -> None:
         self.spent = Decimal(0)
         expecting = Expecting(recorded([], {}), Pricing(each_costs))
-        self.money = ReformBudget(expecting, lambda: self.spent, None if cap is None else Decimal(cap))
+        self.cap = ReformCap(expecting, lambda: self.spent, None if cap is None else Decimal(cap))
 
     def pays(self, scope: str, usd: str) -> None:
         self.spent += Decimal(usd)
-        self.money.counted(merged(scope, usd))
+        self.cap.counted(merged(scope, usd))
 
 
 def test_a_consolidation_waits_until_another_has_left_room() -> None:
     wallet = Wallet(2)
-    assert wallet.money.reserve(unit("a"))
-    assert wallet.money.reserve(unit("b"))
-    assert not wallet.money.reserve(unit("c"))
-    assert not wallet.money.out(()), "one on its way may leave room"
+    assert wallet.cap.reserve_consolidation(unit("a"))
+    assert wallet.cap.reserve_consolidation(unit("b"))
+    assert not wallet.cap.reserve_consolidation(unit("c"))
+    assert not wallet.cap.is_stuck(()), "one on its way may leave room"
     wallet.pays("a", "0.5")
-    assert not wallet.money.reserve(unit("c"))
+    assert not wallet.cap.reserve_consolidation(unit("c"))
     wallet.pays("b", "0.5")
-    assert not wallet.money.out(()), "it asks again, and there is room"
-    assert wallet.money.reserve(unit("c"))
-    assert not wallet.money.out(())
+    assert not wallet.cap.is_stuck(()), "it asks again, and there is room"
+    assert wallet.cap.reserve_consolidation(unit("c"))
+    assert not wallet.cap.is_stuck(())
 
 
 def test_where_nothing_is_on_its_way_and_one_is_refused_only_a_higher_cap_helps() -> None:
     wallet = Wallet(1)
-    assert wallet.money.reserve(unit("a"))
-    assert not wallet.money.reserve(unit("b"))
+    assert wallet.cap.reserve_consolidation(unit("a"))
+    assert not wallet.cap.reserve_consolidation(unit("b"))
     wallet.pays("a", "1")
-    assert wallet.money.out(())
-    assert not wallet.money.out([window(1, 1)])
+    assert wallet.cap.is_stuck(())
+    assert not wallet.cap.is_stuck([window(1, 1)])
 
 
 def test_asked_again_it_is_kept_back_once() -> None:
     wallet = Wallet(1)
-    assert wallet.money.reserve(unit("a"))
-    assert wallet.money.reserve(unit("a", 2))
-    assert not Wallet(0).money.reserve(unit("a"))
-    assert Wallet(None).money.reserve(unit("a"))
+    assert wallet.cap.reserve_consolidation(unit("a"))
+    assert wallet.cap.reserve_consolidation(unit("a", 2))
+    assert not Wallet(0).cap.reserve_consolidation(unit("a"))
+    assert Wallet(None).cap.reserve_consolidation(unit("a"))
 
 
 def test_windows_and_consolidations_leave_each_other_their_room() -> None:
     wallet = Wallet(9)
     one = window(1, 1)
-    usd = wallet.money.of(one)
+    usd = wallet.cap.expected_usd(one)
     assert 0 < usd < 9
-    wallet.money.on_their_way([one])
-    taken = [wallet.money.reserve(unit(str(number))) for number in range(9)]
+    wallet.cap.hold_for_windows([one])
+    taken = [wallet.cap.reserve_consolidation(unit(str(number))) for number in range(9)]
     assert sum(taken) == 9 - usd
-    assert not wallet.money.allows([one], one)
+    assert not wallet.cap.has_room_for(one, [one])
 
 
 @given(st.integers(0, 12), st.lists(st.tuples(st.integers(0, 5), st.decimals(0, 1, places=2)), max_size=60))
@@ -103,7 +103,7 @@ def test_no_order_of_consolidations_passes_the_cap(cap: int, steps: list[tuple[i
     for scope, usd in steps:
         if scope in under_way:
             wallet.pays(str(scope), str(under_way.pop(scope)))
-        elif wallet.money.reserve(unit(str(scope))):
+        elif wallet.cap.reserve_consolidation(unit(str(scope))):
             under_way[scope] = usd
         assert wallet.spent + sum(under_way.values()) <= cap
     for scope, usd in under_way.items():
@@ -163,8 +163,8 @@ async def test_a_reform_ends_at_the_cap_though_what_is_left_never_gets_quiet(
 
     async def quiet() -> None:
         if servers.published:
-            work.money.cap = Decimal(0)
-            assert not work.money.reserve("a@1:1")
+            work.cap.limit = Decimal(0)
+            assert not work.cap.reserve_consolidation("a@1:1")
             await never.wait()
 
     work.settled = quiet

@@ -23,7 +23,7 @@ from eden_memory.replay.reform.expected_cost import (
     reuse,
     total,
 )
-from eden_memory.replay.reform.feeding import Feeding, ReformBudget
+from eden_memory.replay.reform.feeding import Feeding, ReformCap
 from eden_memory.replay.reform.reform_plan import _asks, cut_anew  # pyright: ignore[reportPrivateUsage]
 from eden_memory.replay.reform.reform_settings import overridden, overrides_of, streams_of
 from eden_memory.replay.reform.selection import PlannedWindow, formed_by, in_order, planned, takes
@@ -149,10 +149,10 @@ def test_a_consolidation_is_expected_to_cost_what_the_highest_tier_pays() -> Non
         return USD * (tier + 1) * Decimal(calls.calls)
 
     expecting = Expecting(recorded([], {}), Pricing(by_tier))
-    assert expecting.merge_usd() == USD
+    assert expecting.consolidation_usd() == USD
     for tier in (1, 0):
         expecting.add(replace(window(tier, 1), tier=tier))
-    assert expecting.merge_usd() == 2 * USD
+    assert expecting.consolidation_usd() == 2 * USD
     own = Settings(llm="openai")  # pyright: ignore[reportCallIssue]
     assert [_asks("consolidation", tier, own)[1] for tier in (0, 1)] == ["gpt-5-mini", "gpt-5.1"]
 
@@ -162,10 +162,10 @@ def test_what_is_said_to_be_kept_rests_on_nothing_that_changed(
     changed: set[str], alone: bool, same: bool
 ) -> None:
     found = reuse(changed, one_at_a_time=alone, same_windows=same)
-    assert not found.whole & changed
-    assert not found.whole & found.some
-    assert not (found.whole and ("fact-extraction" in changed or not same))
-    assert (found.whole == ALL) == (alone and same and not changed)
+    assert not found.fully & changed
+    assert not found.fully & found.partly
+    assert not (found.fully and ("fact-extraction" in changed or not same))
+    assert (found.fully == ALL) == (alone and same and not changed)
 
 
 @dataclass
@@ -222,9 +222,9 @@ def feeding(servers: Servers, at_once: int, cap: Decimal | None) -> Feeding:
     def spent() -> Decimal:
         return 4 * USD * len(servers.published)
 
-    money = ReformBudget(Expecting(recorded([], {}), Pricing(flat)), spent, cap)
+    limited = ReformCap(Expecting(recorded([], {}), Pricing(flat)), spent, cap)
     made: Any = Feeding(
-        ReformAsked(), servers, servers, servers, lambda _: "memory.formations", money, at_once, nothing
+        ReformAsked(), servers, servers, servers, lambda _: "memory.formations", limited, at_once, nothing
     )
     return made
 
@@ -243,7 +243,7 @@ async def test_every_window_is_fed_once_in_order_and_never_more_than_so_many(
     assert await work.run()
     assert servers.published == [one.formation_id for one in in_order(windows)]
     assert servers.most <= at_once
-    assert (work.money.formed, work.whole) == (9, 9)
+    assert (work.cap.formed, work.known_windows) == (9, 9)
     again = feeding(servers, at_once, None)
     await again.know(requests(windows), {})
     assert await again.run()
@@ -257,7 +257,7 @@ async def test_at_the_cap_it_stops_and_goes_on_with_a_higher_one(monkeypatch: py
     work = feeding(servers, 3, 4 * USD * 5)
     await work.know(requests(windows), {})
     assert not await work.run()
-    assert len(servers.published) == work.money.formed == 5
+    assert len(servers.published) == work.cap.formed == 5
     more = feeding(servers, 3, 4 * USD * 9)
     await more.know(requests(windows), {})
     assert await more.run()
@@ -289,7 +289,7 @@ def test_settings_of_its_own_are_checked_one_by_one(tmp_path: Path) -> None:
 @given(st.integers(1, 200), st.integers(1, 60))
 def test_windows_cut_anew_keep_their_messages(messages: int, limit: int) -> None:
     whole = replace(window(1, 1), messages=messages, characters=messages * 10)
-    found = cut_anew([whole], [request(whole)], WindowsSettings(), WindowsSettings(messages=limit))  # pyright: ignore
+    found = cut_anew([whole], [request(whole)], WindowsSettings(), WindowsSettings(messages=limit))
     if limit == 45:
         assert found == [whole]
         return

@@ -137,3 +137,8 @@ def test_a_version_without_its_upcast_is_noticed_at_once() -> None:
         Registry([Paid], {("Paid", 1): to_cents})
     with pytest.raises(ValueError, match="Paid"):
         Registry([Paid], {("Paid", 1): to_cents, ("Paid", 2): to_price, ("Paid", 3): to_price})
+
+
+def test_an_event_that_stands_twice_replaces_no_upcasts() -> None:
+    with pytest.raises(ValueError, match="Paid stands twice"):
+        Registry([Paid, Paid], {("Paid", 1): to_cents, ("Paid", 2): to_price})

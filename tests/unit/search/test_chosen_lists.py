@@ -73,7 +73,7 @@ def database(
 async def test_the_settings_or_the_server_choose(
     adapter: Any, indexes: dict[str, bool], *, atlas: bool
 ) -> None:
-    settings = Settings(search=SearchSettings(adapter=adapter))  # pyright: ignore[reportCallIssue]
+    settings = Settings(search=SearchSettings(adapter=adapter))
     store, _ = database(indexes=indexes)
     assert await searches_by_atlas(settings, store) is atlas
     lists = fact_lists(settings, store, WordEmbedder(), lambda _bytes, _scopes, _evicted: None, atlas=atlas)

@@ -68,9 +68,9 @@ async def test_anything_but_a_relevance_of_every_text_is_an_error(response: http
 
 
 async def test_settings_choose_and_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
-    assert reranker_of(SearchSettings()) is None  # pyright: ignore[reportCallIssue]
-    chosen = reranker_of(SearchSettings(reranker="http://127.0.0.1:1/rerank"))  # pyright: ignore[reportCallIssue]
+    assert reranker_of(SearchSettings()) is None
+    chosen = reranker_of(SearchSettings(reranker="http://127.0.0.1:1/rerank"))
     assert isinstance(chosen, HttpReranker)
     await chosen.close()
     with pytest.raises(EdenError, match=r"model\.onnx"):
-        reranker_of(SearchSettings(reranker=str(tmp_path)))  # pyright: ignore[reportCallIssue]
+        reranker_of(SearchSettings(reranker=str(tmp_path)))

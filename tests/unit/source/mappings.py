@@ -33,7 +33,9 @@ def to_json(document: Document) -> bytes:
 
 
 def source_mapping(messages: MessageMapping | None = None) -> SourceMapping:
-    return SourceMapping(messages or mapping(), InboxMapping(SOURCE, encode_id), MESSAGES, INBOX, to_json)
+    return SourceMapping(
+        messages or mapping(), InboxMapping(SOURCE, encode_id, 8_000), MESSAGES, INBOX, to_json
+    )
 
 
 def message(identity: Any = "m1", **fields: Any) -> dict[str, Any]:

@@ -210,7 +210,7 @@ def test_an_unusable_update_that_may_have_moved_ends_the_message_everywhere() ->
 def test_a_page_is_recorded_with_the_version_of_its_read() -> None:
     documents = [message("a", created_at=BEGAN), message("b", content=""), message("c", session_id=None)]
     version = "69a42fc000000009"
-    result = source_mapping().page(DocumentPage(documents, None, version, BEGAN), "backfill")
+    result = source_mapping().map_page(DocumentPage(documents, None, version, BEGAN), "backfill")
     (record,) = result.records
     event = recorded(record)
     assert (event.version, event.origin, event.created_at) == (version, "backfill", BEGAN)

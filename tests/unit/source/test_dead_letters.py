@@ -12,7 +12,7 @@ from tests.unit.source.mappings import BEGAN, change, mapped, message, source_ma
 def dead(document: dict[str, Any], original: dict[str, Any] | None = None) -> Any:
     result = mapped(change(1, "insert", document))
     assert not result.records
-    (letter,) = source_mapping().dead(result.unmapped, [] if original is None else [original], BEGAN)
+    (letter,) = source_mapping().dead_letters(result.unmapped, [] if original is None else [original], BEGAN)
     return letter
 
 
@@ -57,6 +57,6 @@ def test_the_key_of_a_dead_letter_stays_short_whatever_the_id() -> None:
 def test_an_inbox_document_never_gets_a_messages_original() -> None:
     asked = {"_id": "same", "kind": "no such kind"}
     result = mapped(change(1, "insert", asked, collection="memory_inbox"))
-    (letter,) = source_mapping().dead(result.unmapped, [message("same", content="of another")], BEGAN)
+    (letter,) = source_mapping().dead_letters(result.unmapped, [message("same", content="of another")], BEGAN)
     assert letter.value is not None
     assert json.loads(letter.value) == asked

@@ -44,28 +44,28 @@ def read(*records: Outgoing) -> list[Record]:
 
 
 def test_a_merge_keeps_messages_without_text_apart() -> None:
-    mapped = source_mapping().page(page(message("full"), message("bare", content="")), "merge")
+    mapped = source_mapping().map_page(page(message("full"), message("bare", content="")), "merge")
     assert [recorded(one).message_id for one in mapped.records] == ["s.full"]
     (emptied,) = mapped.emptied
     assert (recorded(emptied).message_id, recorded(emptied).text) == ("s.bare", "")
 
 
 def test_a_backfill_leaves_messages_without_text_out() -> None:
-    mapped = source_mapping().page(page(message("bare", content="")), "backfill")
+    mapped = source_mapping().map_page(page(message("bare", content="")), "backfill")
     assert not mapped.records
     assert not mapped.emptied
 
 
 def test_an_unusable_message_without_text_is_told_once() -> None:
-    mapped = source_mapping().page(page(message("bare", content="", session_id=None)), "merge")
+    mapped = source_mapping().map_page(page(message("bare", content="", session_id=None)), "merge")
     assert not mapped.emptied
     assert len(mapped.unmapped) <= 1
 
 
 async def test_an_added_text_is_not_missing_for_want_of_a_document() -> None:
     asked = {"_id": "asked", "kind": "added_text", "session_id": "s1", "text": 'said "origin":"added"'}
-    added = InboxMapping(SOURCE, encode_id).record(asked, VERSION, BEGAN)
-    (said,) = source_mapping().page(page(message("said", content='"origin":"added"')), "backfill").records
+    added = InboxMapping(SOURCE, encode_id, 8_000).record(asked, VERSION, BEGAN)
+    (said,) = source_mapping().map_page(page(message("said", content='"origin":"added"')), "backfill").records
     topic = known(added, said)
     try:
         assert [place.key for places in topic.unmet() for place in places] == [b"s.said"]
@@ -76,7 +76,7 @@ async def test_an_added_text_is_not_missing_for_want_of_a_document() -> None:
 
 
 async def test_a_message_that_is_ended_while_the_topic_is_read_is_of_no_other_source() -> None:
-    stands, goes = source_mapping().page(page(message("m1"), message("m2")), "backfill").records
+    stands, goes = source_mapping().map_page(page(message("m1"), message("m2")), "backfill").records
     cause = Delivery(Envelope.of_headers(goes.headers), recorded(goes), TOPIC, goes.key.decode())
     encoder = Encoder("formation-trigger", lambda _: TOPIC)
     (end,) = encoder.records([erased(goes.key.decode(), VERSION, "s.s1")], [cause])
@@ -93,10 +93,10 @@ async def test_a_message_that_is_ended_while_the_topic_is_read_is_of_no_other_so
 
 
 async def test_a_merge_knows_where_a_message_stands_that_can_no_longer_be_recorded() -> None:
-    stands = source_mapping().page(page(message("m1")), "backfill").records
+    stands = source_mapping().map_page(page(message("m1")), "backfill").records
     found = known(*stands)
-    unmapped = source_mapping().page(page(message("m1", session_id=None)), "merge").unmapped
-    key = source_mapping().key(unmapped[0].document)
+    unmapped = source_mapping().map_page(page(message("m1", session_id=None)), "merge").unmapped
+    key = source_mapping().key_of(unmapped[0].document)
     assert key is not None
     assert key == stands[0].key
     assert found.meet(key) == [0]
@@ -106,7 +106,7 @@ async def test_a_merge_knows_where_a_message_stands_that_can_no_longer_be_record
 
 def digest(**changes: Any) -> bytes:
     """The digest of a user's message, with some fields changed."""
-    (stands,) = source_mapping().page(page(message("m1")), "backfill").records
+    (stands,) = source_mapping().map_page(page(message("m1")), "backfill").records
     assert stands.value is not None
     return digest_of(json.dumps({**json.loads(stands.value), **changes}).encode())
 
@@ -122,7 +122,7 @@ def test_a_field_that_a_later_version_adds_publishes_nothing_again() -> None:
 
 
 def test_what_an_older_record_lacks_counts_as_null() -> None:
-    (stands,) = source_mapping().page(page(message("m1")), "backfill").records
+    (stands,) = source_mapping().map_page(page(message("m1")), "backfill").records
     assert stands.value is not None
     older = {name: value for name, value in json.loads(stands.value).items() if name != "created_at"}
     assert digest_of(json.dumps(older).encode()) == digest()

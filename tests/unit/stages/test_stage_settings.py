@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from eden_memory.stages.stage import Delivery, Outgoing, RetryPolicy, Stage
+from eden_memory.stages.stage import Delivery, Emitted, RetryPolicy, Stage
 from eden_memory.stages.worker import Bounds
 
 
-async def handler(deliveries: Sequence[Delivery]) -> Sequence[Outgoing]:
+async def handler(deliveries: Sequence[Delivery]) -> Sequence[Emitted]:
     """Publishes nothing."""
     del deliveries
     return ()

@@ -16,7 +16,6 @@ from eden_memory.usage.budget_rules import Admission, Admitted, AskedWindow, Est
 from eden_memory.windows.window_rule import Limits
 from tests.unit.windows.memory_store import Crash, MemoryStore
 from tests.unit.windows.records import (
-    CollectedMetrics,
     KnownMarks,
     Sessions,
     asked,
@@ -66,7 +65,7 @@ class Budgets:
 
 
 def stage(store: MemoryStore, budgets: Budgets) -> FormationTrigger:
-    return FormationTrigger(store, Sessions(), "v1", CollectedMetrics(), KnownMarks(), budgets=budgets)
+    return FormationTrigger(store, Sessions(), "v1", KnownMarks(), budgets=budgets)
 
 
 def talk(seed: int) -> list[Delivery]:
@@ -128,7 +127,7 @@ async def test_a_crash_anywhere_between_reserving_and_publishing_reserves_and_fo
 
 async def test_what_a_budget_holds_of_a_session_that_is_switched_off_is_let_go() -> None:
     log, store, budgets, sessions = talk(2), MemoryStore(LIMITS), Budgets(0), Sessions()
-    working = FormationTrigger(store, sessions, "v1", CollectedMetrics(), KnownMarks(), budgets=budgets)
+    working = FormationTrigger(store, sessions, "v1", KnownMarks(), budgets=budgets)
     await run(working, log, [watermark(100, 60)])
     await run(working, [watermark(101, 61)])
     assert store.stored_sessions["s.1"].waits_for == "budget all"
@@ -145,7 +144,7 @@ async def test_who_waits_for_a_document_is_not_asked_about_budgets(reason: str |
     sessions = Sessions()
     if reason is not None:
         sessions.said["s.1"] = Missing(reason)
-    await run(FormationTrigger(store, sessions, "v1", CollectedMetrics(), KnownMarks(), budgets=budgets), log)
+    await run(FormationTrigger(store, sessions, "v1", KnownMarks(), budgets=budgets), log)
     waits = {name: one.waits_for for name, one in store.stored_sessions.items() if one.outbox}
     assert waits
     assert waits["s.1"] == (reason or "budget all")

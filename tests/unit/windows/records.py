@@ -22,13 +22,14 @@ from eden_memory.source.message_mapping import FieldPaths, MessageMapping, Reaso
 from eden_memory.stages.codec import Encoder
 from eden_memory.stages.stage import Decision, Delivery, Emit, Result
 from eden_memory.windows.trigger_batch import erased
-from eden_memory.windows.trigger_metrics import TriggerCounts, TriggerMetrics
 from eden_memory.windows.window_request import TriggerStore
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
-MAPPING = MessageMapping(FieldPaths("session", "role", "text", "user", "at"), "test", encode)
+MAPPING = MessageMapping(
+    FieldPaths("session", "role", "text", "user", "at"), "test", encode, text_limit=8_000
+)
 
 
 def version(number: int) -> str:
@@ -158,30 +159,13 @@ class KnownMarks:
         return Marks(one for one in self.marks if (one.kind, one.target) in wanted)
 
 
-@dataclass
-class CollectedMetrics(TriggerMetrics):
-    """Keeps what was counted."""
-
-    counts: list[TriggerCounts] = field(default_factory=list[TriggerCounts])
-    sessions: int = 0
-
-    def wrote(self, counts: TriggerCounts) -> None:
-        self.counts.append(counts)
-
-    def waiting(self, partition: int, sessions: int) -> None:
-        self.sessions = sessions
-
-
 def trigger(
     store: TriggerStore,
     sessions: Sessions | None = None,
-    metrics: CollectedMetrics | None = None,
     forgotten: ForgottenMarks | None = None,
 ) -> FormationTrigger:
     """A process's stage, newly started."""
-    return FormationTrigger(
-        store, sessions or Sessions(), "v1", metrics or CollectedMetrics(), forgotten or KnownMarks()
-    )
+    return FormationTrigger(store, sessions or Sessions(), "v1", forgotten or KnownMarks())
 
 
 async def run(stage: FormationTrigger, *batches: Sequence[Delivery]) -> list[Emit]:

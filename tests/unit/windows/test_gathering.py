@@ -13,7 +13,6 @@ from eden_memory.stages.stage import Decision, Delivery, Emit, Gather
 from eden_memory.windows.window_rule import Limits
 from tests.unit.windows.memory_store import MemoryStore
 from tests.unit.windows.records import (
-    CollectedMetrics,
     KnownMarks,
     Sessions,
     asked,
@@ -38,9 +37,7 @@ class Stage:
         self.store, self.now = store, 0.0
         gathering = Gathering(SECONDS, MOST, lambda: self.now)
         directory = sessions or Sessions()
-        self.handler = FormationTrigger(
-            store, directory, "v1", CollectedMetrics(), KnownMarks(), gathering=gathering
-        )
+        self.handler = FormationTrigger(store, directory, "v1", KnownMarks(), gathering=gathering)
 
     async def gathers(self, *batch: Delivery) -> bool:
         """Whether a batch is left until more comes; else it is processed."""

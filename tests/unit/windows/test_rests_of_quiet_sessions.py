@@ -41,7 +41,7 @@ def read_in(*times: datetime) -> list[Delivery]:
     documents = [message(f"m{number}", created_at=time) for number, time in enumerate(times)]
     read = BEGAN + timedelta(days=1_000)
     version = version_of(int(read.timestamp()), 1)
-    return delivered(SOURCE.page(DocumentPage(documents, None, version, read), "backfill"))
+    return delivered(SOURCE.map_page(DocumentPage(documents, None, version, read), "backfill"))
 
 
 def watermark(time: datetime) -> Delivery:
@@ -87,7 +87,7 @@ async def test_who_writes_again_within_the_day_goes_on() -> None:
 
 
 async def test_a_session_that_is_quiet_for_ever_waits_where_0_hours_are_set() -> None:
-    off = window_limits(Settings(windows=WindowsSettings(stale_hours=0)))  # pyright: ignore[reportCallIssue]
+    off = window_limits(Settings(windows=WindowsSettings(stale_hours=0)))
     assert not await run(
         trigger(MemoryStore(off)), read_in(*after(0, 90)), [watermark(BEGAN + timedelta(days=900))]
     )

@@ -4,15 +4,16 @@ from collections.abc import Iterable, Sequence
 
 from eden_memory.constants import MOST_SESSION_USERS
 from eden_memory.forgotten import Mark
+from eden_memory.metrics import TRIGGER_REFUSED
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.stages.stage import Decision, Delivery, Emit
 from eden_memory.windows.session_state import Session
 from eden_memory.windows.sessions_aside import ASIDE_SECONDS, SessionsAside
 from eden_memory.windows.window_request import BatchWrite
 from eden_memory.windows.window_rule import Limits
+from tests.counted import Grown
 from tests.unit.windows.memory_store import MemoryStore
 from tests.unit.windows.records import (
-    CollectedMetrics,
     KnownMarks,
     asked,
     formations,
@@ -129,8 +130,8 @@ def crowded() -> MemoryStore:
 
 
 async def test_a_session_takes_no_further_users_and_forms_what_those_it_has_write() -> None:
-    store, metrics = crowded(), CollectedMetrics()
-    stage = trigger(store, metrics=metrics)
+    store, refused = crowded(), Grown(TRIGGER_REFUSED)
+    stage = trigger(store)
     batch = [
         message("s.1", BAD, 1, 0, user="s.stranger"),
         message("s.2", BAD, 2, 0, user="i.7"),
@@ -143,7 +144,7 @@ async def test_a_session_takes_no_further_users_and_forms_what_those_it_has_writ
     assert list(decision.refused) == [batch[0].id]
     assert reason.startswith(f"session {BAD} has {MOST_SESSION_USERS} users")
     assert set(formed(decision)) == {BAD, GOOD}
-    assert sum(counts.refused for counts in metrics.counts) == 1
+    assert sum(refused().values()) == 1
     assert "s.1" not in store.stored_messages
     assert len(store.stored_sessions[BAD].users) == MOST_SESSION_USERS
 

@@ -6,13 +6,14 @@ from contextlib import suppress
 import pytest
 
 from eden_memory.directory.participants import Missing, SessionFacts
+from eden_memory.metrics import TRIGGER_OPTED_OUT
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase
 from eden_memory.windows.window_rule import Limits
+from tests.counted import Grown
 from tests.unit.windows.memory_store import Crash, MemoryStore
 from tests.unit.windows.records import (
-    CollectedMetrics,
     Sessions,
     asked,
     ended,
@@ -59,14 +60,14 @@ def texts(store: MemoryStore) -> list[str]:
 
 
 async def test_a_session_that_is_off_forms_nothing_and_leaves_no_text() -> None:
-    store, metrics = MemoryStore(Limits()), CollectedMetrics()
-    stage = trigger(store, Sessions(off_sessions={S}), metrics)
+    store, opted_out = MemoryStore(Limits()), Grown(TRIGGER_OPTED_OUT)
+    stage = trigger(store, Sessions(off_sessions={S}))
     records = [message("s.m1", S, 1, 0), message("s.m2", S, 2, 1), asked(S, 10, 2), ended(S, 11, 3)]
     found = await sent(stage, records, [watermark(20, 30)])
     assert gone(found) == [("s.m1", version(1)), ("s.m2", version(2))]
     assert not formed(found)
     assert not texts(store)
-    assert sum(one.opted_out for one in metrics.counts) == 2
+    assert sum(opted_out().values()) == 2
 
 
 async def test_a_session_whose_users_are_all_off_is_off_and_its_assistant_is_not_heard_either() -> None:

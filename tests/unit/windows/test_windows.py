@@ -1,17 +1,17 @@
 """When windows close: counts, tokens, cold, stale, asked, ended; what edits, deletions and moves do to them."""
 
-from collections import Counter
-
 import pytest
+from prometheus_client import REGISTRY
 
 from eden_memory.directory.participants import Missing, SessionFacts
+from eden_memory.metrics import TRIGGER_EMPTY, TRIGGER_MISSING, TRIGGER_WINDOWS
 from eden_memory.processors import formation_trigger
 from eden_memory.schemas.events import Forgotten
 from eden_memory.stages.stage import Delivery
 from eden_memory.windows.window_rule import Limits
+from tests.counted import Grown
 from tests.unit.windows.memory_store import MemoryStore
 from tests.unit.windows.records import (
-    CollectedMetrics,
     KnownMarks,
     Sessions,
     asked,
@@ -163,7 +163,7 @@ async def test_a_message_deleted_after_its_window_is_noted() -> None:
 
 async def test_keeping_deleted_messages_forgets_nothing() -> None:
     stage = formation_trigger.FormationTrigger(
-        MemoryStore(Limits()), Sessions(), "v1", CollectedMetrics(), KnownMarks(), forgets=False
+        MemoryStore(Limits()), Sessions(), "v1", KnownMarks(), forgets=False
     )
     assert not await run(stage, [*some(2), gone("s.m2", S, 9, 1)])
 
@@ -188,39 +188,40 @@ async def test_a_message_moved_there_and_back_waits_again() -> None:
 
 
 async def test_a_missing_message_is_counted_noted_and_stays() -> None:
-    metrics, store = CollectedMetrics(), MemoryStore(Limits())
-    stage = trigger(store, metrics=metrics)
+    missing, store = Grown(TRIGGER_MISSING), MemoryStore(Limits())
+    stage = trigger(store)
     published = await run(stage, [*some(2), gone("s.m1", None, 9, 1, "missing"), asked(S, 10, 1)])
     assert len(formations(published)[0].messages) == 2
-    assert sum(one.missing for one in metrics.counts) == 1
+    assert sum(missing().values()) == 1
     assert [name for name, one in store.stored_messages.items() if one.missing] == ["s.m1"]
     await run(stage, [message("s.m1", S, 20, 4, "it is back")])
     assert not any(one.missing for one in store.stored_messages.values())
 
 
 async def test_a_message_waits_once_it_has_text() -> None:
-    metrics = CollectedMetrics()
+    without_text = Grown(TRIGGER_EMPTY)
     empty = message("s.m9", S, 5, 0, "")
     records = [*some(1), empty, *some(1, 10), message("s.m9", S, 11, 1, "now it has"), asked(S, 30, 2)]
-    (one,) = formations(await run(trigger(MemoryStore(Limits()), metrics=metrics), records))
+    (one,) = formations(await run(trigger(MemoryStore(Limits())), records))
     assert names(one) == ["s.m1", "s.m10", "s.m9"]
-    assert sum(one.empty for one in metrics.counts) == 1
+    assert sum(without_text().values()) == 1
+
+
+def waiting_sessions() -> float | None:
+    """Return what the metric says of the records' partition."""
+    return REGISTRY.get_sample_value("eden_trigger_waiting_sessions", {"partition": "0"})
 
 
 async def test_a_session_without_its_document_waits_with_the_reason_and_goes_on_in_order() -> None:
-    sessions, store, metrics = (
-        Sessions({S: Missing("no document s.s in sessions")}),
-        MemoryStore(Limits()),
-        CollectedMetrics(),
-    )
-    stage = trigger(store, sessions, metrics)
+    sessions, store = Sessions({S: Missing("no document s.s in sessions")}), MemoryStore(Limits())
+    stage = trigger(store, sessions)
     waiting = [[*some(2), asked(S, 10, 1)], [*some(2, 11), asked(S, 20, 2)], [watermark(30, 3)]]
     assert not await run(stage, *waiting)
-    assert (store.stored_sessions[S].waits_for, metrics.sessions) == ("no document s.s in sessions", 1)
+    assert (store.stored_sessions[S].waits_for, waiting_sessions()) == ("no document s.s in sessions", 1)
     sessions.said[S] = SessionFacts("s.agent", ("i.1",), sharing="team")
     first, second = formations(await run(stage, [watermark(31, 3.2)], [watermark(32, 3.4)]))
     assert (names(first), names(second)) == (["s.m1", "s.m2"], ["s.m11", "s.m12"])
-    assert (store.stored_sessions[S].waits_for, metrics.sessions) == (None, 0)
+    assert (store.stored_sessions[S].waits_for, waiting_sessions()) == (None, 0)
     assert not await run(stage, [watermark(33, 3.6)])
 
 
@@ -313,9 +314,6 @@ async def test_a_formed_message_keeps_no_text_of_its_own() -> None:
 
 
 async def test_what_was_closed_is_counted_by_reason() -> None:
-    metrics = CollectedMetrics()
-    await run(trigger(MemoryStore(Limits()), metrics=metrics), [*some(46), ended(S, 90, 2)])
-    assert sum((one.windows for one in metrics.counts), start=Counter[str]()) == {
-        "messages": 1,
-        "ended": 1,
-    }
+    closed = Grown(TRIGGER_WINDOWS)
+    await run(trigger(MemoryStore(Limits())), [*some(46), ended(S, 90, 2)])
+    assert closed() == {("messages",): 1, ("ended",): 1}

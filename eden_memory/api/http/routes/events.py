@@ -52,12 +52,12 @@ async def server_sent(
     event_of: Callable[[T], ServerSentEvent],
     heartbeat_seconds: float,
     stopping: asyncio.Event,
-    still: Callable[[], Awaitable[None]],
+    check_access: Callable[[], Awaitable[None]],
 ) -> AsyncGenerator[bytes]:
     """Events, and a comment whenever none came for `heartbeat_seconds`.
 
-    Before each of both `still` is asked: a refusal ends the stream, as `stopping` does. What was opened is
-    closed however it ends.
+    `check_access` is called before every event and comment; a refusal ends the stream, as `stopping` does. What was
+    opened is closed however it ends.
     """
     coming = asyncio.ensure_future(anext(changes))
     try:
@@ -66,7 +66,7 @@ async def server_sent(
             await first_of(coming, stopping, seconds=heartbeat_seconds)
             if stopping.is_set():
                 return
-            await still()
+            await check_access()
             if not coming.done():
                 yield HEARTBEAT
                 continue
@@ -118,12 +118,12 @@ class EventStream(StreamingResponse):
 
 
 async def _stream(doors: Doors, request: Request, inside: Inside, after: str | None) -> AsyncGenerator[bytes]:
-    async def still_let_in() -> None:
+    async def check_access() -> None:
         await doors.admission.still(request.scope["headers"])
         await doors.still_within(inside, "read")
 
     changes = inside.service.changes(**inside.where, after=after)
-    sent = server_sent(changes, _event, doors.settings.heartbeat_seconds, doors.stopping, still_let_in)
+    sent = server_sent(changes, _event, doors.settings.heartbeat_seconds, doors.stopping, check_access)
     async with aclosing(sent):
         async for chunk in sent:
             yield chunk

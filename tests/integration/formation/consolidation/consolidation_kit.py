@@ -13,7 +13,6 @@ from eden_memory.formation.prompt_material import ConsolidationMaterial
 from eden_memory.formation.prompts import Fence
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.memory.snapshot_store import MongoSnapshots
-from eden_memory.metrics import ConsolidationMetrics
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
@@ -104,7 +103,6 @@ class Kit(OnServers):
             forgetting,
             Fence(b"0" * 16),
             "v1",
-            ConsolidationMetrics(),
             free,
         )
         writer = AtlasWriter(MongoMemoryStore(self.database, NAMES), forgetting)

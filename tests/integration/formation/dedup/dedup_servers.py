@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -18,13 +17,13 @@ from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.formation.prompts import Fence
 from eden_memory.memory.memory_batch import memory_batch
 from eden_memory.memory.memory_store import MongoMemoryStore
-from eden_memory.metrics import DedupMetrics
 from eden_memory.models.question import LanguageModel
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.fact_dedup import FactDedup, Stores
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged, decode
+from eden_memory.settings import MemorySettings
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.stage import Decision, Delivery, Emit, Handler
 from eden_memory.stages.worker import Worker
@@ -35,17 +34,7 @@ from tests.unit.formation.dedup.dedup_kit import WordEmbedder
 Database = AsyncDatabase[dict[str, Any]]
 
 
-@dataclass
-class Counts(DedupMetrics):
-    """What the handler counted."""
-
-    of: dict[str, int] = field(default_factory=dict[str, int])
-
-    def counted(self, what: str, number: int = 1) -> None:
-        self.of[what] = self.of.get(what, 0) + number
-
-
-def handler(database: Database, model: LanguageModel, counts: Counts | None = None) -> FactDedup:
+def handler(database: Database, model: LanguageModel) -> FactDedup:
     """As one process has it: with caches of its own."""
     embedder = WordEmbedder()
     stores = Stores(
@@ -54,7 +43,8 @@ def handler(database: Database, model: LanguageModel, counts: Counts | None = No
         MongoForgetting(database, NAMES),
         MongoStreams(database, NAMES),
     )
-    return FactDedup(stores, model, embedder, Fence(b"sixteen bytes or more"), counts or Counts())
+    fence, similar = Fence(b"sixteen bytes or more"), MemorySettings().similar
+    return FactDedup(stores, model, embedder, fence, similar=similar)
 
 
 async def prepared(database: Database) -> Database:

@@ -9,6 +9,7 @@ from eden_memory.cli.main import app
 from eden_memory.cli.setup import model_name
 from eden_memory.errors import EdenError
 from eden_memory.memory.reembedding_store import Reembedding, embedding_models_in, refuse_another_model
+from eden_memory.metrics import DEDUP
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.placement import Placement
 from eden_memory.schemas.documents import Live
@@ -19,7 +20,8 @@ from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import ModelsSettings, Settings
 from eden_memory.source.inbox_mapping import InboxMapping
 from eden_memory.stages.stage import Delivery
-from tests.integration.formation.dedup.dedup_servers import Counts, Database, facts_of, handler, write
+from tests.counted import Grown
+from tests.integration.formation.dedup.dedup_servers import Database, facts_of, handler, write
 from tests.integration.formation.dedup.test_decided import store
 from tests.integration.formation.dedup.test_fact_search import changed, retired
 from tests.names import NAMES
@@ -44,7 +46,7 @@ def work(database: Database, model: str = "test") -> Reembedding:
 
 async def carried(database: Database) -> list[Delivery]:
     """What the tailer makes of the inbox, which is empty then."""
-    mapping = InboxMapping("tailer", encode_id)
+    mapping = InboxMapping("tailer", encode_id, 8_000)
     deliveries: list[Delivery] = []
     for row in await database["memory_inbox"].find().to_list():
         record = mapping.record(row, f"{1:016x}", NOON)
@@ -55,9 +57,9 @@ async def carried(database: Database) -> list[Delivery]:
     return deliveries
 
 
-async def carry_out(database: Database, deliveries: list[Delivery], counts: Counts) -> None:
+async def carry_out(database: Database, deliveries: list[Delivery]) -> None:
     for one in deliveries:
-        decision = await handler(database, ScriptedModel(), counts)([one])
+        decision = await handler(database, ScriptedModel())([one])
         await store(database, [one], decision)
         if facts := facts_of(decision):
             await write(database, facts)
@@ -73,9 +75,9 @@ async def test_every_fact_is_given_a_vector_of_the_new_model(database: Database)
     await refuse_another_model(database, NAMES, "test")
     with pytest.raises(EdenError):
         await refuse_another_model(database, NAMES, "third")
-    counts = Counts()
-    await carry_out(database, await carried(database), counts)
-    assert counts.of == {"REEMBED": 7}
+    counted = Grown(DEDUP)
+    await carry_out(database, await carried(database))
+    assert counted() == {("REEMBED",): 7}
     assert (await embedding_models_in(database, NAMES), await work(database).left()) == ({"test"}, 0)
     rows = await database["memory_facts"].find({"active": True}).to_list()
     assert {(row["version"], row["decision"]) for row in rows} == {(2, "REEMBED")}
@@ -89,9 +91,9 @@ async def test_asked_again_it_writes_only_what_is_not_asked_for_or_done(database
     assert [count async for count in work(database).ask()] == [5], (
         "nobody can tell that they are on their way"
     )
-    counts = Counts()
-    await carry_out(database, [*first, *await carried(database)], counts)
-    assert counts.of == {"REEMBED": 5, "needless": 5}
+    counted = Grown(DEDUP)
+    await carry_out(database, [*first, *await carried(database)])
+    assert counted() == {("REEMBED",): 5, ("needless",): 5}
     assert [count async for count in work(database).ask()] == [0]
 
 

@@ -23,7 +23,7 @@ from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_request import StoredWindow
 from eden_memory.windows.window_rule import Limits
 from tests.integration.stages_on_servers import OnServers, Topic, on_servers, running, settings_of
-from tests.unit.formation.extraction.windows import FENCE, Counted, Talk, talk
+from tests.unit.formation.extraction.windows import FENCE, Talk, talk
 
 OUT = ("memory.extractions", "memory.candidates", "memory.reflections", "memory.formations.dead")
 
@@ -71,12 +71,12 @@ class Kit(OnServers):
 
     def stages(self, model: LanguageModel) -> list[Stage]:
         """Both, as a process has them."""
-        prefix, counted = self.settings.names, Counted()
+        prefix = self.settings.names
         forgetting = MongoForgetting(self.database, prefix)
         windows = MongoTriggerStore(self.database, prefix, Limits())
         streams, shots = MongoStreams(self.database, prefix), MongoSnapshots(self.database, prefix)
-        facts = FactExtraction(windows, streams, model, forgetting, FENCE, counted)
-        reflections = ReflectionExtraction(windows, streams, shots, model, forgetting, FENCE, counted)
+        facts = FactExtraction(windows, streams, model, forgetting, FENCE)
+        reflections = ReflectionExtraction(windows, streams, shots, model, forgetting, FENCE)
         handlers = {
             pipeline.FACT_EXTRACTION: facts,
             pipeline.REFLECTION_EXTRACTION: reflections,

@@ -9,7 +9,7 @@ from eden_memory.failures import PermanentError, QuestionSpent
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.formation.consolidation_rules import change_of
 from eden_memory.formation.prompts import Fence
-from eden_memory.metrics import ConsolidationMetrics
+from eden_memory.metrics import CONSOLIDATIONS, MEMORY_COMMANDS
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.processors.consolidation import Consolidation
 from eden_memory.schemas.answers import ConsolidatedText
@@ -18,6 +18,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event, ReflectionFormed, ScopeChanged, ScopeConsolidated
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery
+from tests.counted import Grown
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 USER = Scope.of_user("s.a", "i.1")
@@ -59,18 +60,6 @@ def snapshot(*buffer: BufferedReflection, scope: Scope = USER, **fields: Any) ->
 def delivery(change: ScopeChanged, identity: str = "d1", times: int = 0) -> Delivery:
     envelope = Envelope(identity, change.NAME, 1, "test", NOON, change.subject(), change.ordering_key())
     return Delivery(envelope, change, "memory.changes", change.key(), sent_again=times)
-
-
-class Counted(ConsolidationMetrics):
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, str, bool]] = []
-        self.commands: list[tuple[str, str]] = []
-
-    def consolidated(self, kind: str, because: str, *, cut: bool) -> None:
-        self.seen.append((kind, because, cut))
-
-    def commanded(self, action: str, result: str) -> None:
-        self.commands.append((action, result))
 
 
 @dataclass
@@ -129,7 +118,8 @@ class Around:
     """Decided, and not in the snapshot yet."""
     reflections: dict[str, Reflection] = field(default_factory=dict[str, Reflection])
     streams: dict[str, Stream] = field(default_factory=dict[str, Stream])
-    counted: Counted = field(default_factory=Counted)
+    consolidated: Grown = field(default_factory=lambda: Grown(CONSOLIDATIONS))
+    commanded: Grown = field(default_factory=lambda: Grown(MEMORY_COMMANDS))
     tiers: dict[str, int] = field(default_factory=dict[str, int])
 
     async def snapshots(self, scope_keys: Iterable[str]) -> dict[str, Snapshot]:
@@ -163,9 +153,7 @@ class Around:
         return max((self.tiers.get(one, 0) for one in users), default=0)
 
     async def run(self, *deliveries: Delivery) -> Any:
-        stage = Consolidation(
-            self, self, self, self.model, self, Fence(b"0" * 16), "v1", self.counted, self.tier_of
-        )
+        stage = Consolidation(self, self, self, self.model, self, Fence(b"0" * 16), "v1", self.tier_of)
         return await stage(deliveries or [delivery(change_of(self.snapshot))])
 
     def change(self, **fields: Any) -> None:

@@ -216,7 +216,7 @@ async def test_a_text_over_the_limit_is_asked_for_once_more_then_cut_and_counted
     assert event.cut
     assert event.words <= 300
     assert event.text.endswith(".")
-    assert around.counted.seen == [("user", "threshold", True)]
+    assert around.consolidated() == {("user", "threshold", "true"): 1}
 
 
 async def test_a_blob_that_absorbed_something_private_is_private() -> None:

@@ -35,7 +35,7 @@ BLOB: dict[str, Any] = {"blob": "Likes tea. Lives in Porto.", "blob_version": 2,
 def command(action: str, **fields: Any) -> Delivery:
     """The record that the tailer makes of a request."""
     document = {"_id": ObjectId(), "kind": "memory_command", "scope": USER.model_dump(), "action": action}
-    mapping = InboxMapping("test", encode_id)
+    mapping = InboxMapping("test", encode_id, 8_000)
     record = mapping.record({**document, "by": "person", "asked_by": "mara", **fields}, "0" * 15 + "1", ASKED)
     envelope = Envelope.of_headers(record.headers)
     assert record.value is not None
@@ -49,7 +49,7 @@ def around(**fields: Any) -> Around:
 
 async def carried_out(stage: Around, delivery: Delivery) -> Any:
     result = await stage.run(delivery)
-    assert isinstance(result, Decision), (result, stage.counted.commands)
+    assert isinstance(result, Decision), (result, stage.commanded())
     (emit,) = result.events
     assert isinstance(emit, Emit)
     return emit.event, result.writes
@@ -136,28 +136,28 @@ async def test_what_cannot_be_carried_out_changes_nothing_and_is_counted(
 ) -> None:
     stage = around(**BLOB, **fields)
     assert await stage.run(asked) == ()
-    assert stage.counted.commands == [(asked.event.action, why)]  # pyright: ignore
+    assert stage.commanded() == {(asked.event.action, why): 1}  # pyright: ignore
 
 
 async def test_a_reflection_that_a_blob_has_absorbed_is_not_edited_any_more() -> None:
     stage = around(**BLOB)
     stage.reflections["r1"] = STORED.model_copy(update={"absorbed": True, "absorbed_into": 2})
     assert await stage.run(command("retire_reflection", reflection_id="r1")) == ()
-    assert stage.counted.commands == [("retire_reflection", "absorbed")]
+    assert stage.commanded() == {("retire_reflection", "absorbed"): 1}
 
 
 async def test_a_reflection_of_another_scope_is_unknown_here() -> None:
     stage = around()
     stage.reflections["r1"] = STORED.model_copy(update={"scope_key": "user:s.a:i.2"})
     assert await stage.run(command("retire_reflection", reflection_id="r1")) == ()
-    assert stage.counted.commands == [("retire_reflection", "unknown")]
+    assert stage.commanded() == {("retire_reflection", "unknown"): 1}
 
 
 async def test_nothing_is_added_to_the_memory_of_a_forgotten_user() -> None:
     stage = around()
     stage.marks.append(Mark("user", "i.1", "created_up_to", until=ASKED))
     assert await stage.run(command("add_reflection", text="Wants PDF.")) == ()
-    assert stage.counted.commands == [("add_reflection", "forgotten")]
+    assert stage.commanded() == {("add_reflection", "forgotten"): 1}
 
 
 async def test_an_edit_of_a_forgotten_blob_waits_until_the_writer_has_taken_it_back() -> None:

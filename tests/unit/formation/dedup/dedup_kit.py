@@ -15,7 +15,7 @@ from eden_memory.formation.prompt_material import DecisionMaterial
 from eden_memory.formation.prompts import Fence
 from eden_memory.memory.fact_hash import normalised
 from eden_memory.memory.scope_matrix import matrix_of
-from eden_memory.metrics import DedupMetrics
+from eden_memory.metrics import DEDUP
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.processors.fact_dedup import FactDedup, Stores
 from eden_memory.schemas.answers import FactDecision, FactDecisions
@@ -26,12 +26,14 @@ from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Call, Embedding, SourceMessage, Statement
 from eden_memory.schemas.scopes import Scope
+from eden_memory.settings import MemorySettings
 from eden_memory.stages.stage import Decision, Delivery, Emit
+from tests.counted import Grown
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 ANA = Scope.of_user("s.agent", "s.ana")
 DIMENSIONS = 64
-SIMILAR = 0.7
+SIMILAR = MemorySettings().similar
 Script = Callable[[DecisionMaterial], list[FactDecision]]
 
 
@@ -272,23 +274,24 @@ class Memory:
 
 
 @dataclass
-class Bench(DedupMetrics):
+class Bench:
     """The handler with everything around it."""
 
     memory: Memory = field(default_factory=Memory)
     model: ScriptedModel = field(default_factory=ScriptedModel)
     embedder: WordEmbedder = field(default_factory=WordEmbedder)
-    counts: Counter[str] = field(default_factory=Counter[str])
+    grown: Grown = field(default_factory=lambda: Grown(DEDUP))
     dedup: bool = True
 
-    def counted(self, what: str, number: int = 1) -> None:
-        self.counts[what] += number
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter({what: number for (what,), number in self.grown().items()})
 
     def handler(self) -> FactDedup:
         memory = self.memory
         stores = Stores(memory, memory, memory, memory)
         fence = Fence(b"sixteen bytes or more")
-        return FactDedup(stores, self.model, self.embedder, fence, self, similar=SIMILAR, dedup=self.dedup)
+        return FactDedup(stores, self.model, self.embedder, fence, similar=SIMILAR, dedup=self.dedup)
 
     async def decide(self, *deliveries: Delivery) -> list[FactChanged]:
         """One unit, as the runtime runs it: what is not covered is decided next."""

@@ -5,10 +5,12 @@ import pytest
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Mark
 from eden_memory.formation.prompt_material import DecisionMaterial
+from eden_memory.metrics import DEDUP
 from eden_memory.processors import fact_dedup
 from eden_memory.schemas.answers import FactDecision
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.provenance import Embedding
+from tests.counted import Grown
 from tests.unit.formation.dedup.dedup_kit import (
     ANA,
     Bench,
@@ -34,7 +36,7 @@ async def known(bench: Bench, *texts: str) -> None:
     await bench.decide(proposal("known", *texts))
     bench.memory.apply()
     bench.embedder.calls.clear()
-    bench.counts.clear()
+    bench.grown = Grown(DEDUP)
 
 
 async def test_facts_with_nothing_near_are_added_without_a_model() -> None:

@@ -109,14 +109,14 @@ async def test_what_names_no_message_shown_rests_on_the_whole_window() -> None:
     first, second = extracted.facts
     assert (first.whole_window, [one.message_id for one in first.sources]) == (True, ["s.m1", "s.m2"])
     assert (second.whole_window, [one.message_id for one in second.sources]) == (False, ["s.m2"])
-    assert bench.counted.left == {"whole_window": 1}
+    assert bench.left == {"whole_window": 1}
 
 
 async def test_facts_beyond_the_limit_are_cut_and_counted() -> None:
     bench = Bench(talk("a"), stating(*(fact(f"Berth {n} is free.") for n in range(33))))
     extracted, _ = await bench.facts()
     assert (len(extracted.facts), extracted.cut) == (30, 3)
-    assert bench.counted.left["beyond"] == 3
+    assert bench.left["beyond"] == 3
 
 
 async def test_a_fact_over_its_words_is_shortened_at_a_sentence() -> None:
@@ -125,7 +125,7 @@ async def test_a_fact_over_its_words_is_shortened_at_a_sentence() -> None:
     extracted, _ = await bench.facts()
     assert extracted.facts[0].text.endswith("end here.")
     assert len(extracted.facts[0].text.split()) <= STANDARD.fact_words
-    assert bench.counted.left["shortened"] == 1
+    assert bench.left["shortened"] == 1
 
 
 async def test_a_streams_own_word_limit_comes_first() -> None:
@@ -150,7 +150,7 @@ async def test_contact_data_leaves_what_others_see_for_the_user_alone() -> None:
     extracted, proposed = await bench.facts()
     assert extracted.facts[0].demoted_from == "agent"
     assert list(texts(proposed)) == [USER_SCOPE.key]
-    assert bench.counted.left == {"demoted": 1}
+    assert bench.left == {"demoted": 1}
 
 
 async def test_contact_data_of_a_session_with_several_users_is_dropped() -> None:
@@ -158,7 +158,7 @@ async def test_contact_data_of_a_session_with_several_users_is_dropped() -> None
     bench = Bench(window, stating(fact("Mara's number is +46 31 123 45 67.", "agent", 1)))
     extracted, proposed = await bench.facts()
     assert (extracted.facts, extracted.dropped, proposed) == ((), 1, [])
-    assert bench.counted.left == {"personal": 1}
+    assert bench.left == {"personal": 1}
 
 
 @pytest.mark.parametrize(("strict", "scope"), [(False, GROUP_SCOPE), (True, USER_SCOPE)])
@@ -194,7 +194,7 @@ async def test_what_rests_on_messages_forgotten_while_the_model_was_asked_is_dro
     bench.model.while_asked = lambda: bench.kept.marks.append(Mark("message", "s.m2", "for_ever"))
     extracted, _ = await bench.facts()
     assert [one.text for one in extracted.facts] == ["of one", "of both"]
-    assert bench.counted.left == {"forgotten": 1}
+    assert bench.left == {"forgotten": 1}
 
 
 async def test_a_redelivery_after_a_crash_takes_the_answer_that_had_arrived_for_what_was_shown_then() -> None:
@@ -239,7 +239,7 @@ async def test_texts_that_are_empty_once_cleaned_are_left_out() -> None:
     bench = Bench(talk("a"), stating(fact(" \n\u200b\u202e "), fact("x\nis\u2028y")))
     extracted, _ = await bench.facts()
     assert [one.text for one in extracted.facts] == ["x is y"]
-    assert bench.counted.left["empty"] == 1
+    assert bench.left["empty"] == 1
 
 
 async def test_every_repeat_is_byte_for_byte_the_same() -> None:

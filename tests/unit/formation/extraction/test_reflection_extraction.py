@@ -125,7 +125,7 @@ async def test_an_ended_session_with_nothing_pending_is_closed_without_a_call() 
 async def test_a_session_without_reflections_is_counted_and_none_is_invented() -> None:
     bench = Bench(talk("a"), reflecting())
     formed, _ = await bench.reflections()
-    assert (formed, bench.counted.left) == ([], {"missing": 1})
+    assert (formed, bench.left) == ([], {"missing": 1})
 
 
 async def test_the_newest_of_each_buffer_and_the_text_are_shown_with_the_facts_just_found() -> None:
@@ -174,7 +174,7 @@ async def test_limits_hold_per_scope_and_a_streams_own_come_first() -> None:
     formed, _ = await bench.reflections()
     kinds = [one.scope.kind for one in formed]
     assert {kind: kinds.count(kind) for kind in kinds} == {"user": 4, "agent": 5, "session": 3}
-    assert bench.counted.left["beyond"] == 6
+    assert bench.left["beyond"] == 6
     assert (brief(bench, "agent").least, brief(bench, "agent").most) == (1, 5)
 
 
@@ -194,7 +194,7 @@ async def test_contact_data_leaves_agent_group_and_shard_for_the_user_within_the
     formed, _ = await bench.reflections()
     assert [one.scope for one in formed] == [USER_SCOPE] * 4
     assert [one.demoted_from for one in formed] == ["agent", "group", "shard", None]
-    assert bench.counted.left["beyond"] == 3
+    assert bench.left["beyond"] == 3
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.formation.prompts import Fence
-from eden_memory.metrics import ExtractionMetrics
+from eden_memory.metrics import EXTRACTION_ITEMS
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.processors.fact_extraction import FactExtraction
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
@@ -34,6 +34,7 @@ from eden_memory.stages.stage import Delivery
 from eden_memory.windows.session_state import StoredMessage
 from eden_memory.windows.window_request import StoredWindow
 from eden_memory.windows.window_rule import Closed
+from tests.counted import Grown
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 AGENT, SESSION, MARA, TOM = "s.juniper", "s.talk", "s.mara", "s.tom"
@@ -201,26 +202,19 @@ class Kept:
 
 
 @dataclass
-class Counted(ExtractionMetrics):
-    """What was counted."""
-
-    left: dict[str, int] = field(default_factory=dict[str, int])
-    items: int = 0
-
-    def extracted(self, stage: str, items: int, left: Mapping[str, int]) -> None:
-        self.items += items
-        self.left = {how: number for how, number in left.items() if number}
-
-
-@dataclass
 class Bench:
     """A stage with everything around it."""
 
     window: Talk
     model: ScriptedModel
     kept: Kept = field(default_factory=Kept)
-    counted: Counted = field(default_factory=Counted)
+    counted: Grown = field(default_factory=lambda: Grown(EXTRACTION_ITEMS))
     demote_names: bool = False
+
+    @property
+    def left(self) -> dict[str, int]:
+        """Items that were left out or changed, by how."""
+        return {how: number for (_, how), number in self.counted().items() if how != "formed"}
 
     def __post_init__(self) -> None:
         self.kept.stored[FORMATION] = self.window.stored
@@ -228,9 +222,7 @@ class Bench:
     async def facts(self, *, sent_again: int = 0) -> tuple[FactsExtracted, list[FactsProposed]]:
         """What fact-extraction publishes: one FactsExtracted, and the rest."""
         kept = self.kept
-        stage = FactExtraction(
-            kept, kept, self.model, kept, FENCE, self.counted, demote_names=self.demote_names
-        )
+        stage = FactExtraction(kept, kept, self.model, kept, FENCE, demote_names=self.demote_names)
         first, *rest = await stage([delivered(self.window.requested, sent_again=sent_again)])
         assert isinstance(first, FactsExtracted)
         proposed = [one for one in rest if isinstance(one, FactsProposed)]
@@ -243,7 +235,7 @@ class Bench:
         """What reflection-extraction publishes."""
         kept = self.kept
         stage = ReflectionExtraction(
-            kept, kept, kept, self.model, kept, FENCE, self.counted, demote_names=self.demote_names
+            kept, kept, kept, self.model, kept, FENCE, demote_names=self.demote_names
         )
         cause = extracted or FactsExtracted(
             cause="e0", window=self.window.requested.window(), outcome="empty"
