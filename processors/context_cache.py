@@ -1,7 +1,8 @@
 """memory.changes → `memory_contexts`: contexts of active sessions are built anew; batch form, nothing is published.
 
-At once where up to a hundred sessions are concerned, every few seconds where there are more. A session's own
-change makes it active, unless it has more than MOST_READY_USERS: each of as many contexts would name as many users.
+At once where up to a hundred sessions are concerned, every few seconds where there are more. Changes of the same
+moment are worked on together, whatever their partitions: a window changes several scopes. A session's own change
+makes it active, unless it has more than MOST_READY_USERS: each of as many contexts would name as many users.
 Whoever builds reads first which building it replaces, so an older state never takes the place of a newer one; a
 redelivery builds the same again. Who was in the session is looked up once more behind the write: a context that was
 built beside a new author's first message is built again.
@@ -14,6 +15,7 @@ from itertools import islice
 
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.constants import MOST_READY_USERS
+from eden_memory.context.change_rounds import ChangeRounds
 from eden_memory.context.context_xml import context_xml, next_expiry
 from eden_memory.context.ready_contexts import (
     Built,
@@ -35,8 +37,8 @@ log = LibraryLogger()
 AT_ONCE = 100
 """Contexts of a scope, and users of a session, that are built with the change; more wait for the next round."""
 ROUND_SECONDS = 3.0
-BREATH_SECONDS = 0.2
-"""Between two batches of a partition: what changes meanwhile is built once."""
+GATHER_SECONDS, BREATH_SECONDS = 0.05, 0.15
+"""Before what has changed is worked on, and after it: what changes meanwhile is built once."""
 MOST_CONFLICTS = 10
 TOGETHER = 200
 """Contexts of which what they hold is in memory at the same time."""
@@ -53,18 +55,24 @@ class ContextCacheStage:
         active: timedelta,
         clock: Callable[[], datetime],
         round_seconds: float = ROUND_SECONDS,
+        gather_seconds: float = GATHER_SECONDS,
         breath_seconds: float = BREATH_SECONDS,
     ) -> None:
         self._source, self._contexts, self._settings = source, contexts, settings
         self._active, self._clock = active, clock
-        self._round_seconds, self._breath_seconds = round_seconds, breath_seconds
+        self._round_seconds = round_seconds
+        self._changes = ChangeRounds(self._changed, gather_seconds, breath_seconds)
         self._later: set[str] = set()
         self._sessions_later: dict[str, datetime] = {}
         """Sessions of many, and how long they are active."""
         self._rounds: asyncio.Task[None] | None = None
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted]:
-        """Build the contexts that one batch of a partition concerns, each once."""
+        """Build the contexts that one batch of a partition concerns, each once, with those of others."""
+        await self._changes.join(deliveries)
+        return ()
+
+    async def _changed(self, deliveries: Sequence[Delivery]) -> None:
         now = self._clock()
         wanted, known = await self._opened(deliveries, now)
         keys = dict.fromkeys(_key(delivery) for delivery in deliveries)
@@ -80,8 +88,6 @@ class ContextCacheStage:
         await self._build(wanted, known)
         if wanted:
             _measure_delay(deliveries, self._clock())
-        await asyncio.sleep(self._breath_seconds)
-        return ()
 
     async def refresh_all(self) -> None:
         """Build everything active anew: what an earlier process had put off is lost with it."""

@@ -11,10 +11,12 @@ from eden_memory.directory.participants import Directory
 from eden_memory.forgotten import ForgottenMarks, Marks
 from eden_memory.metrics import TRIGGER_WAITING
 from eden_memory.schemas.events import Watermark
-from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Retry
+from eden_memory.stages.gathering import Gathering
+from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Gather, Retry
 from eden_memory.usage.budget_rules import WindowBudgets
 from eden_memory.windows.cached_sessions import CachedSessions
 from eden_memory.windows.formation_requests import Closing, FormationRequests
+from eden_memory.windows.joining_messages import only_join
 from eden_memory.windows.session_state import Messages, Session
 from eden_memory.windows.sessions_aside import SessionsAside
 from eden_memory.windows.trigger_batch import (
@@ -46,7 +48,11 @@ ELSEWHERE = -1
 
 
 class FormationTrigger:
-    """Cuts sessions into windows; `forgets`: whether memory forgets messages that the application deletes."""
+    """Cuts sessions into windows.
+
+    `forgets`: whether memory forgets messages that the application deletes. Without `gathering`, every batch is
+    processed at once.
+    """
 
     def __init__(
         self,
@@ -57,7 +63,9 @@ class FormationTrigger:
         *,
         forgets: bool = True,
         budgets: WindowBudgets | None = None,
+        gathering: Gathering | None = None,
     ) -> None:
+        self._gathering = gathering
         self._store, self._directory = store, directory
         self._requests = FormationRequests(store, directory, budgets, settings_version)
         self._forgotten, self._forgets = forgotten, forgets
@@ -66,14 +74,16 @@ class FormationTrigger:
         self._looked_at: dict[int, str] = {}
         self._aside = SessionsAside()
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> Decision | Retry:
-        """Process one batch of one partition, cut where it must be.
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Decision | Gather | Retry:
+        """Process one batch of one partition, cut where it must be, unless it may wait for more.
 
         Forgetting stores its marks before it looks for messages, and this stores messages before it looks for
         marks again: so one of the two finds what the other has stored. Marks that came meanwhile have the batch
         applied once more, which leaves the forgotten messages without a text.
         """
         partition, conflicts = deliveries[0].partition, 0
+        if (seconds := self._may_wait(deliveries)) > 0:
+            return Gather(seconds)
         if deliveries[0].asks_anew:
             self._aside.lift(session_named(deliveries[0]))
         refused: dict[str, str] = {}
@@ -103,6 +113,14 @@ class FormationTrigger:
         names = [(window.session_id, name) for name, window in ready.items()]
         events = [*sent, *(emit for window in ready.values() for emit in _outgoing(window))]
         return Decision(events, published=self._remember(partition, names), refused=refused)
+
+    def _may_wait(self, deliveries: Sequence[Delivery]) -> float:
+        """Return for how many seconds nobody misses what these records do."""
+        cached = self._cached.get(deliveries[0].partition)
+        if cached is None or self._gathering is None:
+            return 0.0
+        left = self._gathering.left(deliveries)
+        return left if left > 0 and only_join(deliveries, cached) else 0.0
 
     def _accepted(self, deliveries: Sequence[Delivery], refused: dict[str, str]) -> Sequence[Delivery]:
         """Return the records whose sessions are not set aside; `refused` gets the others, with the reason."""

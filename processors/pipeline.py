@@ -66,6 +66,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             reads=(MessageRecorded, SessionEnded, FormationAsked, Watermark),
             writes=(FormationRequested, Forgotten),
             batch=2_500,
+            rest=0.03,
             decides=False,
         ),
         Stage(
@@ -127,6 +128,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             _of(handlers, CONTEXT_CACHE),
             reads=(ScopeChanged,),
             batch=500,
+            rest=0.05,
             decides=False,
         ),
         Stage(
@@ -134,6 +136,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             _of(handlers, USAGE),
             reads=(ModelCalled,),
             batch=500,
+            rest=0.5,
             decides=False,
         ),
     )

@@ -1,25 +1,29 @@
 """memory.usage → `memory_usage`: adds up tokens and cost per day, agent, user, stage and model; batch form.
 
 Every call counts once: its id is stored with the totals that it went into, in one transaction, so a record that
-comes again (a redelivery, an outcome published twice, a batch after kill -9) finds itself counted.
+comes again (a redelivery, an outcome published twice, a batch after kill -9) finds itself counted. What a call was
+reserved for stays reserved until it is counted, so calls can wait for others.
 """
 
 from collections.abc import Sequence
 
 from eden_memory.metrics import count_usage
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.stages.stage import Delivery, Emitted
+from eden_memory.stages.gathering import Gathering
+from eden_memory.stages.stage import Delivery, Emitted, Gather
 from eden_memory.usage.call_totals import UsageStore
 
 
 class Usage:
     """Counts the calls of a batch; publishes nothing."""
 
-    def __init__(self, store: UsageStore) -> None:
-        self._store = store
+    def __init__(self, store: UsageStore, gathering: Gathering) -> None:
+        self._store, self._gathering = store, gathering
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted]:
-        """Add up one batch of one partition."""
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted] | Gather:
+        """Add up one batch of one partition, unless it may wait for more."""
+        if (seconds := self._gathering.left(deliveries)) > 0:
+            return Gather(seconds)
         told = [delivery.event for delivery in deliveries if isinstance(delivery.event, ModelCalled)]
         calls = {call.call_id: call for call in reversed(told)}
         counted = await self._store.count(list(calls.values()))

@@ -58,6 +58,7 @@ from eden_memory.processors.propagation import Propagation
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.processors.usage import Usage
 from eden_memory.settings import Settings
+from eden_memory.stages.gathering import Gathering
 from eden_memory.stages.stage import Handler
 from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.usage.estimates import start_values
@@ -69,6 +70,8 @@ from eden_memory.windows.window_rule import Limits
 log = LibraryLogger()
 
 ASK_MODELS = frozenset({FACT_EXTRACTION, FACT_DEDUP, REFLECTION_EXTRACTION, CONSOLIDATION, PROPAGATION})
+GATHER_SECONDS, MOST_GATHERED = 2.0, 20
+"""Records for which nobody waits wait so long for more of their partition, and so many for no more."""
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
 
@@ -154,7 +157,7 @@ class Handlers:
                 ForgettingStage(MongoForgettingStore(database, called), self._forgotten), pipeline
             ),
             ATLAS_WRITER: writer if pipeline == ORIGINAL else of_pipeline(writer, pipeline),
-            USAGE: Usage(usage),
+            USAGE: Usage(usage, Gathering(GATHER_SECONDS, MOST_GATHERED)),
         }
 
     async def _settle_sharing(self) -> None:
@@ -246,6 +249,7 @@ class Handlers:
             MongoBatchMarks(self._database, self._names),
             forgets=settings.messages.on_delete != "keep",
             budgets=self._window_budgets() if self._budgets else None,
+            gathering=Gathering(GATHER_SECONDS, MOST_GATHERED),
         )
 
     def _directory(self) -> MongoDirectory:

@@ -5,9 +5,12 @@ have a connection of their own, and one that is cancelled, as when partitions mo
 
 While a fetch of a broker is under way, aiokafka asks that broker for nothing else. A fetch that leaves out a
 partition (paused, not yet consumed, not yet placed) keeps records of that partition waiting, so it stays short.
+
+A consumer that has time rests before the next fetch where the last one brought little.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -20,27 +23,42 @@ SHORT_MS, LONG_MS = 500, 5_000
 FETCHER_MS = 500
 """So often a fetcher looks what to fetch. What wakes it in the moment in which a request ends, it loses."""
 
+LITTLE_BYTES = 20_000
 
-def let_fetches_wait(consumer: Any, settled: Callable[[], Collection[TopicPartition]]) -> None:
+
+def let_fetches_wait(
+    consumer: Any, settled: Callable[[], Collection[TopicPartition]], rest: float = 0.0
+) -> None:
     """Let a consumer's fetches wait LONG_MS for records where they ask for all `settled` partitions of a broker.
 
-    `settled`: the partitions that are read from where they should be.
+    `settled`: the partitions that are read from where they should be. `rest`: seconds between a fetch that brought
+    records, but few, and the next one to the same broker.
     """
     client = consumer._client
     send = client.send
+    rested: dict[int, float] = {}
 
     async def sent(node_id: int, asking: Any, **more: Any) -> Any:
         if not isinstance(asking, FetchRequest):
             return await send(node_id, asking, **more)
+        if (left := rested.get(node_id, 0.0) - time.monotonic()) > 0:
+            await asyncio.sleep(left)
         request: Any = asking
         asked = sum(len(partitions) for _, partitions in request.topics)
         led = sum(client.cluster.leader_for_partition(tp) == node_id for tp in settled())
         request._max_wait_ms = LONG_MS if asked == led else SHORT_MS  # pyright: ignore[reportPrivateUsage]
         try:
-            return await send(node_id, request, group=FETCHES)
+            response = await send(node_id, request, group=FETCHES)
         except asyncio.CancelledError:
             if (connection := client._conns.pop((node_id, FETCHES), None)) is not None:
                 connection.close()
             raise
+        rested[node_id] = time.monotonic() + (rest if 0 < _size(response) < LITTLE_BYTES else 0.0)
+        return response
 
     client.send = sent
+
+
+def _size(response: Any) -> int:
+    """Return the bytes of the records that a fetch brought."""
+    return sum(len(partition[-1] or b"") for _, partitions in response.topics for partition in partitions)

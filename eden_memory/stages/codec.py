@@ -152,12 +152,14 @@ class Reader:
             if self._health.was_outage(item.epoch):
                 item.attempts = min(item.attempts, item.settled + 1)
             item.epoch, item.settled = self._health.epoch, item.attempts
-        envelope = Envelope.of_headers(item.record.headers)
+        kept, item.given = item.given, None
+        envelope = kept.envelope if kept is not None else Envelope.of_headers(item.record.headers)
         member = f"{envelope.id}#{item.retry}" if item.retry else envelope.id
         unknown = envelope.name not in self._reads and envelope.name in self._registry.events
         if unknown or member in seen:
             return Read(item, None, member)
         seen.add(member)
-        attempt = item.attempts + 1
-        given = delivery(item.record, envelope, self._registry.decode, attempt=attempt, times=item.times)
-        return Read(item, given, member)
+        if kept is None:
+            attempt = item.attempts + 1
+            kept = delivery(item.record, envelope, self._registry.decode, attempt=attempt, times=item.times)
+        return Read(item, kept, member)

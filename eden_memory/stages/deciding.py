@@ -18,7 +18,7 @@ from eden_memory.stages.lanes import Again, Queued, Unit
 from eden_memory.stages.outcome import OutcomeTooLarge, Reread, StageOutcome, StoredRecord
 from eden_memory.stages.outcome_publishing import OutcomePublishing
 from eden_memory.stages.patience import SERVERS, until_done
-from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Emitted, Result, Retry, Stage
+from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Emitted, Gather, Result, Retry, Stage
 from eden_memory.stages.stage_health import StageHealth
 from eden_memory.task_ending import Deadline
 
@@ -64,6 +64,8 @@ class Deciding:
             return self._finish(unit, "skipped")
         self._cut(unit, read)
         result = await self._handled(wanted(read))
+        if isinstance(result, Gather):
+            return self._gather(read, result)
         return await self._conclude(unit, read, result)
 
     async def _known(self, unit: Unit, read: list[Read]) -> list[StageOutcome]:
@@ -89,11 +91,17 @@ class Deciding:
         how = "dead" if any(outcome.dead for outcome in known) else "decided"
         self._finish(unit, how, redelivered=True)
 
-    async def _handled(self, deliveries: Sequence[Delivery]) -> Decision | Dead | Failure:
+    def _gather(self, read: Sequence[Read], asked: Gather) -> Again:
+        """Leave the unit in its lane until more comes; what is decoded stays so."""
+        for record in read:
+            record.item.given = record.delivery
+        return Again(asked.seconds, gather=True)
+
+    async def _handled(self, deliveries: Sequence[Delivery]) -> Decision | Gather | Dead | Failure:
         """Call the handler; whatever it raises is a value from here on. A decision carries its model calls."""
         begun, deadline = time.perf_counter(), Deadline(self._stage.timeout)
         run = HandlerRun(deadline.stopped)
-        result: Decision | Dead | Failure = Failure(Kind.BUG, "the handler has not returned")
+        result: Decision | Gather | Dead | Failure = Failure(Kind.BUG, "the handler has not returned")
         try:
             async with deadline, run:
                 result = _as_value(await self._stage.handler(deliveries))
@@ -109,7 +117,8 @@ class Deciding:
         except Exception as error:  # noqa: BLE001 - the runtime's edge: it becomes a decision
             result = Failure.of(error)
         finally:
-            self._handler_seconds.observe(time.perf_counter() - begun)
+            if not isinstance(result, Gather):
+                self._handler_seconds.observe(time.perf_counter() - begun)
             if self._around.usage is not None and not isinstance(result, Decision):
                 self._around.usage.add(run.calls)
         if isinstance(result, Decision) and run.calls:
@@ -331,10 +340,10 @@ class Deciding:
         return dead_letter(record, cause)
 
 
-def _as_value(result: Result) -> Decision | Dead | Failure:
+def _as_value(result: Result) -> Decision | Gather | Dead | Failure:
     if isinstance(result, Retry):
         return Failure(Kind.TRANSIENT, result.reason, None, result.after, result.split, asked=True)
-    return result if isinstance(result, Decision | Dead) else Decision(result)
+    return result if isinstance(result, Decision | Gather | Dead) else Decision(result)
 
 
 def _model_call(call: ModelCalled) -> Emit:

@@ -14,6 +14,7 @@ from functools import partial
 from eden_memory.kafka.record import Record
 from eden_memory.stages.finished_offsets import AssignedPartition
 from eden_memory.stages.slots import Rounds, Slots
+from eden_memory.stages.stage import Delivery
 
 TOGETHER_BYTES = 4_000_000
 
@@ -39,16 +40,22 @@ class Queued:
     """Failures in a row that did not count, and for which only this record waits."""
     waits_for: str = ""
     """Why it failed the last time, while it waits alone."""
+    given: Delivery | None = None
+    """Its decoded form, while it waits for more records to be decided together with."""
     refused: bool = False
     """Whether the handler gave it up and decided the others of its unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The unit is not finished: try it after so many seconds; `split`: its halves each on their own."""
+    """The unit is not finished: try it after so many seconds; `split`: its halves each on their own.
+
+    `gather`: the records of its lane that come meanwhile join it, and it is tried again with each.
+    """
 
     after: float = 0.0
     split: bool = False
+    gather: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -91,14 +98,20 @@ class _Lane:
     """How many records the next units take, where that is settled: a retry keeps its unit together."""
     state: _State = _State.IDLE
     timer: asyncio.TimerHandle | None = None
+    gathers: bool = False
+    """Parked until more records come."""
+    grown: bool = False
+    """Whether records came since its unit was taken."""
 
     def unpark(self) -> None:
+        self.gathers = False
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
     def take(self, together: int) -> Unit:
         """Cut the next unit off the front: one assignment, no dead letter sent again among others."""
+        self.grown = False
         wanted = self.sizes.popleft() if self.sizes else together
         first = self.queue.popleft()
         items, size = [first], first.size
@@ -117,6 +130,8 @@ class _Lane:
         if again is None or not items:
             return
         self.queue.extendleft(reversed(items))
+        if again.gather:
+            return
         half = len(items) // 2
         sizes = [half, len(items) - half] if again.split and half else [len(items)]
         self.sizes.extendleft(reversed(sizes))
@@ -169,7 +184,7 @@ class Lanes:
         for lane in self._lanes.values():
             first = 0 if lane.state is _State.RUNNING or not lane.queue else 1
             found["order"] += len(lane.queue) - first
-            parked = lane.state is _State.PARKED
+            parked = lane.state is _State.PARKED and not lane.gathers
             found["retry" if parked else "pause" if self._paused else "turn"] += first
         return found
 
@@ -194,9 +209,9 @@ class Lanes:
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
         lane.queue.extend(items)
-        if lane.state is _State.IDLE:
-            self._settle(lane)
-            self._pump()
+        lane.grown = True
+        if lane.state is _State.IDLE or lane.gathers:
+            self._wake(lane)
 
     def drop_revoked(self) -> None:
         """Forget waiting records whose partition was revoked; what runs goes on."""
@@ -277,8 +292,9 @@ class Lanes:
         if error is not None and not self.crashed.done():
             self.crashed.set_exception(error)
         lane.put_back(unit, again)
-        if again is not None and again.after > 0 and lane.queue and not self._stopped:
-            lane.state = _State.PARKED
+        joined = again is not None and again.gather and lane.grown
+        if again is not None and again.after > 0 and lane.queue and not (joined or self._stopped):
+            lane.state, lane.gathers = _State.PARKED, again.gather
             lane.timer = asyncio.get_running_loop().call_later(again.after, self._wake, lane)
         else:
             self._settle(lane)

@@ -83,7 +83,10 @@ def new_consumer(kafka: KafkaArguments, group: str, topics: Sequence[str]) -> An
 
 
 class Membership(ConsumerRebalanceListener):
-    """The partitions that this member holds; `on_revoked` is called when it has to let go of all."""
+    """The partitions that this member holds; `on_revoked` is called when it has to let go of all.
+
+    `rest`: seconds between a fetch that brought little and the next one.
+    """
 
     def __init__(
         self,
@@ -93,8 +96,10 @@ class Membership(ConsumerRebalanceListener):
         notes: MongoGroupNotes,
         on_revoked: Callable[[], None],
         on_assigned: Callable[[], None],
+        *,
+        rest: float = 0.0,
     ) -> None:
-        self._kafka = kafka
+        self._kafka, self._rest = kafka, rest
         self._new = partial(new_consumer, kafka, group, topics)
         self._consumer: Any = None
         self._group = group
@@ -116,7 +121,7 @@ class Membership(ConsumerRebalanceListener):
 
     async def _join(self) -> None:
         self._consumer = self._new()
-        let_fetches_wait(self._consumer, lambda: self.homes)
+        let_fetches_wait(self._consumer, lambda: self.homes, self._rest)
         self._consumer.subscribe(topics=list(self._topics), listener=self)
         try:
             with starting():

@@ -102,13 +102,20 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
+class Gather:
+    """Nothing is decided yet: ask again with the next record of the lane, or after so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Dead:
     """Give this up now; of several taken together only those that fail alone are given up."""
 
     reason: str
 
 
-Result = Sequence[Emitted] | Decision | Retry | Dead
+Result = Sequence[Emitted] | Decision | Gather | Retry | Dead
 Handler = Callable[[Sequence[Delivery]], Awaitable[Result]]
 
 
@@ -140,6 +147,8 @@ class Stage:
     """Whether records taken together are one question: given up, they leave one dead letter, of the last."""
     batch: int = 0
     """Above 0, the batch form: up to so many records of a partition at once, whatever their keys."""
+    rest: float = 0.0
+    """Seconds between a fetch that brought little and the next one, so that more comes with it."""
     decides: bool = True
     """Outcomes are stored before they are published; False for stages that may be repeated at will."""
     keeps_empty: bool = True

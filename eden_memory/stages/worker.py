@@ -114,6 +114,7 @@ class Worker:
             around.notes,
             self.lanes.drop_revoked,
             self._on_assigned,
+            rest=stage.rest,
         )
         self._retries = DeadRetries(
             stage.name, around.kafka, around.controls, around.ledger, self._queue_retry

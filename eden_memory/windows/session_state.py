@@ -4,7 +4,7 @@ A message belongs to one window at most, however often it comes: in `memory_mess
 what a window holds bears its formation, and a window and its messages change in one transaction.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b
@@ -237,6 +237,16 @@ class Session:
         """Close a window over everything that waits: the session is switched off."""
         if self.held:
             self._close(*self.pending.asked(Control("asked", "", "", time, None)))
+
+    def stays_open(self, messages: Iterable[tuple[MessageRecorded, datetime]]) -> bool:
+        """Tell whether messages, each recorded at a time, are of known authors and would close no window."""
+        waiting: list[Waiting] = []
+        for event, time in messages:
+            if event.participant is not None and event.participant not in self.users:
+                return False
+            tokens = weighted_tokens(event.text, event.role)
+            waiting.append(Waiting(event.message_id, event.version, time, tokens))
+        return self.waits_for is None and self.pending.stays_open(waiting)
 
     def closes(self, message_id: str) -> bool:
         """Tell whether a window that this batch closed has the message."""

@@ -5,6 +5,7 @@ next record, or when somebody asks for it.
 """
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -146,6 +147,12 @@ class Pending:
         """Close one window over messages that were written before an earlier request."""
         window = self._close(control.because, time)
         return [replace(window, control_id=control.control_id, asked_by=control.by)]
+
+    def stays_open(self, more: Iterable[Waiting]) -> bool:
+        """Tell whether these messages would close no window; an edit counts as one more message."""
+        trial = copy(self)
+        trial._waiting = list(self._waiting)
+        return not any(trial.add(message) for message in more)
 
     def due(self) -> datetime | None:
         """Return when the session goes cold or stale if no message comes before; if a window is due, now."""

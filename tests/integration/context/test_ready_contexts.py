@@ -57,7 +57,9 @@ class Stage:
         streams = MongoStreams(kit.database, prefix)
         self.source = MongoContextSource(kit.database, kit.database, kit.settings, streams)
         self.contexts = MongoContexts(kit.database, prefix)
-        self.cache = ContextCacheStage(self.source, self.contexts, MemorySettings(), HOUR, now, 0.05, 0.0)
+        self.cache = ContextCacheStage(
+            self.source, self.contexts, MemorySettings(), HOUR, now, 0.05, 0.0, 0.0
+        )
 
     async def says(self, session: str, user: str | None) -> Any:
         """A chat message, as the application writes it; its id."""
@@ -187,7 +189,7 @@ async def test_a_session_of_many_users_is_built_in_rounds_a_part_at_a_time(stage
     await stage.kit.session("one", users)
     await stage.kit.put(many, blob="plans a trip")
     source = Counting(stage.source)
-    cache = ContextCacheStage(source, stage.contexts, MemorySettings(), HOUR, now, 3_600.0, 0.0)
+    cache = ContextCacheStage(source, stage.contexts, MemorySettings(), HOUR, now, 3_600.0, 0.0, 0.0)
     await cache([changed(many)])
     assert source.asked == [], "nothing is built in the unit"
     rows = await stage.rows()
@@ -214,7 +216,7 @@ async def test_a_session_of_too_many_users_has_no_ready_contexts_and_costs_its_u
     users = [f"u{number:02}" for number in range(20)]
     crowd = Scope.of_session("s.a", "s.one", tuple(f"s.{one}" for one in users))
     source = Counting(stage.source)
-    cache = ContextCacheStage(source, stage.contexts, MemorySettings(), HOUR, now, 3_600.0, 0.0)
+    cache = ContextCacheStage(source, stage.contexts, MemorySettings(), HOUR, now, 3_600.0, 0.0, 0.0)
     await stage.kit.session("one", users)
     await stage.kit.put(crowd, blob="plans a trip")
     await cache([changed(crowd)])

@@ -101,7 +101,7 @@ class Overtaken:
 
 
 async def test_a_context_that_is_built_beside_a_new_authors_message_is_built_again(stage: Stage) -> None:
-    cache = ContextCacheStage(Overtaken(stage), stage.contexts, MemorySettings(), HOUR, now, 0.05, 0.0)
+    cache = ContextCacheStage(Overtaken(stage), stage.contexts, MemorySettings(), HOUR, now, 0.05, 0.0, 0.0)
     await cache([changed(AGENT)])
     assert "trains" not in (await stage.xml("one", "ada") or "")
 

@@ -88,7 +88,7 @@ def test_each_key_is_in_order_and_nothing_is_lost(
                 expected[key].append(number)
                 if data.draw(st.booleans()):
                     await _turns()
-            results = st.sampled_from([None, None, Again(), Again(split=True)])
+            results = st.sampled_from([None, None, Again(), Again(split=True), Again(gather=True)])
             await _turns()
             while gates.open:
                 running = [_name(unit.items[0])[0] for unit, _ in gates.open.values()]
@@ -165,6 +165,52 @@ async def test_a_retry_waits_without_a_slot_and_keeps_its_place() -> None:
     await gates.end(lambda n: 0, None)
     await gates.end(lambda n: 0, None)
     assert gates.finished == [(2, 2), (1, 0), (1, 1)]
+
+
+async def test_a_unit_that_gathers_is_tried_again_with_each_record_that_joins_it() -> None:
+    gates, home = _Gates(), AssignedPartition("t", 0)
+    lanes = Lanes(gates.run, at_once=1, together=10)
+    async with _stopped(lanes):
+        lanes.add(b"1", _queued(home, 1, 0))
+        await _turns()
+        await gates.end(lambda n: 0, Again(after=60, gather=True))
+        assert lanes.waiting() == {"order": 0, "turn": 1, "retry": 0, "pause": 0}
+        lanes.add(b"1", _queued(home, 1, 1))
+        await _turns()
+        lanes.add(b"1", _queued(home, 1, 2))  # while the unit is looked at
+        await gates.end(lambda n: 0, Again(after=60, gather=True))
+        await gates.end(lambda n: 0, None)
+    taken = [[number for _, number in names] for names in gates.started]
+    assert taken == [[0], [0, 1], [0, 1, 2]]
+
+
+async def test_a_unit_that_gathers_is_tried_again_in_time_though_nothing_joins_it() -> None:
+    gates, home = _Gates(), AssignedPartition("t", 0)
+    lanes = Lanes(gates.run, at_once=1, together=10)
+    async with _stopped(lanes), asyncio.timeout(60):
+        lanes.add(b"1", _queued(home, 1, 0))
+        await _turns()
+        await gates.end(lambda n: 0, Again(after=0.01, gather=True))
+        while not gates.open:  # noqa: ASYNC110 - the lane's own timer opens it
+            await asyncio.sleep(0.005)
+        await gates.end(lambda n: 0, None)
+    assert gates.finished == [(1, 0)]
+
+
+async def test_a_revoke_drops_what_gathers() -> None:
+    gates, before, after = _Gates(), AssignedPartition("t", 0), AssignedPartition("t", 0)
+    lanes = Lanes(gates.run, at_once=1, together=10)
+    async with _stopped(lanes):
+        lanes.add(b"1", _queued(before, 1, 0))
+        await _turns()
+        await gates.end(lambda n: 0, Again(after=60, gather=True))
+        before.revoked = True
+        lanes.drop_revoked()
+        lanes.add(b"1", _queued(after, 1, 0))
+        await _turns()
+        await gates.end(lambda n: 0, None)
+    assert after.committable() == 1
+    assert before.committable() == 0
 
 
 async def test_a_split_unit_is_tried_in_halves_before_anything_else_of_its_lane() -> None:

@@ -20,7 +20,7 @@ from eden_memory.schemas.events.chat import Role
 from eden_memory.schemas.ids import encode
 from eden_memory.source.message_mapping import FieldPaths, MessageMapping, Reason
 from eden_memory.stages.codec import Encoder
-from eden_memory.stages.stage import Decision, Delivery, Emit
+from eden_memory.stages.stage import Decision, Delivery, Emit, Result
 from eden_memory.windows.trigger_batch import erased
 from eden_memory.windows.window_request import TriggerStore
 
@@ -172,12 +172,16 @@ async def run(stage: FormationTrigger, *batches: Sequence[Delivery]) -> list[Emi
     """Run batches one after the other, publish what they say, and return it."""
     published: list[Emit] = []
     for batch in batches:
-        decision = await stage(batch)
-        assert isinstance(decision, Decision), decision
-        published += [one for one in decision.events if isinstance(one, Emit)]
-        if decision.published is not None:
-            decision.published()
+        published += publish(await stage(batch))
     return published
+
+
+def publish(decision: Result) -> list[Emit]:
+    """Publish what a decision says, and return it."""
+    assert isinstance(decision, Decision), decision
+    if decision.published is not None:
+        decision.published()
+    return [one for one in decision.events if isinstance(one, Emit)]
 
 
 def formations(published: Iterable[Emit]) -> list[FormationRequested]:

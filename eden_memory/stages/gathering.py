@@ -1,0 +1,26 @@
+"""How long records for which nobody waits may wait for more: a few cost a stage as much as a single record."""
+
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+from eden_memory.stages.stage import Delivery
+
+
+class Gathering:
+    """Records wait for `seconds` at most, and so do fewer than `most` of them; `clock` gives seconds."""
+
+    def __init__(self, seconds: float, most: int, clock: Callable[[], float] = monotonic) -> None:
+        self._seconds, self._most, self._clock = seconds, most, clock
+        self._since: dict[int, tuple[str, float]] = {}
+        """By partition: the first record that waits, and since when."""
+
+    def left(self, deliveries: Sequence[Delivery]) -> float:
+        """Return for how many seconds more these records of a partition may wait; 0.0: they may not."""
+        first, now = deliveries[0], self._clock()
+        if len(deliveries) >= self._most or first.asks_anew:
+            return 0.0
+        name, since = self._since.get(first.partition, ("", now))
+        if name != first.id:
+            since = now
+        self._since[first.partition] = first.id, since
+        return max(0.0, since + self._seconds - now)
