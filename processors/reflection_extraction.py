@@ -75,7 +75,7 @@ class ReflectionExtraction:
             prompts.reflection_extraction(material, fence),
             StatedReflections,
             question.asking,
-            lambda answer: self._shortcoming(answer, material),
+            lambda answer: _shortcoming(answer, material),
         )
         formed = await self._formed(question, answered, fence)
         of_session = sum(reflection.scope.kind == "session" for reflection in formed)
@@ -100,12 +100,6 @@ class ReflectionExtraction:
             words=self._limits.reflection_words,
         )
 
-    def _shortcoming(self, answer: StatedReflections, material: ReflectionMaterial) -> str | None:
-        """Return the complaint with which the model is asked once more, and count it."""
-        complaint = too_few(answer, material.scopes)
-        self._metrics.extracted(STAGE, 0, {"asked_again": int(complaint is not None)})
-        return complaint
-
     async def _formed(
         self, question: WindowQuestion, answered: Answered[StatedReflections], fence: str
     ) -> list[ReflectionFormed]:
@@ -123,6 +117,14 @@ class ReflectionExtraction:
             position[item.scope.key] += 1
             formed.append(_reflection(question, item, position[item.scope.key], call))
         return formed
+
+
+def _shortcoming(answer: StatedReflections, material: ReflectionMaterial) -> str | None:
+    """Return the complaint with which the model is asked once more, and count it."""
+    complaint = too_few(answer, material.scopes)
+    if complaint is not None:
+        count_extracted(STAGE, 0, {"asked_again": 1})
+    return complaint
 
 
 def _reflection(

@@ -136,7 +136,7 @@ async def test_whatever_a_model_returns_as_facts_stays_within_what_was_shown(
     window = talk("a", "b", "c") if not several else Talk((said(1, "a"), said(2, "b", TOM)), ALL_SCOPES[:3])
     facts = [StatedFact(text=text, scope=scope, messages=rest) for text, scope, rest in stated]
     extracted, proposed = await Bench(window, stating(*facts)).facts()
-    allowed = {scope.key for scope in window.scopes if scope.kind in ("agent", "group", "user")}
+    allowed = {scope.key for scope in window.scopes if scope.kind != "session"}
     shown = {one.message_id for one in window.messages}
     assert len(extracted.facts) <= STANDARD.facts
     for one in extracted.facts:

@@ -125,7 +125,7 @@ async def test_an_ended_session_with_nothing_pending_is_closed_without_a_call() 
 async def test_a_session_without_reflections_is_counted_and_none_is_invented() -> None:
     bench = Bench(talk("a"), reflecting())
     formed, _ = await bench.reflections()
-    assert (formed, bench.left) == ([], {"missing": 1})
+    assert (formed, bench.left) == ([], {"asked_again": 1, "missing": 1})
 
 
 async def test_a_scope_with_fewer_reflections_than_wanted_is_named_to_the_model() -> None:
@@ -140,7 +140,7 @@ async def test_a_scope_with_fewer_reflections_than_wanted_is_named_to_the_model(
         "shard:known outages has 1, wanted are at least 2; session has 0, wanted are at least 1" in complaint
     )
     assert len(formed) == 1
-    assert bench.counted.left == {"missing": 2, "empty": 1}
+    assert bench.left == {"asked_again": 1, "missing": 2, "empty": 1}
     enough = Bench(talk("a"), reflecting(GOAL))
     await enough.reflections()
     assert enough.model.complaints == []
