@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: dashboards bench-comparing bench-reform bench-replay bench-metrics help setup lock demo test lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-peers eval-retrieval transcripts chaos up down status doctor clean ci
+.PHONY: dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics help setup lock demo test lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-peers eval-retrieval transcripts chaos up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -66,7 +66,7 @@ dashboards: setup ## write Grafana's dashboards anew from tests/dashboards
 bench-metrics: setup ## what metrics cost, and how long one page of them takes
 	@$(BIN)/python -W ignore -m tests.bench.metrics
 
-bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-replay bench-reform bench-comparing ## all benchmarks
+bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-replay bench-reform bench-imports bench-comparing ## all benchmarks
 
 bench-tailer: setup ## the tailer against its bounds
 	@$(BIN)/python -m tests.bench.tailer
@@ -87,6 +87,9 @@ bench-search: setup ## searching 1,000 to 100,000 facts, warm and after a change
 
 bench-replay: setup ## rebuilding memory against a bulk upsert of the same documents
 	@$(BIN)/python -W ignore -m tests.bench.replay
+
+bench-imports: setup ## importing 100,000 mem0 items with local embeddings
+	@$(BIN)/python -W ignore -m tests.bench.imports
 
 bench-reform: setup ## live windows beside a reform, its rate, and how well its cost is estimated
 	@$(BIN)/python -W ignore -m tests.bench.reform

@@ -28,6 +28,12 @@ LONGEST_BLOB = 60_000
 """Characters of a blob that a person writes, at most; the scope's word limit counts besides."""
 LONGEST_REASON = 1_000
 """Characters of the reason for a change, at most."""
+LONGEST_GUIDANCE = 4_000
+"""Characters of a stream's guidance, at most: it stands in the prompts of every window."""
+LONGEST_SHARD_NAME = 100
+"""Characters of a shard's name, at most."""
+MOST_RETENTION_DAYS = 36_500
+"""Days after which a stream's facts may expire, at most."""
 MOST_ADDED_TEXTS = 500
 """Messages that one call of `add` takes, at most."""
 MOST_ADDED_CHARACTERS = 1_000_000

@@ -139,6 +139,11 @@ CONSOLIDATIONS = Counter(
     ["scope", "because", "cut"],
 )
 
+PROPAGATIONS = Counter(
+    "eden_propagations",
+    "Reflections judged for a broader scope, by that scope and what became of each",
+    ["scope", "result"],
+)
 MEMORY_COMMANDS = Counter(
     "eden_memory_commands",
     "Commands on reflections and blobs, by action and by what became of them",
@@ -353,6 +358,12 @@ def count_extracted(stage: str, items: int, left: Mapping[str, int]) -> None:
     """Count the items of one window that stand, and in `left` the others by what happened to them."""
     for how, number in {"formed": items, **left}.items():
         EXTRACTION_ITEMS.labels(stage, how).inc(number)
+
+
+def count_judged(to: str, results: Mapping[str, int]) -> None:
+    """Count reflections judged for a broader scope: `propagated`, `kept`, `personal`, `private`, `nowhere` to go."""
+    for result, number in results.items():
+        PROPAGATIONS.labels(to, result).inc(number)
 
 
 def count_decided(events: Iterable[object]) -> None:

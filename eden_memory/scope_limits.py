@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from eden_memory.constants import MOST_RETENTION_DAYS
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import Scope, ScopeKind
 
@@ -30,7 +31,9 @@ class ScopeLimits:
 
     def until(self, said_at: datetime) -> datetime | None:
         """When a fact that was said then expires; None: never."""
-        return None if self.retention_days is None else said_at + timedelta(days=self.retention_days)
+        if self.retention_days is None:
+            return None
+        return said_at + timedelta(days=min(self.retention_days, MOST_RETENTION_DAYS))
 
 
 DEFAULTS: Mapping[ScopeKind, ScopeLimits] = {
@@ -71,11 +74,12 @@ def limits_of(scope: Scope, streams: Mapping[str, Stream], limits: FormationLimi
         return base
     if not own.active:
         return replace(base, active=scope.kind == "session")
+    least, most = _items(own, base)
     return ScopeLimits(
         threshold=own.threshold or base.threshold,
         blob_words=own.word_limit or base.blob_words,
-        least=base.least if own.min_items is None else own.min_items,
-        most=base.most if own.max_items is None else own.max_items,
+        least=least,
+        most=most,
         extraction_guidance=own.extraction_guidance,
         consolidation_guidance=own.consolidation_guidance,
         extraction_model=own.extraction_model,
@@ -83,3 +87,10 @@ def limits_of(scope: Scope, streams: Mapping[str, Stream], limits: FormationLimi
         retention_days=own.retention_days,
         item_words=own.item_word_limit or base.item_words,
     )
+
+
+def _items(own: Stream, base: ScopeLimits) -> tuple[int, int]:
+    """Return the least and the most reflections of a window; of a stream that sets one, the other follows."""
+    least = base.least if own.min_items is None else own.min_items
+    most = max(base.most, own.min_items or 0) if own.max_items is None else own.max_items
+    return min(least, most), most

@@ -82,7 +82,8 @@ class MessagesSettings(SettingsGroup):
     user_id: str = "user_id"
     created_at: str = Field(default="created_at", description="`_id`: the time in the ObjectId")
     roles: dict[str, Role] = Field(
-        default_factory=dict[str, Role], description="the application's role names, mapped to ours"
+        default_factory=dict[str, Role],
+        description="the application's role names, mapped to ours; of a flag, `true` and `false`",
     )
     on_delete: Literal["forget", "keep"] | None = Field(
         default=None,
@@ -166,7 +167,9 @@ class ModelsSettings(SettingsGroup):
     facts: str | None = Field(None, description="of fact extraction alone; unset: `fast`")
     decisions: str | None = Field(None, description="of decisions on facts alone; unset: `fast`")
     reflections: str | None = Field(None, description="of all tiers' reflections; unset: `free` and `paid`")
-    consolidation: str | None = Field(None, description="of all tiers' blobs; unset: `free` and `paid`")
+    consolidation: str | None = Field(
+        None, description="of all tiers' blobs and of propagation; unset: `free` and `paid`"
+    )
     embeddings: str | None = Field(None, description="model of the vectors; unset: the embedder's default")
     effort: Effort | None = Field(
         None,
@@ -230,6 +233,11 @@ class MemorySettings(SettingsGroup):
         description="what a session of several users leaves beside its group's memory: session: its own memory "
         "alone; authors: also what an author says of themselves, in that user's own memory, shown only where they "
         "are alone",
+    )
+    propagation: bool = Field(
+        default=False,
+        description="a model judges which reflections of a user matter to the user's group, and which of a group to "
+        "the agent; nothing personal or private goes up",
     )
     without_users: bool | None = Field(
         default=None,

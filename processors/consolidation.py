@@ -27,7 +27,7 @@ from eden_memory.formation.consolidation_rules import (
     users_of,
     within_limit,
 )
-from eden_memory.formation.memory_commands import DecidedMemory, carry_out, current_memory
+from eden_memory.formation.memory_commands import DecidedMemory, carry_out, current_memory, taken_back
 from eden_memory.formation.prompts import Fence
 from eden_memory.memory.memory_batch import is_forgotten, named_by
 from eden_memory.memory.snapshot_projection import Snapshots
@@ -129,7 +129,9 @@ class Consolidation:
             if isinstance(result, ReflectionFormed)
             else ("blob", result.key())
         )
-        return Decision((Emit(result, delivery, time=command.asked_at),), writes=(f"{of}:{name}",))
+        withdrawn = taken_back(result) if isinstance(result, ReflectionFormed) and current.absorbed else None
+        events = [Emit(event, delivery, time=command.asked_at) for event in (result, withdrawn) if event]
+        return Decision(events, writes=(f"{of}:{name}",))
 
     async def _due_scope(self, delivery: Delivery, scope: Scope, limits: ScopeLimits) -> DueScope | None:
         snapshot = (await self._snapshots.snapshots([scope.key])).get(scope.key)

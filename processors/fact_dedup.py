@@ -1,7 +1,8 @@
 """memory.candidates → memory.facts: what new facts, and commands, mean for the facts of their scope.
 
 Proposals that wait together are decided together: exact repeats by their hash, the others by what is near them, with
-one question to a model at most. Commands are carried out one by one, without a model.
+one question to a model at most. So are additions that wait together, which ask a model only if their commands say so.
+Other commands are carried out one by one, without a model.
 """
 
 from asyncio import gather
@@ -17,9 +18,10 @@ from eden_memory.formation.fact_commands import CommandExecutor
 from eden_memory.formation.fact_decisions import Comparison, DecisionResolver, NoVector, compared
 from eden_memory.formation.fact_statements import (
     Stated,
+    adds_together,
     remembered,
     repeatable,
-    stated_by,
+    stated_by_commands,
     stated_in,
     unsettled,
 )
@@ -30,7 +32,7 @@ from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.metrics import DEDUP
 from eden_memory.models.question import Asking, Earlier, Embedder, LanguageModel
 from eden_memory.schemas.answers import FactDecisions
-from eden_memory.schemas.events import FactChanged, FactCommanded, FactsProposed
+from eden_memory.schemas.events import Event, FactChanged, FactCommanded, FactsProposed
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import STANDARD, FormationLimits, limits_of
@@ -106,11 +108,12 @@ class FactDedup:
         self._similar, self._dedup, self._limits = similar, dedup, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision:
-        """Decide waiting proposals of one scope, or one command."""
+        """Decide waiting proposals or additions of one scope, or one command."""
         first = deliveries[0]
         match first.event:
             case FactCommanded(action="add") as command:
-                return await self._propose(DedupWork([first], command.scope, [stated_by(first, command)]))
+                run = deliveries[: adds_together(deliveries)]
+                return await self._propose(DedupWork(run, command.scope, stated_by_commands(run)))
             case FactCommanded() as command:
                 return await self._command(DedupWork([first], command.scope), command)
             case FactsProposed() as proposed:
@@ -128,7 +131,7 @@ class FactDedup:
         facts = work.facts(marks)
         asked = remembered(work.stated, work.scope, marks)
         new = repeatable(asked, {stated.hash for stated in asked if facts.with_hash(stated.hash) is not None})
-        compares = bool(new) and self._dedup and isinstance(work.deliveries[0].event, FactsProposed)
+        compares = bool(new) and self._dedup and _is_compared(work.deliveries[0].event)
         texts = [stated.text for stated in new]
         if compares:
             asking = self._asking(work)
@@ -318,6 +321,11 @@ class FactDedup:
             session_id=alone.session_id if alone else None,
             formation_id=alone.formation_id if alone else None,
         )
+
+
+def _is_compared(event: Event | None) -> bool:
+    """Return whether a model decides: for what formations propose, and for additions that ask for it."""
+    return isinstance(event, FactsProposed) or (isinstance(event, FactCommanded) and event.decide)
 
 
 def _decision(work: DedupWork, facts: ScopeFacts) -> Decision:

@@ -44,15 +44,18 @@ class ForgettingStage:
         mark = mark_of(event)
         await self._mark([mark], delivery)
         if event.because == "derived":
-            withdrawn = await self._withdrawn(delivery, event, ())
+            made = await self._with_propagated(event, ())
+            await self._mark((Mark(memory.kind, memory.id, "for_ever") for memory in made), delivery)
+            withdrawn = await self._withdrawn(delivery, event, made)
             return Decision(
                 [
-                    *follows(delivery, event, (), (), withdrawn),
+                    *follows(delivery, event, made, (), withdrawn),
                     *await self._taken_up_again(delivery, event, ()),
                 ]
             )
         found = await self._store.slice_of(mark, event.after, self._slice)
-        resting, told = await self._gone(mark, found.resting), found.told
+        resting = await self._with_propagated(event, await self._gone(mark, found.resting))
+        told = found.told
         await self._mark((Mark(memory.kind, memory.id, "for_ever") for memory in resting), delivery)
         withdrawn = await self._withdrawn(delivery, event, resting)
         await self._store.erase_texts(
@@ -73,6 +76,17 @@ class ForgettingStage:
             return list(resting)
         named = {pair for memory in resting for pair in ids_of(memory.scope, memory.sources)}
         return gone(resting, await self._forgotten.among(named))
+
+    async def _with_propagated(self, event: Forgotten, resting: Sequence[Resting]) -> list[Resting]:
+        """Return the memory with all reflections that were propagated from it, or from what the record names."""
+        found = {memory.id: memory for memory in resting}
+        sources = [event.id] if event.kind == "reflection" else []
+        sources += [memory.id for memory in resting if memory.kind == "reflection"]
+        while sources:
+            made = await self._store.propagated_from(sources)
+            sources = [memory.id for memory in made if memory.id not in found]
+            found |= {memory.id: memory for memory in made}
+        return list(found.values())
 
     async def _taken_up_again(
         self, delivery: Delivery, event: Forgotten, resting: Sequence[Resting]

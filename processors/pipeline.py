@@ -8,6 +8,7 @@ from itertools import takewhile
 
 from eden_memory.constants import MOST_FACTS_TOGETHER
 from eden_memory.formation.extraction_results import closed_all_the_same, failed_extraction
+from eden_memory.formation.fact_statements import adds_together
 from eden_memory.schemas.events import (
     FactChanged,
     FactCommanded,
@@ -33,6 +34,7 @@ FACT_EXTRACTION = "fact-extraction"
 FACT_DEDUP = "fact-dedup"
 REFLECTION_EXTRACTION = "reflection-extraction"
 CONSOLIDATION = "consolidation"
+PROPAGATION = "propagation"
 FORGETTING = "forgetting"
 ATLAS_WRITER = "atlas-writer"
 CONTEXT_CACHE = "context-cache"
@@ -44,6 +46,7 @@ NAMES = (
     FACT_DEDUP,
     REFLECTION_EXTRACTION,
     CONSOLIDATION,
+    PROPAGATION,
     FORGETTING,
     ATLAS_WRITER,
     CONTEXT_CACHE,
@@ -78,7 +81,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             reads=(FactsProposed, FactCommanded),
             writes=(FactChanged, FactCommanded, ModelCalled),
             together=40,
-            together_first=proposals_together,
+            together_first=statements_together,
         ),
         Stage(
             REFLECTION_EXTRACTION,
@@ -91,10 +94,17 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             CONSOLIDATION,
             _of(handlers, CONSOLIDATION),
             reads=(ScopeChanged, MemoryCommanded),
-            writes=(ScopeConsolidated, ReflectionFormed, ScopeChanged, ModelCalled),
+            writes=(ScopeConsolidated, ReflectionFormed, ScopeChanged, Forgotten, ModelCalled),
             together=100,
             together_first=changes_together,
             one_question=True,
+            keeps_empty=False,
+        ),
+        Stage(
+            PROPAGATION,
+            _of(handlers, PROPAGATION),
+            reads=(ScopeConsolidated,),
+            writes=(ReflectionFormed, ModelCalled),
             keeps_empty=False,
         ),
         Stage(
@@ -145,12 +155,14 @@ def changes_together(deliveries: Sequence[Delivery]) -> int:
     return max(sum(1 for _ in changes), 1)
 
 
-def proposals_together(deliveries: Sequence[Delivery]) -> int:
-    """Return how many waiting records of a scope to decide at once: proposals up to the next command, ≤ 64 facts."""
+def statements_together(deliveries: Sequence[Delivery]) -> int:
+    """Return how many waiting records of a scope to decide at once: proposals or additions of ≤ 64 facts; else 1."""
+    if not isinstance(deliveries[0].event, FactsProposed):
+        return max(adds_together(deliveries[:MOST_FACTS_TOGETHER]), 1)
     facts = 0
     for index, delivery in enumerate(deliveries):
         if not isinstance(delivery.event, FactsProposed):
-            return max(index, 1)
+            return index
         facts += len(delivery.event.facts)
         if facts > MOST_FACTS_TOGETHER:
             return max(index, 1)

@@ -16,7 +16,7 @@ from eden_memory.formation.extraction_results import session_closed
 from eden_memory.formation.prompt_material import ReflectionMaterial
 from eden_memory.formation.prompts import Fence
 from eden_memory.formation.scope_assignment import AssignedItem
-from eden_memory.formation.scope_briefs import is_private, known_of, of_authors
+from eden_memory.formation.scope_briefs import is_private, known_of, of_authors, too_few
 from eden_memory.formation.transcript import named_by
 from eden_memory.formation.window_question import WindowQuestion, WindowQuestions, asking_about, shared_call
 from eden_memory.memory.snapshot_projection import Snapshots
@@ -70,8 +70,13 @@ class ReflectionExtraction:
         if not question.transcript.lines:
             return session_closed(delivery, extracted, 0)
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
-        prompt = prompts.reflection_extraction(self._material(question, extracted, known), fence)
-        answered = await self._model.ask(prompt, StatedReflections, question.asking)
+        material = self._material(question, extracted, known)
+        answered = await self._model.ask(
+            prompts.reflection_extraction(material, fence),
+            StatedReflections,
+            question.asking,
+            lambda answer: self._shortcoming(answer, material),
+        )
         formed = await self._formed(question, answered, fence)
         of_session = sum(reflection.scope.kind == "session" for reflection in formed)
         return [*formed, *session_closed(delivery, extracted, of_session)]
@@ -94,6 +99,12 @@ class ReflectionExtraction:
             facts=tuple(fact.text for fact in facts),
             words=self._limits.reflection_words,
         )
+
+    def _shortcoming(self, answer: StatedReflections, material: ReflectionMaterial) -> str | None:
+        """Return the complaint with which the model is asked once more, and count it."""
+        complaint = too_few(answer, material.scopes)
+        self._metrics.extracted(STAGE, 0, {"asked_again": int(complaint is not None)})
+        return complaint
 
     async def _formed(
         self, question: WindowQuestion, answered: Answered[StatedReflections], fence: str

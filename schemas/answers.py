@@ -73,3 +73,18 @@ class ConsolidatedText(ModelAnswer):
     """Answer of `consolidation`."""
 
     text: str
+
+
+class JudgedReflection(ModelAnswer):
+    """One reflection that matters to the broader scope."""
+
+    reflection: int
+    """Number of the reflection."""
+    text: str
+    """The same for the broader scope: about nobody in particular."""
+
+
+class JudgedReflections(ModelAnswer):
+    """Answer of `propagation`; reflections that it does not name stay where they are."""
+
+    propagated: list[JudgedReflection]

@@ -1,4 +1,4 @@
-"""JSON Schemas of all events and documents, one file a version, and the lock on what has been released.
+"""JSON Schemas of events, documents and export files, one file a version, and the lock on what has been released.
 
 `schemas/json/<Type>.v<N>.json` and `schemas/json/documents/<Type>.v<N>.json`, draft 2020-12, closed. A
 version is released when `released.lock` holds the SHA-256 of what its file means (descriptions and examples
@@ -19,6 +19,7 @@ from eden_memory.schemas.envelope import SCHEMA_PREFIX, data_schema
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.example_files import examples_of
+from eden_memory.schemas.exported import ExportLine
 from eden_memory.schemas.registry import SchemaViolation
 
 FOLDER = Path(__file__).parent
@@ -59,6 +60,12 @@ def document_schema(document: type[Document]) -> dict[str, Any]:
     )
 
 
+def export_schema() -> dict[str, Any]:
+    """The JSON Schema of a line of an `eden export` file."""
+    name, version = ExportLine.NAME, ExportLine.VERSION
+    return _schema(ExportLine, data_schema(name, version), f"{name} v{version}")
+
+
 def newest() -> dict[str, str]:
     """Path under `schemas/` → text, for the newest version of everything."""
     events = {
@@ -68,13 +75,15 @@ def newest() -> dict[str, str]:
         f"json/documents/{document.NAME}.v{document.VERSION}.json": document_schema(document)
         for document in DOCUMENTS
     }
-    return {path: _text(schema) for path, schema in (events | documents).items()}
+    lines = {f"json/{ExportLine.NAME}.v{ExportLine.VERSION}.json": export_schema()}
+    return {path: _text(schema) for path, schema in (events | documents | lines).items()}
 
 
 def versions() -> dict[str, int]:
     """Path without version (`json/MessageRecorded`) → newest version, of everything."""
     events = {f"json/{event.NAME}": event.VERSION for event in REGISTRY.events.values()}
-    return events | {f"json/documents/{document.NAME}": document.VERSION for document in DOCUMENTS}
+    lines = {f"json/{ExportLine.NAME}": ExportLine.VERSION}
+    return events | lines | {f"json/documents/{document.NAME}": document.VERSION for document in DOCUMENTS}
 
 
 def problems(folder: Path = FOLDER) -> list[FileProblem]:

@@ -1,7 +1,7 @@
 """The users of a session now, and what is switched off: from the application's documents, or the authors seen."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, cast
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -16,6 +16,8 @@ from eden_memory.schemas.documents import SessionState
 from eden_memory.settings import Settings
 
 Row = Mapping[str, Any]
+MOST_GROUPS = 10
+"""Of one user in one context."""
 Rows = dict[str, Row]
 
 
@@ -32,18 +34,36 @@ class MongoPresence:
     async def look_up(self, asked: Sequence[Asker]) -> dict[Asker, Present]:
         """Return who is present, for each asker; reads all collections concurrently."""
         mapped = self._settings
-        seen, agents, users = await asyncio.gather(
+        seen, agents, users, memberships = await asyncio.gather(
             self._sessions(asked),
             self._read(mapped.agents.collection, (asker.agent_id for asker in asked)),
             self._read(
                 mapped.users.collection, (asker.user_id for asker in asked if asker.user_id is not None)
             ),
+            self._memberships({asker.user_id for asker in asked if asker.user_id is not None}),
         )
         named = (self._group_id(row) for row in seen.rows.values())
         groups = await self._read(
             mapped.groups.collection, (group_id for group_id in named if group_id is not None)
         )
-        return {asker: self._present(asker, seen, agents, users, groups) for asker in asked}
+        return {
+            asker: self._present(asker, seen, agents, users, groups, memberships.get(asker.user_id or "", {}))
+            for asker in asked
+        }
+
+    async def _memberships(self, users: Set[str]) -> Mapping[str, Rows]:
+        """Return the groups of each user, by their ids: where groups are mapped, those that list the user."""
+        found: dict[str, Rows] = {}
+        paths = self._settings.groups
+        if paths.collection is None or not users:
+            return found
+        listed = {paths.members: {"$in": [decode_id(user) for user in users]}}
+        rows = await self._source[paths.collection].find(listed).sort("_id").to_list()
+        for row in rows:
+            for user in users & (group_of(paths, row).members or frozenset()):
+                if (group_id := _id(row["_id"])) is not None:
+                    found.setdefault(user, {})[group_id] = row
+        return found
 
     def _group_id(self, session: Row) -> str | None:
         return _id(getter(self._settings.sessions.group_id)(session))
@@ -98,13 +118,16 @@ class MongoPresence:
     def _users(self, session: Row) -> Any:
         return getter(self._settings.sessions.users)(session)
 
-    def _present(self, asked: Asker, seen: "_Seen", agents: Rows, users: Rows, groups: Rows) -> Present:
+    def _present(
+        self, asked: Asker, seen: "_Seen", agents: Rows, users: Rows, groups: Rows, memberships: Rows
+    ) -> Present:
         session = seen.rows.get(asked.session_id or "", {})
         agent, user = agents.get(asked.agent_id, {}), users.get(asked.user_id or "", {})
         paths, switches = self._settings.agents, self._settings.sessions
         opted_out = getter(self._settings.users.memory)(user) is False
         now, by_authors = self._now(asked, seen)
         group_id = self._group_id(session)
+        own = memberships if group_id is None and now is not None and asked.user_id in now else {}
         group = group_of(self._settings.groups, groups.get(group_id or ""))
         return Present(
             users=now,
@@ -115,8 +138,15 @@ class MongoPresence:
             by_authors=by_authors,
             group_name=group.name,
             group_members=group.members,
+            shared_groups=self._shared_groups(now or frozenset(), own),
             title=text_of(getter(switches.title)(session)),
         )
+
+    def _shared_groups(self, users: frozenset[str], memberships: Rows) -> dict[str, str | None]:
+        """Return the groups of which all these users are members, with their names; the first of too many."""
+        groups = {name: group_of(self._settings.groups, row) for name, row in memberships.items()}
+        shared = [name for name, group in groups.items() if users <= (group.members or frozenset())]
+        return {name: groups[name].name for name in shared[:MOST_GROUPS]}
 
     def _now(self, asked: Asker, seen: "_Seen") -> tuple[frozenset[str] | None, bool]:
         """Its users (None: they cannot be known, or the mapped document is missing), and whether by its authors."""

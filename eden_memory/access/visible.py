@@ -1,7 +1,7 @@
 """Rules for the memory that a user of a session may see; one user's memory is never shown to another. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from eden_memory.access.sharing import private_keys
 from eden_memory.directory.participants import Audiences
@@ -28,8 +28,16 @@ class Present:
     group_name: str | None = None
     group_members: frozenset[str] | None = None
     """None: nothing lists them, and every user of the session counts."""
+    shared_groups: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
+    """Where the session names no group: those of which all its users are members, with their names."""
     title: str | None = None
     """Of the session."""
+
+    def name_of(self, scope: Scope) -> str | None:
+        """Return the application's name of a group's scope; None for all others."""
+        if scope.group_id is None:
+            return None
+        return self.group_name if scope.group_id == self.group_id else self.shared_groups.get(scope.group_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,7 @@ def view_of(
             scope,
             limits_of(scope, streams, limits),
             stored[scope.key],
-            present.group_name if scope.kind == "group" else None,
+            present.name_of(scope),
         )
         for scope in scopes
         if scope.key in stored
@@ -130,7 +138,8 @@ def broad_scopes(asked: Asker, present: Present, streams: Mapping[str, Stream]) 
 
     One who is not among the session's users sees what the agent knows, and neither the group's nor any
     user's; with more than one user in the session, no user's memory is visible to any of them. A group's is
-    visible where all users of the session are members. What a stream
+    visible where all users of the session are members: that of the session's own group, or, where it names none,
+    of all their groups (what the agent answers there is no group's memory, so none hears of another). What a stream
     switches off is not shown.
     """
     agent, scopes = asked.agent_id, list[Scope]()
@@ -143,6 +152,7 @@ def broad_scopes(asked: Asker, present: Present, streams: Mapping[str, Stream]) 
         scopes += [Scope.of_shard(agent, name) for name in shards]
         if present.group_id is not None and _is_among_members(asked, present):
             scopes.append(Scope.of_group(agent, present.group_id))
+        scopes += [Scope.of_group(agent, group_id) for group_id in present.shared_groups]
     alone = asked.user_id if asked.user_id is not None and users == frozenset((asked.user_id,)) else None
     if alone is not None and present.user_memory and not present.off:
         scopes.append(Scope.of_user(agent, alone))

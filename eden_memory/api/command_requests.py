@@ -55,6 +55,24 @@ class CommandRequests(Requests):
         _demand_reason(reason)
         return await self._one(self._memory_command(scope, action=action, text=text, reason=reason, **fields))
 
+    async def mark_private(
+        self,
+        reflection_ids: Sequence[str],
+        scope: Scope,
+        private: bool,
+        expected_version: int | None = None,
+        reason: str | None = None,
+    ) -> str:
+        """Request the mark of each reflection; return the id of the last request."""
+        _demand_reason(reason)
+        fields = {"private": private, "expected_version": expected_version, "reason": reason}
+        asked = [
+            self._memory_command(scope, action="edit_reflection", reflection_id=name, **fields)
+            for name in reflection_ids
+        ]
+        await self._write(asked)
+        return encode_id(asked[-1].id)
+
     async def add_verbatim(
         self,
         kind: VerbatimKind,

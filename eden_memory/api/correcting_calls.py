@@ -92,18 +92,23 @@ class CorrectingCalls(ReadCalls):
         expected_version: int | None = None,
         reason: str | None = None,
     ) -> str:
-        """Mark a reflection as private: nothing of it is propagated to a broader scope. False takes the mark away."""
+        """Mark a reflection as private: nothing of it is propagated to a broader scope. False takes the mark away.
+
+        After a blob has absorbed it, too: what was propagated from it is then forgotten for good. The id of a fact
+        marks the reflections of its scope that rest on the same messages, as facts are never propagated themselves.
+        """
         asked, view, readers = await self._seen(session, user)
-        found, scope = await self._browsing(readers).reflection(asked, view, reflection_id)
-        self._demand_changeable(found, scope, asked, expected_version)
-        return await self._requests.memory_command(
-            "edit_reflection",
-            scope,
-            reflection_id=found.id,
-            private=private,
-            expected_version=expected_version,
-            reason=reason,
-        )
+        browsing = self._browsing(readers)
+        found, scope = await browsing.fact_or_reflection(asked, view, reflection_id)
+        self._demand_changeable(found, scope, asked, expected_version, changes_text=False)
+        marked = [found] if isinstance(found, Reflection) else await browsing.resting_on(found)
+        for reflection in marked:
+            self._demand_own(scope, asked.user_id, reflection.sources)
+        if not marked:
+            raise Conflict("no reflection rests on the messages of this fact", "Facts are never propagated.")
+        wanted = expected_version if isinstance(found, Reflection) else None
+        names = [reflection.id for reflection in marked]
+        return await self._requests.mark_private(names, scope, private, wanted, reason)
 
     async def pin(
         self,
@@ -142,11 +147,17 @@ class CorrectingCalls(ReadCalls):
         return found, scope
 
     def _demand_changeable(
-        self, found: Fact | Reflection, scope: Scope, asked: Asker, expected_version: int | None
+        self,
+        found: Fact | Reflection,
+        scope: Scope,
+        asked: Asker,
+        expected_version: int | None,
+        *,
+        changes_text: bool = True,
     ) -> None:
         self._demand_own(scope, asked.user_id, found.sources)
         if isinstance(found, Reflection):
-            refusal = reflection_refusal(found, expected_version, absorbed=found.absorbed)
+            refusal = reflection_refusal(found, expected_version, absorbed=found.absorbed and changes_text)
         else:
             stale = expected_version not in (None, found.version)
             refusal = "unknown" if not found.active else "stale" if stale else None

@@ -8,13 +8,14 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
+from eden_memory.api.stream_calls import StreamCalls
 from eden_memory.api.write_calls import WriteCalls
 from eden_memory.app.memory import Client, ProcessMemory, utc_now
 from eden_memory.app.searching import Engine
 from eden_memory.settings import Settings
 
 
-class MemoryService(WriteCalls):
+class MemoryService(StreamCalls, WriteCalls):
     """The memory of one agent; ids are given as the application has them (ObjectId, str, int, UUID).
 
     Alone it makes a memory of its own by `client` and `settings`, and closes it; a process with several

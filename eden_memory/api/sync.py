@@ -219,6 +219,9 @@ class SyncMemoryService:
     unpin = _waiting(MemoryService.unpin)
     mark_private = _waiting(MemoryService.mark_private)
     forget = _waiting(MemoryService.forget)
+    list_streams = _waiting(MemoryService.list_streams)
+    get_stream = _waiting(MemoryService.get_stream)
+    set_stream = _waiting(MemoryService.set_stream)
 
     def changes(
         self, *, session: Any = None, user: Any = None, after: str | None = None

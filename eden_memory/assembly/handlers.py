@@ -50,9 +50,11 @@ from eden_memory.processors.pipeline import (
     FACT_EXTRACTION,
     FORGETTING,
     FORMATION_TRIGGER,
+    PROPAGATION,
     REFLECTION_EXTRACTION,
     USAGE,
 )
+from eden_memory.processors.propagation import Propagation
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.processors.usage import Usage
 from eden_memory.settings import Settings
@@ -66,7 +68,7 @@ from eden_memory.windows.window_rule import Limits
 
 log = LibraryLogger()
 
-ASK_MODELS = frozenset({FACT_EXTRACTION, FACT_DEDUP, REFLECTION_EXTRACTION, CONSOLIDATION})
+ASK_MODELS = frozenset({FACT_EXTRACTION, FACT_DEDUP, REFLECTION_EXTRACTION, CONSOLIDATION, PROPAGATION})
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
 
@@ -201,7 +203,22 @@ class Handlers:
                 self._directory().tier_of,
                 limits=self._settings.limits.formation(),
             ),
+            PROPAGATION: self._propagation(models, fence),
         }
+
+    def _propagation(self, models: Models, fence: Fence) -> Propagation:
+        directory = self._directory()
+        return Propagation(
+            MongoDecided(self._database, self._names),
+            directory,
+            self.streams,
+            models.language_model,
+            self._forgotten,
+            fence,
+            directory.tier_of,
+            on=self._settings.memory.propagation,
+            limits=self._settings.limits.formation(),
+        )
 
     def context_cache(self) -> ContextCacheStage:
         """The stage; ContextKeeping (eden_memory.context.context_refreshing) tells it what no event says."""
@@ -275,7 +292,9 @@ def settings_version(settings: Settings) -> str:
         (
             settings.windows.model_dump_json(),
             settings.models.model_dump_json(exclude={"timeout_seconds", "at_once", "log_prompts"}),
-            settings.memory.model_dump_json(include={"dedup", "similar", "demote_names", "without_users"}),
+            settings.memory.model_dump_json(
+                include={"dedup", "similar", "demote_names", "without_users", "propagation"}
+            ),
             settings.limits.model_dump_json(),
             settings.llm,
             settings.embedder or "",

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from eden_memory.cli.terminal import folded
 from eden_memory.doctor.collection_candidates import (
     MessagesCandidate,
     candidates,
@@ -21,7 +22,7 @@ from eden_memory.doctor.collection_candidates import (
 )
 from eden_memory.doctor.examine import Examination, examine
 from eden_memory.doctor.finding import Finding, failed
-from eden_memory.doctor.mapping_checks import judge_documents, sampled
+from eden_memory.doctor.mapping_checks import judge_documents, only_answering, sampled
 from eden_memory.doctor.proposed_mapping import (
     ProposedPlace,
     as_toml,
@@ -77,7 +78,7 @@ def _about_rights(findings: list[Finding]) -> bool:
 
 def _print(examination: Examination, *, rights: bool) -> None:
     console = Console(highlight=False)
-    console.print(table(examination.findings))
+    show(console, examination.findings)
     if rights:
         plain = Console(soft_wrap=True, highlight=False, markup=False)
         plain.print(f"\nThe least that MongoDB has to allow (mongosh):\n\n{examination.mongodb_role}")
@@ -95,19 +96,20 @@ def _verdict(findings: list[Finding], *, rights: bool) -> str:
 MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 
 
-def table(findings: list[Finding]) -> Table:
-    """Print a row for each finding, with the remedy below it."""
-    rows = Table(box=None, pad_edge=False, show_header=False)
-    rows.add_column(width=1)
-    rows.add_column(no_wrap=True)
-    rows.add_column(overflow="fold")
+def show(console: Console, findings: list[Finding]) -> None:
+    """Print a row for each finding, with the remedy below it, in which no word of a command is broken."""
+    width = max((len(finding.check) for finding in findings), default=0)
     for finding in findings:
         mark, colour = MARKS[finding.state]
-        said = Text(finding.what)
+        row = Table(box=None, pad_edge=False, show_header=False)
+        row.add_column(width=1)
+        row.add_column(width=width, no_wrap=True)
+        row.add_column(overflow="fold")
+        row.add_row(Text(mark, style=colour), finding.check, Text(finding.what))
+        console.print(row)
         if finding.hint and finding.state != "ok":
-            said.append(f"\n→ {finding.hint}", style="dim")
-        rows.add_row(Text(mark, style=colour), finding.check, said)
-    return rows
+            lines = folded(finding.hint, "   → ", "     ")
+            console.print(Text("\n".join(lines), style="dim"), soft_wrap=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
         listed = ", ".join(other.name for other in found.others)
         said.print(f"these look like messages too: {listed} (--collection takes one of them)", markup=False)
     findings = _findings(settings, found)
-    said.print(table(findings))
+    show(said, findings)
     proposed = as_toml(
         best.proposal,
         ProposedPlace(best.database, best.collection, settings.mongodb.database, settings.mongodb.uri),
@@ -158,7 +160,8 @@ def init(settings: Settings, collection: str | None, *, write: bool, force: bool
 async def _found(settings: Settings, collection: str | None) -> FoundMapping:
     async with connect(settings.mongodb, mongodb_endpoint(settings)) as client:
         best, *others = await candidates(client, settings, collection)
-        sessions = await sessions_beside(client, settings, best)
+        answering = only_answering(best.documents, _mapped(settings, best))
+        sessions = await sessions_beside(client, settings, best, answering)
         listed = sessions is not None and sessions.users is not None
         indexes = await missing_indexes(client, _mapped(settings, best), best.database, listed=listed)
         return FoundMapping(best, others, sessions, indexes)

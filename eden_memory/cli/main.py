@@ -67,6 +67,11 @@ COMMANDS: Mapping[str, Entry] = {
         "memory.add_command:add",
         "Remember a text without a chat: memory is formed from it as from a chat message.",
     ),
+    "import": Entry(
+        "import_command:import_",
+        "Import memories from another system; the same command continues an import, and repeated it changes nothing.",
+        patient=True,
+    ),
     "edit": Entry(
         "memory.correcting_commands:edit",
         "Change the text of a fact, reflection or blob; the old text stays in its history.",
@@ -121,6 +126,11 @@ COMMANDS: Mapping[str, Entry] = {
         patient=True,
     ),
     "namespace": Entry("replay.namespace:app", "List namespaces, and choose which one is live."),
+    "export": Entry(
+        "export:export",
+        "Write memory with its whole history to a file of JSON lines, for `eden import`.",
+        patient=True,
+    ),
     "tap": Entry("tap_command:tap", "Show the records of a topic, until Ctrl-C.", patient=True),
     "watch": Entry(
         "watch:watch",
@@ -172,6 +182,7 @@ PANELS: Mapping[str, Sequence[str]] = {
     ),
     "Change memory": (
         "add",
+        "import",
         "edit",
         "retire",
         "pin",
@@ -183,7 +194,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         "sharing",
         "reembed",
     ),
-    "Replay": ("rebuild", "reform", "namespace"),
+    "Replay": ("rebuild", "reform", "namespace", "export"),
     "Look after the stages": ("source", "pause", "resume", "groups", "dead"),
     "Build on it": ("tap", "schemas"),
 }

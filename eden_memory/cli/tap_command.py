@@ -3,9 +3,7 @@
 import asyncio
 import json
 import logging
-import shutil
 import sys
-import textwrap
 from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import Annotated
@@ -13,9 +11,10 @@ from typing import Annotated
 import typer
 
 from eden_memory.cli.live_namespace import live_if_there
-from eden_memory.cli.terminal import parse_time
+from eden_memory.cli.terminal import folded, parse_time
 from eden_memory.errors import NotFound
 from eden_memory.kafka.connection import client_kwargs
+from eden_memory.kafka.outgoing import DEAD
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.observability.tapping import Filter, Start, Tapped, as_json, line, tapping
@@ -90,30 +89,17 @@ def _show(record: Tapped, *, json_lines: bool) -> None:
         return
     at, what, said = line(record)
     head = f"{typer.style(at, dim=True)} {typer.style(what, fg='cyan')}"
-    typer.echo("\n".join([head, *_folded(said)]) if sys.stdout.isatty() else f"{head} {said}")
-
-
-def _folded(said: str) -> list[str]:
-    """Fold a text to the terminal's width, below its heading; words and ids stay whole."""
-    width = shutil.get_terminal_size().columns
-    indent = "  "
-    return textwrap.wrap(
-        said,
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    typer.echo("\n".join([head, *folded(said, "  ")]) if sys.stdout.isatty() else f"{head} {said}")
 
 
 def _full_name(settings: Settings, topic: str) -> str:
     topics = load_topics(settings.kafka, settings.placement)
-    names = [declared.name for declared in topics]
-    for name in (topic, topics.prefix + topic):
-        if name in names:
-            return name
-    short = ", ".join(topics.file.topics)
+    short = topic.removesuffix(DEAD)
+    if short in topics.file.topics:
+        return topics.name(short) + topic[len(short) :]
+    if topic in [declared.name for declared in topics]:
+        return topic
+    known = ", ".join(topics.file.topics)
     raise NotFound(
-        f"topics.yaml declares no topic {topic}", f"There are: {short}; each with `.dead` behind it."
+        f"topics.yaml declares no topic {topic}", f"There are: {known}; each with `.dead` behind it."
     )

@@ -2,7 +2,9 @@
 
 import json
 import re
+import shutil
 import sys
+import textwrap
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
@@ -25,6 +27,18 @@ LONE = re.compile(r"[\ud800-\udfff]")
 def plain(text: str) -> str:
     """Replace each character that a terminal obeys by �."""
     return LONE.sub("�", OBEYED.sub("�", text))
+
+
+def folded(text: str, indent: str, behind: str | None = None) -> list[str]:
+    """Fold a text to the terminal's width; words and ids stay whole. `behind`: the indent of later lines."""
+    return textwrap.wrap(
+        text,
+        shutil.get_terminal_size().columns,
+        initial_indent=indent,
+        subsequent_indent=indent if behind is None else behind,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def as_written(ids: str) -> str:

@@ -14,7 +14,7 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
-from eden_memory.schemas.events.chat import AGENT_SIDE, roles_of
+from eden_memory.schemas.events.chat import AGENT_SIDE, roles_of, values_of
 from eden_memory.settings import TAILER, MessagesSettings, Settings
 
 log = LibraryLogger()
@@ -38,9 +38,8 @@ class MessageAuthors:
         self._inbox = source.get_collection(
             settings.names["inbox"], read_preference=ReadPreference.PRIMARY, read_concern=ReadConcern("local")
         )
-        self._agent_side = sorted(
-            name for name, role in roles_of(settings.messages.roles).items() if role in AGENT_SIDE
-        )
+        roles = roles_of(settings.messages.roles).items()
+        self._agent_side = [value for name, role in roles if role in AGENT_SIDE for value in values_of(name)]
         self._positions = memory[settings.names["positions"]]
         self._tailed = False
         self._warned = False

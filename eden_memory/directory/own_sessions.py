@@ -1,4 +1,4 @@
-"""Sessions without a conversation: they contain texts that were added for an agent and a user."""
+"""Sessions that the application does not know: texts added for an agent and a user, and imported conversations."""
 
 from typing import NamedTuple
 
@@ -15,17 +15,23 @@ class Own(NamedTuple):
     """None: the agent's, nobody's in particular."""
 
 
-def own_session(agent_id: str, user_id: str | None) -> str:
-    """Return the session's id, as an application would have it: the same for the same agent and user."""
-    return f"{BEGINS}{agent_id}" + (f":{user_id}" if user_id is not None else "")
+def own_session(agent_id: str, user_id: str | None, conversation_id: str | None = None) -> str:
+    """Return the session's id, as an application would have it: the same for the same agent and user.
+
+    `conversation_id` (typed): one conversation of the user that was imported, in a session of its own.
+    """
+    named = (agent_id, *(name for name in (user_id, conversation_id) if name is not None))
+    return BEGINS + ":".join(named)
 
 
 def whose(session_id: str) -> Own | None:
-    """Return whose additions a session (`session_id` typed) holds; None for a conversation."""
+    """Return whose additions a session (`session_id` typed) holds; None for a conversation of the application."""
     if not session_id.startswith(encode(BEGINS)):
         return None
-    agent, _, user = split(session_id)[1].removeprefix(BEGINS).partition(":")
-    return Own(agent, user or None) if _is_id(agent) and (not user or _is_id(user)) else None
+    agent, _, rest = split(session_id)[1].removeprefix(BEGINS).partition(":")
+    user, _, conversation = rest.partition(":")
+    given = (agent, user, conversation) if conversation else (agent, user) if user else (agent,)
+    return Own(agent, user or None) if all(map(_is_id, given)) else None
 
 
 def given_to_all(session_id: str) -> bool:

@@ -1,6 +1,6 @@
 """Collections of the application that may hold its messages, the likeliest first."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -124,9 +124,12 @@ async def _collections(client: Client, settings: Settings, database: str) -> lis
 
 
 async def sessions_beside(
-    client: Client, settings: Settings, messages: MessagesCandidate
+    client: Client, settings: Settings, messages: MessagesCandidate, answering: Collection[str]
 ) -> SessionsProposal | None:
-    """The collection of the same database whose ids are the sessions' of the messages; of several the fullest."""
+    """The collection of the same database whose ids are the sessions' of the messages; of several the fullest.
+
+    `answering`: ids of those who only answer.
+    """
     if messages.proposal.session_id is None:
         return None
     values = map(getter(messages.proposal.session_id), messages.documents)
@@ -137,7 +140,7 @@ async def sessions_beside(
             place = _collection(client, messages.database, collection)
             with suppress(OperationFailure):  # this user may not read it
                 documents = await place.find({"_id": {"$in": ids}}).to_list()
-                proposal = propose_sessions(collection, documents, len(ids))
+                proposal = propose_sessions(collection, documents, len(ids), answering)
                 found += [proposal] if proposal is not None else []
     return max(
         found,

@@ -112,6 +112,7 @@ def _mongodb_checks(
         ("messages collection", lambda: source_checks.messages_collection(database, messages)),
         ("source", lambda: source_checks.stored_source(client[settings.mongodb.database], settings)),
         ("field mapping", lambda: mapping_checks.field_mapping(database, settings)),
+        ("session users", lambda: mapping_checks.listed_users(database, settings)),
         ("mapping version", lambda: mapping_checks.mapping_version(client, settings)),
         *_gateway_checks(settings, client),
         ("backfill index", lambda: source_checks.backfill_index(database, messages)),

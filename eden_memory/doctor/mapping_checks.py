@@ -14,9 +14,11 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.assembly.tailer import message_mapping, misread_of
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.proposing import Proposal, json_messages, meaning
+from eden_memory.doctor.proposing_sessions import NO_FIELD, lists_any
 from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.document_fields import Unusable, getter
 from eden_memory.replay.namespaces.namespace_store import MongoLive
+from eden_memory.schemas.events.chat import role_name
 from eden_memory.settings import MessagesSettings, Settings
 from eden_memory.source.flagged_message_store import Misread
 from eden_memory.source.message_mapping import ROLES, MessageMapping
@@ -140,6 +142,46 @@ def _authors_beside_users(documents: list[dict[str, Any]], settings: Settings) -
         yield Finding("authors of answers", "ok", what)
 
 
+def only_answering(documents: Iterable[Mapping[str, Any]], settings: Settings) -> set[str]:
+    """Return the ids, as `repr` writes them, that messages of the agent's side bear and no user's message does."""
+    mapping, author = message_mapping(settings), getter(settings.messages.user_id)
+    users, answering = set[str](), set[str]()
+    for document in documents:
+        if (name := author(document)) is not None:
+            (users if mapping.participant(document) is not None else answering).add(repr(name))
+    return answering - users
+
+
+async def listed_users(database: AsyncDatabase[dict[str, Any]], settings: Settings) -> list[Finding]:
+    """Whether documents of sessions list somebody who only answers: such a session would count as shared."""
+    sessions, messages = settings.sessions, settings.messages
+    if sessions.collection is None:
+        return []
+    collection = database.get_collection(messages.collection, codec_options=PLAIN)
+    documents = await collection.find(sort=[("_id", -1)], limit=SAMPLE).to_list()
+    ids = list({repr(value): value for value in map(getter(messages.session_id), documents)}.values())
+    described = database.get_collection(sessions.collection, codec_options=PLAIN).find({"_id": {"$in": ids}})
+    return judge_listed(await described.to_list(), only_answering(documents, settings), sessions.users)
+
+
+def judge_listed(
+    sessions: Sequence[Mapping[str, Any]], answering: Collection[str], path: str
+) -> list[Finding]:
+    """Of documents of sessions; `answering`: ids that only answer. Nothing if no list holds one."""
+    mixed = sum(lists_any(getter(path)(session), answering) for session in sessions)
+    if not mixed:
+        return []
+    what = (
+        f"in {mixed} of {len(sessions)} sessions, `{path}` lists an id that only answers, as a bot's: it counts as a "
+        "user, and a session of several users neither forms nor shows a user's own memory"
+    )
+    hint = (
+        f"List the users alone, or set EDEN_SESSIONS_USERS={NO_FIELD}: then the authors of a session's messages are "
+        "its users. Do it before the first `eden run`: windows keep their users."
+    )
+    return [Finding("session users", "warn", what, hint)]
+
+
 class _Named(dict[str | None, set[str]]):
     """Authors by session."""
 
@@ -183,7 +225,9 @@ def judge_version(found: Misread) -> Finding:
 
 def _roles(documents: Sequence[Mapping[str, Any]], messages: MessagesSettings) -> Finding:
     role = getter(messages.role)
-    found = Counter(value for document in documents if isinstance(value := role(document), str))
+    flags = (bool, type(None)) if "false" in messages.roles else (bool,)
+    values = (role(document) for document in documents)
+    found = Counter(role_name(value) for value in values if isinstance(value, (str, *flags)))
     unknown = {name: count for name, count in found.items() if name not in {*ROLES, *messages.roles}}
     lacking = len(documents) - found.total()
     if not unknown and not lacking:

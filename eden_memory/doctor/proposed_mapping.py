@@ -58,7 +58,9 @@ def as_toml(
 def _address(uri: SecretStr | None) -> str:
     """Return the line that names an address, unless it may hold a secret."""
     named = "" if uri is None else uri.get_secret_value()
-    if not named or any(part in named.lower() for part in SECRET):
+    if not named:
+        return '# uri = "mongodb://…"  # without it, the local server of `eden up`'
+    if any(part in named.lower() for part in SECRET):
         return "# The address may hold a password: set EDEN_MONGODB_URI in the environment."
     return f"uri = {_text(named)}"
 
@@ -131,17 +133,18 @@ NOT_FOUND = {
         "Write the text with each message. JSON in a text field cannot be mapped.",
     ),
     "role": Finding(
-        "role",
+        "roles",
         "warn",
         "no field says who speaks: every message counts as `other`, with half the weight of a user's, and no message "
         "is taken as a user's own words",
         "Write the role with each message, as text: `user`, `assistant`, `tool` or `system`.",
     ),
     "user_id": Finding(
-        "author",
+        "message authors",
         "warn",
         "no field names the author: no user gets a memory of their own, and users of a session cannot be told apart",
-        "Write the user's id with each message of a user.",
+        "Write the user's id with each message of a user. If every session belongs to one user, its id can stand for "
+        "the user's: set `user_id` to the path of `session_id`.",
     ),
     "created_at": Finding(
         "time",
@@ -166,9 +169,6 @@ def findings_of(proposal: Proposal) -> list[Finding]:
     found = [NOT_FOUND[name] for name, path in proposal.paths.items() if path is None]
     if proposal.created_at == ID:
         found.append(TIME_OF_IDS)
-    if proposal.true_or_false is not None:
-        what = f"`{proposal.true_or_false}` says who speaks as true or false, which cannot be mapped"
-        found.append(Finding("role", "warn", what, "Write the role as text in a field of its own."))
     if proposal.unclear:
         listed = ", ".join(f"{name!r} ({count})" for name, count in proposal.unclear.items())
         what = f"not clear what these mean: {listed}; they count as `other`"
@@ -192,6 +192,11 @@ def findings_of_sessions(sessions: SessionsProposal) -> list[Finding]:
         what = "no field lists the ids of a session's users: users are the authors of its messages"
         if sessions.no_ids is not None:
             what = f"`{sessions.no_ids}` is no list of ids: a session's users are the authors of its messages"
+        if sessions.with_answering is not None:
+            what = (
+                f"`{sessions.with_answering}` lists who only answers, too, as a bot: a session's users are the "
+                "authors of its messages"
+            )
         found.append(
             Finding("sessions", "warn", what, "Write the users' ids as a list: it also says who only reads.")
         )

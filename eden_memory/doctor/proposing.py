@@ -20,6 +20,7 @@ from eden_memory.doctor.sampled_fields import (
     sampled_fields,
 )
 from eden_memory.mongo.document_fields import getter
+from eden_memory.schemas.events.chat import role_name
 from eden_memory.settings import Role
 
 MOST_ROLES = 12
@@ -61,6 +62,8 @@ TIME: Weights = {
     **dict.fromkeys(("updated", "edited", "modified", "deleted", "expires", "expire", "seen", "read"), -8),
 }
 SAYS_WHO = frozenset({"user", "human", "bot", "assistant", "ai", "me"})
+AROUND_WHO = frozenset({"is", "was", "by", "from", "sent", "sender", "author", "message", "msg", "generated"})
+"""Words beside them in the name of a flag, as in `isBot`, `sentByUser`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +80,6 @@ class Proposal:
     unclear: Mapping[str, int] = field(default_factory=dict[str, int])
     """Names of roles whose meaning is not clear, and how many documents have them."""
     without_role: int = 0
-    true_or_false: str | None = None
-    """A field that says who speaks in a form that cannot be mapped."""
     forms: Mapping[str, str] = field(default_factory=dict[str, str])
     """The kinds of values found, by the name of the setting."""
 
@@ -105,13 +106,14 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
     if not documents:
         return Proposal(None, None, None, None, None)
     fields = sampled_fields(documents)
-    role = _best(fields, (), _as_role)
+    role = _best(fields, (), _as_role) or next(filter(_flag_roles, fields), None)
+    means, names = _role_names(role)
     time = _best(fields, (role,), _as_time)
     session = _best(fields, (role, time), _as_session)
     content = _best(fields, (role, time, session), _as_content)
-    speakers = _of_users(fields, role)
+    speakers = _of_users(fields, [means.get(name or "") for name in names])
     author = _best(speakers, (role, time, session, content), _as_author)
-    named = Counter(value for value in (role.present if role else ()) if isinstance(value, str))
+    named = Counter(name for name in names if name is not None)
     found = {
         "session_id": session,
         "role": role,
@@ -121,12 +123,9 @@ def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
     }
     return Proposal(
         **{name: sampled_field.path if sampled_field else None for name, sampled_field in found.items()},
-        roles={name: means for name in named if (means := meaning(name)) is not None and means != name},
-        unclear={name: count for name, count in named.items() if meaning(name) is None},
+        roles={name: ours for name, ours in means.items() if ours != name},
+        unclear={name: count for name, count in named.items() if name not in means},
         without_role=len(documents) - named.total() if role else 0,
-        true_or_false=None
-        if role
-        else next((sampled_field.path for sampled_field in fields if _says_who(sampled_field)), None),
         forms={
             name: kinds(sampled_field.present, moment_kind if name == "created_at" else kind)
             for name, sampled_field in found.items()
@@ -216,11 +215,9 @@ def _as_author(sampled_field: SampledField) -> float:
     return named - 3 * prose if _says_more_than_id(sampled_field, AUTHOR) else 0
 
 
-def _of_users(fields: Sequence[SampledField], role: SampledField | None) -> Sequence[SampledField]:
-    """The fields in the messages of users only: others need no author."""
-    if role is None:
-        return fields
-    users = [number for number, value in enumerate(role.values) if meaning(value) == "user"]
+def _of_users(fields: Sequence[SampledField], roles: Sequence[Role | None]) -> Sequence[SampledField]:
+    """The fields in the messages of users only: others need no author. `roles`: of the documents."""
+    users = [number for number, role in enumerate(roles) if role == "user"]
     if not users:
         return fields
     return [
@@ -229,9 +226,26 @@ def _of_users(fields: Sequence[SampledField], role: SampledField | None) -> Sequ
     ]
 
 
-def _says_who(sampled_field: SampledField) -> bool:
-    booleans = sampled_field.share(lambda value: isinstance(value, bool)) >= HALF
-    return booleans and bool(SAYS_WHO & set(sampled_field.words))
+def _role_names(role: SampledField | None) -> tuple[Mapping[str, Role], Sequence[str | None]]:
+    """What the names of roles mean, as far as that is clear, and the name that each document has."""
+    if role is None:
+        return {}, ()
+    if flags := _flag_roles(role):
+        return flags, [role_name(value) for value in role.values]
+    names = [value if isinstance(value, str) else None for value in role.values]
+    clear = {name: ours for name in names if name is not None and (ours := meaning(name)) is not None}
+    return clear, names
+
+
+def _flag_roles(sampled_field: SampledField) -> Mapping[str, Role]:
+    """What true and false mean in a field that says who speaks (`isBot`); nothing in any other."""
+    words, flags = set(sampled_field.words), sampled_field.present
+    who = {meaning(word) for word in words & SAYS_WHO}
+    if len(who) != 1 or words - SAYS_WHO - AROUND_WHO:
+        return {}
+    if not flags or not all(isinstance(value, bool) for value in flags):
+        return {}
+    return {"true": "user", "false": "assistant"} if "user" in who else {"true": "assistant", "false": "user"}
 
 
 NAMES: dict[Role, tuple[str, ...]] = {

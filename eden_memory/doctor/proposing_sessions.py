@@ -1,6 +1,6 @@
 """The collection that describes the sessions of an application's messages, and where its fields are. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -12,6 +12,8 @@ USERS = frozenset(
 )
 TITLE = ("title", "subject", "topic", "name")
 AGENT = frozenset({"agent", "assistant", "bot"})
+NO_FIELD = "-"
+"""A path to nothing: the users of a session are then the authors of its messages."""
 NAMED = frozenset(word for word, weight in SESSION.items() if weight > 0) - ID_WORDS
 
 
@@ -29,25 +31,36 @@ class SessionsProposal:
     title: str | None
     no_ids: str | None = None
     """A field that says something of the users, and is no list of their ids."""
+    with_answering: str | None = None
+    """A field that lists the ids of users, and of who only answers."""
     forms: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def paths(self) -> dict[str, str]:
         """The paths that were found, by the name of the setting."""
-        found = {"agent_id": self.agent_id, "users": self.users, "title": self.title}
+        users = NO_FIELD if self.with_answering else self.users
+        found = {"agent_id": self.agent_id, "users": users, "title": self.title}
         return {name: path for name, path in found.items() if path is not None}
 
 
 def propose_sessions(
-    collection: str, documents: Sequence[Mapping[str, Any]], sampled: int
+    collection: str,
+    documents: Sequence[Mapping[str, Any]],
+    sampled: int,
+    answering: Collection[str] = (),
 ) -> SessionsProposal | None:
-    """The mapping of documents whose ids are those of sessions; None where they do not look like sessions."""
+    """The mapping of documents whose ids are those of sessions; None where they do not look like sessions.
+
+    `answering`: ids (as `repr` writes them) of those who only answer, as a bot's: no list of users holds them.
+    """
     fields = sampled_fields(documents)
     users = _first(
         fields, lambda sampled_field: _speaks(sampled_field, USERS) and sampled_field.share(_are_ids) >= HALF
     )
     if len(documents) < HALF * sampled or not (users or NAMED & _words(collection)):
         return None
+    with_answering = users if users and any(lists_any(value, answering) for value in users.present) else None
+    users = None if with_answering else users
     agent = _first(
         fields,
         lambda sampled_field: (
@@ -60,7 +73,11 @@ def propose_sessions(
         if sampled_field.share(lambda value: isinstance(value, str)) >= HALF
     }
     title = next((titles[word] for word in TITLE if word in titles), None)
-    no_ids = None if users else _first(fields, lambda sampled_field: _speaks(sampled_field, USERS))
+    no_ids = (
+        None
+        if users or with_answering
+        else _first(fields, lambda sampled_field: _speaks(sampled_field, USERS))
+    )
     found = {"users": users, "agent_id": agent, "title": title}
     return SessionsProposal(
         collection,
@@ -68,7 +85,13 @@ def propose_sessions(
         len(documents),
         **{name: sampled_field.path if sampled_field else None for name, sampled_field in found.items()},
         no_ids=no_ids.path if no_ids else None,
-        forms={name: _forms(sampled_field) for name, sampled_field in found.items() if sampled_field},
+        with_answering=with_answering.path if with_answering else None,
+        forms={name: _forms(sampled_field) for name, sampled_field in found.items() if sampled_field}
+        | (
+            {"users": f"no field: {with_answering.path} lists who only answers, too"}
+            if with_answering
+            else {}
+        ),
     )
 
 
@@ -89,6 +112,11 @@ def _speaks(sampled_field: SampledField, words: frozenset[str]) -> bool:
 def _names_one(sampled_field: SampledField) -> bool:
     """Whether its name is an id's: `agent`, `agentId`, `bot_id`."""
     return len(sampled_field.words) == 1 or sampled_field.words[-1] == "id"
+
+
+def lists_any(value: Any, ids: Collection[str]) -> bool:
+    """Whether a list holds one of these ids, as `repr` writes them."""
+    return isinstance(value, list) and any(repr(item) in ids for item in cast("list[Any]", value))
 
 
 def _forms(sampled_field: SampledField) -> str:

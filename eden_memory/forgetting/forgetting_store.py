@@ -21,7 +21,7 @@ from eden_memory.forgetting.forgetting_rules import (
 from eden_memory.forgotten import Mark
 from eden_memory.names import Names
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import ScopeConsolidated, decode
+from eden_memory.schemas.events import Propagated, ScopeConsolidated, decode
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.windows.window_text_store import erase_window_texts
@@ -90,6 +90,11 @@ class MongoForgettingStore:
         fields = {"session_id": 1, "version": 1} if kind == "message" else _fields()
         found = of.find({"$and": [query, {"_id": {"$gt": last}}]}, fields).sort("_id").limit(most)
         return await found.to_list()
+
+    async def propagated_from(self, reflection_ids: Iterable[str]) -> Sequence[Resting]:
+        """Return the stored reflections that were propagated from these."""
+        wanted = [Propagated.id_of(reflection_id) for reflection_id in reflection_ids]
+        return [_reflection(row) async for row in self._reflections.find({"_id": {"$in": wanted}}, _fields())]
 
     async def blob(self, name: str) -> Blobs:
         """Return the blob version `KEY@N`; nothing if it was never given."""

@@ -73,6 +73,10 @@ class MongoDecided:
         """Return whether any of these versions (`blob:KEY@N`, `reflection:ID@N`) is decided."""
         return bool(await self._given.get(writes))
 
+    async def decided_among(self, writes: Iterable[str]) -> set[str]:
+        """Return those of the writes that a stored decision has made."""
+        return set(await self._given.get(writes))
+
     async def blobs_beyond(self, scope_key: str, version: int) -> Sequence[ScopeConsolidated]:
         """Return the blob versions decided above this one, in order."""
         return await self._beyond(f"blob:{scope_key}", version, ScopeConsolidated)
@@ -81,6 +85,12 @@ class MongoDecided:
         """Return a reflection as stored."""
         row = await self._reflections.find_one({"_id": reflection_id})
         return None if row is None else document_of(Reflection, row)
+
+    async def reflections(self, reflection_ids: Iterable[str]) -> list[Reflection]:
+        """Return the reflections that are stored, in the order of the ids."""
+        wanted = list(reflection_ids)
+        rows = {row["_id"]: row async for row in self._reflections.find({"_id": {"$in": wanted}})}
+        return [document_of(Reflection, rows[name]) for name in wanted if name in rows]
 
     async def reflections_beyond(self, reflection_id: str, version: int) -> Sequence[ReflectionFormed]:
         """Return the versions of a reflection decided above this one, in order."""

@@ -59,8 +59,30 @@ def stated_in(deliveries: Iterable[Delivery]) -> list[Stated]:
     return sorted(stated, key=lambda statement: statement.said_at)
 
 
-def stated_by(delivery: Delivery, command: FactCommanded) -> Stated:
-    """Return the statement of a command that adds a fact."""
+def adds_together(deliveries: Iterable[Delivery]) -> int:
+    """Return how many of the first records add facts and are decided alike: by a model, or without one."""
+    adds: list[FactCommanded] = []
+    for delivery in deliveries:
+        event = delivery.event
+        if not isinstance(event, FactCommanded) or event.action != "add":
+            break
+        if adds and event.decide != adds[0].decide:
+            break
+        adds.append(event)
+    return len(adds)
+
+
+def stated_by_commands(deliveries: Iterable[Delivery]) -> list[Stated]:
+    """Return the statements of commands that add facts, in the order in which they were said."""
+    stated = [
+        _stated_by(delivery, command)
+        for delivery in deliveries
+        if isinstance(command := delivery.event, FactCommanded)
+    ]
+    return sorted(stated, key=lambda statement: statement.said_at)
+
+
+def _stated_by(delivery: Delivery, command: FactCommanded) -> Stated:
     assert command.text is not None
     return Stated(
         delivery=delivery,

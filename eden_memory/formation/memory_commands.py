@@ -1,7 +1,7 @@
 """Commands on reflections and blobs, carried out without a model. Pure.
 
 A command that names a version is carried out only while that version stands. A reflection can be changed until a blob
-has absorbed it; from then on the blob is what can be edited.
+has absorbed it; from then on the blob is what can be edited. A reflection can be marked as private at any time.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,14 @@ from typing import Protocol
 
 from eden_memory.formation.blob_edits import BlobEdit, BlobText, CurrentBlob, Refusal, stored_blob
 from eden_memory.schemas.documents import Reflection, Snapshot
-from eden_memory.schemas.events import MemoryCommanded, MemoryCommandRef, ReflectionFormed, ScopeConsolidated
-from eden_memory.schemas.events.reflections import Propagated
+from eden_memory.schemas.events import (
+    Forgotten,
+    MemoryCommanded,
+    MemoryCommandRef,
+    Propagated,
+    ReflectionFormed,
+    ScopeConsolidated,
+)
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import ScopeLimits
 from eden_memory.stages.stage import Delivery
@@ -139,7 +145,7 @@ def _said_at(command: MemoryCommanded) -> datetime:
 
 
 def added_reflection_id(command_id: str) -> str:
-    """Return the id of the reflection that a command adds."""
+    """Return the id of the reflection that a command to add one leads to."""
     return blake2b(command_id.encode(), digest_size=16).hexdigest()
 
 
@@ -168,7 +174,9 @@ def _reflection(
     reflection = current.reflection
     if reflection is None:
         return "unknown"
-    refusal = reflection_refusal(reflection, command.expected_version, absorbed=current.absorbed)
+    changes_text = command.action == "retire_reflection" or command.text is not None
+    absorbed = current.absorbed and changes_text
+    refusal = reflection_refusal(reflection, command.expected_version, absorbed=absorbed)
     if refusal is not None:
         return refusal
     changed = {"retired_at": command.asked_at}
@@ -181,6 +189,21 @@ def _reflection(
         changed = {"text": text, "private": private, "said_at": said_at}
     version = {"version": reflection.version + 1, "cause": delivery.id, "call": None}
     return reflection.model_copy(update={**changed, **version, "command": _ref(command)})
+
+
+def taken_back(changed: ReflectionFormed) -> Forgotten | None:
+    """Return the record that forgets what was propagated from a reflection that has become private, if it has."""
+    command = changed.command
+    if command is None or not changed.private or changed.retired_at is not None:
+        return None
+    return Forgotten(
+        kind="reflection",
+        id=Propagated.id_of(changed.reflection_id),
+        reach="for_ever",
+        because="asked",
+        asked_by=command.asked_by,
+        forgotten_at=command.asked_at,
+    )
 
 
 def reflection_refusal(

@@ -6,6 +6,7 @@ Numbers count from 1 in the order of the tuples; labels name scopes (`agent`, `g
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,17 @@ class ConsolidationMaterial:
     """Sentences of the blob that stay word for word."""
 
 
-Material = FactMaterial | DecisionMaterial | ReflectionMaterial | ConsolidationMaterial
+@dataclass(frozen=True, slots=True)
+class PropagationMaterial:
+    """The values of the prompt `propagation`."""
+
+    to: Literal["group", "agent"]
+    reflections: tuple[str, ...]
+    words: int
+    """Of one reflection."""
+
+
+Material = FactMaterial | DecisionMaterial | ReflectionMaterial | ConsolidationMaterial | PropagationMaterial
 TOKENS_OF_A_WORD = 4
 """English takes 1.3, most other languages up to 3."""
 TOKENS_OF_AN_ITEM = 60
@@ -131,6 +142,8 @@ def longest_answer(material: Material) -> int:
         return _items(material.most, material.words)
     if isinstance(material, DecisionMaterial):
         return _items(len(material.new), material.words)
+    if isinstance(material, PropagationMaterial):
+        return _items(len(material.reflections), material.words)
     return sum(_items(max(scope.most, 1), scope.words or material.words) for scope in material.scopes)
 
 

@@ -9,7 +9,7 @@ from eden_memory.directory.own_sessions import given_to_all, whose
 from eden_memory.forgotten import Marks
 from eden_memory.formation.scope_briefs import of_authors
 from eden_memory.formation.shareable import is_agent_wide, is_personal, names_one_of
-from eden_memory.formation.transcript import Transcript
+from eden_memory.formation.transcript import Transcript, renamed
 from eden_memory.schemas.answers import StatedFact, StatedReflection
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.ids import split
@@ -54,6 +54,8 @@ class ScopeAssignment:
     most_together: int | None = None
     names: tuple[str, ...] = ()
     """People whose names leave what others see; empty unless the stricter setting is on."""
+    subjects: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The words that say what a shard collects, by scope key."""
     counts: Counter[str] = field(default_factory=Counter[str])
     """`beyond` a limit of items, `no_scope`, `personal` (dropped), `demoted`, `shortened`, `empty`,
     `whole_window`, `forgotten`, `unnamed` (somebody without a name)."""
@@ -124,6 +126,8 @@ class ScopeAssignment:
         """Return the scope of the only author of its sources, if it names nobody else who speaks here."""
         authors = self.transcript.authors_of(sources)
         others = self.transcript.speakers_but(authors)
+        for own in self.transcript.names_of(authors):  # which others may share in part
+            text = renamed(text, own, "")
         if len(authors) != 1 or names_one_of(text, others):
             return None
         return next(
@@ -155,7 +159,13 @@ class ScopeAssignment:
             *(split(participant)[1] for participant in self.window.participants),
         }
         vouched = scope.kind == "shard" or self._agents_alone(sources)
-        return is_agent_wide(text, names, self.transcript.texts_of(sources), vouched=vouched)
+        return is_agent_wide(
+            text,
+            names,
+            self.transcript.texts_of(sources),
+            vouched=vouched,
+            subject=self.subjects.get(scope.key, ""),
+        )
 
     def _agents_alone(self, sources: Sequence[SourceMessage]) -> bool:
         """Return whether no user's words can be behind it, and no tool's."""

@@ -1,21 +1,23 @@
 """Scopes in the questions of the two extractions: limits, briefs, on whose behalf they ask. Pure."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from eden_memory.forgotten import Marks
 from eden_memory.formation.prompt_material import DatedText, ScopeBrief
+from eden_memory.formation.prompts import one_line
 from eden_memory.memory.snapshot_projection import newest_buffered
+from eden_memory.schemas.answers import StatedReflections
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.events.formation import Window
-from eden_memory.schemas.scopes import Scope, ScopeKind
+from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import STANDARD, FormationLimits, ScopeLimits, label_of, limits_of
 
 OF_THEMSELVES = (
     "Here: what one person says of themself, resting on that person's messages alone; it is kept for them"
 )
-_HOLD_FACTS: frozenset[ScopeKind] = frozenset({"agent", "group", "user"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,14 @@ class Scopes:
         """Return the word limit of an item by scope key: a stream's own limit, else `most`."""
         return {scope.key: limits.item_words or most for scope, limits in self.limits.items()}
 
+    def subjects(self) -> dict[str, str]:
+        """Return the words that say what a shard collects, by scope key: its name and its guidance."""
+        return {
+            scope.key: f"{scope.shard} {limits.extraction_guidance or ''}"
+            for scope, limits in self.limits.items()
+            if scope.shard is not None
+        }
+
     def past(self, window: Window, now: datetime) -> frozenset[Scope]:
         """Return the scopes in which a fact of this window would have expired by now."""
         untils = {scope: limits.until(window.last_at or now) for scope, limits in self.limits.items()}
@@ -91,8 +101,19 @@ def of_authors(window: Window) -> bool:
 
 
 def fact_scopes(window: Window) -> tuple[Scope, ...]:
-    """Return the scopes that facts may go to: sessions have none, and a shard's facts are its agent's."""
-    return tuple(scope for scope in window.scopes if scope.kind in _HOLD_FACTS)
+    """Return the scopes that facts may go to: all but the session's."""
+    return tuple(scope for scope in window.scopes if scope.kind != "session")
+
+
+def too_few(answer: StatedReflections, scopes: Iterable[ScopeBrief]) -> str | None:
+    """Return the complaint about scopes of which an answer states fewer reflections than wanted; None: of none."""
+    stated = Counter(one_line(item.scope) for item in answer.reflections if item.text.strip())
+    short = [
+        f"{brief.label} has {stated[one_line(brief.label)]}, wanted are at least {brief.least}"
+        for brief in scopes
+        if stated[one_line(brief.label)] < brief.least
+    ]
+    return None if not short else f"Too few reflections: {'; '.join(short)}. Keep the others; invent nothing."
 
 
 def known_of(known: Mapping[str, Snapshot]) -> set[tuple[str, str]]:

@@ -7,7 +7,7 @@ It can err: a name in small letters that nobody in the session bears is not seen
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from eden_memory.formation.person_names import may_be_a_name
 from eden_memory.formation.plain_languages import (
@@ -118,21 +118,57 @@ _TOLD = re.compile(TOLD_TO_ALL)
 
 
 def is_agent_wide(
-    text: str, names: Iterable[str], said: Sequence[str] = (), *, vouched: bool = False
+    text: str,
+    names: Iterable[str],
+    said: Sequence[str] = (),
+    *,
+    vouched: bool = False,
+    subject: str = "",
 ) -> bool:
     """Return whether a statement holds for whoever talks to the agent, and tells of nobody.
 
     `names`: what those who take part are called. `said`: the texts that it rests on; where one of them states it as
     a rule for all, it need not say itself what it is about; nor where it is `vouched` for: where no user's words can
-    be behind it, or somebody decided what such a place collects.
+    be behind it, or somebody decided what such a place collects. Words of this `subject` are no names.
     """
     if is_personal(text) or names_one_of(text, names) or text.isupper() or _holds(PRIVATE_LIFE, text):
         return False
     sentences = [sentence for sentence in _ENDS.split(text) if _WORD.search(sentence)]
-    return bool(sentences) and all(_is_proven(sentence, said, vouched) for sentence in sentences)
+    nouns = _stems(subject)
+    return bool(sentences) and all(_is_proven(sentence, said, vouched, nouns) for sentence in sentences)
 
 
-def _is_proven(sentence: str, said: Sequence[str], vouched: bool) -> bool:
+def restates(text: str, source: str, names: Iterable[str]) -> bool:
+    """Return whether a text is agent-wide and says what its source says, about none of those whom that names.
+
+    What the source's own language tells of persons counts in the text too, whatever language that begins in, and
+    so does a name of the source in small letters.
+    """
+    named, told = set(names), [word.casefold() for word in _WORD.findall(text)]
+    for words in map(_WORD.findall, _ENDS.split(source)):
+        spoken = [language for language in LANGUAGES if words and _opens(words[0].casefold(), language)]
+        if any(has_any(language.persons, told) for language in spoken):
+            return False
+        named.update(
+            word
+            for at, word in enumerate(words)
+            if all(may_be_a_name(words, at, language) for language in spoken or LANGUAGES)
+        )
+    return is_agent_wide(text, named) and adds_little(text, source)
+
+
+def _opens(word: str, language: Language) -> bool:
+    """Return whether a word, in small letters, may begin a sentence of this language that stands alone."""
+    return is_among(f"{language.openers} {language.subjects} {language.everybody}", word)
+
+
+def adds_little(text: str, source: str) -> bool:
+    """Return whether at least two thirds of a text's words are of the source, by their beginnings."""
+    wanted = _stems(text)
+    return len(wanted & _stems(source)) * 3 >= len(wanted) * 2
+
+
+def _is_proven(sentence: str, said: Sequence[str], vouched: bool, nouns: Set[str]) -> bool:
     """Return whether it is about an organisation, or known to be for all, stands alone and names nobody.
 
     By every language that its first word is of; where that is of none (`Postgres 17`), names are told by any.
@@ -147,13 +183,14 @@ def _is_proven(sentence: str, said: Sequence[str], vouched: bool) -> bool:
         for language in LANGUAGES
         if told or vouched or _is_about_an_organisation(words, low, language)
     ]
-    opened = [
-        language
-        for language in fitting
-        if is_among(f"{language.openers} {language.subjects} {language.everybody}", low[0])
-    ]
+    opened = [language for language in fitting if _opens(low[0], language)]
     names = [
-        any(may_be_a_name(words, at, language) for at in range(len(words))) for language in opened or fitting
+        any(
+            may_be_a_name(words, at, language)
+            for at, word in enumerate(words)
+            if word.casefold()[:5] not in nouns
+        )
+        for language in opened or fitting
     ]
     tells_of_nobody = not any(names) if opened else not all(names)
     return tells_of_nobody and not any(_leans(low, language) for language in opened or LANGUAGES)
@@ -182,9 +219,8 @@ def _leans(low: Sequence[str], language: Language) -> bool:
 
 def _told_to_all(sentence: str, said: Sequence[str]) -> bool:
     """Return whether a sentence of a source says that it is for all, and holds most words of this one."""
-    wanted = _stems(sentence)
     return any(
-        _TOLD.search(rule) is not None and len(wanted & _stems(rule)) * 3 >= len(wanted) * 2
+        _TOLD.search(rule) is not None and adds_little(sentence, rule)
         for text in said
         for rule in re.split(r"(?<=[.!?])\s+|\n+", text.casefold())
     )

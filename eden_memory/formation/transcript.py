@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eden_memory.forgotten import Marks
 from eden_memory.formation.prompt_material import TranscriptLine
@@ -35,6 +35,8 @@ class Transcript:
 
     lines: tuple[TranscriptLine, ...]
     sources: tuple[SourceMessage, ...]
+    numbered: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The names of users that several of them bear, by the name with a number that the prompt shows."""
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -57,20 +59,22 @@ class Transcript:
         }
 
     def unnamed(self, text: str, sources: Iterable[SourceMessage]) -> str | None:
-        """Return a text that calls its only author `User`; None if it still names a user by a number of ours.
+        """Return a text that names its only author without a number of ours; None if it still calls a user `User 2`.
 
         Such a number means somebody in this window alone.
         """
-        authors = self.authors_of(sources)
-        own = {
+        for speaker in self.names_of(self.authors_of(sources)) & self.numbered.keys():
+            text = renamed(text, speaker, self.numbered[speaker])
+        numbers = any(NUMBERED.fullmatch(line.speaker) for line in self.lines)
+        return None if numbers and NUMBERED.search(text) else text
+
+    def names_of(self, authors: Collection[str | None]) -> set[str]:
+        """Return what the only author is called here; nothing for several."""
+        return {
             line.speaker
             for line, source in zip(self.lines, self.sources, strict=True)
             if line.role == "user" and authors == {source.user_id}
         }
-        for speaker in filter(NUMBERED.fullmatch, own):
-            text = re.sub(rf"\b{speaker}\b", NAMELESS["user"], text, flags=re.IGNORECASE)
-        numbers = any(NUMBERED.fullmatch(line.speaker) for line in self.lines)
-        return None if numbers and NUMBERED.search(text) else text
 
     def authors_of(self, sources: Iterable[SourceMessage]) -> set[str | None]:
         """Return who takes part by these messages; None stands for the agent's side and for a user without a name."""
@@ -100,6 +104,11 @@ class Transcript:
         ]
 
 
+def renamed(text: str, name: str, other: str) -> str:
+    """Return a text with every mention of a name replaced."""
+    return re.sub(rf"\b{re.escape(name)}\b", lambda _: other, text, flags=re.IGNORECASE)
+
+
 def transcript(stored: StoredWindow, window: Window, marks: Marks, shown: Sequence[str] = ()) -> Transcript:
     """Return the messages of a window that have a text and are not forgotten.
 
@@ -120,7 +129,9 @@ def transcript(stored: StoredWindow, window: Window, marks: Marks, shown: Sequen
     chosen = [name for name in shown if name in by_id] or left
     speakers = _speakers(stored, window)
     lines = (_line(by_id[name], speakers, gone=name in gone) for name in chosen)
-    return Transcript(tuple(lines), tuple(sources[name] for name in chosen))
+    own = {speaker: stored.names.get(user) or NAMELESS["user"] for user, speaker in speakers.items()}
+    numbered = {speaker: name for speaker, name in own.items() if speaker == f"{name} {speaker.split()[-1]}"}
+    return Transcript(tuple(lines), tuple(sources[name] for name in chosen), numbered)
 
 
 def named_by(window: Window) -> set[tuple[str, str]]:
@@ -155,7 +166,7 @@ def _line(message: StoredMessage, speakers: Mapping[str, str], *, gone: bool) ->
     by_user = message.role == "user"
     speaker = speakers.get(message.user_id or "" if by_user else message.role) or NAMELESS[message.role]
     text = "" if gone else (message.text or "").strip()
-    return TranscriptLine(speaker, message.role, message.said_at, text or REMOVED)
+    return TranscriptLine(speaker, message.role, message.written_at, text or REMOVED)
 
 
 def _speakers(stored: StoredWindow, window: Window) -> dict[str, str]:

@@ -46,6 +46,7 @@ class WindowQuestion:
             most,
             most_together,
             self.names,
+            self.scopes.subjects(),
         )
 
 

@@ -173,6 +173,12 @@ class Browsing:
         except NotFound:
             return await self.reflection(asked, view, memory_id)
 
+    async def resting_on(self, fact: Fact) -> list[Reflection]:
+        """Return the reflections of a fact's scope that rest on any of its messages, oldest first."""
+        query: Row = {"message_ids": {"$in": list(fact.message_ids)}, "scope_key": fact.scope_key}
+        rows = self._database[self._names[Reflection.COLLECTION]].find({**query, "retired_at": None})
+        return [document_of(Reflection, row) async for row in rows.sort([("formed_at", 1), ("_id", 1)])]
+
     async def sources(self, what: str, target: str) -> tuple[SourceMessage, ...]:
         """Return the messages on which a stored fact or reflection rests; none for anything else."""
         kind = {"fact": Fact, "reflection": Reflection}.get(what)

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from eden_memory.forgotten import Marks, ids_of
+from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event, FactChanged, ReflectionFormed, ScopeConsolidated, SessionClosed
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
@@ -152,10 +153,12 @@ def is_forgotten(event: Memory, marks: Marks) -> bool:
             return marks.entity_gone("fact", event.fact_id, event.version) or marks.rests_on_nothing(
                 event.scope, event.sources, max(event.formed_at, event.valid_from)
             )
-        case ReflectionFormed():
-            return marks.entity_gone(
-                "reflection", event.reflection_id, event.version
-            ) or marks.rests_on_nothing(event.scope, event.sources, event.formed_at)
+        case ReflectionFormed(propagated_from=source):
+            return (
+                marks.entity_gone("reflection", event.reflection_id, event.version)
+                or (source is not None and marks.entity_gone("reflection", source.reflection_id, 1))
+                or marks.rests_on_nothing(event.scope, event.sources, event.formed_at)
+            )
         case SessionClosed():
             return marks.scope_gone(event.scope, event.closed_at)
         case ScopeConsolidated():
@@ -176,8 +179,9 @@ def _itself(event: Memory) -> list[tuple[str, str]]:
     match event:
         case FactChanged():
             return [("fact", event.fact_id), ("fact", event.key())]
-        case ReflectionFormed():
-            return [("reflection", event.reflection_id)]
+        case ReflectionFormed(propagated_from=source):
+            made_from = [] if source is None else [("reflection", source.reflection_id)]
+            return [("reflection", event.reflection_id), *made_from]
         case ScopeConsolidated():
             made_from = f"{event.scope.key}@{event.based_on}"
             blobs = [("blob", name) for name in (event.scope.key, event.key(), made_from)]
@@ -188,6 +192,22 @@ def _itself(event: Memory) -> list[tuple[str, str]]:
 
 def _sources(event: Memory) -> tuple[SourceMessage, ...]:
     return event.sources if isinstance(event, FactChanged | ReflectionFormed) else ()
+
+
+def blob_ended(key: str, version: int, source: str) -> Envelope:
+    """Return the attributes of a tombstone: a scope's blob version was forgotten."""
+    return Envelope(
+        id=f"forgotten/{key}@{version}",
+        name=ScopeConsolidated.NAME,
+        version=ScopeConsolidated.VERSION,
+        source=source,
+        time=datetime.fromtimestamp(0, UTC),
+        subject=key,
+        ordering_key=key,
+        entity_version=str(version),
+        scope=key,
+        reason=REASON,
+    )
 
 
 def _erase(event: Memory, delivery: Delivery) -> Erase:

@@ -69,9 +69,16 @@ def _blob(blob: Consolidated | UnreadBlob | None) -> dict[str, object]:
         "blob": blob.content if blob else None,
         "blob_version": blob.version if blob else 0,
         "pins": blob.pins if blob else (),
-        "consolidated_at": blob.last_consolidated_at if blob else None,
+        "consolidated_at": _last_merged_at(blob) if blob else None,
         "blob_said_at": blob.said_at if blob else None,
     }
+
+
+def _last_merged_at(blob: Consolidated) -> datetime | None:
+    """Return the time of the newest version that a consolidation made; commands start no pause before the next."""
+    times = [(blob.command, blob.last_consolidated_at)]
+    times += [(version.command, version.consolidated_at) for version in blob.history]
+    return next((at for command, at in times if command is None), None)
 
 
 def recent_fact(fact: Fact) -> RecentFact:

@@ -57,7 +57,8 @@ def of_users(keys: Iterable[str]) -> Row:
 
 def _resting(keys: list[str], participants: Row) -> Row:
     source: Row = {"participants": participants, "session_id": {"$not": GIVEN_TO_ALL}}
-    return {"scope_key": {"$in": keys}, "sources": {"$elemMatch": source}}
+    judged: Row = {"origin": {"$ne": "propagated"}}
+    return {"scope_key": {"$in": keys}, "sources": {"$elemMatch": source}, **judged}
 
 
 def without(keys: Iterable[str]) -> Row:

@@ -243,6 +243,7 @@ def fact_node(fact_changed: FactChanged) -> Node:
             told[name] = value
     if fact_changed.command is not None:
         told["command"] = f"{fact_changed.command.action} by {fact_changed.command.by}"
+        told["command_id"] = fact_changed.command.command_id
     return Node("fact", fact_changed.key(), told, fact_changed.text)
 
 

@@ -41,6 +41,8 @@ async def watching(settings: Settings, progress: FormationProgress) -> AsyncGene
         read = sorted({topic for topics_read in groups.values() for topic in topics_read})
         offsets = await stack.enter_async_context(TopicOffsets(kafka, read))
         admin = await stack.enter_async_context(GroupAdmin(kafka))
+        messages = database[names["messages"]]
+        before = await messages.estimated_document_count()
 
         async def notice() -> None:
             async for change in memory:
@@ -52,7 +54,7 @@ async def watching(settings: Settings, progress: FormationProgress) -> AsyncGene
 
         async def count() -> None:
             while True:
-                progress.messages = await database[names["messages"]].estimated_document_count()
+                progress.messages = await messages.estimated_document_count() - before
                 with suppress(KafkaError):  # a broker that has just started has no coordinator for groups yet
                     found = await lags(offsets, admin, groups)
                     progress.lag = {

@@ -46,6 +46,11 @@ REREAD = "reread"
 REQUEST: TypeAdapter[InboxRequest] = TypeAdapter(Annotated[InboxRequest, Field(discriminator="kind")])
 
 
+def event_id_of(inbox_id: str) -> str:
+    """Return the id of the event that a request (by its typed id) becomes."""
+    return f"inbox/{inbox_id}"
+
+
 class InboxMapping:
     """Maps requests; `source` is the `ce_source` of every record."""
 
@@ -166,7 +171,7 @@ class InboxMapping:
         )
 
     def _outgoing(self, topic: str, event: Event, inbox_id: str, time: datetime) -> Outgoing:
-        event_id = f"inbox/{inbox_id}"
+        event_id = event_id_of(inbox_id)
         ordering_key = event.ordering_key()
         envelope = event.envelope(event_id, self._source, time, traceparent(ordering_key, event_id))
         key, place = event.key().encode(), ordering_key.encode()

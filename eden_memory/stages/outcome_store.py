@@ -62,6 +62,13 @@ class MongoLedger:
         found = await self._reads.get(f"{stage}:{member}" for member in members)
         return {name.removeprefix(f"{stage}:"): outcome for name, outcome in found.items()}
 
+    async def decided(self, stage: str, members: Sequence[str]) -> set[str]:
+        """Those of the members that are decided, without reading what was decided."""
+        names = [f"{stage}:{member}" for member in members]
+        found = self._outcomes.find({"members": {"$in": names}}, {"members": 1})
+        held = {member for row in await found.to_list() for member in row["members"]}
+        return {member for member, name in zip(members, names, strict=True) if name in held}
+
     async def store(self, outcome: StageOutcome) -> StageOutcome:
         """Insert it, or return what is stored under its key; Reread if a member or write is another's."""
         large = outcome.dead is None and outcome.size > self._limit

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from eden_memory.constants import MOST_SESSION_USERS
 from eden_memory.directory.participants import Audiences
 from eden_memory.schemas.events import MessageRecorded
-from eden_memory.schemas.events.chat import participant_of, settings_of
+from eden_memory.schemas.events.chat import participant_of, rules_of, settings_of
 from eden_memory.windows.window_rule import Closed, Control, Limits, Pending, Waiting, weighted_tokens
 
 REMEMBERED_CONTROLS = 50
@@ -61,9 +61,14 @@ class StoredMessage:
         return participant_of(self.role, self.user_id)
 
     @property
+    def written_at(self) -> datetime:
+        """Return when the message was written; prompts show this time, from which `tomorrow` counts."""
+        return min(self.created_at or self.time, self.time)
+
+    @property
     def said_at(self) -> datetime:
-        """Return when the text was said; prompts show this time, and the newer text wins."""
-        return self.edited_at or min(self.created_at or self.time, self.time)
+        """Return when the text was said; the newer text wins."""
+        return self.edited_at or self.written_at
 
     @classmethod
     def of(
@@ -305,11 +310,11 @@ def record(session: Session, messages: Messages, event: MessageRecorded, time: d
     if known is not None and known.version > event.version:
         return
     if known is not None and known.formation_id is not None and not follows_deletion(known, event.version):
-        if known.version < event.version or _corrects(event, known):
+        if known.version < event.version or corrects(event, known):
             messages.put(changed_after(known, event, users=session.users))
         return
     waits = session.held.get(event.message_id)
-    if waits is not None and waits.version == event.version and not _corrects(event, waits):
+    if waits is not None and waits.version == event.version and not corrects(event, waits):
         return  # a redelivery
     if known is not None and known.version == event.version and known.opted_out:
         return  # switched on meanwhile: what is gone stays gone
@@ -333,8 +338,11 @@ def changed_after(
     """Return a formed message after a newer record of it; `formed_anew`: its window is formed from that record.
 
     `users`: who takes part in the session; an answer that bears the id of one was read as now, in effect.
+    Forgetting finds a message by the author that a corrected mapping names.
     """
-    corrected = event.origin == "reread" or _corrects(event, formed)
+    corrected = event.origin == "reread" or corrects(event, formed)
+    if corrected:
+        formed = replace(formed, role=event.role, user_id=event.user_id, created_at=event.created_at)
     if settings_of(event.mapping) == settings_of(formed.mapping) and event.user_id in users:
         corrected = corrected and event.participant is not None
     return replace(
@@ -347,14 +355,20 @@ def changed_after(
     )
 
 
-def _corrects(event: MessageRecorded, known: StoredMessage) -> bool:
+def corrects(event: MessageRecorded, known: StoredMessage) -> bool:
     """Tell whether another mapping read the message differently."""
-    return (
-        known.mapping is not None
-        and event.mapping not in (None, known.mapping)
-        and (event.session_id, event.role, event.user_id, event.created_at)
+    if known.mapping is None or event.mapping in (None, known.mapping):
+        return False
+    return takes_back_author(event, known) or (
+        (event.session_id, event.role, event.user_id, event.created_at)
         != (known.session_id, known.role, known.user_id, known.created_at)
     )
+
+
+def takes_back_author(event: MessageRecorded, known: StoredMessage) -> bool:
+    """Tell whether earlier rules took the author of an answer for a user of the session, and these do not."""
+    named = known.user_id is not None and known.participant is None
+    return named and rules_of(event.mapping) != rules_of(known.mapping)
 
 
 def opt_out(session: Session, messages: Messages, event: MessageRecorded, time: datetime) -> bool:

@@ -25,6 +25,7 @@ from eden_memory.windows.session_state import (
     miss,
     opt_out,
     record,
+    takes_back_author,
 )
 from eden_memory.windows.trigger_metrics import TriggerCounts
 from eden_memory.windows.window_rule import Control
@@ -254,10 +255,11 @@ def misnamed(deliveries: Iterable[Delivery], known: Mapping[str, StoredMessage])
     found: dict[str, set[str]] = {}
     for delivery in deliveries:
         event, before = delivery.event, known.get(delivery.key)
-        if is_reread(delivery) and isinstance(event, MessageRecorded) and before is not None:
-            was = before.user_id  # in any role: earlier programs took the agent's side for users
-            if was is not None and before.session_id is not None and was != event.participant:
-                found.setdefault(before.session_id, set()).add(was)
+        if before is None or not isinstance(event, MessageRecorded):
+            continue
+        was, reads = before.user_id, is_reread(delivery) or takes_back_author(event, before)
+        if reads and was is not None and before.session_id is not None and was != event.participant:
+            found.setdefault(before.session_id, set()).add(was)
     return found
 
 

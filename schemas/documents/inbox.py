@@ -63,7 +63,7 @@ class InboxAddedText(_Asked):
 class InboxFactCommand(_Asked):
     """A change of one fact. Becomes FactCommanded."""
 
-    VERSION = 3
+    VERSION = 4
 
     kind: Literal["fact_command"]
     scope: Scope
@@ -78,6 +78,8 @@ class InboxFactCommand(_Asked):
     expires_at: Moment | None = None
     said_at: Moment | None = None
     """add: since when it is true, if not since it is asked; not in the future."""
+    decide: bool = False
+    """add: a model decides what it means for the facts near it; false: only exact repeats are recognised."""
     session_id: RawId = None
     """add: the session that it belongs to; forgetting that session reaches it."""
 

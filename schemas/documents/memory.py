@@ -200,6 +200,8 @@ class Stream(Document):
     sharing: Sharing | None = None
     """Of the agent's scope: for the whole agent, in place of the installation's; of a shard: `team` collects from
     sessions with users too. Null: as the installation (a shard: as its agent)."""
+    propagation: bool | None = None
+    """Of the agent's scope: whether reflections of its users and groups are propagated. Null: as the installation."""
     extraction_guidance: str | None = None
     consolidation_guidance: str | None = None
     threshold: Ordinal | None = None

@@ -38,7 +38,7 @@ EVENTS: tuple[tuple[type[Event], *tuple[Upcast, ...]], ...] = (
     (FormationRequested, _unchanged, _unchanged),
     (FactsExtracted, _unchanged, _unchanged),
     (FactsProposed, _unchanged, _unchanged),
-    (FactCommanded, _unchanged, _unchanged),
+    (FactCommanded, _unchanged, _unchanged, _unchanged),
     (FactChanged, _unchanged, _unchanged),
     (MemoryCommanded,),
     (ReflectionFormed, _unchanged, _unchanged, _unchanged),

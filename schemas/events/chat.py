@@ -1,6 +1,6 @@
 """The records of `chat.messages`: what the tailer read from the application's database."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import Field
@@ -22,7 +22,26 @@ def roles_of(mapped: Mapping[str, str]) -> dict[str, str]:
 
 def role_of(name: Any, roles: Mapping[str, str]) -> str:
     """Return our role for what stands in a document, by `roles_of`."""
-    return roles.get(name, "other") if isinstance(name, str) else "other"
+    return roles.get(name if isinstance(name, str) else role_name(name), "other")
+
+
+def role_name(value: Any) -> str:
+    """Return the name of the role that stands in a document; a flag is `true` or `false`, a missing one `false`."""
+    match value:
+        case str():
+            return value
+        case True:
+            return "true"
+        case False | None:
+            return "false"
+        case _:
+            return "other"
+
+
+def values_of(name: str) -> Sequence[Any]:
+    """Return what may stand in a document for the name of a role."""
+    flags: Mapping[str, Sequence[Any]] = {"true": (True,), "false": (False, None)}
+    return (name, *flags.get(name, ()))
 
 
 def participant_of(role: str, author: str | None) -> str | None:

@@ -52,9 +52,9 @@ class FactsProposed(Event, Derived):
 
 
 class FactCommanded(Event):
-    """A change of one fact that no conversation led to: decided in its scope's order, without a model."""
+    """A change of one fact that no conversation led to: decided in its scope's order, by a model only if it asks."""
 
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
 
     command_id: KeyText
     scope: Scope
@@ -70,6 +70,8 @@ class FactCommanded(Event):
     embedding_model: str | None = None
     """reembed: the model whose vector it is to have."""
     expires_at: Moment | None = None
+    decide: bool = False
+    """add: a model decides what it means for the facts near it; false: only exact repeats are recognised."""
     by: By
     asked_by: str | None = Field(None, max_length=256)
     """Name of the person, key or program that asked, where known."""
@@ -90,6 +92,8 @@ class FactCommanded(Event):
             raise ValueError("add names no fact, and every other action names one")
         if (self.action in ("add", "edit")) != bool(self.text and self.text.strip()):
             raise ValueError("add and edit have a text, and no other action has")
+        if self.decide and self.action != "add":
+            raise ValueError("only what is added can be decided by a model")
         if (self.action == "reembed") != (self.embedding_model is not None):
             raise ValueError("reembed names a model, and no other action does")
         return self

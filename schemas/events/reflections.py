@@ -1,6 +1,7 @@
 """`memory.commands`, `memory.reflections`, `memory.consolidations`: reflections, blobs, and commands on both."""
 
 from datetime import datetime
+from hashlib import blake2b
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -99,6 +100,11 @@ class Propagated(Part):
 
     reflection_id: KeyText
     scope: Scope
+
+    @staticmethod
+    def id_of(reflection_id: str) -> str:
+        """Return the id of the reflection that is made from this one: there is one at most."""
+        return blake2b(f"propagated\n{reflection_id}".encode(), digest_size=16).hexdigest()
 
 
 class ReflectionFormed(Event, Derived):

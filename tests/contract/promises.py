@@ -30,6 +30,7 @@ from eden_memory.formation.prompt_material import (
     FactMaterial,
     KnownLine,
     NewFact,
+    PropagationMaterial,
     ReflectionMaterial,
     ScopeBrief,
     TranscriptLine,
@@ -37,7 +38,13 @@ from eden_memory.formation.prompt_material import (
 from eden_memory.kafka.topics import read_topics, topics_path
 from eden_memory.models.asking.answer_keys import first_key
 from eden_memory.schemas import documents
-from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts, FactDecisions, StatedReflections
+from eden_memory.schemas.answers import (
+    ConsolidatedText,
+    ExtractedFacts,
+    FactDecisions,
+    JudgedReflections,
+    StatedReflections,
+)
 from eden_memory.schemas.documents import DOCUMENTS
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
@@ -106,6 +113,7 @@ def _answer_keys() -> dict[str, str]:
             StatedReflections,
         ),
         (prompts.consolidation(blob, "fence"), ConsolidatedText),
+        (prompts.propagation(PropagationMaterial("group", ("Likes tea.",), 35), "fence"), JudgedReflections),
     )
     return {prompt.name: first_key("a-model", prompt, answer) for prompt, answer in asked}
 

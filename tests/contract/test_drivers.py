@@ -14,6 +14,7 @@ CAPABILITIES = (
     "formation",
     "forgetting",
     "housekeeping",
+    "imports",
     "memory",
     "search",
     "source",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bson import ObjectId
 from pymongo import AsyncMongoClient
 from typer.testing import CliRunner, Result
 
@@ -26,6 +27,7 @@ from tests.unit.doctor.schemas_of_chats import (
     langchain,
     many,
     nested,
+    rooms,
     thread,
 )
 
@@ -60,7 +62,7 @@ async def init(*options: str) -> Result:
     return await asyncio.to_thread(CliRunner().invoke, app, ["doctor", "--init", *options])
 
 
-@pytest.mark.parametrize("make", [langchain, thread, nested, history])
+@pytest.mark.parametrize("make", [langchain, thread, nested, rooms, history])
 async def test_the_messages_are_found_among_other_collections(
     settings: Settings, client: AsyncMongoClient[dict[str, Any]], folder: Path, make: Any
 ) -> None:
@@ -104,6 +106,19 @@ async def test_a_role_that_is_not_clear_is_said_once_and_of_text_ids_none_is_cal
     assert said.count("'note' (3)") == 1
     assert f"{len(documents)} documents are messages" in said
     assert "newest" not in said
+
+
+async def test_commands_to_copy_are_whole_at_80_columns(
+    settings: Settings,
+    client: AsyncMongoClient[dict[str, Any]],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "messages_of_all_conversations_with_our_agent"
+    await client[settings.mongodb.database][name].insert_many(many(langchain))
+    said = (await init("--collection", name)).stderr
+    assert f'→ db.{name}.createIndex({{"createdAt":' in said
 
 
 async def test_what_cannot_be_mapped_is_said_and_not_written(
@@ -226,7 +241,7 @@ async def test_the_collection_of_the_sessions_is_proposed_with_what_it_says(
     await database["users"].insert_many([{"_id": one, "name": f"Person {one}"} for one in range(4)])
     await database["conversations"].insert_many(
         [
-            {"_id": one, "title": f"Boat {one}", "members": [100, 101], "botId": "b1", "ownerName": "A B"}
+            {"_id": one, "title": f"Boat {one}", "members": [101, 102], "botId": "b1", "ownerName": "A B"}
             for one in range(4)
         ]
     )
@@ -241,6 +256,34 @@ async def test_the_collection_of_the_sessions_is_proposed_with_what_it_says(
     }
     assert "`conversations` describes 4 of the 4 sessions" in " ".join(printed.stderr.split())
     assert Settings(**read).sessions.users == "members"
+
+
+async def test_a_list_of_members_that_holds_the_bot_is_no_list_of_users(
+    settings: Settings,
+    client: AsyncMongoClient[dict[str, Any]],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    database, bot = client[settings.mongodb.database], ObjectId(f"{900:024x}")
+    await database["messages"].insert_many(many(rooms))
+    users = [ObjectId(f"{number:024x}") for number in range(2)]
+    sessions = [
+        {"_id": ObjectId(f"{one:024x}"), "name": "Boat", "members": [*users, bot]} for one in range(4)
+    ]
+    await database["rooms"].insert_many(sessions)
+    printed = await init("--collection", "messages", "--write")
+    assert "`members` lists who only answers, too, as a bot" in " ".join(printed.stderr.split())
+    read = tomllib.loads((folder / "eden.toml").read_text())
+    assert read["sessions"]["users"] == "-"
+    for name, value in (read["messages"] | {"roles": json.dumps(read["messages"]["roles"])}).items():
+        monkeypatch.setenv(f"EDEN_MESSAGES_{name.upper()}", value)
+    monkeypatch.setenv("EDEN_SESSIONS_COLLECTION", "rooms")
+    monkeypatch.setenv("EDEN_KAFKA_BOOTSTRAP", settings.kafka.bootstrap or "")
+    for path, said in (("-", False), ("members", True)):
+        monkeypatch.setenv("EDEN_SESSIONS_USERS", path)
+        checked = await asyncio.to_thread(CliRunner().invoke, app, ["doctor", "--json"])
+        findings = {one["check"]: one for one in json.loads(checked.stdout)["findings"]}
+        assert ("session users" in findings) == said
 
 
 async def test_sessions_that_lack_documents_or_ids_of_users_are_said_with_what_follows(

@@ -9,12 +9,13 @@ from typing import Any, Literal
 from tests.model_server.config import FaultName
 from tests.model_server.wire import Chat
 
-Kind = Literal["facts", "decisions", "reflections", "consolidation", "check", "unknown"]
+Kind = Literal["facts", "decisions", "reflections", "consolidation", "propagation", "check", "unknown"]
 FIELDS: dict[str, Kind] = {
     "facts": "facts",
     "decisions": "decisions",
     "reflections": "reflections",
     "text": "consolidation",
+    "propagated": "propagation",
     "works": "check",
 }
 TITLES: dict[str, Kind] = {
@@ -22,6 +23,7 @@ TITLES: dict[str, Kind] = {
     "FactDecisions": "decisions",
     "StatedReflections": "reflections",
     "ConsolidatedText": "consolidation",
+    "JudgedReflections": "propagation",
     "Checked": "check",
 }
 NUMBERED = re.compile(r"^\[(\d+)\][ \t]*", re.MULTILINE)
@@ -167,6 +169,7 @@ ANSWERS: dict[Kind, Callable[[Asked], Said]] = {
     "decisions": no_decisions,
     "reflections": three_reflections,
     "consolidation": merged,
+    "propagation": lambda _: {"propagated": []},
     "check": lambda _: {"works": True},
 }
 UNSHOWN: dict[str, str] = {

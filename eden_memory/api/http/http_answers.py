@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from eden_memory.schemas.scopes import ScopeKind
+from eden_memory.schemas.scopes import ScopeKind, Sharing
 
 T = TypeVar("T")
 
@@ -259,6 +259,30 @@ class ConsolidationAnswer(_Answer):
     threshold: int
     due: bool
     consolidated_at: datetime | None
+
+
+class StreamAnswer(_Answer):
+    """How a scope or shard of an agent is formed; null: by the settings."""
+
+    agent_id: str
+    scope: ScopeKind
+    shard: str | None
+    active: bool
+    """false: nothing of it is formed, consolidated or shown; what is stored stays."""
+    sharing: Sharing | None
+    """`team`: it also learns from sessions with users, and all of the agent's users see that."""
+    extraction_guidance: str | None
+    consolidation_guidance: str | None
+    threshold: int | None
+    word_limit: int | None
+    item_word_limit: int | None
+    min_items: int | None
+    max_items: int | None
+    extraction_model: str | None
+    consolidation_model: str | None
+    fifo_limit: int | None
+    max_entries: int | None
+    retention_days: int | None
 
 
 class ChangeAnswer(_Answer):

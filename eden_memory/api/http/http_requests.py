@@ -7,7 +7,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validato
 
 from eden_memory.constants import LONGEST_BLOB, LONGEST_FACT, MOST_QUERIES, MOST_QUERY_CHARACTERS
 from eden_memory.schemas.events.forgetting import Forgettable
-from eden_memory.schemas.scopes import ScopeKind
+from eden_memory.schemas.scopes import ScopeKind, Sharing
 from eden_memory.search.search_requests import FactScope, Kind
 
 IdText = Annotated[str, Field(min_length=1, max_length=1_024, examples=["s.ada"])]
@@ -31,6 +31,7 @@ BlobKey = Annotated[
     ),
 ]
 Expected = Annotated[int | None, Field(ge=1, le=2**31)]
+Positive = Annotated[int | None, Field(ge=1, le=2**31)]
 
 
 class _Said(BaseModel):
@@ -227,6 +228,44 @@ class Pin(_Body):
     sentence: Annotated[str, Field(min_length=1, max_length=LONGEST_FACT)]
     expected_version: Annotated[int | None, Field(ge=0, le=2**31)] = None
     reason: Reason = None
+
+
+class StreamChange(_Body):
+    """Fields of a stream to set; null unsets one, and the settings apply again."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"sharing": "team", "extraction_guidance": "Prices and quotes, with dates."}]
+        }
+    )
+
+    active: bool | None = None
+    """false switches the scope or shard off; what is stored of it stays."""
+    sharing: Sharing | None = None
+    """Of agent and shards. `team`: it also learns from sessions with users, and all of the agent's users see that."""
+    extraction_guidance: str | None = None
+    """Added to the prompts for facts and reflections."""
+    consolidation_guidance: str | None = None
+    """Added to the prompt that rewrites its blob."""
+    threshold: Positive = None
+    """Reflections in the buffer at which it consolidates."""
+    word_limit: Positive = None
+    """Words of its blob, at most."""
+    item_word_limit: Positive = None
+    """Words of a fact or reflection, at most."""
+    min_items: Annotated[int | None, Field(ge=0)] = None
+    """Reflections wanted of a window: with fewer, the model is asked once more."""
+    max_items: Annotated[int | None, Field(ge=0)] = None
+    """Reflections of a window, at most."""
+    extraction_model: str | None = None
+    """For facts and reflections; it answers for all scopes of the window."""
+    consolidation_model: str | None = None
+    fifo_limit: Positive = None
+    """Active facts, at most."""
+    max_entries: Positive = None
+    """Active facts that rest on one conversation alone, at most."""
+    retention_days: Positive = None
+    """Days after which a fact expires."""
 
 
 class Forgetting(_Body):

@@ -133,13 +133,16 @@ class CorrectingTools:
     async def mark_private(
         self,
         ctx: Call,
-        id: Annotated[str, Field(min_length=1, max_length=4_096, description="id of a reflection")],  # noqa: A002
+        id: Annotated[str, Field(min_length=1, max_length=4_096, description="id of a reflection or fact")],  # noqa: A002
         private: Annotated[bool, Field(description="false takes the mark away")] = True,
         reason: Why = "",
         session: Session = "",
         user: User = "",
     ) -> CorrectionAnswer:
-        """Mark a reflection as private: nothing of it reaches a broader scope, such as the agent's."""
+        """Mark a reflection as private: nothing of it reaches a broader scope, such as the agent's.
+
+        The id of a fact marks the reflections that rest on the same messages.
+        """
         opened = await self._door.open(ctx.request_context, "write", session, user)
         return CorrectionAnswer(
             request_id=await opened.service.mark_private(id, private, **_about(opened, reason))

@@ -26,7 +26,10 @@ def edit(
     text: Annotated[str | None, typer.Argument(help="what it is to say")] = None,
     private: Annotated[
         bool | None,
-        typer.Option("--private/--not-private", help="in place of a text: mark a reflection as private"),
+        typer.Option(
+            "--private/--not-private",
+            help="in place of a text: mark a reflection, or those behind a fact, as private",
+        ),
     ] = None,
     agent: Agent = None,
     session: Session = None,

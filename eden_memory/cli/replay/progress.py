@@ -39,13 +39,17 @@ class BarOrLines(AbstractContextManager[Any]):
         if self._task is not None:
             self._bar.stop()
 
+    def begin(self) -> None:
+        """Measure from the next report on."""
+        self._begun, self._first, self._said = time.monotonic(), None, 0.0
+
     def since(self, done: int) -> tuple[int, float]:
         """Return the work done at the first report, and the seconds since then."""
         self._first = done if self._first is None else self._first
         return self._first, time.monotonic() - self._begun
 
-    def show(self, done: int, whole: int, **fields: Any) -> None:
-        """Move the bar."""
+    def show(self, done: int, whole: int | None, **fields: Any) -> None:
+        """Move the bar; `whole` None: not known."""
         if self._task is None:
             self._bar.start()
             self._task = self._bar.add_task("", total=None, **self._fields)
@@ -73,6 +77,26 @@ class RebuildProgress(BarOrLines):
         rate = progress.records / seconds if seconds else 0.0
         self.show(progress.done, progress.whole, rate=f"{rate:,.0f}")
         self.say(line(progress, rate, _eta(progress, first, seconds)))
+
+
+class TransferProgress(BarOrLines):
+    """Shows the steps of an export or import, each with its rate and the time that is left."""
+
+    def __init__(self, console: Console) -> None:
+        columns = TextColumn("{task.fields[step]} {task.fields[rate]}/s"), TimeRemainingColumn()
+        super().__init__(console, "", *columns, step="", rate="0")
+        self._step = ""
+
+    def __call__(self, step: str, done: int, whole: int) -> None:
+        """Show the newest figures; `whole` 0: not known."""
+        if step != self._step:
+            self._step = step
+            self.begin()
+        first, seconds = self.since(done)
+        rate = (done - first) / seconds if seconds else 0.0
+        self.show(done, whole or None, step=step, rate=f"{rate:,.0f}")
+        left = f" of {whole:,}, {(whole - done) / rate:,.0f} s left" if whole and rate else ""
+        self.say(f"{step}: {done:,}{left}, {rate:,.0f}/s")
 
 
 def _eta(progress: FillProgress, first: int, seconds: float) -> float | None:

@@ -74,8 +74,8 @@ def rebuild(
     console = Console(highlight=False, soft_wrap=True)
     if nothing:
         _alone("--from-nothing", others)
-        if not _to_its_end(from_nothing(Settings(), console)):
-            _stopped("eden rebuild --from-nothing")
+        if not to_its_end(from_nothing(Settings(), console)):
+            stopped("eden rebuild --from-nothing")
         return
     if name is None:
         raise EdenError("no namespace is named", "eden rebuild NAME")
@@ -88,9 +88,9 @@ def rebuild(
     work = NamespaceRebuild(
         checked(name), _say(console), bar, follow, compared, switch=then_switch, accept=accept
     )
-    ended = _to_its_end(_rebuild(Settings(), work, bar))
+    ended = to_its_end(_rebuild(Settings(), work, bar))
     if not ended and (not follow or (compared is not None and work.verdict is None)):
-        _stopped(f"eden rebuild {name}")
+        stopped(f"eden rebuild {name}")
     if work.verdict is not None and not work.verdict.equal and not accept:
         sys.exit(1)
 
@@ -100,7 +100,7 @@ def _alone(option: str, others: Mapping[str, object]) -> None:
         raise EdenError(f"{option} takes no other options: {', '.join(given)}", f"eden rebuild {option}")
 
 
-def _to_its_end(work: Coroutine[Any, Any, None]) -> bool:
+def to_its_end(work: Coroutine[Any, Any, None]) -> bool:
     """Run the work; False if Ctrl-C stopped it."""
     try:
         with warnings_only():
@@ -110,8 +110,9 @@ def _to_its_end(work: Coroutine[Any, Any, None]) -> bool:
     return True
 
 
-def _stopped(command: str) -> Never:
-    typer.echo(f"stopped; `{command}` goes on", err=True)
+def stopped(command: str, then: str = "goes on") -> Never:
+    """Say which command goes on, and exit."""
+    typer.echo(f"stopped; `{command}` {then}", err=True)
     sys.exit(STOPPED)
 
 

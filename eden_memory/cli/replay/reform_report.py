@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from eden_memory.cli.replay.reform_shown import additions_line
 from eden_memory.cli.tables import console, line
 from eden_memory.cli.terminal import moment, plain
 from eden_memory.local.servers import endpoints
@@ -149,6 +150,8 @@ def _own(own: AppliedEdits, most: int | None) -> Iterator[RenderableType]:
         f"{len(own.unmatched):,} match nothing",
         f"{len(own.outdated):,} overtaken since",
     )
+    if own.additions:
+        yield Text(f"\n{additions_line(own.additions)}")
     if not any((own.applied, own.already, own.unmatched, own.outdated)):
         return
     yield Text(f"\nWhat people changed themselves: {', '.join(counts)}")

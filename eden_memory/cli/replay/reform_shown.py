@@ -14,7 +14,7 @@ from eden_memory.replay.reform.expected_cost import total
 from eden_memory.replay.reform.reform_plan import ReformPlan
 from eden_memory.replay.reform.reform_run import ReformProgress
 from eden_memory.replay.reform.selection import selected
-from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit
+from eden_memory.replay.user_edits.user_edits import AppliedAdditions, AppliedEdits, SettledEdit
 from eden_memory.schemas.documents import Reform, ReformAsked, ReformCalls
 
 MOST_LISTED = 20
@@ -103,15 +103,25 @@ def formed(reform: Reform, missing: int = 0, dead: int = 0) -> list[str]:
 
 def user_edits(found: AppliedEdits) -> list[str]:
     """Return what became of people's edits, for people."""
+    additions = [additions_line(found.additions)] if found.additions else []
     if not (found.applied or found.already or found.unmatched or found.outdated):
-        return []
+        return additions
     head = (
         f"people's own changes: {len(found.applied):,} applied again, {len(found.already):,} there already, "
         f"{len(found.unmatched):,} match nothing, {len(found.outdated):,} were overtaken"
     )
     rest = [*found.unmatched, *found.outdated]
     more = [f"and {len(rest) - MOST_LISTED:,} more"] if len(rest) > MOST_LISTED else []
-    return [head, *(_settled(settled) for settled in rest[:MOST_LISTED]), *more]
+    return [head, *(_settled(settled) for settled in rest[:MOST_LISTED]), *more, *additions]
+
+
+def additions_line(found: AppliedAdditions) -> str:
+    """Return what became of reflections that people added, sentences that they pinned, and their other edits."""
+    edits = f"{found.not_applied:,} edits of formed reflections and blobs are not applied"
+    return (
+        f"people's own reflections and pins: {found.applied:,} applied again, {found.already:,} there already; "
+        + edits
+    )
 
 
 def _settled(settled: SettledEdit) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from eden_memory.formation import prompt_material as material
-from eden_memory.formation.offline.offline_answers import consolidate, decide, facts, reflections
+from eden_memory.formation.offline.offline_answers import consolidate, decide, facts, judge, reflections
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.schemas.answers import ConsolidatedText, ModelAnswer
 from eden_memory.word_limits import cut_at_sentence, words_of
@@ -19,6 +19,7 @@ _RULES: dict[type, Callable[[Any], ModelAnswer]] = {
     material.ReflectionMaterial: reflections,
     material.ConsolidationMaterial: consolidate,
     material.DecisionMaterial: decide,
+    material.PropagationMaterial: judge,
 }
 
 
@@ -40,7 +41,7 @@ class OfflineModel:
         value = _RULES[type(prompt.material)](prompt.material)
         if not isinstance(value, answer):
             raise TypeError(f"{type(prompt.material).__name__} is not answered by {answer.__name__}")
-        if check and check(value) and isinstance(value, ConsolidatedText):
+        if check and isinstance(value, ConsolidatedText) and check(value):
             shorter = cut_at_sentence(value.text, words_of(value.text) * 3 // 4)
             value = value.model_copy(update={"text": shorter})
         return Answered(value, None)

@@ -1,4 +1,4 @@
-"""Answers by rule to the four questions: facts, reflections, decisions and consolidated texts.
+"""Answers by rule to the five questions: facts, reflections, decisions, consolidated texts and propagation.
 
 Consolidation selects: newer lines replace older ones of the same, the least weighty go when words run out. A line
 is as new as what it says; what a blob says counts as said at the time of its newest.
@@ -28,16 +28,20 @@ from eden_memory.formation.prompt_material import (
     FactMaterial,
     KnownLine,
     NewFact,
+    PropagationMaterial,
     ReflectionMaterial,
     ScopeBrief,
     TranscriptLine,
 )
+from eden_memory.formation.shareable import is_agent_wide
 from eden_memory.formation.transcript import NAMELESS, NUMBERED, REMOVED
 from eden_memory.schemas.answers import (
     ConsolidatedText,
     ExtractedFacts,
     FactDecision,
     FactDecisions,
+    JudgedReflection,
+    JudgedReflections,
     StatedFact,
     StatedReflection,
     StatedReflections,
@@ -79,6 +83,8 @@ def reflections(material: ReflectionMaterial) -> StatedReflections:
 
 def _place(statement: HeardStatement, material: FactMaterial | ReflectionMaterial) -> str | None:
     """Return the first scope offered of those where it may go; texts added without a user may be the agent's."""
+    if (shard := _shard(statement, material.scopes)) is not None:
+        return shard
     offered = {scope.label for scope in material.scopes}
     wanted = ("user", "session") if statement.kind == "way" else _PLACES[statement.personal]
     if statement.personal == 1 and {line.speaker for line in material.lines if line.role == "user"} == {
@@ -86,6 +92,23 @@ def _place(statement: HeardStatement, material: FactMaterial | ReflectionMateria
     }:
         wanted = (*wanted, "agent")
     return next((label for label in wanted if label in offered), None)
+
+
+def _shard(statement: HeardStatement, scopes: Sequence[ScopeBrief]) -> str | None:
+    """Return the shard whose name and guidance share most words with a statement; a person's own goes to none."""
+    if statement.kind == "way" or statement.personal == 2:
+        return None
+    said = content(statement.text)
+    shared = {
+        scope.label: len(said & _subject(scope)) for scope in scopes if scope.label.startswith("shard:")
+    }
+    return max(filter(shared.__getitem__, shared), key=shared.__getitem__, default=None)
+
+
+def _subject(shard: ScopeBrief) -> frozenset[str]:
+    """Return the stems of the words that say what a shard collects."""
+    name = re.sub(r"[\W_]+", " ", shard.label.removeprefix("shard:"))
+    return content(f"{name} {shard.guidance or ''}") - content(" ".join(english()["guiding"]))
 
 
 def _replaces(new: str, old: str) -> bool:
@@ -192,6 +215,13 @@ def meaning_of(new: str, old: str, similarity: float = 0.5) -> Meaning:
     if corrected and (says(new, "changed") or not (says(new, "past") and says(old, "past"))):
         return "UPDATE"
     return "DELETE" if about >= 0.6 and negated else "ADD"
+
+
+def judge(material: PropagationMaterial) -> JudgedReflections:
+    """Return, word for word, the reflections that are about an organisation and nobody in particular."""
+    numbered = enumerate(material.reflections, 1)
+    wide = (JudgedReflection(reflection=n, text=text) for n, text in numbered if is_agent_wide(text, ()))
+    return JudgedReflections(propagated=list(wide))
 
 
 def decide(material: DecisionMaterial) -> FactDecisions:

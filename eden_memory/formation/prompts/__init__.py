@@ -20,6 +20,7 @@ from eden_memory.formation.prompt_material import (
     DecisionMaterial,
     FactMaterial,
     Material,
+    PropagationMaterial,
     ReflectionMaterial,
     TranscriptLine,
     longest_answer,
@@ -46,11 +47,12 @@ class Fence:
         return f"<<{hmac.new(self._secret, decision.encode(), sha256).hexdigest()[:20]}>>"
 
 
-FACT_EXTRACTION = "fact-extraction/1"
+FACT_EXTRACTION = "fact-extraction/2"
 FACT_DECISIONS = "fact-decisions/2"
 REFLECTION_EXTRACTION = "reflection-extraction/2"
 CONSOLIDATION = "consolidation/2"
-VERSIONS = (FACT_EXTRACTION, FACT_DECISIONS, REFLECTION_EXTRACTION, CONSOLIDATION)
+PROPAGATION = "propagation/1"
+VERSIONS = (FACT_EXTRACTION, FACT_DECISIONS, REFLECTION_EXTRACTION, CONSOLIDATION, PROPAGATION)
 PARTS = ("system", "user")
 
 
@@ -76,6 +78,11 @@ def reflection_extraction(material: ReflectionMaterial, fence: str) -> Prompt:
 def consolidation(material: ConsolidationMaterial, fence: str) -> Prompt:
     """Ask for a scope's blob with its buffer merged in; answered by `ConsolidatedText`."""
     return _prompt(CONSOLIDATION, material, fence)
+
+
+def propagation(material: PropagationMaterial, fence: str) -> Prompt:
+    """Ask which reflections matter to a broader scope; answered by `JudgedReflections`."""
+    return _prompt(PROPAGATION, material, fence)
 
 
 def prepare() -> None:

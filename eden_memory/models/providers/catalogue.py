@@ -122,6 +122,7 @@ def _of_role(own: ModelsSettings, role: Role) -> str | None:
         "decisions": own.decisions,
         "reflections": own.reflections,
         "consolidation": own.consolidation,
+        "propagation": own.consolidation,
     }
     return named.get(role)
 

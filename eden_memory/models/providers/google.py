@@ -27,9 +27,9 @@ from eden_memory.models.retry_after import bounded
 from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.settings import Effort
 
-NOT_DONE = frozenset({"MAX_TOKENS", "CONTINUATION", "MALFORMED_RESPONSE", "OTHER"})
+NOT_DONE = ("MAX_TOKENS", "CONTINUATION", "MALFORMED_RESPONSE", "OTHER")
 """Finish reasons of an answer that may be cut off."""
-DONE = frozenset({"STOP", "FINISH_REASON_UNSPECIFIED"})
+DONE = ("STOP", "FINISH_REASON_UNSPECIFIED")
 
 
 class HasBody(Protocol):

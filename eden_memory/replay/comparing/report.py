@@ -189,6 +189,7 @@ def _own(own: AppliedEdits, most: int | None) -> dict[str, Any]:
         "unmatched_count": len(own.unmatched),
         "outdated": [_settled(settled) for settled in own.outdated[:most]],
         "outdated_count": len(own.outdated),
+        "additions": asdict(own.additions),
     }
 
 

@@ -20,6 +20,7 @@ from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.pipeline_marks import own
 from eden_memory.kafka.topic_reading import all_partitions, reading
 from eden_memory.kafka.topics import Topics
+from eden_memory.memory.memory_batch import blob_ended
 from eden_memory.names import Names
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Installation
@@ -37,7 +38,7 @@ from eden_memory.replay.restore.restored_store import MongoLost, follow_from_now
 from eden_memory.replay.restore.trigger_restore import TriggerRestore
 from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import REGISTRY, Forgotten, ModelCalled, ScopeChanged, ScopeConsolidated
+from eden_memory.schemas.events import REGISTRY, Forgotten, ModelCalled, ScopeChanged
 from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.stage import Delivery
@@ -238,19 +239,7 @@ class FromNothing:
 def _ended(name: str) -> Delivery:
     """The tombstone of a blob version, which the topic may no longer have."""
     key, _, version = name.rpartition("@")
-    envelope = Envelope(
-        id=f"forgotten/{name}",
-        name=ScopeConsolidated.NAME,
-        version=ScopeConsolidated.VERSION,
-        source=STAGE,
-        time=datetime.fromtimestamp(0, UTC),
-        subject=key,
-        ordering_key=key,
-        entity_version=version,
-        scope=key,
-        reason="forgotten",
-    )
-    return Delivery(envelope, None, "", name)
+    return Delivery(blob_ended(key, int(version), STAGE), None, "", name)
 
 
 def _revision(event: ScopeChanged) -> int:

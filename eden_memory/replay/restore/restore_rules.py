@@ -12,6 +12,7 @@ from typing import NamedTuple
 from eden_memory.directory.participants import Audiences, SessionFacts
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FormationRequested, MessageRecorded
+from eden_memory.schemas.events.chat import settings_of
 from eden_memory.schemas.scopes import LISTED_USERS
 from eden_memory.windows.session_state import (
     Messages,
@@ -241,6 +242,21 @@ def ask_anew(window: StoredWindow, session: Session, facts: SessionFacts, author
     window.closed = replace(window.closed, users=tuple(authors))
     request(window, session, facts, window.requested.settings_version)
     session.changed = True
+
+
+def unmark_read_alike(members: Sequence[StoredMessage], writers: Collection[str]) -> set[str]:
+    """Let answers count as read right whose authors take part anyway, as `writers`; return their ids.
+
+    They were recorded anew only since later rules read authors of answers otherwise: the other messages of their
+    window were read with the same paths and roles.
+    """
+    settings = {settings_of(member.mapping) for member in members if member.mapping and not member.misread}
+    alike: set[str] = set()
+    for member in members:
+        if member.misread and member.participant is None and member.user_id in writers:
+            member.misread = settings != {settings_of(member.mapping)}
+            alike |= set() if member.misread else {member.message_id}
+    return alike
 
 
 def recorded_window(

@@ -7,7 +7,13 @@ from typing import Any
 
 from eden_memory.directory.participants import Missing, SessionFacts
 from eden_memory.replay.restore.restore_file import RecordedWindow, RestoreFile
-from eden_memory.replay.restore.restore_rules import ask_anew, cut, recorded_window, session_before
+from eden_memory.replay.restore.restore_rules import (
+    ask_anew,
+    cut,
+    recorded_window,
+    session_before,
+    unmark_read_alike,
+)
 from eden_memory.windows.session_state import Session, StoredMessage
 from eden_memory.windows.window_request import StoredWindow, names_of
 from eden_memory.windows.window_rule import Limits
@@ -102,15 +108,20 @@ class RestoreWriter:
         recorded = self.file.session(name, partition)
         session = session_before(recorded, self.limits, described=self.described)
         authors, corrected = dict[str, None](), False
+        alike, answering = set[str](), set[str]()
         for window in self.file.windows(name):
+            alike |= unmark_read_alike(window.members, {*recorded.authors})
             corrected |= window.corrected
+            answering |= _answering(window)
             authors |= dict.fromkeys(_authors(window))
             self._recorded(window, session, said, tuple(authors))
             yield from self._full()
         if corrected and not self.described:
-            session.users = tuple(dict.fromkeys((*authors, *recorded.authors)))
+            users = dict.fromkeys((*authors, *recorded.authors))
+            session.users = tuple(user for user in users if user in recorded.authors or user not in answering)
         for messages in (self.file.settled(name), self.file.unseen(name)):
             for message in messages:
+                message.misread = message.misread and message.message_id not in alike
                 self._message(replace(message, text=None) if message.formation_id else message)
                 yield from self._full()
         for window in cut(session, recorded, self.passed.get(partition)):
@@ -166,6 +177,12 @@ class RestoreWriter:
         self.restored.messages += 1
         self.part.messages.append(message)
         self.part.characters += len(message.text or "")
+
+
+def _answering(window: RecordedWindow) -> set[str]:
+    """Return the ids on answers that were read wrong: no users, unless they write."""
+    misread = (member for member in window.members if member.misread)
+    return {member.user_id for member in misread if member.user_id and member.participant is None}
 
 
 def _authors(window: RecordedWindow) -> Sequence[str]:

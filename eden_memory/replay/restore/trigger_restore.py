@@ -46,7 +46,7 @@ from eden_memory.schemas.events import (
 )
 from eden_memory.settings import Settings
 from eden_memory.stages.publishing import partition_for
-from eden_memory.windows.session_state import StoredMessage
+from eden_memory.windows.session_state import StoredMessage, corrects
 from eden_memory.windows.trigger_batch import control_of
 
 GONE = frozenset({"forgotten", "opted_out"})
@@ -111,12 +111,15 @@ class RestoreReader:
 
         What was read again with a corrected field mapping counts in place of what the window saw.
         """
-        before, corrects = self.file.told(event.message_id), event.origin == "reread"
+        before = self.file.told(event.message_id)
+        corrected = event.version > member.version and (
+            event.origin == "reread" or (before is not None and corrects(event, before))
+        )
         exact = before is not None and before.version == member.version
-        if event.version != member.version and exact and not corrects:
+        if event.version != member.version and exact and not corrected:
             return
         told = StoredMessage.of(event, time, known)
-        told.misread = corrects or (before is not None and before.misread)
+        told.misread = corrected or (before is not None and before.misread)
         self.file.text(event.message_id, told if member.texts else replace(told, text=None))
 
     def _remember_author(self, before: StoredMessage, after: StoredMessage, place: int) -> None:

@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -18,9 +18,12 @@ from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.replay.comparing.matching import related, same, same_figures
 from eden_memory.replay.installation import Installation
+from eden_memory.replay.user_edits.added_memory_store import MongoAddedMemory
 from eden_memory.replay.user_edits.edited_fact_store import EditedMemory, edited_memory
 from eden_memory.replay.user_edits.user_edits import (
+    AppliedAdditions,
     AppliedEdits,
+    EditOutcome,
     Likely,
     SettledEdit,
     Settling,
@@ -31,7 +34,7 @@ from eden_memory.replay.user_edits.user_edits import (
     texts_of,
     wanted_texts,
 )
-from eden_memory.schemas.events import FactCommanded
+from eden_memory.schemas.events import FactCommanded, MemoryCommanded
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.stages.codec import TopicOf, record_of
@@ -62,8 +65,9 @@ async def carry(at: Installation, of: Placement, to: Placement, since: datetime)
     try:
         await publisher.start()
         settings = at.settings.placed(to)
+        source = of.names(settings.mongodb.prefix)
         return await reapply(
-            at.database, of.names(settings.mongodb.prefix), settings, publisher, theirs=given_there
+            at.database, source, settings, publisher, theirs=given_there, since=since - BEFORE
         )
     finally:
         await publisher.stop()
@@ -78,15 +82,24 @@ async def reapply(
     account: Account = LIVE,
     wanted: Callable[[Scope], bool] = lambda _: True,
     theirs: Callable[[UserEdit], bool] = lambda _: True,
+    since: datetime | None = None,
 ) -> AppliedEdits:
-    """Reapply people's edits of the memory `source` in that of `settings`, as :func:`apply_own_changes` says."""
+    """Reapply people's edits of the memory `source` in that of `settings`, as :func:`apply_user_edits` says.
+
+    Reflections that they added and sentences that they pinned, too (`since`: then or later).
+    """
     models = await models_of(settings, database.client, account)
     try:
         embedder, topics = models.embedder, load_topics(settings.kafka, settings.placement)
         sides = [edited_memory(database, names, embedder.model) for names in (source, settings.names)]
-        return await apply_user_edits(
+        edits = await apply_user_edits(
             sides[0], sides[1], embedder, publisher, topics.topic_of, wanted=wanted, theirs=theirs
         )
+        added = [MongoAddedMemory(database, names) for names in (source, settings.names)]
+        additions = await apply_additions(
+            added[0], added[1], publisher, topics.topic_of, wanted=wanted, since=since
+        )
+        return replace(edits, additions=additions)
     finally:
         await models.close()
 
@@ -121,7 +134,35 @@ async def apply_user_edits(
             continue
         async for settled in work.settled(scope, theirs):
             found[settled.outcome].append(settled)
-    return AppliedEdits(**{outcome: tuple(of) for outcome, of in found.items()})
+    applied, already, unmatched, outdated = (tuple(found[outcome]) for outcome in get_args(EditOutcome))
+    return AppliedEdits(applied, already, unmatched, outdated)
+
+
+async def apply_additions(
+    source: MongoAddedMemory,
+    shadow: MongoAddedMemory,
+    publisher: Publishing | None,
+    topic_of: TopicOf,
+    *,
+    wanted: Callable[[Scope], bool] = lambda _: True,
+    since: datetime | None = None,
+) -> AppliedAdditions:
+    """Give the shadow's consolidation the commands that add what people added in the source; repeat as you like."""
+    applied = already = 0
+    chosen = [
+        added
+        async for added in source.added()
+        if wanted(added.scope) and (since is None or added.at >= since)
+    ]
+    for start in range(0, len(chosen), TOGETHER):
+        page = chosen[start : start + TOGETHER]
+        held = await shadow.held(page)
+        commands = [added.commanded() for added in page if added.command_id not in held]
+        applied, already = applied + len(commands), already + len(page) - len(commands)
+        if publisher is not None and commands:
+            await publisher.publish([_record(command, topic_of) for command in commands])
+    left = sum([wanted(scope) async for scope in source.rewritten()])
+    return AppliedAdditions(applied, already, left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +299,7 @@ class _Work:
             await self.publisher.publish([_record(command, self.topic_of) for command in commands])
 
 
-def _record(command: FactCommanded, topic_of: TopicOf) -> StoredRecord:
+def _record(command: FactCommanded | MemoryCommanded, topic_of: TopicOf) -> StoredRecord:
     return record_of(
         command,
         topic_of,

@@ -164,8 +164,21 @@ class SettledEdit:
 
 
 @dataclass(frozen=True, slots=True)
+class AppliedAdditions:
+    """Reflections that people added and sentences that they pinned, and what a reform cannot apply."""
+
+    applied: int = 0
+    already: int = 0
+    not_applied: int = 0
+    """Formed reflections and blobs that people edited or retired: for them to look at."""
+
+    def __bool__(self) -> bool:
+        return any((self.applied, self.already, self.not_applied))
+
+
+@dataclass(frozen=True, slots=True)
 class AppliedEdits:
-    """All changes, each once, by scope key, then by time."""
+    """All changes of facts, each once, by scope key, then by time; of other memory, how many."""
 
     applied: tuple[SettledEdit, ...] = ()
     """A command was given (or would be, where nothing is published)."""
@@ -175,6 +188,7 @@ class AppliedEdits:
     """Edits and retirements of what the other memory does not say: for people to look at."""
     outdated: tuple[SettledEdit, ...] = ()
     """Formation has since reworded or ended what people had changed: also for people to look at."""
+    additions: AppliedAdditions = AppliedAdditions()
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,20 @@ def test_what_is_set_is_what_stages_read(environment: Settings) -> None:
     assert "pricing" in run("list").stdout
 
 
+def test_a_shards_name_may_hold_spaces(environment: Settings) -> None:
+    assert run("set", "a", "shard:known outages", "threshold=5").exit_code == 0
+    assert run("set", "a", "shard:known outages", "threshold=", "max_items=1").exit_code == 0
+    assert json.loads(run("show", "a", "shard:known outages").stdout) == {
+        "_id": "s.a/shard/known%20outages",
+        "agent_id": "s.a",
+        "scope": "shard",
+        "shard": "known outages",
+        "active": True,
+        "max_items": 1,
+    }
+    assert list(asyncio.run(within(environment))) == ["shard:known outages"]
+
+
 def test_a_document_that_people_wrote_is_changed_where_it_is(environment: Settings) -> None:
     row = {"_id": "mine", "agent_id": "s.a", "scope": "shard", "shard": "x", "threshold": 3.0}
     asyncio.run(within(environment, row))
@@ -84,6 +98,15 @@ def test_a_document_that_people_wrote_is_changed_where_it_is(environment: Settin
         (("set", "a", "planet", "threshold=5"), "planet"),
         (("set", "a", "shard:", "threshold=5"), "shard:"),
         (("set", "a", "user:x", "threshold=5"), "user:x"),
+        (("set", "a", "shard: x", "threshold=5"), "shard: x"),
+        (("set", "a", f"shard:{'x' * 101}", "threshold=5"), "names no shard"),
+        (("set", "a", "shard:a\u200bb", "threshold=5"), "names no shard"),
+        (("set", "a", "user", "sharing=team"), "sharing"),
+        (("set", "a", "session", "retention_days=5"), "retention_days"),
+        (("set", "a", "user", "retention_days=99999999"), "retention_days"),
+        (("set", "a", "user", f"extraction_guidance={'x' * 4_001}"), "extraction_guidance"),
+        (("set", "a", "user", "extraction_model=http://localhost:1/v1"), "extraction_model"),
+        (("set", "a", "user", "consolidation_model=a model"), "consolidation_model"),
         (("set", "a", "session", "active=false"), "active"),
         (("off", "a", "session"), "session"),
     ],

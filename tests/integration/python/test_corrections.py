@@ -19,6 +19,7 @@ from tests.integration.python.stored import (
     AT,
     BOB,
     SCOPES,
+    fact,
     fact_of,
     fill,
     inbox,
@@ -88,7 +89,6 @@ async def test_what_cannot_be_corrected_is_said_at_once(kit: Kit) -> None:
             (service.edit(mine, "x", expected_version=3, **MINE), Conflict, "at version 1"),
             (service.retire("retired", **MINE), Conflict, "retired"),
             (service.edit("absorbed", "x", **MINE), Conflict, ADA.key),
-            (service.mark_private("absorbed", **MINE), Conflict, ADA.key),
             (service.edit(ADA.key, PIN, **MINE), Invalid, "version"),
             (service.edit(ADA.key, PIN, expected_version=1, **MINE), Conflict, "at version 2"),
             (service.edit(ADA.key, "Likes tea.", expected_version=2, **MINE), Conflict, "pinned"),
@@ -101,13 +101,39 @@ async def test_what_cannot_be_corrected_is_said_at_once(kit: Kit) -> None:
             (service.edit(mine, "x" * 2_001, **MINE), Invalid, "2,000"),
             (service.retire(mine, reason="x" * 1_001, **MINE), Invalid, "1,000"),
             (service.retire(ADA.key, **MINE), NotFound, ""),
-            (service.mark_private(fact_of(ADA), **MINE), NotFound, ""),
+            (service.mark_private(fact_of(BOB), **MINE), NotFound, ""),
+            (service.mark_private(fact_of(ADA), **MINE), Conflict, "no reflection"),
         ]
         for call, error, says in refused:
             with pytest.raises(error) as raised:
                 await call
             assert says in str(raised.value)
     assert await inbox(kit) == []
+
+
+async def test_a_fact_marks_the_reflections_that_rest_on_its_messages(kit: Kit) -> None:
+    await fill(kit)
+    said, other = (source("s.ada", message=name) for name in ("s.m1", "s.m2"))
+    await store(
+        kit,
+        [
+            fact("told", ADA, "x", sources=(said,), message_ids=("s.m1",)),
+            reflection(
+                "behind", ADA, "x", sources=(said,), message_ids=("s.m1",), absorbed=True, absorbed_into=2
+            ),
+            reflection("too", ADA, "x", sources=(said, other), message_ids=("s.m1", "s.m2")),
+            reflection("apart", ADA, "x", sources=(other,), message_ids=("s.m2",)),
+            reflection("bobs", BOB, "x", sources=(said,), message_ids=("s.m1",)),
+        ],
+    )
+    async with kit.service("a") as service:
+        asked = await service.mark_private("told", reason="told me so", **MINE)
+    commands = await carried(kit)
+    assert [(one["reflection_id"], one["private"], one["text"]) for one in commands] == [
+        ("behind", True, None),
+        ("too", True, None),
+    ]
+    assert asked == encode_id((await inbox(kit))[-1]["_id"])
 
 
 async def test_memory_of_others_is_not_found_and_shared_memory_is_an_operators(kit: Kit) -> None:

@@ -10,6 +10,7 @@ from eden_memory.assembly import handlers
 from eden_memory.assembly import tailer as source_tailing
 from eden_memory.replay.comparing.differing import TextCounts
 from eden_memory.replay.comparing.memory_report import ReportRequest, compared
+from eden_memory.replay.user_edits.user_edits import AppliedAdditions
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import ask
@@ -29,6 +30,7 @@ TREE, HIVE, GATE, WALL = (
     "ana paints the small gate green in each may",
     "ana builds a wall of stone along the north road",
 )
+TEA, PIN = "ana drinks black tea", "Never call ana before nine."
 OAK, NUTS = "ana has planted two oaks", "ana is allergic to nuts"
 
 
@@ -85,6 +87,12 @@ async def test_people_find_again_what_they_changed(lived: System, tmp_path: Path
     await commanded(lived, "retire", HIVE, None)
     await commanded(lived, "retire", GATE, None)
     await commanded(lived, "add", None, NUTS)
+    await lived.service.add(TEA, user="ana", verbatim=True, kind="reflection")
+    await lived.service.pin(ANA.key, PIN, user="ana", reason="she told us")
+    (formed,) = (await lived.service.list_reflections(user="ana", scopes=["user"])).items
+    await lived.service.edit(formed.reflection_id, "ana wants long answers", user="ana")
+    session = await lived.session("ana")
+    await lived.shows(session, "ana", TEA, PIN, "long answers")
     streams = tmp_path / "streams.json"
     row = {"_id": "s.helper/user", "agent_id": "s.helper", "scope": "user", "extraction_guidance": LOUDLY}
     streams.write_text(json.dumps([row]))
@@ -93,8 +101,12 @@ async def test_people_find_again_what_they_changed(lived: System, tmp_path: Path
     assert ended == "formed", said
     assert "3 applied again, 0 there already, 1 match nothing, 0 were overtaken" in said
     assert f"unmatched: retire in {ANA.key}: {GATE}" in said
+    assert "2 applied again, 0 there already; 1 edits of formed reflections and blobs are not applied" in said
     settings = placed(lived.settings, "anew")
     assert await active(lived, settings) == {OAK, NUTS, f"surely {WALL}"}
+    snapshot = (await memory(lived.database, settings))["snapshots"][ANA.key]
+    assert (snapshot["blob"], snapshot["pins"]) == (PIN, [PIN])
+    assert [one["content"] for one in snapshot["buffer"]] == ["ana wants short answers", TEA]
 
     report = await compared(lived.settings, lived.database, "anew", ReportRequest())
     assert (report.live, report.shadow) == ("original", "anew")
@@ -104,6 +116,7 @@ async def test_people_find_again_what_they_changed(lived: System, tmp_path: Path
     assert report.own is not None
     own = report.own
     assert (len(own.applied), len(own.already), len(own.unmatched), len(own.outdated)) == (0, 3, 1, 0)
+    assert own.additions == AppliedAdditions(applied=0, already=2, not_applied=1)
     live, shadow = report.spent["fact-extraction"]
     assert live.calls == shadow.calls == 1
     assert shadow.cost_usd > 0
@@ -112,6 +125,7 @@ async def test_people_find_again_what_they_changed(lived: System, tmp_path: Path
     ended, said = await reform(lived.settings, "anew", switch=True)
     assert ended == "switched", said
     assert "1 applied again, 3 there already" in said
+    assert "0 applied again, 2 there already" in said
     assert await active(lived, settings) == {OAK, NUTS, "ana builds a hedge"}
     report = await compared(lived.settings, lived.database, "anew", ReportRequest(own=False))
     assert (report.live, report.counts["facts"]) == ("original", TextCounts(same=3)), "what was live before"

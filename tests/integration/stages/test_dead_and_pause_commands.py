@@ -135,7 +135,7 @@ async def test_a_stage_is_paused_and_resumed(kit: Bench, eden: Any) -> None:
     await kit.controls.report("fact-dedup", None)
     assert "goes on, but" not in (await run("status")).stdout
     assert "was not paused" in (await run("resume", "fact-dedup")).stdout
-    for other in ("nothing", "tailer", "propagation"):
+    for other in ("nothing", "tailer"):
         unknown = await run("pause", other)
         assert unknown.exit_code != 0
         assert f"there is no stage {other}" in str(unknown.exception)

@@ -25,6 +25,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "KAFKA_PARTITIONS": settings.kafka.partitions,
         "SESSIONS_COLLECTION": settings.sessions.collection,
         "USERS_COLLECTION": settings.users.collection,
+        "GROUPS_COLLECTION": settings.groups.collection,
         "LLM": settings.llm,
         "EMBEDDER": settings.embedder,
         "MODELS_FAST": settings.models.fast,

@@ -1,4 +1,5 @@
-"""A model that does what messages tell it: `fact user: …` is a fact of that scope, `note session: …` a reflection.
+"""A model that does what messages tell it: `fact user: …` is a fact of that scope, `note session: …` a reflection,
+`note shard:NAME: …` one of a shard.
 
 Facts that share a word `same-…` are the same fact in other words (NONE); where the new one also says `instead`, it
 contradicts (DELETE), where it says `moreover`, it adds (UPDATE). Consolidation keeps all items.
@@ -9,7 +10,7 @@ from typing import Any
 
 from tests.model_server.script import Asked, Said, default_script
 
-TOLD = re.compile(r"\b(fact|note) ([a-z]+): (.+)")
+TOLD = re.compile(r"\b(fact|note) ([a-z]+(?::\w+)?): (.+)")
 KNOWN = re.compile(r"^\[(\d+)\] (?:\([^)]*\) )?(.+)$", re.MULTILINE)
 NEW = re.compile(r"^(\d+)\. (?:\([^)]*\) )?(?:\[\d+\] )?near((?: \[\d+\])+): (.+)$", re.MULTILINE)
 SAME = re.compile(r"\bsame-\w+")

@@ -1,17 +1,21 @@
 """Answers that bear an id (a bot's, a person's who answers, the chat's owner's): who takes part in the session."""
 
+from collections import Counter
+from collections.abc import AsyncGenerator
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from eden_memory.api.service import MemoryService
+from eden_memory.cli.replay.rebuild import from_nothing
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.events import FactsExtracted, chat
 from eden_memory.settings import Settings
 from eden_memory.source import message_mapping
 from tests.integration.system.running_system import System, fast, stages, system, until
 from tests.integration.system.test_corrected_mapping import eden
+from tests.integration.system.test_restored_from_nothing import QUIET, lose_everything, settled
 from tests.model_server.serving import Serving
 
 pytestmark = pytest.mark.servers
@@ -92,44 +96,103 @@ async def test_who_answers_is_no_user_of_the_session(
         await until(gone, "answers that bear a forgotten id are forgotten")
 
 
-async def test_sessions_that_an_earlier_program_took_for_shared_are_read_again(
+async def test_a_flag_tells_the_bot_from_the_users(settings: Settings, shared_models: Serving) -> None:
+    flag: Row = {"role": "isBot", "roles": {"true": "assistant", "false": "user"}}
+    placed = undescribed(settings, shared_models)
+    placed = placed.model_copy(update={"messages": placed.messages.model_copy(update=flag)})
+    async with system(placed, shared_models) as at:
+        rows: list[Row] = [
+            {"_id": name, "session_id": "s-1", "content": text, "user_id": by, **flags}
+            | {"created_at": at._next_moment()}  # pyright: ignore[reportPrivateUsage]
+            for name, by, text, flags in (
+                ("m-1", "ana", BOAT, {}),
+                ("m-2", "bot-7", "I see.", {"isBot": True}),
+                ("m-3", "ana", "fact user: Ana's dog is called Skot.", {"isBot": False}),
+            )
+        ]
+        await at.source["messages"].insert_many(rows)
+        await at.form("s-1")
+        await at.formed(["m-1", "m-3"], 2)
+        assert await at.facts("ana") == ["Ana's boat is called Gaivota.", "Ana's dog is called Skot."]
+        assert await sees(at, "s-1"), "the bot is no user of the session"
+
+
+@pytest.fixture
+async def before(
     settings: Settings, shared_models: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> AsyncGenerator[System]:
+    """Sessions that an earlier program took for shared: answers bear the owner's id, and a bot's."""
     placed = undescribed(settings, shared_models)
     async with system(placed, shared_models, run=False) as at:
         with monkeypatch.context() as earlier:
             earlier.setattr(chat, "AGENT_SIDE", frozenset[str]())
             earlier.setattr(message_mapping, "RULES", 1)
             async with stages(placed):
-                owned = await talked(at, "s-own", "ana")
-                names = await wrote(at, "s-bot", ("user", "ana", BOAT), ("assistant", "bot-7", "I see."))
+                await talked(at, "s-own", "ana")
+                await wrote(at, "s-bot", ("user", "ana", BOAT), ("assistant", "bot-7", "I see."))
                 await at.form("s-bot")
-
-                async def stored() -> bool:
-                    return len(await users_of(at, "s-bot")) == 2
-
-                await until(stored, "both count")
+                await until(lambda: _windows(at, 1), "a window is asked for")
+                await wrote(at, "s-bot", ("user", "ana", "fact user: Ana's dog is called Skot."))
+                await at.form("s-bot")
+                await until(lambda: _windows(at, 2), "one without an answer, too")
+                assert len(await users_of(at, "s-bot")) == 2, "both count"
+                await settled(at)
         assert not await sees(at, "s-bot")
-        _, said = await eden(placed, "status")
-        assert "4 stored messages were read by another field mapping" in " ".join(said.split())
-        async with stages(placed):
+        yield at
 
-            async def read_again() -> bool:
-                code, said = await eden(placed, "source", "reread")
-                assert code == 0 or "restart" in said, said
-                return code == 0
 
-            await until(read_again, "the tailer reads them again")
+async def misread(at: System) -> dict[str, int]:
+    """How many messages count as read wrong when they were formed, by session."""
+    rows = await at.memory("messages").find({"misread": True}).to_list()
+    return Counter(row["session_id"] for row in rows)
 
-            async def corrected() -> bool:
-                return await users_of(at, "s-bot") == ["s.ana"]
 
-            await until(corrected, "the bot counts no more")
-            assert await sees(at, "s-bot")
-            marked = [encode_id(name) for name in (owned[1], names[1])]
-            rows = await at.memory("messages").find({"_id": {"$in": marked}}).to_list()
-            assert {row["_id"]: row["misread"] for row in rows} == dict(
-                zip(marked, (False, True), strict=True)
-            )
+async def test_sessions_that_an_earlier_program_took_for_shared_are_read_again(before: System) -> None:
+    at, placed = before, before.settings
+    _, said = await eden(placed, "status")
+    assert "5 stored messages were read by another field mapping" in " ".join(said.split())
+    async with stages(placed):
+
+        async def read_again() -> bool:
             code, said = await eden(placed, "source", "reread")
-            assert (code, "4 messages read, 0 recorded anew" in said) == (0, True), said
+            assert code == 0 or "restart" in said, said
+            return code == 0
+
+        await until(read_again, "the tailer reads them again")
+        await until(lambda: _is_anas(at), "the bot counts no more")
+        assert await sees(at, "s-bot")
+        assert await misread(at) == {"s.s-bot": 1}, "the owner takes part as before"
+        code, said = await eden(placed, "source", "reread")
+        assert (code, "5 messages read, 0 recorded anew" in said) == (0, True), said
+        await settled(at)
+    await restored(at)
+    assert await misread(at) == {"s.s-bot": 1}
+    assert await users_of(at, "s-bot") == ["s.ana"]
+
+
+async def test_a_restored_store_reads_the_answers_by_the_rules_that_hold_now(before: System) -> None:
+    at = before
+    await restored(at)
+    for _ in range(2):  # what the tailer corrected stands in the topics
+        async with stages(at.settings):
+            await until(lambda: _is_anas(at), "the bot counts no more")
+            assert await sees(at, "s-bot")
+            await settled(at)
+        assert await misread(at) == {"s.s-bot": 1}
+        await restored(at)
+    assert await misread(at) == {"s.s-bot": 1}
+    assert await users_of(at, "s-bot") == ["s.ana"]
+
+
+async def restored(at: System) -> None:
+    """Everything of ours lost, and restored from the topics."""
+    await lose_everything(at)
+    await from_nothing(at.settings, QUIET)
+
+
+async def _windows(at: System, count: int) -> bool:
+    return await at.memory("windows").count_documents({"session_id": encode_id("s-bot")}) == count
+
+
+async def _is_anas(at: System) -> bool:
+    return await users_of(at, "s-bot") == ["s.ana"]

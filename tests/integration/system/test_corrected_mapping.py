@@ -40,7 +40,7 @@ async def say(at: System, session: str, *texts: str) -> list[str]:
     for text in texts:
         for role, words in (("human", text), ("ai", "I see.")):
             author = {"author": {"id": "ana"}} if role == "human" else {}
-            by = "ana" if role == "human" else "bot-7"
+            by = "web" if role == "human" else "bot-7"
             rows.append(
                 {
                     "_id": f"m-{uuid4().hex[:10]}",
@@ -83,7 +83,7 @@ async def windows(at: System, settings: Settings) -> list[Row]:
 
 
 async def test_what_waits_is_corrected_and_what_is_formed_is_formed_anew_by_a_reform(
-    settings: Settings, shared_models: Serving, capsys: pytest.CaptureFixture[str]
+    settings: Settings, shared_models: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = wrong(settings, shared_models)
     async with system(before, shared_models, run=False) as at:
@@ -107,7 +107,7 @@ async def test_what_waits_is_corrected_and_what_is_formed_is_formed_anew_by_a_re
         assert (code, "Start (or restart) every `eden run`" in said) == (1, True), said
         async with stages(after):
             await until(lambda: _mapping(at, after), "the tailer leads")
-            await until(lambda: _said(capsys), "`eden run` says it")
+            await until(lambda: _said(caplog), "`eden run` says it")
             code, said = await eden(after, "source", "reread")
             assert code == 0, said
             assert "6 messages read, 4 recorded anew" in said
@@ -138,18 +138,31 @@ async def test_what_waits_is_corrected_and_what_is_formed_is_formed_anew_by_a_re
         assert len(members) == len(set(members)) == 4
         left = await at.database[anew.names["messages"]].count_documents({"misread": True})
         assert left == 0
+        ended, said = await reform(after, "corrected", at_once=1, switch=True)
+        assert ended == "switched", said
+        _, told = await eden(after, "tap", "memory.facts", "--until-end")
+        assert "Gaivota" in told, "those of the memory that is live"
+        code, told = await eden(after, "forget", "user", "ana", "--yes")
+        assert code == 0, told
+        hers = {"_id": encode_id(formed[0]), "forgotten": True}
+        async with stages(anew):
+            await until(lambda: _has(_found(at.database[anew.names["messages"]], hers), 1), "by its author")
 
 
 async def _has(found: Any, count: int) -> bool:
     return len(await found) == count
 
 
+async def _found(collection: Any, query: Row) -> list[Row]:
+    return await collection.find(query).to_list()
+
+
 async def _all(found: Any, field: str) -> bool:
     return all(one[field] for one in await found)
 
 
-async def _said(capsys: pytest.CaptureFixture[str]) -> bool:
-    return "4 stored messages were read by another field mapping" in capsys.readouterr().out
+async def _said(caplog: pytest.LogCaptureFixture) -> bool:
+    return "4 stored messages were read by another field mapping" in caplog.text
 
 
 async def _mapping(at: System, settings: Settings) -> bool:

@@ -9,6 +9,8 @@ import pytest
 
 from eden_memory import metrics
 from eden_memory.app.system import lag_export
+from eden_memory.observability.formation_progress import FormationProgress
+from eden_memory.observability.watching import watching
 from eden_memory.settings import Settings
 from tests.integration.system.running_system import System, fast, stages, system, until
 from tests.model_server.serving import Serving
@@ -52,3 +54,19 @@ async def test_the_first_memories_are_counted_once(
                 await waiting.told(session, "ana", "fact user: Ana sings.")
     assert [line for line in caplog.text.splitlines() if SAID in line and "facts=2 reflections=1" in line]
     assert caplog.text.count(SAID) == 1
+
+
+async def test_who_watches_sees_the_messages_that_come_from_then_on(
+    settings: Settings, shared_models: Serving
+) -> None:
+    async with system(fast(settings, shared_models), shared_models) as running:
+        session, progress = await running.session("ana"), FormationProgress()
+        await running.told(session, "ana", "fact user: Ana keeps bees.", "fact user: Ana lives in Faro.")
+        async with watching(running.settings, progress):
+            await running.told(session, "ana", "fact user: Ana sings.")
+
+            async def seen() -> bool:
+                return bool(progress.messages)
+
+            await until(seen, "the message is counted")
+            assert (progress.messages, progress.decisions) == (1, {"ADD": 1})

@@ -59,7 +59,7 @@ async def test_killed_again_and_again_it_forms_all_and_pays_for_no_answer_twice(
             for n in range(SESSIONS):
                 session = await running.session(f"u{n}")
                 said += await running.write(
-                    session, f"u{n}", f"fact user: Mark-{n} lies here.", f"note user: Mark-{n} matters."
+                    session, f"u{n}", f"fact user: Mark-{n} lies here.", f"note session: Mark-{n} matters."
                 )
                 await running.form(session)
             before, asked = set[tuple[str, str]](), Counter[tuple[str, str]]()

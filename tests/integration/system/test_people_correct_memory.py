@@ -116,5 +116,24 @@ async def test_a_verbatim_text_is_memory_without_a_model(shared: System) -> None
     await until(lambda: _is(shared.contents("reflections", user_id=encode_id("zoe")), []), "forgotten")
 
 
+async def test_a_correction_just_before_the_threshold_delays_no_consolidation(shared: System) -> None:
+    eve, session = Scope.of_user(encode_id(AGENT), encode_id("eve")), await shared.session("eve")
+    await shared.told(session, "eve", *(f"note user: Wants {what}." for what in ("maps", "tables", "lists")))
+    await shared.service.pin(eve.key, PIN, user="eve")
+    await shared.shows(session, "eve", PIN)
+    page = await shared.service.list_reflections(user="eve", scopes=["user"])
+    maps = next(one for one in page.items if one.content == "Wants maps.")
+    await shared.service.edit(maps.reflection_id, "Wants globes.", user="eve")
+    await shared.shows(session, "eve", "Wants globes.", without=["Wants maps."])
+    await shared.told(session, "eve", "note user: Wants charts.")
+
+    async def consolidated() -> bool:
+        (blob,) = await shared.service.list_blobs(user="eve", scopes=["user"])
+        wanted = (PIN, "globes", "tables", "lists", "charts")
+        return blob.version == 2 and all(text in blob.content for text in wanted)
+
+    await until(consolidated, "the fourth reflection leads to a consolidation")
+
+
 async def _is(found: Awaitable[Any], wanted: Any) -> bool:
     return await found == wanted

@@ -119,6 +119,31 @@ async def test_an_author_keeps_what_they_say_of_themselves_and_sees_it_alone(
         assert "Lima" not in await running.context(session or both, user)
 
 
+async def test_authors_of_one_name_keep_what_names_them_alone(running: System, mode: SharedSessions) -> None:
+    for user, name in (("ana-1", "Ana"), ("ana-2", "Ana"), ("tom", "Tom Silva"), ("rui", "Rui Silva")):
+        await running.source["users"].insert_one({"_id": user, "name": name})
+    both = await running.session("ana-1", "ana-2", "tom", "rui")
+    await talked(
+        running,
+        both,
+        ("ana-1", "fact user: Ana 1's boat is called Gaivota."),
+        ("ana-1", "fact user: Ana 2's dog is called Skot."),
+        ("ana-2", "fact user: Ana was born in Faro."),
+        ("tom", "fact user: Tom Silva was born in Lima."),
+        ("rui", "fact user: Silva was born in Goa."),
+        ("rui", "note session: They talk about themselves."),
+    )
+    kept = mode == "authors"
+
+    async def settled() -> bool:
+        return await of(running, "facts", "tom") == ({"Tom Silva was born in Lima."} if kept else set())
+
+    await until(settled, "tom's facts")
+    assert await of(running, "facts", "ana-1") == ({"Ana's boat is called Gaivota."} if kept else set())
+    for user in ("ana-2", "rui"):
+        assert await of(running, "facts", user) == set(), "it may be of the other"
+
+
 async def test_a_group_gets_what_its_members_share_in_both_modes(
     running: System, mode: SharedSessions
 ) -> None:

@@ -1,4 +1,4 @@
-"""Messages as real applications store them: three schemas and what some leave out."""
+"""Messages as real applications store them: four schemas and what some leave out."""
 
 import json
 from datetime import UTC, datetime
@@ -66,6 +66,19 @@ def nested(number: int) -> Row:
     }
 
 
+def rooms(number: int) -> Row:
+    """A message of a room of several people: every sender has an id, and a flag tells the bot."""
+    bot = number % 3 == 2
+    return {
+        "_id": ObjectId(),
+        "roomId": ObjectId(f"{number // 10:024x}"),
+        "senderId": ObjectId(f"{900 if bot else number % 3:024x}"),
+        "content": [{"type": "text", "text": f"The boat number {number} is due in March."}],
+        "ts": (EPOCH + number) * 1000,
+        **({"isBot": True} if bot else {}),
+    }
+
+
 def history(number: int) -> Row:
     """What LangChain's MongoDBChatMessageHistory stores, the message as a document in place of its JSON."""
     human = number % 2 == 0
@@ -109,6 +122,14 @@ EXPECTED: dict[Any, MessagesSettings] = {
         user_id="from.ref.id",
         created_at="meta.sentAt",
         roles={"Customer": "user", "Bot": "assistant"},
+    ),
+    rooms: MessagesSettings(
+        session_id="roomId",
+        role="isBot",
+        content="content",
+        user_id="senderId",
+        created_at="ts",
+        roles={"true": "assistant", "false": "user"},
     ),
     history: MessagesSettings(
         session_id="SessionId",

@@ -13,10 +13,10 @@ from eden_memory.doctor.proposed_mapping import ProposedPlace, as_toml, findings
 from eden_memory.doctor.proposing import meaning, propose
 from eden_memory.errors import EdenError
 from eden_memory.settings import Settings
-from tests.unit.doctor.schemas_of_chats import BEGAN, EXPECTED, langchain, many, nested, thread
+from tests.unit.doctor.schemas_of_chats import BEGAN, EXPECTED, langchain, many, nested, rooms, thread
 
 PLACE = ProposedPlace("my_app", "chat_log", "eden")
-SCHEMAS = [langchain, thread, nested]
+SCHEMAS = [langchain, thread, nested, rooms]
 
 
 def without(documents: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
@@ -39,7 +39,8 @@ def test_what_is_proposed_maps_every_document(make: Any) -> None:
     assert (settings.source_database, settings.messages.collection) == ("my_app", "chat_log")
     findings = judge_documents(documents, settings)
     states = {one.check: one.state for one in findings}
-    assert states.pop("authors of answers", None) == ("ok" if make is nested else None), "its bot has an id"
+    with_bots = make in (nested, rooms)
+    assert states.pop("authors of answers", None) == ("ok" if with_bots else None), "its bot has an id"
     assert states == dict.fromkeys(("field mapping", "message texts", "roles", "message authors"), "ok")
 
 
@@ -84,6 +85,7 @@ def test_ids_that_begin_with_user_are_authors_and_no_roles() -> None:
         ("mongodb://db/?replicaSet=rs0", {"uri": "mongodb://db/?replicaSet=rs0"}),
         ("mongodb://eden:s3cret@db/?replicaSet=rs0", {}),
         ("mongodb://db/?authMechanismProperties=AWS_SESSION_TOKEN:s3cret", {}),
+        ("", {}),
     ],
 )
 def test_an_address_is_written_unless_it_may_hold_a_secret(address: str, written: dict[str, str]) -> None:
@@ -102,10 +104,10 @@ def test_what_is_missing_is_said_with_what_follows() -> None:
     assert (proposal.role, proposal.user_id, proposal.created_at) == (None, None, None)
     found = {one.check: one for one in findings_of(proposal)}
     assert {name: one.state for name, one in found.items()} == dict.fromkeys(
-        ("role", "author", "time"), "warn"
+        ("roles", "message authors", "time"), "warn"
     )
-    assert "half the weight of a user's" in found["role"].what
-    assert "no user gets a memory of their own" in found["author"].what
+    assert "half the weight of a user's" in found["roles"].what
+    assert "no user gets a memory of their own" in found["message authors"].what
     assert "count as written when they were read" in found["time"].what
     text = as_toml(proposal, PLACE, len(bare))
     assert '# role = "…"  # not found' in text
@@ -145,11 +147,20 @@ def test_roles_that_are_not_clear_are_named_and_not_guessed() -> None:
     assert "None" not in text
 
 
-def test_a_speaker_that_is_true_or_false_is_pointed_at() -> None:
-    documents = [{**one, "isBot": one["type"] == "ai"} for one in many(langchain)]
+@pytest.mark.parametrize(
+    ("flag", "true"),
+    [("isBot", "assistant"), ("from_me", "user"), ("author.is_human", "user"), ("readByUser", None)],
+)
+def test_a_flag_says_who_speaks_if_its_name_says_nothing_else(flag: str, true: str | None) -> None:
+    of = "ai" if true == "assistant" else "human"
+    outer, _, inner = flag.rpartition(".")
+    documents: list[dict[str, Any]] = []
+    for one in many(langchain):
+        said = {inner: True} if one["type"] == of else {}
+        documents.append({**one, outer: said} if outer else one | said)
     proposal = propose(without(documents, "type"))
-    assert (proposal.role, proposal.true_or_false) == (None, "isBot")
-    assert any("isBot" in one.what for one in findings_of(proposal))
+    assert (proposal.role, proposal.roles.get("true")) == ((flag, true) if true else (None, None))
+    assert proposal.user_id == "data.user_id"
 
 
 def test_the_time_of_an_edit_is_not_taken_for_the_writing() -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eden_memory.models.calls import CallFailed, Completion
@@ -42,6 +42,7 @@ BODIES = st.dictionaries(KEYS, ANY, max_size=6)
 
 
 @given(BODIES)
+@example({"candidates": [{"finishReason": []}]})
 def test_any_chat_response_is_a_completion_or_a_failed_call(body: dict[str, Any]) -> None:
     for read in (openai.completion, google.completion):
         try:

@@ -27,6 +27,11 @@ def test_an_own_session_names_whose_it_is(agent: str, user: str | None) -> None:
     assert whose(encode(own_session(agent, user))) == (agent, user)
 
 
+@given(ids, ids, ids)
+def test_the_session_of_an_imported_conversation_names_whose_it_is(agent: str, user: str, name: str) -> None:
+    assert whose(encode(own_session(agent, user, name))) == (agent, user)
+
+
 @given(ids)
 def test_no_other_session_is_taken_for_one(session: str) -> None:
     assert whose(session) is None
@@ -37,7 +42,9 @@ def test_what_only_begins_like_one_is_none() -> None:
         "eden:added:",
         "eden:added:x",
         "eden:added:s.a:x",
-        "eden:added:s.a:s.b:s.c",
+        "eden:added:s.a:s.b:x",
+        "eden:added:s.a::s.c",
+        "eden:added:s.a:s.b:s.c:s.d",
         "eden:added:s.a:",
     ):
         assert (whose(encode(name)) is None) == (name != "eden:added:s.a:")

@@ -49,6 +49,22 @@ async def retire(
     return AskedAnswer(request_id=await inside.service.retire(fact_id, **inside.where, **body.model_dump()))
 
 
+@router.post(
+    "/facts/{fact_id:path}/private",
+    tags=["facts"],
+    summary="Mark the reflections behind a fact as private",
+    status_code=202,
+)
+async def mark_fact_private(
+    request: Request, agent: AgentId, fact_id: FactId, where: Annotated[Where, Query()], body: Marking
+) -> AskedAnswer:
+    """Facts are never propagated; reflections that rest on its messages are not, either. 409 if there are none."""
+    inside = await doors_of(request).enter(request, "write", agent, where)
+    return AskedAnswer(
+        request_id=await inside.service.mark_private(fact_id, **inside.where, **body.model_dump())
+    )
+
+
 @router.patch(
     "/reflections/{reflection_id:path}", tags=TAGS, summary="Give a reflection another text", status_code=202
 )

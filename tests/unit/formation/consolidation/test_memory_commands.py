@@ -12,7 +12,7 @@ from eden_memory.mongo.document_fields import Unusable
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import Reflection
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated, decode
+from eden_memory.schemas.events import Propagated, ReflectionFormed, ScopeConsolidated, decode
 from eden_memory.source.inbox_mapping import InboxMapping
 from eden_memory.stages.stage import Decision, Delivery, Emit, Retry
 from tests.unit.formation.consolidation.kit import NOON, USER, Around, Model, at, reflection, snapshot
@@ -144,6 +144,20 @@ async def test_a_reflection_that_a_blob_has_absorbed_is_not_edited_any_more() ->
     stage.reflections["r1"] = STORED.model_copy(update={"absorbed": True, "absorbed_into": 2})
     assert await stage.run(command("retire_reflection", reflection_id="r1")) == ()
     assert stage.commanded() == {("retire_reflection", "absorbed"): 1}
+
+
+@pytest.mark.parametrize("private", [True, False])
+async def test_a_reflection_that_becomes_private_takes_back_what_was_propagated_from_it(
+    private: bool,
+) -> None:
+    stage = around(**BLOB)
+    absorbed = {"absorbed": True, "absorbed_into": 2, "private": not private}
+    stage.reflections["r1"] = STORED.model_copy(update=absorbed)
+    result = await stage.run(command("edit_reflection", reflection_id="r1", private=private))
+    changed, *others = [emit.event for emit in result.events]
+    assert (changed.version, changed.private, changed.text) == (2, private, "reflection 1")
+    gone = [(other.kind, other.id, other.reach, other.asked_by) for other in others]
+    assert gone == ([("reflection", Propagated.id_of("r1"), "for_ever", "mara")] if private else [])
 
 
 async def test_a_reflection_of_another_scope_is_unknown_here() -> None:

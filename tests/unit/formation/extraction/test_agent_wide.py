@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.formation.shareable import is_agent_wide
+from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import Scope, SharedSessions
 from tests.unit.formation.extraction.for_whom import FOR_ALL, MISSED, PRIVATE
 from tests.unit.formation.extraction.of_products import LATER_PEOPLE, LATER_PRODUCTS, PEOPLE, PRODUCTS
@@ -163,6 +164,30 @@ async def test_a_person_where_a_product_may_stand_is_nobodys_fact() -> None:
 async def test_a_shard_holds_what_it_collects_but_nothing_of_persons(text: str, scope: Scope) -> None:
     bench = Bench(talk(text), reflecting(reflection(text, "shard:known outages", 1)))
     formed, _ = await bench.reflections()
+    assert [one.scope for one in formed] == [scope]
+
+
+@pytest.mark.parametrize(
+    ("text", "scope"),
+    [
+        ("Quotes hold for 30 days.", SHARD_SCOPE),
+        ("Ines holds quotes.", USER_SCOPE),
+        ("Mara quotes.", USER_SCOPE),
+    ],
+)
+async def test_a_word_of_a_shards_guidance_is_no_name(text: str, scope: Scope) -> None:
+    bench = Bench(talk(text), reflecting(reflection(text, "shard:known outages", 1)))
+    before, _ = await bench.reflections()
+    assert [one.scope for one in before] == [USER_SCOPE]
+    guided = Bench(talk(text), reflecting(reflection(text, "shard:known outages", 1)))
+    guided.kept.streams["shard:known outages"] = Stream(
+        _id="x",
+        agent_id=AGENT,
+        scope="shard",
+        shard="known outages",
+        extraction_guidance="Prices and quotes.",
+    )
+    formed, _ = await guided.reflections()
     assert [one.scope for one in formed] == [scope]
 
 

@@ -1,5 +1,7 @@
 """fact-extraction: one answer becomes facts of the scopes that were shown, each resting on messages shown."""
 
+import re
+
 import pytest
 
 from eden_memory.failures import PermanentError
@@ -20,6 +22,7 @@ from tests.unit.formation.extraction.windows import (
     NOON,
     SESSION,
     SESSION_SCOPE,
+    SHARD_SCOPE,
     TOM,
     USER_SCOPE,
     Bench,
@@ -137,12 +140,27 @@ async def test_a_streams_own_word_limit_comes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "label", ["session", "user:s.tom", "shard:known outages", "", "s.mara", USER_SCOPE.key]
+    "label", ["session", "user:s.tom", "shard:other outages", "shard:", "", "s.mara", USER_SCOPE.key]
 )
 async def test_a_scope_that_was_not_shown_gets_nothing(label: str) -> None:
     bench = Bench(talk("a"), stating(fact("x is y", label, 1)))
     extracted, proposed = await bench.facts()
     assert (extracted.outcome, extracted.dropped, proposed) == ("empty", 1, [])
+
+
+async def test_a_shard_holds_facts_of_its_subject_and_its_guidance_asks_for_them() -> None:
+    stated = (
+        fact("Outages of port 3 last 2 hours.", "shard:known outages", 1),
+        fact("Tom runs it.", "agent", 1),
+    )
+    bench = Bench(talk("a"), stating(*stated))
+    guidance = "Outages of ports, with times."
+    bench.kept.streams["shard:known outages"] = Stream(
+        _id="x", agent_id=AGENT, scope="shard", shard="known outages", extraction_guidance=guidance
+    )
+    _, proposed = await bench.facts()
+    assert texts(proposed) == {SHARD_SCOPE.key: [stated[0].text], USER_SCOPE.key: [stated[1].text]}
+    assert re.search(rf"^- shard:known outages: .*{guidance}$", bench.model.prompts[0].system, re.MULTILINE)
 
 
 async def test_contact_data_leaves_what_others_see_for_the_user_alone() -> None:
@@ -232,7 +250,7 @@ async def test_streams_guide_the_question_and_choose_its_model() -> None:
     assert "Only boats." in bench.model.prompts[0].system
     material = bench.model.prompts[0].material
     assert isinstance(material, FactMaterial)
-    assert [one.label for one in material.scopes] == ["agent", "group", "user"]
+    assert [one.label for one in material.scopes] == ["agent", "shard:known outages", "group", "user"]
 
 
 async def test_texts_that_are_empty_once_cleaned_are_left_out() -> None:

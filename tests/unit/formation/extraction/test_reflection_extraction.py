@@ -128,6 +128,39 @@ async def test_a_session_without_reflections_is_counted_and_none_is_invented() -
     assert (formed, bench.left) == ([], {"missing": 1})
 
 
+async def test_a_scope_with_fewer_reflections_than_wanted_is_named_to_the_model() -> None:
+    port = reflection("Port 3 fails on Mondays.", "shard:known  outages", 1)
+    bench = Bench(talk("a"), reflecting(port, reflection(" ", "session", 1)))
+    bench.kept.streams["shard:known outages"] = Stream(
+        _id="x", agent_id=AGENT, scope="shard", shard="known outages", min_items=2
+    )
+    formed, _ = await bench.reflections()
+    (complaint,) = bench.model.complaints
+    assert (
+        "shard:known outages has 1, wanted are at least 2; session has 0, wanted are at least 1" in complaint
+    )
+    assert len(formed) == 1
+    assert bench.counted.left == {"missing": 2, "empty": 1}
+    enough = Bench(talk("a"), reflecting(GOAL))
+    await enough.reflections()
+    assert enough.model.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "wanted"), [(5, None, (5, 5)), (None, 0, (0, 0)), (None, 2, (1, 2)), (0, None, (0, 3))]
+)
+async def test_of_a_stream_that_sets_one_limit_of_items_the_other_follows(
+    least: int | None, most: int | None, wanted: tuple[int, int]
+) -> None:
+    bench = Bench(talk("a"), reflecting(GOAL))
+    bench.kept.streams["session"] = Stream(
+        _id="x", agent_id=AGENT, scope="session", min_items=least, max_items=most
+    )
+    await bench.reflections()
+    shown = brief(bench, "session")
+    assert (shown.least, shown.most) == wanted
+
+
 async def test_the_newest_of_each_buffer_and_the_text_are_shown_with_the_facts_just_found() -> None:
     bench = Bench(talk("a"), reflecting(GOAL))
     buffer = [f"reflection {number}" for number in range(11)]

@@ -148,6 +148,8 @@ class ScriptedModel:
     call: Call | None = CALL
     prompts: list[Prompt] = field(default_factory=list[Prompt])
     askings: list[Asking] = field(default_factory=list[Asking])
+    complaints: list[str] = field(default_factory=list[str])
+    """What the first answers fell short of, as the model would be told."""
     kept: dict[str, tuple[ModelAnswer, tuple[str, ...]]] = field(
         default_factory=dict[str, tuple[ModelAnswer, tuple[str, ...]]]
     )
@@ -171,6 +173,8 @@ class ScriptedModel:
                 self.while_asked()
         value = self.kept[asking.unit][0]
         assert isinstance(value, answer)
+        if check and (complaint := check(value)):
+            self.complaints.append(complaint)
         return Answered(value, self.call)
 
 

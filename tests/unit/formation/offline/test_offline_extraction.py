@@ -351,6 +351,32 @@ async def test_whatever_is_said_only_what_was_shown_is_named_and_limits_are_kept
         assert sum(one.scope == label for one in facts) <= most
 
 
+PRICES = ScopeBrief("shard:cabin-prices", "Prices, quotes and discounts, with dates.", most=3)
+
+
+@pytest.mark.parametrize(
+    ("said", "scope"),
+    [
+        ("The price of a standard cabin is 400 euros since 3 May.", "shard:cabin-prices"),
+        ("Discounts must never exceed 10 percent.", "shard:cabin-prices"),
+        ("The harbour in Lund has 12 cabins.", "shard:cabin-prices"),
+        ("The office closes at six every Monday for everybody.", "agent"),
+        ("I live in a cabin in Lund.", "user"),
+        ("I prefer quotes in euros.", "user"),
+        ("The two dates are 3 May and 4 May.", "user"),
+    ],
+)
+async def test_what_shares_a_word_with_a_shards_name_or_guidance_goes_there_but_for_a_persons_own(
+    said: str, scope: str
+) -> None:
+    scopes = (ScopeBrief("agent"), PRICES, ScopeBrief("user"))
+    material = lines((ANN, said))
+    facts = (await answered(FactMaterial(material, scopes, 3, 30), ExtractedFacts)).facts
+    reflected = ReflectionMaterial(material, scopes, (), 35)
+    ways = (await answered(reflected, StatedReflections)).reflections
+    assert [one.scope for one in (*facts, *ways)] == [scope]
+
+
 async def test_long_text_without_an_end_is_read_in_time_that_grows_with_it() -> None:
     for text in ("a" * 8_000, "1 " * 4_000, "I'm not " * 1_000, "A-" * 4_000, '"' * 8_000, "the cats " * 900):
         assert await facts_of((ANN, text)) == {}

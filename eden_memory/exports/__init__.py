@@ -1,0 +1,1 @@
+"""Export of memory as JSON lines, and its import into scopes that hold nothing."""

@@ -1,0 +1,202 @@
+"""An export file: written whole or not at all, and read line by line with what is wrong in it."""
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from eden_memory.errors import Conflict, Invalid, NotFound
+from eden_memory.memory.memory_batch import Memory
+from eden_memory.schemas.envelope import Envelope, EnvelopeError, event_type, parse_type, rfc3339
+from eden_memory.schemas.events import REGISTRY
+from eden_memory.schemas.exported import ExportedGap, ExportedRecord, ExportEnd, ExportHeader, ExportLine
+from eden_memory.schemas.reasons import reasons
+from eden_memory.schemas.registry import SchemaViolation
+
+PARTIAL = ".partial"
+LONGEST_END = 4_096
+AGAIN = "Export again, or copy the file again."
+LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
+"""In JSON they stand between tokens only."""
+
+
+def without_data(envelope: Envelope, key: str) -> bytes:
+    """Return the line of a record up to its data, which closes it."""
+    head = {
+        "line": "record",
+        "key": key,
+        "scope": envelope.ordering_key,
+        "type": event_type(envelope.name, envelope.version),
+        "id": envelope.id,
+        "source": envelope.source,
+        "time": rfc3339(envelope.time),
+        "traceparent": envelope.traceparent,
+    }
+    return orjson.dumps(head)[:-1] + b',"data":'
+
+
+class ExportWriter:
+    """Writes the lines in order; counts them for the closing line."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.records = self.gaps = 0
+
+    def header(self, header: ExportHeader) -> None:
+        """Write the first line."""
+        self._line(header)
+
+    def record(self, head: bytes, value: bytes) -> None:
+        """Write a record: the line as `without_data` gave it, then its value as it stands in the topic."""
+        self._file.write(head + value.translate(LINE_BREAKS) + b"}\n")
+        self.records += 1
+
+    def gap(self, scope: str, version: int) -> None:
+        """Write the number of a forgotten blob version."""
+        self._line(ExportedGap(scope=scope, version=version))
+        self.gaps += 1
+
+    def end(self) -> None:
+        """Write the closing line."""
+        self._line(ExportEnd(records=self.records, gaps=self.gaps))
+
+    def _line(self, line: BaseModel) -> None:
+        self._file.write(line.model_dump_json().encode() + b"\n")
+
+
+@contextmanager
+def writing(path: Path) -> Generator[ExportWriter]:
+    """Write beside the path, for the owner to read, and move it there once it is whole; Conflict if it exists."""
+    if path.exists():
+        raise Conflict(f"{path} exists", "Give another name, or remove it.")
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    except FileNotFoundError:
+        raise NotFound(f"there is no folder {path.parent}", "Make it, or give another one.") from None
+    try:
+        with open(descriptor, "wb", buffering=1 << 20) as file:
+            yield ExportWriter(file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+class BadLine(NamedTuple):
+    """A line that cannot be used; the reason holds no content."""
+
+    number: int
+    reason: str
+
+
+class RecordLine(NamedTuple):
+    """A record with its event in the newest version; `value` in the version of its type."""
+
+    number: int
+    line: ExportedRecord
+    event: Memory
+    value: bytes
+
+    @property
+    def scope(self) -> str:
+        """The key of its scope."""
+        return self.line.scope
+
+    @property
+    def envelope(self) -> Envelope:
+        """The attributes that the record had."""
+        name, version = parse_type(self.line.type)
+        about = self.event.envelope(self.line.id, self.line.source, self.line.time, self.line.traceparent)
+        return about._replace(name=name, version=version)
+
+
+class GapLine(NamedTuple):
+    """The number of a forgotten blob version."""
+
+    number: int
+    scope: str
+    version: int
+
+
+Line = RecordLine | GapLine
+
+
+def header_of(path: Path) -> ExportHeader:
+    """Return the first line; Invalid if it is not that of an export that this program can read."""
+    hint = "`eden export` writes such files."
+    try:
+        with path.open("rb") as file:
+            header = ExportLine.model_validate_json(file.readline(), extra="ignore").root
+    except ValidationError:
+        raise Invalid(f"{path} does not begin as an export does", hint) from None
+    except OSError as error:
+        raise NotFound(f"{path} cannot be read: {error.strerror}", hint) from None
+    if not isinstance(header, ExportHeader):
+        raise Invalid(f"{path} does not begin as an export does", hint)
+    if header.version > ExportLine.VERSION:
+        wanted = f"it is of version {header.version}, and this program reads up to {ExportLine.VERSION}"
+        raise Invalid(f"{path} was written by a newer program: {wanted}", "Import it with a newer program.")
+    return header
+
+
+def end_of(path: Path) -> ExportEnd:
+    """Return the closing line; Invalid if there is none, because the file was cut off."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LONGEST_END))
+        last = file.read().rstrip().rpartition(b"\n")[2]
+    try:
+        end = ExportLine.model_validate_json(last, extra="ignore").root
+    except ValidationError:
+        end = None
+    if not isinstance(end, ExportEnd):
+        raise Invalid(f"{path} was cut off: its closing line is missing", AGAIN)
+    return end
+
+
+def read_lines(path: Path) -> Iterator[Line | BadLine]:
+    """Yield the lines between header and closing line; Invalid at the end if some are missing."""
+    end, found = end_of(path), 0
+    with path.open("rb") as file:
+        file.readline()
+        for number, raw in enumerate(file, 2):
+            read = _read(number, raw)
+            if not isinstance(read, ExportEnd):
+                found += 1
+                yield read
+    if found != (expected := end.records + end.gaps):
+        what = f"{path} has {found:,} lines of memory, and its closing line says {expected:,}"
+        raise Invalid(what, AGAIN)
+
+
+def _read(number: int, raw: bytes) -> Line | BadLine | ExportEnd:
+    try:
+        line = ExportLine.model_validate_json(raw, extra="ignore").root
+        match line:
+            case ExportedRecord():
+                return _record(number, line)
+            case ExportedGap():
+                return GapLine(number, line.scope, line.version)
+            case ExportEnd():
+                return line
+            case ExportHeader():
+                return BadLine(number, "a second header")
+    except ValidationError as error:
+        return BadLine(number, reasons(error))
+    except (SchemaViolation, EnvelopeError) as error:
+        return BadLine(number, str(error))
+
+
+def _record(number: int, line: ExportedRecord) -> RecordLine | BadLine:
+    value = orjson.dumps(line.data)
+    event = REGISTRY.decode(*parse_type(line.type), value)
+    if not isinstance(event, Memory):
+        return BadLine(number, f"{event.NAME} is no record of memory")
+    if (event.key(), event.scope.key) != (line.key, line.scope):
+        return BadLine(number, "key or scope are not those of the data")
+    return RecordLine(number, line, event, value)

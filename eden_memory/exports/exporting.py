@@ -1,0 +1,209 @@
+"""memory.facts, memory.reflections, memory.consolidations → a file: every version that is kept, once.
+
+The topics are read up to their present ends into a temporary file: of each key the last record counts, as after a
+compaction, so nothing that has a tombstone is exported. What a mark of forgetting covers is left out, too.
+"""
+
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, closing
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+from eden_memory.errors import NotFound
+from eden_memory.exports.export_file import ExportWriter, without_data, writing
+from eden_memory.exports.exported_scope_store import forgotten_blobs
+from eden_memory.forgetting.mark_store import MongoBatchMarks
+from eden_memory.kafka.record import Record
+from eden_memory.kafka.topic_reading import reading
+from eden_memory.memory.memory_batch import Memory, is_forgotten, named_by
+from eden_memory.replay.installation import Installation
+from eden_memory.replay.namespaces.namespace_names import WRITER
+from eden_memory.schemas.envelope import Envelope, EnvelopeError
+from eden_memory.schemas.events import (
+    REGISTRY,
+    FactChanged,
+    ReflectionFormed,
+    ScopeConsolidated,
+    SessionClosed,
+)
+from eden_memory.schemas.exported import ExportHeader
+from eden_memory.schemas.registry import SchemaViolation
+from eden_memory.schemas.scopes import Scope
+
+TOGETHER = 1_000
+ORDER = {
+    kind.NAME: n for n, kind in enumerate((ReflectionFormed, ScopeConsolidated, SessionClosed, FactChanged))
+}
+"""Of the records of a scope: a blob comes behind the reflections that it absorbed."""
+TABLE = """
+PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16000; PRAGMA temp_store = FILE;
+CREATE TABLE records (topic TEXT, key TEXT, scope TEXT, kind INT, entity TEXT, place INT, version INT, head BLOB,
+    value BLOB, PRIMARY KEY (topic, key)) WITHOUT ROWID;
+"""
+SORTED = "SELECT kind, version, head, value FROM records ORDER BY scope, kind, entity, place"
+Progress = Callable[[str, int, int], None]
+"""Gets what is being done, and how much of how much is done."""
+
+
+class Selection(NamedTuple):
+    """Whose memory is exported, by typed ids; None: everybody's."""
+
+    agent: str | None = None
+    user: str | None = None
+
+    def takes(self, scope: Scope) -> bool:
+        """Whether a scope's memory is part of it; of a user's, sessions in which nobody else was are part, too."""
+        if self.agent not in (None, scope.agent_id):
+            return False
+        own = scope.user_id == self.user or (scope.kind == "session" and scope.audience == (self.user,))
+        return self.user is None or own
+
+
+@dataclass(slots=True)
+class Exported:
+    """The figures of an export."""
+
+    records: int = 0
+    scopes: set[str] = field(default_factory=set[str])
+    forgotten: int = 0
+    """Records that were left out because a mark of forgetting covers them."""
+    unreadable: list[str] = field(default_factory=list[str])
+    """Places of records that no program of this version can read, with the reason."""
+
+
+async def export_memory(
+    at: Installation, selection: Selection, path: Path, now: datetime, on_progress: Progress
+) -> Exported:
+    """Write the live memory to a file; NotFound where the selection holds nothing, Conflict if the file exists."""
+    header = ExportHeader(
+        export_id=uuid4().hex,
+        exported_at=now,
+        program=version("eden-memory"),
+        agent_id=selection.agent,
+        user_id=selection.user,
+    )
+    with writing(path) as writer, closing(_KeptRecords()) as kept:
+        exported = Exported()
+        await _gather(at, kept, exported, on_progress)
+        writer.header(header)
+        async with aclosing(_remembered(at, kept, selection, exported, on_progress)) as batches:
+            async for batch in batches:
+                _write(batch, writer, exported)
+        if not exported.records:
+            raise NotFound(
+                "there is no memory to export", "Are the ids right, and typed where they are no text?"
+            )
+        for scope, number in await forgotten_blobs(at.database, at.settings.names):
+            if scope in exported.scopes or selection == Selection():
+                writer.gap(scope, number)
+        writer.end()
+    return exported
+
+
+class _Kept(NamedTuple):
+    """The last record of a key."""
+
+    event: Memory
+    head: bytes
+    value: bytes
+
+
+class _KeptRecords:
+    """The last record of every key, in a file without a name: it goes with the process."""
+
+    def __init__(self) -> None:
+        self._database = sqlite3.connect("", isolation_level=None)
+        self._database.executescript(TABLE)
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._database.close()
+
+    def take(self, records: Sequence[Record]) -> Iterator[str]:
+        """Take in records in the order of their offsets; yields why some of them cannot be read."""
+        self._database.execute("BEGIN")
+        for record in records:
+            try:
+                self._take(record)
+            except (EnvelopeError, KeyError):
+                yield f"{_place(record)}: no record of memory"
+        self._database.execute("COMMIT")
+
+    def _take(self, record: Record) -> None:
+        key = (record.key or b"").decode(errors="replace")
+        if record.value is None:
+            self._database.execute("DELETE FROM records WHERE topic = ? AND key = ?", (record.topic, key))
+            return
+        about = Envelope.of_headers(record.headers)
+        kind = ORDER[about.name]
+        entity, _, number = key.rpartition("@")
+        place = int(number) if entity and number.isdecimal() else 1
+        if about.name != ScopeConsolidated.NAME:
+            place = -place
+        row = (record.topic, key, about.ordering_key, kind, entity or key, place, about.version)
+        values = (*row, without_data(about, key), record.value)
+        self._database.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def count(self) -> int:
+        """Return how many there are."""
+        return self._database.execute("SELECT count(*) FROM records").fetchone()[0]
+
+    def rows(self) -> Iterator[tuple[str, int, bytes, bytes]]:
+        """Yield the event's name and version, the line up to its data, and the data; scope by scope."""
+        names = list(ORDER)
+        for kind, number, head, value in self._database.execute(SORTED):
+            yield names[kind], number, head, value
+
+
+async def _gather(at: Installation, kept: _KeptRecords, exported: Exported, on_progress: Progress) -> None:
+    topics, passed = at.topics(at.settings.placement).read_by(WRITER), 0
+    async with reading(at.kafka, topics) as reader:
+        whole = sum(reader.ends[tp] - reader.begins[tp] for tp in reader.ends)
+        async for batch in reader.batches():
+            exported.unreadable += kept.take(batch)
+            passed += len(batch)
+            on_progress("reading", passed, whole)
+
+
+async def _remembered(
+    at: Installation, kept: _KeptRecords, selection: Selection, exported: Exported, on_progress: Progress
+) -> AsyncGenerator[list[_Kept]]:
+    """Yield the selected records, without those that are forgotten."""
+    marks, whole, passed = MongoBatchMarks(at.database, at.settings.names), kept.count(), 0
+    left_rows = kept.rows()
+    while rows := list(islice(left_rows, TOGETHER)):
+        read = [_decoded(*row, exported) for row in rows]
+        found = [record for record in read if record is not None and selection.takes(record.event.scope)]
+        known = await marks.among(named_by(record.event for record in found))
+        left = [record for record in found if not is_forgotten(record.event, known)]
+        exported.forgotten += len(found) - len(left)
+        yield left
+        passed += len(rows)
+        on_progress("writing", passed, whole)
+
+
+def _decoded(name: str, number: int, head: bytes, value: bytes, exported: Exported) -> _Kept | None:
+    try:
+        event = REGISTRY.decode(name, number, value)
+    except SchemaViolation as reason:
+        exported.unreadable.append(str(reason))
+        return None
+    assert isinstance(event, Memory)
+    return _Kept(event, head, value)
+
+
+def _write(batch: Sequence[_Kept], writer: ExportWriter, exported: Exported) -> None:
+    for record in batch:
+        writer.record(record.head, record.value)
+        exported.scopes.add(record.event.scope.key)
+    exported.records = writer.records
+
+
+def _place(record: Record) -> str:
+    return f"{record.topic}/{record.partition}@{record.offset}"

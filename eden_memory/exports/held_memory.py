@@ -1,0 +1,87 @@
+"""Memory of an export whose scope holds something else already: newest versions, as items like any other system's."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from eden_memory.exports.export_file import RecordLine, read_lines
+from eden_memory.exports.forgotten_here import ForgottenHere
+from eden_memory.forgotten import Marks
+from eden_memory.imports.import_items import Entry, ImportedAs, ImportedItem, SkippedItem, imported_or_skipped
+from eden_memory.memory.memory_batch import Memory
+from eden_memory.mongo.bson_ids import decode_id
+from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
+
+
+@dataclass(slots=True)
+class HeldMemory:
+    """Learns from the records in the order of the file; then reads the items out of it."""
+
+    forgotten: ForgottenHere
+    scopes: set[str] = field(default_factory=set[str])
+    """Those that hold something else here."""
+    absorbed: set[str] = field(default_factory=set[str])
+    """Reflections that a blob of these scopes holds."""
+    blobs: dict[str, int] = field(default_factory=dict[str, int])
+    """By scope, its newest blob version that is not forgotten here."""
+
+    def learn(self, event: Memory) -> None:
+        """Take in a record, after `forgotten` has learned from it."""
+        if not isinstance(event, ScopeConsolidated) or self.forgotten.withdraws(event):
+            return
+        if event.scope.key in self.scopes:
+            self.absorbed.update(event.absorbed)
+            self.blobs[event.scope.key] = event.version
+
+    async def items(self, path: str, to: ImportedAs) -> AsyncIterator[Entry]:
+        """Yield active facts, waiting reflections and the newest blobs."""
+        for record in self._newest(Path(path)):
+            where = f"line {record.number}"
+            if isinstance(record.event, FactChanged) and record.event.scope.kind == "session":
+                yield SkippedItem(where, "a session holds no facts", bad=True)
+            else:
+                yield imported_or_skipped(where, partial(_item, where, record.event, to))
+
+    def _newest(self, path: Path) -> Iterator[RecordLine]:
+        """Yield the newest version of each memory, where it is neither retired nor absorbed."""
+        last = ""
+        for record in read_lines(path):
+            if not isinstance(record, RecordLine) or record.event.scope.key not in self.scopes:
+                continue
+            event = record.event
+            if isinstance(event, ScopeConsolidated):
+                if event.version == self.blobs.get(event.scope.key):
+                    yield record
+                continue
+            if event.subject() == last or self.forgotten.drops(event, Marks()):
+                continue
+            last = event.subject()
+            if self._holds(event):
+                yield record
+
+    def _holds(self, event: Memory) -> bool:
+        if isinstance(event, ReflectionFormed):
+            return event.retired_at is None and event.reflection_id not in self.absorbed
+        return isinstance(event, FactChanged) and event.retired_at is None
+
+
+def _item(where: str, event: Memory, to: ImportedAs) -> ImportedItem:
+    """Return a memory as an item; it belongs to the session that it came from, so that forgetting that reaches it."""
+    match event:
+        case FactChanged():
+            item = to.fact(where, event.fact_id, event.text, event.scope, event.said_at)
+            return _with(item, session_id=decode_id(event.sources[-1].session_id)) if event.sources else item
+        case ReflectionFormed():
+            item = to.reflection(where, event.reflection_id, event.text, event.scope, event.said_at)
+            session = {} if event.session_id is None else {"session_id": decode_id(event.session_id)}
+            return _with(item, private=event.private, **session)
+        case ScopeConsolidated():
+            return to.blob(where, event.key(), event.text, event.scope, event.said_at)
+        case _:
+            raise TypeError(event.NAME)
+
+
+def _with(item: ImportedItem, **fields: Any) -> ImportedItem:
+    return replace(item, request=item.request.model_copy(update=fields))

@@ -1,0 +1,235 @@
+"""A file of `eden export` → memory.facts, memory.reflections, memory.consolidations: its records, under their keys.
+
+Only scopes that hold nothing take records; the writer, a rebuild and all readers of the topics treat them like any
+others. The file is read twice: to check it whole and to learn what of it is forgotten here, then to publish it.
+"""
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from eden_memory.errors import Conflict
+from eden_memory.exports.export_file import (
+    BadLine,
+    GapLine,
+    Line,
+    RecordLine,
+    end_of,
+    header_of,
+    read_lines,
+)
+from eden_memory.exports.exported_scope_store import STAGE, ScopeClaims
+from eden_memory.exports.forgotten_here import ForgottenHere
+from eden_memory.exports.held_memory import HeldMemory
+from eden_memory.forgetting.mark_store import MongoBatchMarks
+from eden_memory.forgotten import Marks
+from eden_memory.imports.import_items import ImportedAs, Kind, SkippedItem
+from eden_memory.imports.import_report import ImportReport
+from eden_memory.imports.importing import FORGOTTEN, ForeignImport, Progress
+from eden_memory.kafka.topics import Topics
+from eden_memory.memory.memory_batch import Memory, blob_ended, named_by
+from eden_memory.replay.installation import Installation
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
+from eden_memory.schemas.events.base import Event
+from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.publishing import Publisher, new_producer
+
+TOGETHER = 1_000
+"""Lines that are published together; a file is always cut into the same batches."""
+
+
+@dataclass(slots=True)
+class OwnImportReport(ImportReport):
+    """What was taken of an export; memories are counted once, whatever their history."""
+
+    records: int = 0
+    """Published under their keys: versions of memories, ends of sessions, numbers of forgotten blobs."""
+    held_scopes: int = 0
+    commands: Counter[Kind] = field(default_factory=Counter[Kind])
+    """Those of `taken` that are commands, because their scopes held something."""
+
+    def take_record(self, event: Memory, *, earlier: bool) -> None:
+        """Count a record that is published; `earlier`: a version before the last one of the same memory."""
+        self.records += 1
+        if not earlier and (kind := _KINDS.get(type(event))) is not None:
+            self.taken[kind] += 1
+
+    def take_commands(self, report: ImportReport, scopes: int) -> None:
+        """Add what commands take."""
+        self.held_scopes, self.commands = scopes, report.taken
+        self.taken += report.taken
+        self.known += report.known
+        for reason, group in report.skipped.items():
+            for place in group.places:
+                self.skip(SkippedItem(place, reason, group.bad))
+            self.skipped[reason].count += group.count - len(group.places)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is taken."""
+        return not (self.taken or self.records)
+
+    def lines(self, did: str) -> Iterator[str]:
+        """Yield the report for people."""
+        yield from ImportReport.lines(self, did)
+        if self.records:
+            yield f"as they were exported, with their history: {self.records:,} records"
+        if self.held_scopes:
+            counts = "".join(f", {kind}: {number:,}" for kind, number in self.commands.items())
+            yield f"scopes that hold memory here already: {self.held_scopes:,}; by commands{counts or ': nothing'}"
+
+
+_KINDS: dict[type[Event], Kind] = {
+    FactChanged: "fact",
+    ReflectionFormed: "reflection",
+    ScopeConsolidated: "blob",
+}
+
+
+class _Batch(NamedTuple):
+    """Some lines of the file, with the marks of forgetting on what they name."""
+
+    last: int
+    lines: Sequence[Line | BadLine]
+    marks: Marks
+
+    @property
+    def scopes(self) -> set[str]:
+        """The scopes of the lines."""
+        return {line.scope for line in self.lines if not isinstance(line, BadLine)}
+
+
+@dataclass(slots=True)
+class ExportImport:
+    """The import of one file into the live memory; any number of runs give the same result."""
+
+    at: Installation
+    path: Path
+    to: ImportedAs
+    _highest: dict[str, int] = field(default_factory=dict[str, int])
+    """Every scope of the file, with its highest blob version (0: none)."""
+    _forgotten: ForgottenHere = field(default_factory=ForgottenHere)
+    _last: str = ""
+    """The memory whose record was taken last."""
+    _held: HeldMemory = field(init=False)
+    _claims: ScopeClaims = field(init=False)
+    _topics: Topics = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._held = HeldMemory(self._forgotten)
+        self._topics = self.at.topics(self.at.settings.placement)
+        header = header_of(self.path)
+        self._claims = ScopeClaims(self.at.database, self.at.settings.names, header.export_id)
+
+    async def survey(self, on_progress: Progress) -> OwnImportReport:
+        """Read the whole file and return what would be taken; Invalid where it was cut off."""
+        report = OwnImportReport()
+        async with aclosing(self._batches(on_progress)) as batches:
+            async for batch in batches:
+                self._held.scopes |= await self._claims.held(batch.scopes)
+                self._learn(batch)
+                if await self._claims.published(batch.last):
+                    report.known += len(batch.lines)
+                else:
+                    self._records(batch, report)
+        return await self._with_commands(report, on_progress, survey=True)
+
+    async def run(self, whole: int, on_progress: Progress) -> OwnImportReport:
+        """Publish what `survey` has found; Conflict where a scope has been written to meanwhile."""
+        del whole
+        report = OwnImportReport()
+        await self._claim()
+        async with self._publisher() as publisher, aclosing(self._batches(on_progress)) as batches:
+            async for batch in batches:
+                if await self._claims.published(batch.last):
+                    report.known += len(batch.lines)
+                    continue
+                self._learn(batch)
+                await publisher.publish(self._records(batch, report))
+                await self._claims.note_published(batch.last)
+        return await self._with_commands(report, on_progress, survey=False)
+
+    async def _with_commands(
+        self, report: OwnImportReport, on_progress: Progress, *, survey: bool
+    ) -> OwnImportReport:
+        """Import what belongs to scopes that hold something, or only say what that would be."""
+        if self._held.scopes:
+            work = ForeignImport(self.at, self._held.items, str(self.path), self.to)
+            commands = await (work.survey(on_progress) if survey else work.run(0, on_progress))
+            report.take_commands(commands, len(self._held.scopes))
+        return report
+
+    async def _claim(self) -> None:
+        free = {key: number for key, number in self._highest.items() if key not in self._held.scopes}
+        if taken := set(free) - await self._claims.claim(free):
+            what = f"memory is being formed just now in {len(taken):,} of the file's scopes"
+            raise Conflict(what, "Run the command again in a moment.")
+
+    async def _batches(self, on_progress: Progress) -> AsyncGenerator[_Batch]:
+        end, lines, passed = end_of(self.path), read_lines(self.path), 0
+        marks = MongoBatchMarks(self.at.database, self.at.settings.names)
+        while some := list(islice(lines, TOGETHER)):
+            events = [line.event for line in some if isinstance(line, RecordLine)]
+            yield _Batch(some[-1].number, some, await marks.among(named_by(events)))
+            passed += len(some)
+            on_progress(passed, end.records + end.gaps)
+
+    def _learn(self, batch: _Batch) -> None:
+        for line in batch.lines:
+            if isinstance(line, BadLine):
+                continue
+            number = line.version if isinstance(line, GapLine) else 0
+            if isinstance(line, RecordLine):
+                self._forgotten.learn(line.event, batch.marks)
+                self._held.learn(line.event)
+                number = line.event.version if isinstance(line.event, ScopeConsolidated) else 0
+            self._highest[line.scope] = max(number, self._highest.get(line.scope, 0))
+
+    def _records(self, batch: _Batch, report: OwnImportReport) -> list[StoredRecord]:
+        """Return the batch's records as they are published; the report counts them, and the others."""
+        found: list[StoredRecord] = []
+        for line in batch.lines:
+            match line:
+                case BadLine():
+                    report.skip(SkippedItem(f"line {line.number}", line.reason, bad=True))
+                case _ if line.scope in self._held.scopes:
+                    continue
+                case GapLine():
+                    report.records += 1
+                    found.append(self._gap(line.scope, line.version))
+                case RecordLine():
+                    found += self._record(line, batch.marks, report)
+        return found
+
+    def _record(self, line: RecordLine, marks: Marks, report: OwnImportReport) -> list[StoredRecord]:
+        """Return a record as it is published: of a forgotten blob version its number, else nothing if forgotten."""
+        event = line.event
+        if (withdrawn := self._forgotten.withdraws(event)) or self._forgotten.drops(event, marks):
+            report.skip(SkippedItem(f"line {line.number}", FORGOTTEN))
+            number = event.version if isinstance(event, ScopeConsolidated) else 0
+            return [self._gap(line.scope, number)] if withdrawn else []
+        report.take_record(event, earlier=event.subject() == self._last)
+        self._last = event.subject()
+        return [self._stored(line.envelope, type(event), line.line.key, line.value)]
+
+    def _gap(self, key: str, version: int) -> StoredRecord:
+        envelope = blob_ended(key, version, STAGE)
+        return self._stored(envelope, ScopeConsolidated, f"{key}@{version}", None)
+
+    def _stored(self, envelope: Envelope, kind: type[Event], key: str, value: bytes | None) -> StoredRecord:
+        topic, headers = self._topics.topic_of(kind), tuple(envelope.headers())
+        return StoredRecord(topic, envelope.ordering_key.encode(), key.encode(), value, headers)
+
+    @asynccontextmanager
+    async def _publisher(self) -> AsyncGenerator[Publisher]:
+        publisher = Publisher(lambda: new_producer(self.at.kafka))
+        await publisher.start()
+        try:
+            yield publisher
+        finally:
+            await publisher.stop()

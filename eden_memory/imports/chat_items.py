@@ -1,0 +1,161 @@
+"""Conversations exported from ChatGPT and Claude: their messages, and a request to form each conversation."""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, cast
+from zipfile import BadZipFile, ZipFile
+
+from eden_memory.errors import Invalid
+from eden_memory.imports.file_items import Fields, fields_of
+from eden_memory.imports.import_items import Entry, ImportedAs, SkippedItem, Unimportable, imported_or_skipped
+from eden_memory.imports.json_elements import Element, elements
+from eden_memory.mongo.document_fields import Unusable, text_of
+from eden_memory.schemas.scopes import Scope
+
+NAMES = "conversations*.json"
+HIDDEN = "is_visually_hidden_from_conversation"
+ROLES = {"user": "user", "human": "user", "assistant": "assistant"}
+
+
+class ExportedMessage(NamedTuple):
+    """A message of a conversation; its text is "" where it has none."""
+
+    own: Any
+    role: str
+    text: str
+    at: Any
+
+
+class Exported(NamedTuple):
+    """A conversation."""
+
+    own: Any
+    messages: Sequence[ExportedMessage]
+
+
+async def chatgpt(path: str, to: ImportedAs) -> AsyncIterator[Entry]:
+    """Yield the messages of ChatGPT's export: the branch of each conversation that was shown last."""
+    for entry in _items(path, to, _of_chatgpt):
+        yield entry
+
+
+async def claude(path: str, to: ImportedAs) -> AsyncIterator[Entry]:
+    """Yield the messages of Claude's export."""
+    for entry in _items(path, to, _of_claude):
+        yield entry
+
+
+def _items(path: str, to: ImportedAs, read: Callable[[Fields], Exported]) -> Iterator[Entry]:
+    if to.mapping.user is None:
+        raise Invalid("an export does not say whose conversations it holds", "Name the user: --user ID.")
+    scope = Scope.of_user(to.mapping.agent, to.mapping.user)
+    with TemporaryDirectory() as folder:
+        for file in _files(Path(path), Path(folder)):
+            for element in elements(file):
+                yield from _conversation(element._replace(where=_where(file, element)), to, scope, read)
+
+
+def _where(file: Path, element: Element) -> str:
+    return element.where if file.name == "conversations.json" else f"{file.name}, {element.where}"
+
+
+def _conversation(
+    element: Element, to: ImportedAs, scope: Scope, read: Callable[[Fields], Exported]
+) -> Iterator[Entry]:
+    where = element.where
+    try:
+        found = read(fields_of(element))
+    except Unimportable as error:
+        yield SkippedItem(where, error.reason, error.bad)
+        return
+    except (AttributeError, KeyError, TypeError, ValueError):
+        yield SkippedItem(where, "it is no conversation as the export has them", bad=True)
+        return
+    session, number, last = to.session(scope, found.own), 0, None
+    for own, role, text, at in found.messages:
+        if text.strip():
+            number += 1
+            place, last = f"{where}, message {number}", at or last
+            yield imported_or_skipped(
+                place,
+                lambda: to.message(place, own, session, role, text, scope, last),  # noqa: B023 - called at once
+            )
+    if number:
+        yield to.formed(where, session, scope)
+    else:
+        yield SkippedItem(where, "the conversation has no text")
+
+
+def _of_chatgpt(fields: Fields) -> Exported:
+    """Walk from the message shown last up to the first."""
+    nodes = cast("Mapping[str, Fields]", fields["mapping"])
+    name, branch, seen = fields.get("current_node"), list[Fields](), set[str]()
+    while name is not None and name not in seen:
+        seen.add(name)
+        branch.append(nodes[name])
+        name = nodes[name].get("parent")
+    messages = (node.get("message") for node in reversed(branch))
+    own = fields.get("conversation_id") or fields["id"]
+    return Exported(own, [read for message in messages if (read := _message(message)) is not None])
+
+
+def _message(message: Fields | None) -> ExportedMessage | None:
+    """Return what a person or the assistant said; None for all else."""
+    role = ROLES.get(message["author"]["role"]) if message else None
+    if message is None or role is None or _inside(message, "metadata", HIDDEN):
+        return None
+    return ExportedMessage(
+        message["id"], role, _text(_inside(message, "content", "parts")), message.get("create_time")
+    )
+
+
+def _inside(fields: Fields, name: str, inner: str) -> Any:
+    found: Fields = fields.get(name) or {}
+    return found.get(inner)
+
+
+def _of_claude(fields: Fields) -> Exported:
+    said = (
+        ExportedMessage(
+            message["uuid"],
+            ROLES[message["sender"]],
+            message.get("text") or _text(message.get("content")),
+            message.get("created_at"),
+        )
+        for message in fields["chat_messages"]
+    )
+    return Exported(fields["uuid"], list(said))
+
+
+def _text(parts: Any) -> str:
+    try:
+        return text_of(parts)
+    except Unusable:
+        return ""
+
+
+def _files(path: Path, folder: Path) -> Iterator[Path]:
+    """Yield the files of conversations: of a folder, of an archive (unpacked into `folder`), or the file itself."""
+    if path.is_dir():
+        found = sorted(path.glob(NAMES))
+    elif path.suffix == ".zip":
+        found = _unpacked(path, folder)
+    else:
+        found = [path]
+    if not found:
+        raise Invalid(
+            f"{path} holds no {NAMES}", "Give the export as it was downloaded, or its conversations.json."
+        )
+    yield from found
+
+
+def _unpacked(path: Path, folder: Path) -> list[Path]:
+    try:
+        with ZipFile(path) as archive:
+            names = sorted(name for name in archive.namelist() if Path(name).match(NAMES))
+            return [Path(archive.extract(name, folder)) for name in names]
+    except FileNotFoundError:
+        raise Invalid(f"there is no file {path}") from None
+    except (BadZipFile, OSError):
+        raise Invalid(f"{path} is no archive that can be read") from None

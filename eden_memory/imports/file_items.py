@@ -1,0 +1,112 @@
+"""Memories in files: mem0's exports and its stores' payloads, and Markdown files with YAML front matter."""
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from eden_memory.errors import Invalid
+from eden_memory.imports.import_items import (
+    Entry,
+    ImportedAs,
+    ImportedItem,
+    SkippedItem,
+    Unimportable,
+    imported_or_skipped,
+)
+from eden_memory.imports.json_elements import Element, elements
+
+Fields = Mapping[str, Any]
+TURNS = ("user", "assistant", "system", "tool")
+BLOBS, REFLECTIONS = frozenset({"summary", "blob"}), frozenset({"reflection"})
+
+
+async def mem0(path: str, to: ImportedAs) -> AsyncIterator[Entry]:
+    """Yield mem0's memories: a line each, or a list as its API returns it."""
+    for element in elements(Path(path)):
+        yield imported_or_skipped(element.where, partial(_memory, element, to))
+
+
+def _memory(element: Element, to: ImportedAs) -> ImportedItem:
+    fields = fields_of(element)
+    for nested in ("metadata", "payload"):
+        if isinstance(inner := fields.get(nested), Mapping):
+            fields = {**fields, **cast("Fields", inner)}
+    user, agent, run = (fields.get(name) for name in ("user_id", "agent_id", "run_id"))
+    if not (user or agent or to.mapping.user) and run:
+        raise Unimportable("it names a run_id only, which is no scope; --user says whose it is")
+    text = next((fields[name] for name in ("memory", "data", "text") if fields.get(name)), None)
+    own = fields.get("id") or fields.get("hash")
+    return to.fact(element.where, own, text, to.mapping.scope(agent, user), _newest(fields))
+
+
+def fields_of(element: Element) -> Fields:
+    """Return an element that is an object; Unimportable."""
+    if element.fields is None:
+        raise Unimportable(element.why or "it is no JSON object", bad=True)
+    return element.fields
+
+
+def _newest(fields: Fields) -> Any:
+    """Return since when the text is as it is: the time of its last change."""
+    return fields.get("updated_at") or fields.get("created_at")
+
+
+async def markdown(path: str, to: ImportedAs) -> AsyncIterator[Entry]:
+    """Yield the memories of a folder: a file each, in the order of their names."""
+    for entry in _in_folder(Path(path), to):
+        yield entry
+
+
+def _in_folder(folder: Path, to: ImportedAs) -> Iterator[Entry]:
+    if not folder.is_dir():
+        raise Invalid(f"{folder} is no folder", "Give the folder that holds the Markdown files.")
+    for file in _files(folder):
+        inside = file.relative_to(folder)
+        if "deleted" in inside.parts[:-1]:
+            yield SkippedItem(str(inside), "it is deleted there")
+        else:
+            yield imported_or_skipped(str(inside), partial(_file, file, str(inside), to))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for inside in sorted(folder.iterdir()):
+        if inside.is_dir() and not inside.is_symlink():
+            yield from _files(inside)
+        elif inside.suffix == ".md" and inside.is_file():
+            yield inside
+
+
+def _file(file: Path, where: str, to: ImportedAs) -> ImportedItem:
+    try:
+        head, text = _parts(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        raise Unimportable("it cannot be read as UTF-8", bad=True) from None
+    role = head.get("role")
+    kind = "summary" if head.get("summary_kind") else head.get("kind") or role
+    if kind in TURNS:
+        raise Unimportable("it is a turn of a conversation, not a memory")
+    if head.get("replaced_by"):
+        raise Unimportable("another memory has replaced it there")
+    # agent_cli keeps one memory for each conversation id: whoever talks there is the user here.
+    user = head.get("user_id") or head.get("conversation_id")
+    scope = to.mapping.scope(head.get("agent_id"), user)
+    make = to.blob if kind in BLOBS else to.reflection if kind in REFLECTIONS else to.fact
+    return make(where, head.get("id"), text, scope, _newest(head))
+
+
+def _parts(text: str) -> tuple[Fields, str]:
+    """Return front matter and text; Unimportable without front matter."""
+    lines = text.lstrip("\ufeff").splitlines()
+    if not lines or lines[0].strip() != "---" or "---" not in (ends := [line.strip() for line in lines[1:]]):
+        raise Unimportable("it has no YAML front matter")
+    end = ends.index("---") + 1
+    try:
+        head = yaml.load("\n".join(lines[1:end]), yaml.CSafeLoader)
+    except (yaml.YAMLError, ValueError):
+        raise Unimportable("its front matter is not valid YAML", bad=True) from None
+    if not isinstance(head, Mapping):
+        raise Unimportable("its front matter is no mapping", bad=True)
+    return cast("Fields", head), "\n".join(lines[end + 1 :]).strip()

@@ -1,0 +1,264 @@
+"""Items of other systems as requests to memory, under ids that stay the same. Pure."""
+
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, Literal
+from uuid import uuid4
+
+from pydantic import ValidationError
+
+from eden_memory.constants import LONGEST_BLOB, LONGEST_FACT
+from eden_memory.directory.own_sessions import own_session
+from eden_memory.directory.participants import DEFAULT_AGENT
+from eden_memory.errors import NotAnId
+from eden_memory.mongo.application_ids import typed
+from eden_memory.mongo.bson_ids import decode_id, encode_id
+from eden_memory.mongo.document_fields import moment_of
+from eden_memory.schemas.documents import (
+    InboxAddedText,
+    InboxFactCommand,
+    InboxFormNow,
+    InboxMemoryCommand,
+    Stream,
+)
+from eden_memory.schemas.reasons import reasons
+from eden_memory.schemas.scopes import Scope
+
+Kind = Literal["fact", "reflection", "blob", "message", "shard"]
+Request = InboxFactCommand | InboxMemoryCommand | InboxAddedText | InboxFormNow
+PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""An item's own id that may stand in ours, as a UUID may; any other could hold content."""
+
+
+class Unimportable(ValueError):  # noqa: N818 - a verdict on an item
+    """Why an item is skipped; says the field, never its content. `bad`: it cannot be read."""
+
+    def __init__(self, reason: str, *, bad: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.bad = reason, bad
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedItem:
+    """An item that can be imported; `where` it stands in the source: `line 12`."""
+
+    where: str
+    kind: Kind | None
+    """None: the request to form an imported conversation."""
+    request: Request | Stream
+    scope: Scope
+    """Whose memory it is, or may become."""
+    said_at: datetime | None = None
+
+    @property
+    def name(self) -> str:
+        """Its typed id."""
+        return encode_id(self.request.id)
+
+    @property
+    def order(self) -> str:
+        """Items of one order are written together, as they came."""
+        request = self.request
+        talks = isinstance(request, InboxAddedText | InboxFormNow)
+        return str(request.session_id) if talks else self.scope.key
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedItem:
+    """Items that are not imported."""
+
+    where: str
+    reason: str
+    bad: bool = False
+    count: int = 1
+
+
+Entry = ImportedItem | SkippedItem
+
+
+@dataclass(frozen=True, slots=True)
+class ImportMapping:
+    """Whose an item is here, by whose it is there; ids of ours are typed."""
+
+    agents: Mapping[str, str] = field(default_factory=dict[str, str])
+    users: Mapping[str, str] = field(default_factory=dict[str, str])
+    agent: str = DEFAULT_AGENT
+    """Of items that name no agent."""
+    user: str | None = None
+    """Of items that name neither a user nor an agent."""
+
+    def agent_of(self, theirs: Any) -> str:
+        """Return the agent that is theirs, mapped."""
+        return self.agent if _is_none(theirs) else _mapped(self.agents, theirs, "agent")
+
+    def user_of(self, theirs: Any) -> str:
+        """Return the user who is theirs, mapped."""
+        return _mapped(self.users, theirs, "user")
+
+    def scope(self, agent: Any, user: Any) -> Scope:
+        """Return the scope of an item that names this agent and user, None for those that it does not name."""
+        if not _is_none(user):
+            return Scope.of_user(self.agent_of(agent), self.user_of(user))
+        if not _is_none(agent):
+            return Scope.of_agent(self.agent_of(agent))
+        if self.user is None:
+            raise Unimportable("it names neither a user nor an agent; --user says whose it is")
+        return Scope.of_user(self.agent, self.user)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedAs:
+    """Makes items of one source; `now`: when the import began."""
+
+    source: str
+    mapping: ImportMapping
+    asked_by: str
+    now: datetime
+    decide: bool = False
+    """Whether a model decides what facts mean for those that are here."""
+
+    def fact(self, where: str, own: Any, text: Any, scope: Scope, said_at: Any) -> ImportedItem:
+        """Return a fact; `own` is its id there, if it has any."""
+        command = self._command(InboxFactCommand, "fact", own, _text(text, LONGEST_FACT), scope, said_at)
+        return self._item(where, "fact", {**command, "action": "add", "decide": self.decide}, scope)
+
+    def reflection(
+        self, where: str, own: Any, text: Any, scope: Scope, said_at: Any, session: Any = None
+    ) -> ImportedItem:
+        """Return a reflection; `session`: the one that it was formed from, so that forgetting that reaches it."""
+        command = self._command(
+            InboxMemoryCommand, "reflection", own, _text(text, LONGEST_FACT), scope, said_at
+        )
+        there = {} if session is None else {"session_id": session}
+        return self._item(where, "reflection", {**command, "action": "add_reflection", **there}, scope)
+
+    def blob(self, where: str, own: Any, text: Any, scope: Scope, said_at: Any) -> ImportedItem:
+        """Return the first blob of a scope."""
+        command = self._command(InboxMemoryCommand, "blob", own, _text(text, LONGEST_BLOB), scope, said_at)
+        del command["session_id"]
+        return self._item(where, "blob", {**command, "action": "edit_blob", "expected_version": 0}, scope)
+
+    def session(self, scope: Scope, conversation: Any) -> str:
+        """Return the session of our own in which a user's imported conversation stands."""
+        name = self._digest("session", _own_id(conversation), scope.key, "")
+        return own_session(scope.agent_id, scope.user_id, encode_id(f"{self.source}.{name}"))
+
+    def message(
+        self, where: str, own: Any, session: str, role: str, text: str, scope: Scope, created_at: Any
+    ) -> ImportedItem:
+        """Return a message of an imported conversation; `scope`: its user's."""
+        said_at = self._moment(created_at)
+        fields = {
+            "_id": self._name("message", _own_id(own), session, text),
+            "kind": "added_text",
+            "asked_by": self.asked_by,
+            "session_id": session,
+            "text": _text(text, None),
+            "role": role,
+            "user_id": decode_id(scope.user_id or "") if role == "user" else None,
+            "created_at": said_at,
+        }
+        return self._checked(where, "message", InboxAddedText, fields, scope, said_at)
+
+    def formed(self, where: str, session: str, scope: Scope) -> ImportedItem:
+        """Return the request to form what is pending of an imported conversation."""
+        fields = {"_id": uuid4(), "kind": "form_now", "asked_by": self.asked_by, "session_id": session}
+        return self._checked(where, None, InboxFormNow, fields, scope, None)
+
+    def _command(
+        self, document: type[Any], kind: Kind, own: Any, text: str, scope: Scope, said_at: Any
+    ) -> dict[str, Any]:
+        return {
+            "document": document,
+            "_id": self._name(kind, _own_id(own), scope.key, text),
+            "kind": "fact_command" if document is InboxFactCommand else "memory_command",
+            "asked_by": self.asked_by,
+            "scope": scope,
+            "text": text,
+            "by": "import",
+            "said_at": self._moment(said_at),
+            "session_id": own_session(scope.agent_id, scope.user_id),
+        }
+
+    def _item(self, where: str, kind: Kind, fields: dict[str, Any], scope: Scope) -> ImportedItem:
+        return self._checked(where, kind, fields.pop("document"), fields, scope, fields["said_at"])
+
+    def _checked(
+        self,
+        where: str,
+        kind: Kind | None,
+        document: type[Any],
+        fields: dict[str, Any],
+        scope: Scope,
+        said_at: datetime | None,
+    ) -> ImportedItem:
+        try:
+            return ImportedItem(where, kind, document.model_validate(fields, strict=False), scope, said_at)
+        except ValidationError as error:
+            raise Unimportable(reasons(error), bad=True) from None
+
+    def _name(self, kind: Kind, own: str, whose: str, text: str) -> str:
+        label = f"{own}:" if PLAIN.fullmatch(own) else ""
+        return f"import:{self.source}:{label}{self._digest(kind, own, whose, text)}"
+
+    def _digest(self, *parts: str) -> str:
+        return blake2b(
+            "\x00".join((self.source, *parts)).encode(errors="surrogatepass"), digest_size=12
+        ).hexdigest()
+
+    def _moment(self, value: Any) -> datetime | None:
+        """Return a time; None for None."""
+        if _is_none(value):
+            return None
+        written = moment_of(value)
+        if written is None:
+            raise Unimportable("its time is not a time", bad=True)
+        at = datetime.fromisoformat(written).replace(tzinfo=UTC)
+        if at > self.now:
+            raise Unimportable("its time lies in the future", bad=True)
+        return at
+
+
+Reader = Callable[[str, ImportedAs], AsyncIterator[Entry]]
+"""Reads a source (its path, or address) item by item."""
+
+
+def _text(value: Any, most: int | None) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise Unimportable("it has no text", bad=True)
+    if most is not None and len(value) > most:
+        raise Unimportable(f"its text is longer than {most:,} characters", bad=True)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Unimportable("its text is not valid Unicode", bad=True) from None
+    return value
+
+
+def _own_id(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _is_none(value: Any) -> bool:
+    return value is None or value == ""
+
+
+def _mapped(mapping: Mapping[str, str], theirs: Any, what: str) -> str:
+    found = mapping.get(str(theirs))
+    if found is not None:
+        return found
+    try:
+        return typed(theirs, what)
+    except NotAnId:
+        raise Unimportable(f"its {what} has no usable id", bad=True) from None
+
+
+def imported_or_skipped(where: str, make: Callable[[], ImportedItem]) -> Entry:
+    """Return what `make` returns, or why it cannot."""
+    try:
+        return make()
+    except Unimportable as error:
+        return SkippedItem(where, error.reason, error.bad)

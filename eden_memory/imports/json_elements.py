@@ -1,0 +1,119 @@
+"""The elements of a JSON file one by one, whatever its size: JSON lines, or one array, bare or in an object."""
+
+import re
+from codecs import BOM_UTF8, getincrementaldecoder
+from collections.abc import Iterator, Mapping
+from json import JSONDecodeError, JSONDecoder
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import orjson
+
+from eden_memory.errors import Invalid, NotFound
+
+PART, LONGEST = 1_000_000, 64_000_000
+"""Characters read at once; bytes of one line or element, at most."""
+ARRAY = re.compile(r'\s*(\{\s*"[A-Za-z_]+"\s*:\s*)?\[')
+BLANK = re.compile(r"[\s,]*")
+
+
+class Element(NamedTuple):
+    """One element; `why` it cannot be read, or None."""
+
+    where: str
+    value: Any
+    why: str | None = None
+
+    @property
+    def fields(self) -> Mapping[str, Any] | None:
+        """The element if it is an object."""
+        value: object = self.value
+        return cast("Mapping[str, Any]", value) if isinstance(value, dict) else None
+
+
+def elements(path: Path) -> Iterator[Element]:
+    """Yield the elements of a file; an element that cannot be read says why."""
+    with opened(path) as file:
+        begin = file.read(PART).decode("utf-8-sig", errors="replace")
+        file.seek(0)
+        if (array := ARRAY.match(begin)) is not None:
+            yield from _of_array(file, array.end())
+        else:
+            yield from _of_lines(file)
+
+
+def opened(path: Path) -> BinaryIO:
+    """Open a file to be read; NotFound or Invalid."""
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        raise NotFound(f"there is no file {path}") from None
+    except OSError as error:
+        raise Invalid(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _of_lines(file: BinaryIO) -> Iterator[Element]:
+    number = 0
+    while line := file.readline(LONGEST):
+        number += 1
+        where = f"line {number}"
+        if len(line) == LONGEST and not line.endswith(b"\n"):
+            while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
+                continue
+            yield Element(where, None, f"it is longer than {LONGEST:,} bytes")
+        elif line.strip():
+            yield _parsed(where, line)
+
+
+def _parsed(where: str, line: bytes) -> Element:
+    try:
+        return Element(where, orjson.loads(line.removeprefix(BOM_UTF8)))
+    except orjson.JSONDecodeError:
+        return Element(where, None, "it is not valid JSON")
+
+
+def _of_array(file: BinaryIO, begin: int) -> Iterator[Element]:
+    """Yield the elements of an array; behind a broken one nothing can be read."""
+    decoder, number = JSONDecoder(), 0
+    text = _Text(file, begin)
+    while (character := text.next_character()) != "]":
+        number += 1
+        element: Any = None
+        while character and element is None:
+            try:
+                element, text.at = decoder.raw_decode(text.read, text.at)
+            except (JSONDecodeError, RecursionError):
+                if len(text.read) - text.at > LONGEST or not text.more():
+                    break
+        if element is None:
+            yield Element(f"item {number}", None, "it is not valid JSON, and what follows cannot be read")
+            return
+        yield Element(f"item {number}", element)
+
+
+class _Text:
+    """A part of a file, as text, and the place in it."""
+
+    def __init__(self, file: BinaryIO, at: int) -> None:
+        self._file, self._decoder = file, getincrementaldecoder("utf-8-sig")(errors="replace")
+        self.read, self.at = self._next(PART), at
+
+    def _next(self, size: int) -> str:
+        found = self._file.read(size)
+        return self._decoder.decode(found, final=not found)
+
+    def more(self) -> bool:
+        """Read on, as much as is left over again; False at the end of the file."""
+        found = self._next(max(PART, len(self.read) - self.at))
+        self.read, self.at = self.read[self.at :] + found, 0
+        return bool(found)
+
+    def next_character(self) -> str:
+        """Move to what is neither blank nor a comma; return it, "" at the end of the file."""
+        while True:
+            blank = BLANK.match(self.read, self.at)
+            self.at = blank.end() if blank is not None else self.at
+            if self.at < len(self.read):
+                return self.read[self.at]
+            if not self.more():
+                return ""

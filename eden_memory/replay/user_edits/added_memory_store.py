@@ -1,0 +1,61 @@
+"""What people added to a memory beside facts: reflections, and sentences that its blobs keep."""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.read_concern import ReadConcern
+
+from eden_memory.mongo.documents import document_of
+from eden_memory.names import Names
+from eden_memory.replay.user_edits.added_memory import AddedMemory
+from eden_memory.replay.user_edits.user_edits import PEOPLE
+from eden_memory.schemas.documents import Consolidated, Reflection
+from eden_memory.schemas.scopes import Scope
+
+Row = dict[str, Any]
+ADDED: Row = {"origin": {"$in": ["added", "imported"]}, "retired_at": None}
+BY_PEOPLE = {"$in": sorted(PEOPLE)}
+REWORDED: Row = {"$or": [{"command.by": BY_PEOPLE}, {"history.command.by": BY_PEOPLE}]}
+REWRITTEN: Row = {"$or": [{"command.action": "edit_blob"}, {"history.command.action": "edit_blob"}]}
+
+
+class MongoAddedMemory:
+    """The reflections and blobs of one namespace that people had a hand in."""
+
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+        majority = ReadConcern("majority")
+        self._reflections = database.get_collection(names[Reflection.COLLECTION], read_concern=majority)
+        self._blobs = database.get_collection(names[Consolidated.COLLECTION], read_concern=majority)
+
+    async def added(self) -> AsyncGenerator[AddedMemory]:
+        """Yield added reflections that stand, and pinned sentences; none of sessions, as no audience is stored."""
+        async for row in self._reflections.find(ADDED).sort("_id"):
+            reflection = document_of(Reflection, row)
+            if reflection.scope != "session":
+                yield AddedMemory.of_reflection(reflection)
+        async for row in self._blobs.find({"pins.0": {"$exists": True}}).sort("_id"):
+            blob = document_of(Consolidated, row)
+            for pin in blob.pins if blob.scope != "session" else ():
+                yield AddedMemory.of_pin(blob, pin)
+
+    async def held(self, added: Sequence[AddedMemory]) -> set[str]:
+        """Return the ids of the commands whose reflection or sentence this memory has, or has had."""
+        ids = [name for item in added for name in item.reflection_ids]
+        rows = await self._reflections.find({"_id": {"$in": ids}}, {"_id": 1}).to_list()
+        there = {row["_id"] for row in rows}
+        keys = [item.scope.key for item in added]
+        blobs = await self._blobs.find({"_id": {"$in": keys}}, {"pins": 1}).to_list()
+        pins = {(row["_id"], pin) for row in blobs for pin in row.get("pins", ())}
+        return {
+            item.command_id
+            for item in added
+            if there & {*item.reflection_ids} or (item.scope.key, item.text) in pins
+        }
+
+    async def rewritten(self) -> AsyncGenerator[Scope]:
+        """Yield the scope of each reflection that people changed after it was formed, and of each blob."""
+        formed = {**REWORDED, "origin": {"$nin": ["added", "imported"]}}
+        for rows in (self._reflections.find(formed), self._blobs.find(REWRITTEN)):
+            async for row in rows:
+                yield Scope.of_key(row["scope_key"], row["agent_id"])

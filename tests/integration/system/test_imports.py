@@ -1,0 +1,304 @@
+"""`eden import`, from the command to search and context: taken once, traced, rebuilt, forgotten, and not again."""
+
+import json
+import signal
+from collections.abc import Awaitable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from eden_memory.cli.import_command import STOPPED
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.schemas.scopes import Scope
+from eden_memory.settings import Settings
+from tests.integration.system.commands import eden, start
+from tests.integration.system.obedient_model import obey
+from tests.integration.system.running_system import AGENT, System, fast, system, until
+from tests.model_server.serving import serving
+
+pytestmark = pytest.mark.servers
+MINE = ("--agent", AGENT)
+WRITTEN = (
+    "memory.candidates",
+    "memory.facts",
+    "memory.commands",
+    "memory.reflections",
+    "memory.consolidations",
+)
+SECRET = "rosebud"
+"""In an item that cannot be read."""
+
+
+async def imported(running: System, *arguments: str | Path) -> dict[str, Any]:
+    """Import without a question; the report."""
+    said = await eden(running.settings, "import", *map(str, arguments), "--yes", "--json")
+    return json.loads(said[said.index("\n{\n") if not said.startswith("{") else 0 :])
+
+
+async def written(running: System) -> dict[str, int]:
+    """How many records each topic of memory holds, and how many requests were ever decided."""
+    counts = {topic: len(await running.records(topic)) for topic in WRITTEN}
+    return {**counts, "inbox": await running.source["memory_inbox"].count_documents({})}
+
+
+def lines(file: Path, *rows: Any) -> Path:
+    file.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
+    return file
+
+
+async def _is(found: Awaitable[Any], wanted: Any) -> bool:
+    return await found == wanted
+
+
+async def test_mem0s_memories_are_found_rebuilt_traced_and_forgotten(shared: System, tmp_path: Path) -> None:
+    row = {"user_id": "alice", "created_at": "2025-03-01T10:00:00Z"}
+    file = lines(
+        tmp_path / "mem0.jsonl",
+        {"id": "1", "memory": "Ida's boat is called Tern.", **row},
+        {"id": "2", "memory": "Ida lives in Oslo.", **row, "updated_at": "2025-04-01T10:00:00Z"},
+        f'{{"memory": "{SECRET}',
+        {"id": "4", "memory": SECRET, "run_id": "run"},
+        {"id": "5", "memory": "Ida's boat is called  Tern!", **row},
+        {"id": "6", "memory": "We ship on Fridays.", "agent_id": "theirs"},
+    )
+    options = (*MINE, "--map-user", "alice=ida", "--map-agent", f"theirs={AGENT}")
+    before = await written(shared)
+    said = await eden(shared.settings, "import", "mem0", str(file), *options, "--dry-run")
+    assert await written(shared) == before
+    assert "4 facts" in said
+    assert ("line 3" in said, "line 4" in said, SECRET in said) == (True, True, False)
+
+    report = await imported(shared, "mem0", file, *options)
+    assert (report["taken"], report["known"]) == ({"fact": 4}, 0)
+    assert {tuple(group["places"]) for group in report["skipped"].values()} == {("line 3",), ("line 4",)}
+    session = await shared.session("ida")
+    await shared.shows(session, "ida", "We ship on Fridays.")
+    assert await shared.facts("ida") == ["Ida lives in Oslo.", "Ida's boat is called Tern."]
+    (found,) = await shared.service.search_facts("What is Ida's boat called?", user="ida", top_k=1)
+    assert found.content == "Ida's boat is called Tern."
+    stored: dict[str, Any] = await shared.memory("facts").find_one({"content": "Ida lives in Oslo."}) or {}
+    assert stored["valid_from"].replace(tzinfo=UTC) == datetime(2025, 4, 1, 10, tzinfo=UTC)
+    assert (stored["command"]["by"], stored["embedding"] is not None) == ("import", True)
+    assert await shared.memory("answers").count_documents({"prompt": {"$ne": None}}) == 0, (
+        "no model was asked"
+    )
+    history = await eden(shared.settings, "history", stored["_id"], "--user", "ida", *MINE)
+    assert "eden import" in history
+    traced = await eden(shared.settings, "trace", stored["_id"], "--user", "ida", *MINE)
+    assert ("command add by import" in traced, "import:mem0:2" in traced) == (True, True), traced
+
+    after = await written(shared)
+    again = await imported(shared, "mem0", file, *options)
+    assert (again["taken"], again["known"]) == ({}, 4)
+    assert await written(shared) == after
+    await eden(shared.settings, "rebuild", "imported", "--verify")  # exit code 1 if anything differs
+
+    await shared.forget("user", "ida")
+    await until(lambda: _is(shared.facts("ida"), []), "forgotten")
+    lines(
+        file,
+        {"id": "1", "memory": "Ida's boat is called Tern.", **row},
+        {"id": "7", "memory": "Ida skis.", **row},
+    )
+    third = await imported(shared, "mem0", file, *options)
+    assert (third["taken"], third["known"]) == ({}, 1)
+    assert [group["places"] for group in third["skipped"].values()] == [["line 2"]]
+    newer = {
+        "id": "8",
+        "memory": "Ida is back.",
+        "user_id": "alice",
+        "created_at": datetime.now(UTC).isoformat(),
+    }
+    assert (await imported(shared, "mem0", lines(file, newer), *options))["taken"] == {"fact": 1}
+    assert await shared.facts("ida") == ["Ida is back."]
+
+
+async def test_a_model_decides_only_if_it_is_asked_to(settings: Settings, tmp_path: Path) -> None:
+    async with serving(obey) as models, system(fast(settings, models), models) as running:
+        file = lines(tmp_path / "a.jsonl", {"memory": "Uwe drives same-car Fiat.", "user_id": "uwe"})
+        await imported(running, "mem0", file, *MINE)
+        lines(file, {"memory": "Uwe drives same-car Volvo instead.", "user_id": "uwe"})
+        await until(lambda: _is(running.facts("uwe"), ["Uwe drives same-car Fiat."]), "the first")
+        await imported(running, "mem0", file, *MINE, "--decide")
+        await until(lambda: _is(running.facts("uwe"), ["Uwe drives same-car Volvo instead."]), "the second")
+        assert models.tally.calls["decisions"] == 1
+
+
+def v1_memories(agent: Any, user: Any, session: Any) -> dict[str, list[dict[str, Any]]]:
+    """The previous system's documents: one user, an active shard and one that is not."""
+    at, ids = datetime(2025, 5, 1, 12, tzinfo=UTC), [ObjectId() for _ in range(7)]
+    types = ("directive", "directive", "fact", "suggestion", "episode", "fact", "suggestion")
+    texts = ("Wants brief answers.", "Already in the text.", "The fair is in May.", "Plan an evening event.")
+    texts = (*texts, "Talked about the fair.", "Nobody names this.", "In the shard's text already.")
+    rows: list[dict[str, Any]] = [
+        {
+            "_id": identity,
+            "agent_id": agent,
+            "source_session_id": session,
+            "memory_type": kind,
+            "content": text,
+            "related_users": [user],
+            "source_message_ids": [],
+            "createdAt": at,
+        }
+        for identity, kind, text in zip(ids, types, texts, strict=True)
+    ]
+    shard = {"agent_id": agent, "shard_name": "fair 2025", "extraction_prompt": "What concerns the fair."}
+    text = {"content": "The fair needs helpers.", "last_updated_at": at}
+    return {
+        "memory_sessions": rows,
+        "memory_user": [
+            {
+                "agent_id": agent,
+                "user_id": user,
+                "content": "Mia runs a bakery.",
+                "unabsorbed_memory_ids": ids[:1],
+            }
+        ],
+        "memory_agent": [
+            {**shard, **text, "is_active": True, "facts": [ids[2]], "unabsorbed_memory_ids": [ids[3]]},
+            {**shard, **text, "shard_name": "old", "is_active": False, "facts": [ids[5]]},
+        ],
+    }
+
+
+async def test_the_previous_systems_memory_keeps_its_shape(shared: System, tmp_path: Path) -> None:
+    agent, user = ObjectId(), ObjectId()
+    session = await shared.session("mia")
+    old = shared.database.client[f"{shared.database.name}_v1"]
+    documents = v1_memories(agent, user, session)
+    for name, rows in documents.items():
+        await old[name].insert_many(rows)
+    before_all = {name: await old[name].find().to_list() for name in documents}
+    assert shared.settings.mongodb.uri is not None
+    address = f"{shared.settings.mongodb.uri.get_secret_value().rstrip('/')}"
+    place = address.replace("/?", f"/{old.name}?") if "/?" in address else f"{address}/{old.name}"
+    file = tmp_path / "mapping.json"
+    file.write_text(json.dumps({"agents": {str(agent): AGENT}, "users": {str(user): "mia"}}))
+    report = await imported(shared, "v1", place, "--mapping", file)
+    assert report["taken"] == {"blob": 2, "reflection": 3, "shard": 1, "fact": 1}
+    reasons = {reason: group["count"] for reason, group in report["skipped"].items()}
+    assert sorted(reasons.values()) == [1, 1, 2]
+
+    context = await shared.shows(
+        session,
+        "mia",
+        "Mia runs a bakery.",
+        "Wants brief answers.",
+        "Talked about the fair.",
+        '<MemoryShard name="fair 2025">',
+        "The fair needs helpers.",
+        "Plan an evening event.",
+    )
+    assert not any(text in context for text in ("Already", "already", "Nobody names this."))
+    assert await shared.contents("facts", content="The fair is in May.", scope="agent", active=True) == [
+        "The fair is in May.",
+    ]
+    stream: dict[str, Any] = await shared.memory("streams").find_one({"shard": "fair 2025"}) or {}
+    assert stream["extraction_guidance"] == "What concerns the fair."
+    assert {name: await old[name].find().to_list() for name in documents} == before_all, "only read"
+    rows = await shared.memory("reflections").find({"content": "Wants brief answers."}).to_list()
+    assert [row["origin"] for row in rows] == ["imported"]
+    before = await written(shared)
+    again = await imported(shared, "v1", place, "--mapping", file)
+    assert (again["taken"], again["known"]) == ({}, 7)
+    assert await written(shared) == before
+    await eden(shared.settings, "rebuild", "from-v1", "--verify")
+    await shared.database.client.drop_database(old.name)
+
+
+async def test_a_consolidated_text_is_never_replaced(shared: System, tmp_path: Path) -> None:
+    scope = Scope.of_user(encode_id(AGENT), encode_id("rosa"))
+    await eden(shared.settings, "pin", scope.key, "Never call Rosa.", "--user", "rosa", *MINE)
+    await until(lambda: _is(blob(shared, scope), 1), "the blob that was here before")
+    note = tmp_path / "summary.md"
+    note.write_text("---\nid: one\nrole: summary\nconversation_id: rosa\n---\nRosa sings.\n")
+    report = await imported(shared, "markdown", tmp_path, *MINE)
+    assert (report["taken"], [group["places"] for group in report["skipped"].values()]) == (
+        {},
+        [["summary.md"]],
+    )
+    note.write_text(f"---\nid: one\nrole: summary\nconversation_id: rolf\n---\n{'word ' * 400}\n")
+    report = await imported(shared, "markdown", tmp_path, *MINE)
+    assert "400 words" in next(iter(report["skipped"]))
+    note.write_text("---\nid: one\nrole: summary\nconversation_id: rolf\n---\nRolf sings.\n")
+    assert (await imported(shared, "markdown", tmp_path, *MINE))["taken"] == {"blob": 1}
+    await shared.shows(await shared.session("rolf"), "rolf", "Rolf sings.")
+
+
+async def blob(running: System, scope: Scope) -> int:
+    return (await running.snapshot(scope.key)).get("blob_version", 0)
+
+
+async def test_exported_conversations_are_formed_once(settings: Settings, tmp_path: Path) -> None:
+    def said(*texts: str) -> list[dict[str, Any]]:
+        return [
+            {"uuid": f"m{n}", "sender": "human", "text": text, "created_at": f"2025-02-01T10:0{n}:00Z"}
+            for n, text in enumerate(texts)
+        ]
+
+    file = tmp_path / "conversations.json"
+    talks = [
+        {"uuid": "a", "chat_messages": said("fact user: Kim lives in Lyon.", "note user: Kim wants maps.")},
+        {"uuid": "b", "chat_messages": said("fact user: Kim has a dog.")},
+    ]
+    file.write_text(json.dumps(talks))
+    async with serving(obey) as models, system(fast(settings, models), models) as running:
+        options = ("claude", file, *MINE, "--user", "kim")
+        said_of_cost = await eden(running.settings, "import", *map(str, options), "--dry-run")
+        assert "2 conversations are formed in about 2 windows" in said_of_cost
+        assert (await imported(running, *options))["taken"] == {"message": 3}
+        await until(lambda: _is(running.facts("kim"), ["Kim has a dog.", "Kim lives in Lyon."]), "formed")
+        session = await running.session("kim")
+        await running.shows(session, "kim", "Kim wants maps.")
+        fact: dict[str, Any] = await running.memory("facts").find_one({"content": "Kim has a dog."}) or {}
+        assert fact["valid_from"].replace(tzinfo=UTC) == datetime(2025, 2, 1, 10, tzinfo=UTC)
+        calls = dict(models.tally.calls)
+        again = await imported(running, *options)
+        assert (again["taken"], again["known"]) == ({}, 3)
+        talks[1]["chat_messages"] = said("fact user: Kim has a dog.", "fact user: Kim has a cat.")
+        file.write_text(json.dumps(talks))
+        assert (await imported(running, *options))["taken"] == {"message": 1}
+        await until(
+            lambda: _is(running.facts("kim"), ["Kim has a cat.", "Kim has a dog.", "Kim lives in Lyon."]),
+            "more",
+        )
+        assert models.tally.calls["facts"] == calls["facts"] + 1
+
+        await running.forget("user", "kim")
+        await until(lambda: _is(running.facts("kim"), []), "forgotten")
+        third = await imported(running, *options)
+        assert third["taken"] == {}
+
+
+async def test_an_import_that_is_killed_again_and_again_takes_each_item_once(
+    settings: Settings, tmp_path: Path
+) -> None:
+    number, users = 1_500, 30
+    rows = [
+        {"id": f"m{n}", "memory": f"Number {n} is {n * n}.", "user_id": f"u{n % users}"}
+        for n in range(number)
+    ]
+    file = lines(tmp_path / "many.jsonl", *rows)
+    async with serving(obey) as models, system(fast(settings, models), models) as running:
+        command = ("import", "mem0", str(file), *MINE, "--yes")
+        for number_taken in (1, 300, 900):
+            process = await start(running.settings, tmp_path / "log", *command)
+            await until(partial(at_least, running, number_taken), f"{number_taken} facts")
+            process.send_signal(signal.SIGINT if number_taken == 1 else signal.SIGKILL)
+            assert await process.wait() in (STOPPED, -signal.SIGKILL, 0)
+        report = await imported(running, "mem0", file, *MINE)
+        assert report["taken"].get("fact", 0) + report["known"] == number
+        await until(lambda: at_least(running, number), "all facts")
+        facts = await running.memory("facts").find({}, {"content": 1, "version": 1}).to_list()
+        assert (len(facts), {fact["version"] for fact in facts}) == (number, {1})
+        assert len({fact["content"] for fact in facts}) == number
+        assert await running.dead() == []
+
+
+async def at_least(running: System, number: int) -> bool:
+    return await running.memory("facts").count_documents({}) >= number

@@ -1,0 +1,155 @@
+"""Reflections that matter to a broader scope go up once, name what they came from, and nothing private does."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eden_memory.directory.participants import Missing
+from eden_memory.forgotten import Mark
+from eden_memory.formation.prompt_material import PropagationMaterial
+from eden_memory.schemas.documents import Stream
+from eden_memory.schemas.events import Propagated
+from tests.unit.formation.propagation.propagation_kit import (
+    AGENT,
+    ANN,
+    GROUP,
+    NOON,
+    SESSION,
+    SOURCE,
+    TALK,
+    USER,
+    WIDE,
+    Judging,
+    JudgingModel,
+    everything,
+    offline,
+    reflection,
+)
+
+SHARED = "The team deploys on Tuesdays."
+OTHER = "The office closes at 18:00 on Fridays."
+
+
+def stream(**fields: Any) -> dict[str, Stream]:
+    return {"agent": Stream(_id=f"{AGENT}/agent", agent_id=AGENT, scope="agent", **fields)}
+
+
+async def test_a_users_reflection_goes_to_the_group_and_a_groups_to_the_agent() -> None:
+    (climbed,) = await Judging([reflection(SHARED)]).run()
+    assert (climbed.scope, climbed.text, climbed.origin) == (GROUP, SHARED, "propagated")
+    assert climbed.propagated_from == Propagated(reflection_id="r1", scope=USER)
+    assert (climbed.sources, climbed.formed_at, climbed.private) == ((SOURCE,), NOON, False)
+    (climbed,) = await Judging([reflection(SHARED, scope=GROUP)]).run()
+    assert (climbed.scope, climbed.propagated_from) == (WIDE, Propagated(reflection_id="r1", scope=GROUP))
+
+
+async def test_by_rules_only_what_is_about_an_organisation_goes_up() -> None:
+    stage = offline("Wants brief answers.", SHARED, "Works at the harbour.")
+    assert [one.text for one in await stage.run()] == [SHARED]
+    assert stage.results() == {"propagated": 1, "kept": 2}
+
+
+@pytest.mark.parametrize(
+    ("installation", "agents", "climbs"),
+    [(False, None, False), (False, True, True), (True, None, True), (True, False, False)],
+)
+async def test_it_is_off_unless_the_settings_or_the_agent_say_otherwise(
+    installation: bool, agents: bool | None, climbs: bool
+) -> None:
+    stage = Judging([reflection(SHARED)], streams=stream(propagation=agents), on=installation)
+    assert bool(await stage.run()) is climbs
+    assert isinstance(stage.model, JudgingModel)
+    assert stage.model.paid == int(climbs)
+
+
+async def test_what_is_marked_private_or_of_a_private_user_is_never_shown_to_the_model() -> None:
+    stage = Judging([reflection(SHARED, private=True), reflection(OTHER, 2)])
+    assert [one.text for one in await stage.run()] == [OTHER]
+    stage.sessions[SESSION] = replace(TALK, private_users=(ANN,))
+    assert await stage.run(2) == []
+    of_group = Judging([reflection(SHARED, scope=GROUP)], sessions=stage.sessions)
+    assert await of_group.run() == [], "its author's memory is private"
+    assert of_group.results() == {"private": 1}
+    for model in (stage.model, of_group.model):
+        assert isinstance(model, JudgingModel)
+        assert all(SHARED not in prompt.user for prompt in model.asked)
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        replace(TALK, group_id=None),
+        replace(TALK, group_members=frozenset({"i.2"})),
+        replace(TALK, agent_memory=False),
+        replace(TALK, off=frozenset({"group"})),
+        replace(TALK, agent_id="s.other"),
+        Missing("deleted"),
+    ],
+    ids=["no group", "no member", "no agent memory", "group off", "another agent's", "deleted"],
+)
+async def test_without_a_group_that_the_user_is_in_nothing_goes_up(session: Any) -> None:
+    stage = Judging([reflection(SHARED)], sessions={SESSION: session})
+    assert await stage.run() == []
+    assert stage.results() == {"nowhere": 1}
+
+
+async def test_what_was_said_in_sessions_of_two_groups_belongs_to_neither() -> None:
+    both = reflection(SHARED, session_ids=(SESSION, "s.other"))
+    stage = Judging([both], sessions={SESSION: TALK, "s.other": replace(TALK, group_id="i.8")})
+    assert await stage.run() == []
+    own = [reflection(SHARED), reflection(OTHER, 2, session_ids=("s.other",))]
+    scopes = [one.scope.group_id for one in await Judging(own, sessions=stage.sessions).run()]
+    assert scopes == ["i.7", "i.8"], "each goes to the group of its own session"
+
+
+async def test_a_reflection_is_judged_once_whichever_blobs_absorb_it() -> None:
+    stage = Judging([reflection(SHARED), reflection("Wants brief answers.", 2)])
+    assert len(await stage.run()) == 1
+    assert await stage.run(2) == []
+    stage.stored.append(reflection(OTHER, 3))
+    assert [one.text for one in await stage.run(3)] == [OTHER]
+
+
+async def test_after_a_crash_the_answer_counts_for_what_it_was_given_for() -> None:
+    stage = Judging([reflection("Wants maps."), reflection(SHARED, 2)])
+    before = await stage.run()
+    stage.writes.clear()  # killed before the outcome was stored
+    stage.marks = [Mark("reflection", "r1", "for_ever")]  # and its first reflection forgotten since
+    assert await stage.run() == before
+    assert isinstance(stage.model, JudgingModel)
+    assert stage.model.paid == 1
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        Mark("message", SOURCE.message_id, "for_ever"),
+        Mark("user", ANN, "created_up_to", until=NOON),
+        Mark("reflection", "r1", "for_ever"),
+        Mark("reflection", Propagated.id_of("r1"), "for_ever"),
+    ],
+    ids=["message", "user", "reflection", "marked private later"],
+)
+async def test_what_is_forgotten_while_the_model_is_asked_does_not_go_up(mark: Mark) -> None:
+    model = JudgingModel()
+    stage = Judging([reflection(SHARED)], model)
+    model.meanwhile = lambda: stage.marks.append(mark)
+    assert await stage.run() == []
+    assert model.paid == 1
+
+
+def numbered(number: int) -> Callable[[PropagationMaterial], list[tuple[int, str]]]:
+    return lambda _: [(number, SHARED)]
+
+
+@pytest.mark.parametrize("number", [-1, 0, 3, 9_999])
+async def test_a_number_that_was_not_shown_names_nothing(number: int) -> None:
+    stage = Judging([reflection(SHARED), reflection(OTHER, 2)], JudgingModel(numbered(number)))
+    assert await stage.run() == []
+
+
+async def test_of_two_texts_about_one_reflection_the_first_counts() -> None:
+    twice = JudgingModel(lambda material: [*everything(material), (1, "The team deploys.")])
+    assert [one.text for one in await Judging([reflection(SHARED)], twice).run()] == [SHARED]
