@@ -233,7 +233,10 @@ def _role_names(role: SampledField | None) -> tuple[Mapping[str, Role], Sequence
     if flags := _flag_roles(role):
         return flags, [role_name(value) for value in role.values]
     names = [value if isinstance(value, str) else None for value in role.values]
-    clear = {name: ours for name in names if name is not None and (ours := meaning(name)) is not None}
+    clear: dict[str, Role] = {}
+    for name in names:
+        if name is not None and (ours := meaning(name)) is not None:
+            clear[name] = ours
     return clear, names
 
 

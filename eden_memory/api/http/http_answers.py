@@ -270,6 +270,7 @@ class StreamAnswer(_Answer):
     active: bool
     """false: nothing of it is formed, consolidated or shown; what is stored stays."""
     sharing: Sharing | None
+    propagation: bool | None
     """`team`: it also learns from sessions with users, and all of the agent's users see that."""
     extraction_guidance: str | None
     consolidation_guidance: str | None

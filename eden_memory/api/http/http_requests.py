@@ -243,6 +243,8 @@ class StreamChange(_Body):
     """false switches the scope or shard off; what is stored of it stays."""
     sharing: Sharing | None = None
     """Of agent and shards. `team`: it also learns from sessions with users, and all of the agent's users see that."""
+    propagation: bool | None = None
+    """Of an agent: whether what is judged to matter to a group, or to everybody, goes up from narrower scopes."""
     extraction_guidance: str | None = None
     """Added to the prompts for facts and reflections."""
     consolidation_guidance: str | None = None
