@@ -128,7 +128,7 @@ COMMANDS: Mapping[str, Entry] = {
     "namespace": Entry("replay.namespace:app", "List namespaces, and choose which one is live."),
     "export": Entry(
         "export:export",
-        "Write memory with its whole history to a file of JSON lines, for `eden import`.",
+        "Write memory with its whole history to a file of JSON lines, which `eden import eden FILE` takes.",
         patient=True,
     ),
     "tap": Entry("tap_command:tap", "Show the records of a topic, until Ctrl-C.", patient=True),

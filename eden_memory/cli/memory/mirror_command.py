@@ -46,6 +46,10 @@ def mirror(
     """
     if accept and restore:
         raise Invalid("--accept and --restore exclude each other", "Take the files, or discard them.")
+    try:
+        import eden_memory.mirror.mirroring  # noqa: F401, PLC0415 - needs an extra
+    except ModuleNotFoundError as error:
+        raise EdenError(f"`eden mirror` needs {error.name}", HINT) from None
     structured_logs.configure(debug=debug)
     with suppress(KeyboardInterrupt):
         asyncio.run(heeding(_mirror(folder, (agent, session, user), new=new, accept=accept, restore=restore)))
@@ -54,10 +58,8 @@ def mirror(
 async def _mirror(
     path: Path, viewer: tuple[str | None, str | None, str | None], *, new: bool, accept: bool, restore: bool
 ) -> None:
-    try:
-        from eden_memory.mirror.mirroring import Mirroring  # noqa: PLC0415 - needs an extra
-    except ModuleNotFoundError as error:
-        raise EdenError(f"`eden mirror` needs {error.name}", HINT) from None
+    from eden_memory.mirror.mirroring import Mirroring  # noqa: PLC0415 - needs an extra
+
     async with who(Settings(), *viewer) as found:
         folder = _folder(path, found, new=new)
         try:
