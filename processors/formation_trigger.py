@@ -115,7 +115,7 @@ class FormationTrigger:
         return Decision(events, published=self._remember(partition, names), refused=refused)
 
     def _may_wait(self, deliveries: Sequence[Delivery]) -> float:
-        """Return for how many seconds nobody misses what these records do."""
+        """Return for how many seconds these records may wait for more; 0: not at all."""
         cached = self._cached.get(deliveries[0].partition)
         if cached is None or self._gathering is None:
             return 0.0

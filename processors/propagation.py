@@ -1,7 +1,7 @@
 """memory.consolidations → memory.reflections: judges which absorbed reflections matter to a broader scope.
 
 A user's go to the group of their sessions, a group's to the agent. Off, unless the settings or the agent's stream say
-otherwise. A reflection is judged once, whichever blobs absorb it. What the model returns must be about nobody.
+otherwise. A reflection is judged once, whichever blobs absorb it. Texts that are about a person are dropped.
 """
 
 from collections import Counter
@@ -39,7 +39,7 @@ STAGE = "propagation"
 
 
 class Propagation:
-    """`on`: for agents whose stream does not say."""
+    """Propagates what a blob version has absorbed; `on`: for agents whose stream does not say."""
 
     def __init__(
         self,

@@ -71,7 +71,7 @@ log = LibraryLogger()
 
 ASK_MODELS = frozenset({FACT_EXTRACTION, FACT_DEDUP, REFLECTION_EXTRACTION, CONSOLIDATION, PROPAGATION})
 GATHER_SECONDS, MOST_GATHERED = 2.0, 20
-"""Records for which nobody waits wait so long for more of their partition, and so many for no more."""
+"""Seconds that records may wait for more of their partition, and how many records wait no longer."""
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
 

@@ -65,17 +65,18 @@ def import_(
     ] = None,
     map_agent: Annotated[
         list[str] | None,
-        typer.Option(metavar="THEIRS=OURS", help="an agent that is called OURS here (repeat)"),
+        typer.Option(metavar="THEIRS=OURS", help="their agent THEIRS is our agent OURS (repeatable)"),
     ] = None,
     map_user: Annotated[
-        list[str] | None, typer.Option(metavar="THEIRS=OURS", help="a user who is called OURS here (repeat)")
+        list[str] | None,
+        typer.Option(metavar="THEIRS=OURS", help="their user THEIRS is our user OURS (repeatable)"),
     ] = None,
     mapping: Annotated[
         Path | None,
-        typer.Option(help='a JSON file of many: {"agents": {"THEIRS": "OURS"}, "users": {…}}'),
+        typer.Option(help='a JSON file of such pairs: {"agents": {"THEIRS": "OURS"}, "users": {…}}'),
     ] = None,
     decide: Annotated[
-        bool, typer.Option("--decide", help="a model decides what each fact means for those that are here")
+        bool, typer.Option("--decide", help="let a model decide what each fact changes in known facts")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="say what would be taken, and write nothing")
@@ -83,10 +84,10 @@ def import_(
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="the report as JSON on standard output")] = False,
 ) -> None:
-    """Import memories from another system; the same command continues an import, and repeated it changes nothing.
+    """Import memories from another system; repeat the command to continue: nothing is taken twice.
 
-    It reads the source, says what would be taken, and asks. `eden run` has to run: it adds the vectors. OURS, --agent
-    and --user are ids as in the application, or typed (s.TEXT, i.5, o.OBJECTID).
+    It reads the source, says what would be taken, and asks. `eden run` must be running: it stores the memories. OURS,
+    --agent and --user are ids as in the application, or typed (s.TEXT, i.5, o.OBJECTID).
 
     Examples:
 
@@ -135,7 +136,7 @@ def _read(file: Path) -> Mapping[str, Any]:
         raise Invalid(f"{file} cannot be read as JSON") from None
     if not isinstance(written, dict):
         raise Invalid(
-            f"{file} holds no mapping", '{"agents": {"THEIRS": "OURS"}, "users": {"THEIRS": "OURS"}}'
+            f"{file} is not a JSON object", '{"agents": {"THEIRS": "OURS"}, "users": {"THEIRS": "OURS"}}'
         )
     return cast("dict[str, Any]", written)
 
@@ -143,12 +144,12 @@ def _read(file: Path) -> Mapping[str, Any]:
 def _pairs(written: Any, given: list[str] | None) -> list[tuple[str, str]]:
     found = cast("dict[str, Any]", written if isinstance(written, dict) else {})
     if written not in (None, found) or not all(isinstance(ours, str) for ours in found.values()):
-        raise Invalid("a mapping is not of THEIRS to OURS", '{"users": {"alice": "ada"}}')
+        raise Invalid("a mapping must give each of THEIRS one of OURS", '{"users": {"alice": "ada"}}')
     pairs = list(found.items())
     for text in given or ():
         theirs, equals, ours = text.rpartition("=")
         if not equals or not theirs:
-            raise Invalid(f"{text!r} maps nothing", "Give THEIRS=OURS.")
+            raise Invalid(f"{text!r} is not a mapping", "Give THEIRS=OURS.")
         pairs.append((theirs, ours))
     return pairs
 
@@ -203,7 +204,10 @@ def _cost(report: ImportReport) -> list[str]:
 async def _own(settings: Settings, path: str, given: ImportOptions) -> None:
     """Import an export of our own: records where a scope holds nothing, and commands elsewhere."""
     if given.mapping != ImportMapping():
-        raise Invalid("an export of our own keeps its agents and users", "Leave out what maps them.")
+        raise Invalid(
+            "an import of `eden export` keeps agents and users",
+            "Leave out --agent, --user, --map-agent, --map-user and --mapping.",
+        )
     to = ImportedAs("eden", given.mapping, f"eden import, {getuser()}", datetime.now(UTC), given.decide)
     async with installation(settings) as at:
         await _import(ExportImport(at, Path(path), to), given)

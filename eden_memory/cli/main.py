@@ -69,7 +69,7 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "import": Entry(
         "import_command:import_",
-        "Import memories from another system; the same command continues an import, and repeated it changes nothing.",
+        "Import memories from another system; repeat the command to continue: nothing is taken twice.",
         patient=True,
     ),
     "edit": Entry(

@@ -1,4 +1,4 @@
-"""An export file: written whole or not at all, and read line by line with what is wrong in it."""
+"""An export file: written whole or not at all, and read line by line, with the reason for each line that is bad."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -21,7 +21,7 @@ PARTIAL = ".partial"
 LONGEST_END = 4_096
 AGAIN = "Export again, or copy the file again."
 LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
-"""In JSON they stand between tokens only."""
+"""JSON has them between tokens only, where a space does as well."""
 
 
 def without_data(envelope: Envelope, key: str) -> bytes:
@@ -70,7 +70,7 @@ class ExportWriter:
 
 @contextmanager
 def writing(path: Path) -> Generator[ExportWriter]:
-    """Write beside the path, for the owner to read, and move it there once it is whole; Conflict if it exists."""
+    """Write a file that only its owner can read, and move it to `path` once it is whole; Conflict if that exists."""
     if path.exists():
         raise Conflict(f"{path} exists", "Give another name, or remove it.")
     partial = path.with_name(path.name + PARTIAL)
@@ -134,11 +134,11 @@ def header_of(path: Path) -> ExportHeader:
         with path.open("rb") as file:
             header = ExportLine.model_validate_json(file.readline(), extra="ignore").root
     except ValidationError:
-        raise Invalid(f"{path} does not begin as an export does", hint) from None
+        raise Invalid(f"{path} is not an export", hint) from None
     except OSError as error:
         raise NotFound(f"{path} cannot be read: {error.strerror}", hint) from None
     if not isinstance(header, ExportHeader):
-        raise Invalid(f"{path} does not begin as an export does", hint)
+        raise Invalid(f"{path} is not an export", hint)
     if header.version > ExportLine.VERSION:
         wanted = f"it is of version {header.version}, and this program reads up to {ExportLine.VERSION}"
         raise Invalid(f"{path} was written by a newer program: {wanted}", "Import it with a newer program.")
@@ -196,7 +196,7 @@ def _record(number: int, line: ExportedRecord) -> RecordLine | BadLine:
     value = orjson.dumps(line.data)
     event = REGISTRY.decode(*parse_type(line.type), value)
     if not isinstance(event, Memory):
-        return BadLine(number, f"{event.NAME} is no record of memory")
+        return BadLine(number, f"{event.NAME} is not an event of memory")
     if (event.key(), event.scope.key) != (line.key, line.scope):
         return BadLine(number, "key or scope are not those of the data")
     return RecordLine(number, line, event, value)

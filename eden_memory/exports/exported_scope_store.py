@@ -32,8 +32,8 @@ class ScopeClaims:
     """The scopes that an export file may fill, each claimed in the ledger before its first record is published.
 
     A claim takes the numbers of the file's blob versions, as a decision does: consolidation waits until the writer
-    has them all, and a number that it has given itself lets the claim fail. Claims stay, so that the same file finds
-    its scopes again.
+    has them all, and the claim fails if consolidation has used one of the numbers. Claims are kept, so that a
+    repeated import of the file recognises its scopes.
     """
 
     def __init__(self, database: Database, names: Names, export_id: str) -> None:
@@ -48,7 +48,7 @@ class ScopeClaims:
         )
 
     async def held(self, keys: Collection[str]) -> set[str]:
-        """Return those of the scopes that hold something, or did, which is not of this file."""
+        """Return the scopes that hold memory, or once did, that is not from this file."""
         mine = await self._ledger.decided(STAGE, [self._member(key) for key in keys])
         others = [key for key in keys if self._member(key) not in mine]
         known: list[str] = await self._snapshots.distinct("_id", {"_id": {"$in": others}})

@@ -74,7 +74,7 @@ class Exported:
     forgotten: int = 0
     """Records that were left out because a mark of forgetting covers them."""
     unreadable: list[str] = field(default_factory=list[str])
-    """Places of records that no program of this version can read, with the reason."""
+    """Records that this version cannot read: their places, with the reason."""
 
 
 async def export_memory(
@@ -97,7 +97,7 @@ async def export_memory(
                 _write(batch, writer, exported)
         if not exported.records:
             raise NotFound(
-                "there is no memory to export", "Are the ids right, and typed where they are no text?"
+                "there is no memory to export", "Are the ids right, and typed where they are not strings?"
             )
         for scope, number in await forgotten_blobs(at.database, at.settings.names):
             if scope in exported.scopes or selection == Selection():
@@ -115,7 +115,7 @@ class _Kept(NamedTuple):
 
 
 class _KeptRecords:
-    """The last record of every key, in a file without a name: it goes with the process."""
+    """The last record of every key, in an unnamed temporary file that disappears with the process."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None)
@@ -132,7 +132,7 @@ class _KeptRecords:
             try:
                 self._take(record)
             except (EnvelopeError, KeyError):
-                yield f"{_place(record)}: no record of memory"
+                yield f"{_place(record)}: not a record of memory"
         self._database.execute("COMMIT")
 
     def _take(self, record: Record) -> None:

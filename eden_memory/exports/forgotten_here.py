@@ -1,8 +1,8 @@
-"""What of an export is forgotten where it is imported, and what follows from that. Pure.
+"""Memory of an export that is forgotten where it is imported. Pure.
 
-Marks name messages, sessions and users that memory rests on, and memories that are forgotten themselves. A blob goes
-with the first version that absorbed something forgotten, and all later ones; a fact holds again that only forgotten
-facts had contradicted.
+Marks name messages, sessions and users that memory rests on, and memories that are forgotten themselves. The first
+blob version that absorbed something forgotten is left out, and so are all later ones. A fact that only forgotten
+facts contradicted is active again.
 """
 
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ class ForgottenHere:
                 pass
 
     def withdraws(self, event: Memory) -> bool:
-        """Return whether it is a blob version whose number alone is kept."""
+        """Return whether it is a blob version of which only the number is kept."""
         lowest = self.withdrawn.get(event.scope.key) if isinstance(event, ScopeConsolidated) else None
         return lowest is not None and isinstance(event, ScopeConsolidated) and event.version >= lowest
 
@@ -59,7 +59,7 @@ class ForgottenHere:
         return known or is_forgotten(event, marks)
 
     def _holds_again(self, event: FactChanged) -> bool:
-        """Return whether it retires a fact that nothing contradicts which is left."""
+        """Return whether it retires a fact that only forgotten facts contradict."""
         if event.retired_because != "contradicted":
             return False
         by, seen = event.replaced_by, set[str]()

@@ -1,7 +1,7 @@
 """A file of `eden export` → memory.facts, memory.reflections, memory.consolidations: its records, under their keys.
 
 Only scopes that hold nothing take records; the writer, a rebuild and all readers of the topics treat them like any
-others. The file is read twice: to check it whole and to learn what of it is forgotten here, then to publish it.
+others. The file is read twice: first to check all of it and to find what is forgotten here, then to publish it.
 """
 
 from collections import Counter

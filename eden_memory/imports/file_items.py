@@ -36,7 +36,7 @@ def _memory(element: Element, to: ImportedAs) -> ImportedItem:
             fields = {**fields, **cast("Fields", inner)}
     user, agent, run = (fields.get(name) for name in ("user_id", "agent_id", "run_id"))
     if not (user or agent or to.mapping.user) and run:
-        raise Unimportable("it names a run_id only, which is no scope; --user says whose it is")
+        raise Unimportable("it names only a run_id; say with --user whose it is")
     text = next((fields[name] for name in ("memory", "data", "text") if fields.get(name)), None)
     own = fields.get("id") or fields.get("hash")
     return to.fact(element.where, own, text, to.mapping.scope(agent, user), _newest(fields))
@@ -45,7 +45,7 @@ def _memory(element: Element, to: ImportedAs) -> ImportedItem:
 def fields_of(element: Element) -> Fields:
     """Return an element that is an object; Unimportable."""
     if element.fields is None:
-        raise Unimportable(element.why or "it is no JSON object", bad=True)
+        raise Unimportable(element.why or "it is not a JSON object", bad=True)
     return element.fields
 
 
@@ -62,11 +62,11 @@ async def markdown(path: str, to: ImportedAs) -> AsyncIterator[Entry]:
 
 def _in_folder(folder: Path, to: ImportedAs) -> Iterator[Entry]:
     if not folder.is_dir():
-        raise Invalid(f"{folder} is no folder", "Give the folder that holds the Markdown files.")
+        raise Invalid(f"{folder} is not a folder", "Give the folder that holds the Markdown files.")
     for file in _files(folder):
         inside = file.relative_to(folder)
         if "deleted" in inside.parts[:-1]:
-            yield SkippedItem(str(inside), "it is deleted there")
+            yield SkippedItem(str(inside), "it was deleted in the source")
         else:
             yield imported_or_skipped(str(inside), partial(_file, file, str(inside), to))
 
@@ -89,7 +89,7 @@ def _file(file: Path, where: str, to: ImportedAs) -> ImportedItem:
     if kind in TURNS:
         raise Unimportable("it is a turn of a conversation, not a memory")
     if head.get("replaced_by"):
-        raise Unimportable("another memory has replaced it there")
+        raise Unimportable("another memory replaced it in the source")
     # agent_cli keeps one memory for each conversation id: whoever talks there is the user here.
     user = head.get("user_id") or head.get("conversation_id")
     scope = to.mapping.scope(head.get("agent_id"), user)
@@ -108,5 +108,5 @@ def _parts(text: str) -> tuple[Fields, str]:
     except (yaml.YAMLError, ValueError):
         raise Unimportable("its front matter is not valid YAML", bad=True) from None
     if not isinstance(head, Mapping):
-        raise Unimportable("its front matter is no mapping", bad=True)
+        raise Unimportable("its front matter is not a mapping", bad=True)
     return cast("Fields", head), "\n".join(lines[end + 1 :]).strip()

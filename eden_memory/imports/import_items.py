@@ -30,7 +30,7 @@ from eden_memory.schemas.scopes import Scope
 Kind = Literal["fact", "reflection", "blob", "message", "shard"]
 Request = InboxFactCommand | InboxMemoryCommand | InboxAddedText | InboxFormNow
 PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-"""An item's own id that may stand in ours, as a UUID may; any other could hold content."""
+"""An item's id that may become part of ours, such as a UUID; any other text could be content."""
 
 
 class Unimportable(ValueError):  # noqa: N818 - a verdict on an item
@@ -60,7 +60,7 @@ class ImportedItem:
 
     @property
     def order(self) -> str:
-        """Items of one order are written together, as they came."""
+        """Items with the same value are written together, in the order of the source."""
         request = self.request
         talks = isinstance(request, InboxAddedText | InboxFormNow)
         return str(request.session_id) if talks else self.scope.key
@@ -81,7 +81,7 @@ Entry = ImportedItem | SkippedItem
 
 @dataclass(frozen=True, slots=True)
 class ImportMapping:
-    """Whose an item is here, by whose it is there; ids of ours are typed."""
+    """The agents and users here, by those of the source; ids of ours are typed."""
 
     agents: Mapping[str, str] = field(default_factory=dict[str, str])
     users: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -91,11 +91,11 @@ class ImportMapping:
     """Of items that name neither a user nor an agent."""
 
     def agent_of(self, theirs: Any) -> str:
-        """Return the agent that is theirs, mapped."""
+        """Return our agent for one of theirs; None or "" is the agent of items that name none."""
         return self.agent if _is_none(theirs) else _mapped(self.agents, theirs, "agent")
 
     def user_of(self, theirs: Any) -> str:
-        """Return the user who is theirs, mapped."""
+        """Return our user for one of theirs."""
         return _mapped(self.users, theirs, "user")
 
     def scope(self, agent: Any, user: Any) -> Scope:
@@ -105,7 +105,7 @@ class ImportMapping:
         if not _is_none(agent):
             return Scope.of_agent(self.agent_of(agent))
         if self.user is None:
-            raise Unimportable("it names neither a user nor an agent; --user says whose it is")
+            raise Unimportable("it names neither a user nor an agent; say with --user whose it is")
         return Scope.of_user(self.agent, self.user)
 
 
@@ -118,7 +118,7 @@ class ImportedAs:
     asked_by: str
     now: datetime
     decide: bool = False
-    """Whether a model decides what facts mean for those that are here."""
+    """Whether a model decides what a fact changes in known facts."""
 
     def fact(self, where: str, own: Any, text: Any, scope: Scope, said_at: Any) -> ImportedItem:
         """Return a fact; `own` is its id there, if it has any."""
@@ -142,7 +142,7 @@ class ImportedAs:
         return self._item(where, "blob", {**command, "action": "edit_blob", "expected_version": 0}, scope)
 
     def session(self, scope: Scope, conversation: Any) -> str:
-        """Return the session of our own in which a user's imported conversation stands."""
+        """Return the id of the session that a user's imported conversation gets here."""
         name = self._digest("session", _own_id(conversation), scope.key, "")
         return own_session(scope.agent_id, scope.user_id, encode_id(f"{self.source}.{name}"))
 
@@ -215,7 +215,7 @@ class ImportedAs:
             return None
         written = moment_of(value)
         if written is None:
-            raise Unimportable("its time is not a time", bad=True)
+            raise Unimportable("its time cannot be read", bad=True)
         at = datetime.fromisoformat(written).replace(tzinfo=UTC)
         if at > self.now:
             raise Unimportable("its time lies in the future", bad=True)

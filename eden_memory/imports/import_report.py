@@ -8,7 +8,7 @@ from decimal import Decimal
 from eden_memory.imports.import_items import ImportedItem, Kind, SkippedItem
 
 NAMED = 20
-"""Places that are named of each reason, at most: the others are counted."""
+"""Places to name for each reason, at most; the others are only counted."""
 
 
 @dataclass(slots=True)
@@ -45,11 +45,6 @@ class ImportReport:
     def empty(self) -> bool:
         """Whether nothing is taken."""
         return not (self.taken or self.forming)
-
-    @property
-    def bad(self) -> int:
-        """How many items could not be read."""
-        return sum(group.count for group in self.skipped.values() if group.bad)
 
     def take(self, item: ImportedItem) -> None:
         """Count an item that is taken."""

@@ -1,7 +1,7 @@
 """An import from another system: survey the source, then write its items as requests and follow them to memory.
 
-Items are read in parts, and of one part those of a scope stand together, so that they are decided together. Nothing
-is remembered of an import but the ids of its items: whoever starts it again finds what memory has of them.
+Items are read in parts; within a part, those of one scope are written together, so that they are decided together. An
+import keeps no state: when it is started again, it finds by their ids the items that memory already has.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ AHEAD = 20_000
 """Requests written before memory has taken them, at most."""
 LOOK_SECONDS = 0.5
 CARRIED_SECONDS, STILL_SECONDS = 60.0, 600.0
-"""The import stops if no request leaves the inbox for so long, or none that left is decided."""
+"""Seconds after which the import stops: while no request leaves the inbox, and while none that left is decided."""
 FREE = 0
 """The tier that costs are estimated for."""
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
-FORGOTTEN = "it was forgotten here, or is of what was"
+FORGOTTEN = "it was forgotten here, or belongs to something that was"
 Progress = Callable[[int, int], None]
-"""Told how many items are taken, of how many."""
+"""Gets how many items are done, and of how many."""
 
 
 @dataclass
@@ -156,13 +156,13 @@ def _marked(item: ImportedItem) -> Iterable[tuple[str, str]]:
 
 
 def _forgotten(item: ImportedItem, marks: Marks) -> bool:
-    """Return whether a forgotten user or session said it; what tells no time may be as old as can be."""
+    """Return whether a forgotten user or session said it; an item without a time counts as the oldest."""
     source = _source(item)
     return marks.source_gone(source) or marks.scope_gone(item.scope, source.time)
 
 
 def _source(item: ImportedItem) -> SourceMessage:
-    """Return the source that the item is to memory, as old as what it says."""
+    """Return the item as a source message, dated by when it was said."""
     session = getattr(item.request, "session_id", None)
     return SourceMessage(
         message_id=item.name,
@@ -207,16 +207,16 @@ class Following:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _demand_work(self, seconds: float) -> None:
-        """Raise EdenError if nothing carries the requests, or has decided any for very long."""
+        """Raise EdenError if no request leaves the inbox, or none was decided for very long."""
         first = [*self._facts[:AT_ONCE], *self._others[:AT_ONCE]]
         if seconds > STILL_SECONDS or len(await self._store.waiting(first)) == len(first):
             raise EdenError(
                 f"memory has taken nothing for {seconds:.0f} s; {self._done:,} items are taken",
-                "Is `eden run` running? `eden status` tells. The same command continues.",
+                "Is `eden run` running? `eden status` shows it. Repeat the command to continue.",
             )
 
     async def _without(self, names: list[str], done: "Done") -> list[str]:
-        """Return the names that are left; looks no further than to where most are left."""
+        """Return the names that are left; stop looking after a batch of which most are left."""
         left: list[str] = []
         for start in range(0, len(names), AT_ONCE):
             part = names[start : start + AT_ONCE]

@@ -73,7 +73,7 @@ def _parsed(where: str, line: bytes) -> Element:
 
 
 def _of_array(file: BinaryIO, begin: int) -> Iterator[Element]:
-    """Yield the elements of an array; behind a broken one nothing can be read."""
+    """Yield the elements of an array; after a broken one nothing can be read."""
     decoder, number = JSONDecoder(), 0
     text = _Text(file, begin)
     while (character := text.next_character()) != "]":
@@ -103,7 +103,7 @@ class _Text:
         return self._decoder.decode(found, final=not found)
 
     def more(self) -> bool:
-        """Read on, as much as is left over again; False at the end of the file."""
+        """Read on, at least as much as is left to parse; False at the end of the file."""
         found = self._next(max(PART, len(self.read) - self.at))
         self.read, self.at = self.read[self.at :] + found, 0
         return bool(found)

@@ -93,7 +93,7 @@ class V1Memories:
             scope = Scope.of_shard(agent, row["shard_name"])
             yield ImportedItem(where, "shard", stream_of(row, scope), scope)
         except (KeyError, TypeError, ValidationError, Unimportable):
-            yield SkippedItem(where, "its agent or name is none", bad=True)
+            yield SkippedItem(where, "its agent or name cannot be used", bad=True)
             return
         if row.get("content"):
             yield self._blob(where, row, scope)
@@ -127,7 +127,7 @@ class V1Memories:
         return imported_or_skipped(where, found)
 
     async def _episodes(self) -> AsyncIterator[Entry]:
-        """Yield the episodes, session by session: those who may see them are the users of all of them."""
+        """Yield the episodes, session by session: the users of all of a session's episodes may see each."""
         together: list[Row] = []
         order = [("source_session_id", 1), ("createdAt", 1), ("_id", 1)]
         async for row in self._database[SESSIONS].find(
@@ -176,7 +176,7 @@ class V1Memories:
 
 
 def stream_of(row: Row, scope: Scope) -> Stream:
-    """Return the stream of a shard; its blob fits."""
+    """Return the stream of a shard, with a word limit that its blob fits."""
     words = words_of(row.get("content") or "")
     return Stream(
         _id=f"{scope.agent_id}/shard/{quote(scope.shard or '', safe='')}",

@@ -32,9 +32,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def replace_text(path: Path, former: str | None, text: str, aside: Path) -> bool:
-    """Replace a file that holds `former` (None: that is not there); False, and it stays as it is, if it does not.
+    """Replace a file that holds `former` (None: does not exist); False, and no change, if it holds something else.
 
-    The file and `aside` are exchanged: what somebody saves in the last moment is found there, and put back.
+    The file and `aside` are exchanged: if somebody saved the file at the last moment, their text is put back.
     """
     write_text(aside, text)
     if not exchange(aside, path):

@@ -80,7 +80,7 @@ class Merged:
     base: dict[str, BaseItem] = field(default_factory=dict[str, BaseItem])
 
     def show(self, item: MirroredItem) -> None:
-        """Let the file say what memory says."""
+        """Put an item into the file as memory has it."""
         self.lines.append(Line(item.kind, item.id, item.text))
         self.base[item.id] = BaseItem(item.version, digest_of(item.text))
 
@@ -91,7 +91,7 @@ class Merged:
 
     @property
     def stamp(self) -> str:
-        """A name of the base: the same memory gives the same."""
+        """A name for the base: the same memory gives the same name."""
         told = "\n".join(f"{name} {item.version} {item.digest}" for name, item in sorted(self.base.items()))
         return f"m{sha256(told.encode()).hexdigest()[:16]}"
 
@@ -110,7 +110,7 @@ class Merge:
     refused: Mapping[str, str]
 
     def merged(self) -> Merged:
-        """Return the outcome: who alone changed an item prevails; where both did, memory does, and it is shown."""
+        """Return the outcome: a change on one side is taken; of changes on both, memory's, with a conflict."""
         merged, found = Merged(), {item.id: item for item in self.memory}
         mine, added = self._mine()
         for item in self.memory:
@@ -123,7 +123,7 @@ class Merge:
             added += self._gone(merged, name, mine.get(name))
         self._add(merged, added)
         merged.conflicts += [
-            FileConflict("", "this line stands in no section", stray)
+            FileConflict("", "this line is in no section", stray)
             for stray in (self.page.strays if self.page is not None else ())
         ]
         return merged
@@ -148,7 +148,7 @@ class Merge:
         return mine, added
 
     def _base_of(self, item: MirroredItem) -> BaseItem | None:
-        """Return what the file's item is compared with: the newest version that we led to ourselves, or the base."""
+        """Return what the file's item is compared with: the newest version if our command made it, else the base."""
         base, digest = self.base.get(item.id), digest_of(item.text)
         if base is not None and base.version < item.version:
             sent = self.sent.get(f"{item.id}@{base.version}")

@@ -1,7 +1,7 @@
 """The Markdown file of one scope: front matter, summary, reflections and facts, one a line. Pure.
 
-No text of memory can pass for structure: what Markdown, HTML or the ids' comments would read as markup is escaped as
-CommonMark escapes it, and control characters are written as numeric references.
+Text of memory cannot change the file's structure: what Markdown, HTML or the ids' comments would read as markup is
+escaped as in CommonMark, and control characters are written as numeric references.
 """
 
 import re
@@ -47,7 +47,7 @@ class Page:
     """Names the memory that the file was written from."""
     lines: Sequence[Line]
     strays: Sequence[str] = ()
-    """Lines that stand nowhere: in front of the sections, or headings of the user's own."""
+    """Lines that belong to no item: before the sections, or headings that the user added."""
 
 
 def normalised(kind: Kind, text: str) -> str:

@@ -1,8 +1,8 @@
 """Follow memory and a folder of Markdown files, each of which takes the other's changes.
 
 A round reads what has changed, merges each file with its memory, notes and sends the commands that the user's changes
-call for, and writes the files. A killed mirror finds in its notes what it has sent, and in each file what that was
-written from, so the next round comes to the same commands and sends them under the same ids.
+call for, and writes the files. A mirror that starts after a kill finds in its notes the commands that it sent, and in
+each file the memory that it was written from, so it sends the same commands again under the same ids.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ log = LibraryLogger()
 AGAIN_SECONDS = 1.0
 SETTLED_SECONDS = 0.15
 SETTLED_LOOKS, ABSENT_LOOKS = 1, 8
-"""A changed file counts when it was the same so often; a missing or unfinished one may still be being written."""
+"""A changed file counts after this many equal looks; a missing or unfinished one may still be being written."""
 DEBOUNCE_MS, LOOK_MS = 100, 1_000
 UNASKED, PART = 3, 10
-"""So many facts and reflections may be retired at once, and of many more one in so many."""
+"""Facts and reflections that may be retired at once without `--accept`: UNASKED, or one in PART if that is more."""
 GIT_LOOKS = 60
 TRIES = 5
 
@@ -159,7 +159,7 @@ class Mirroring:
         if base is None and self._accept:
             base = file.base(None)
         if base is None:
-            raise Conflict(f"{file.path} is not a state that this mirror wrote lately", ANSWERS)
+            raise Conflict(f"{file.path} holds no recent state of this mirror", ANSWERS)
         return base
 
     def _demand_few_missing(self, merges: Sequence[FileMerge]) -> None:

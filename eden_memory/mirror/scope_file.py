@@ -80,7 +80,7 @@ class ScopeFile:
     def write(self, former: str | None, merged: Merged) -> bool:
         """Write the file in place of `former`; False if it holds something else by now.
 
-        A file that the user has deleted stays away until there is something to say.
+        A file that the user has deleted is written again only when there is something to show.
         """
         self._absent = former is None and self._newest is not None and merged.is_empty
         if self._absent:

@@ -1,4 +1,4 @@
-"""How long records for which nobody waits may wait for more: a few cost a stage as much as a single record."""
+"""Waiting for more records where nothing depends on them yet: a batch of a few costs as much as a single record."""
 
 from collections.abc import Callable, Sequence
 from time import monotonic
@@ -7,7 +7,7 @@ from eden_memory.stages.stage import Delivery
 
 
 class Gathering:
-    """Records wait for `seconds` at most, and so do fewer than `most` of them; `clock` gives seconds."""
+    """Lets fewer than `most` records wait, for `seconds` at most; `clock` gives seconds."""
 
     def __init__(self, seconds: float, most: int, clock: Callable[[], float] = monotonic) -> None:
         self._seconds, self._most, self._clock = seconds, most, clock

@@ -1,4 +1,4 @@
-"""Tells messages that only join those that wait from records that something follows from."""
+"""Tells messages that only add to a session's waiting ones from records that cause something."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -28,7 +28,7 @@ def edit(
         bool | None,
         typer.Option(
             "--private/--not-private",
-            help="in place of a text: mark a reflection, or those behind a fact, as private",
+            help="in place of a text: mark a reflection as private, or those on a fact's messages",
         ),
     ] = None,
     agent: Agent = None,
