@@ -28,7 +28,7 @@ def export(
 ) -> None:
     """Write memory with its whole history to a file of JSON lines, which `eden import eden FILE` takes.
 
-    Live memory and its topics are only read. Exit code 130: stopped, and nothing is written.
+    Live memory and its topics are only read. Exit code 130: stopped, and no file was written.
 
     Examples:
 
