@@ -86,8 +86,8 @@ def import_(
 ) -> None:
     """Import memories from another system; repeat the command to continue: nothing is taken twice.
 
-    It reads the source, says what would be taken, and asks. `eden run` must be running: it stores the memories. OURS,
-    --agent and --user are ids as in the application, or typed (s.TEXT, i.5, o.OBJECTID).
+    It reads the source, says what would be taken, and asks. `eden run` must be running: it stores the memories.
+    OURS, --agent and --user are ids as in the application, or typed (s.TEXT, i.5, o.OBJECTID).
 
     Examples:
 

@@ -36,8 +36,8 @@ def mirror(
 ) -> None:
     """Mirror memory to a folder of Markdown files, and take edits of the files back, until Ctrl-C.
 
-    There is one file for each scope that the user may see. A line that you edit, add or delete is edited, added or
-    retired in memory.
+    There is one file for each scope that the user may see.
+    A line that you edit, add or delete is edited, added or retired in memory.
 
     Examples:
 
