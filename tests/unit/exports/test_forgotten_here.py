@@ -1,4 +1,4 @@
-"""What of an export is forgotten where it is imported, and what follows from that."""
+"""Memory of an export that is forgotten where it is imported."""
 
 from datetime import timedelta
 
