@@ -27,8 +27,8 @@ class ExportedMessage(NamedTuple):
     at: Any
 
 
-class Exported(NamedTuple):
-    """A conversation."""
+class ExportedConversation(NamedTuple):
+    """A conversation of an export, by its own id."""
 
     own: Any
     messages: Sequence[ExportedMessage]
@@ -46,7 +46,7 @@ async def claude(path: str, to: ImportedAs) -> AsyncIterator[Entry]:
         yield entry
 
 
-def _items(path: str, to: ImportedAs, read: Callable[[Fields], Exported]) -> Iterator[Entry]:
+def _items(path: str, to: ImportedAs, read: Callable[[Fields], ExportedConversation]) -> Iterator[Entry]:
     if to.mapping.user is None:
         raise Invalid("an export does not say whose conversations it holds", "Name the user: --user ID.")
     scope = Scope.of_user(to.mapping.agent, to.mapping.user)
@@ -61,7 +61,7 @@ def _where(file: Path, element: Element) -> str:
 
 
 def _conversation(
-    element: Element, to: ImportedAs, scope: Scope, read: Callable[[Fields], Exported]
+    element: Element, to: ImportedAs, scope: Scope, read: Callable[[Fields], ExportedConversation]
 ) -> Iterator[Entry]:
     where = element.where
     try:
@@ -87,7 +87,7 @@ def _conversation(
         yield SkippedItem(where, "the conversation has no text")
 
 
-def _of_chatgpt(fields: Fields) -> Exported:
+def _of_chatgpt(fields: Fields) -> ExportedConversation:
     """Walk from the message shown last up to the first."""
     nodes = cast("Mapping[str, Fields]", fields["mapping"])
     name, branch, seen = fields.get("current_node"), list[Fields](), set[str]()
@@ -97,7 +97,9 @@ def _of_chatgpt(fields: Fields) -> Exported:
         name = nodes[name].get("parent")
     messages = (node.get("message") for node in reversed(branch))
     own = fields.get("conversation_id") or fields["id"]
-    return Exported(own, [read for message in messages if (read := _message(message)) is not None])
+    return ExportedConversation(
+        own, [read for message in messages if (read := _message(message)) is not None]
+    )
 
 
 def _message(message: Fields | None) -> ExportedMessage | None:
@@ -115,7 +117,7 @@ def _inside(fields: Fields, name: str, inner: str) -> Any:
     return found.get(inner)
 
 
-def _of_claude(fields: Fields) -> Exported:
+def _of_claude(fields: Fields) -> ExportedConversation:
     said = (
         ExportedMessage(
             message["uuid"],
@@ -125,7 +127,7 @@ def _of_claude(fields: Fields) -> Exported:
         )
         for message in fields["chat_messages"]
     )
-    return Exported(fields["uuid"], list(said))
+    return ExportedConversation(fields["uuid"], list(said))
 
 
 def _text(parts: Any) -> str:
