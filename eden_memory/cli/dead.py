@@ -12,7 +12,7 @@ import typer
 from eden_memory.cli.terminal import confirm, parse_time
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
-from eden_memory.stages.dead_letter_handling import DeadLetters, Retried
+from eden_memory.stages.dead_letter_handling import DeadLetterHandling, Retried
 from eden_memory.stages.dead_letter_reading import DeadLetter, DeadLetterFilter
 
 app = typer.Typer(help="List, retry and drop dead letters.", no_args_is_help=True)
@@ -56,7 +56,7 @@ def list_(
 ) -> None:
     """List dead letters, oldest first."""
 
-    async def work(letters: DeadLetters) -> None:
+    async def work(letters: DeadLetterHandling) -> None:
         wanted = letters.filter(topic, stage, reason, since, until)
         rows: list[Sequence[str]] = []
         found = 0
@@ -88,7 +88,7 @@ def _show_table(rows: Sequence[Sequence[str]], found: int) -> None:
 def show(dead_letter: Annotated[str, typer.Argument(help="its id")]) -> None:
     """Show one dead letter whole: why, headers, and its original value."""
 
-    async def work(letters: DeadLetters) -> None:
+    async def work(letters: DeadLetterHandling) -> None:
         letter, state = await letters.at(dead_letter)
         told = {**_summary(letter, state), **_whole(letter)}
         typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
@@ -108,7 +108,7 @@ def retry(
 ) -> None:
     """Try dead letters again, inside the stage that gave them up; safe to repeat."""
 
-    async def work(letters: DeadLetters) -> None:
+    async def work(letters: DeadLetterHandling) -> None:
         wanted = letters.filter(topic, stage, reason, since, until)
         results = Counter[Retried]()
         for letter in await _chosen(letters, wanted, ids, yes, "try again"):
@@ -137,7 +137,7 @@ def drop(
 ) -> None:
     """Take dead letters off the list; their topic keeps them until they age out."""
 
-    async def work(letters: DeadLetters) -> None:
+    async def work(letters: DeadLetterHandling) -> None:
         wanted = letters.filter(topic, stage, reason, since, until)
         chosen = await _chosen(letters, wanted, ids, yes, "drop")
         for letter in chosen:
@@ -148,7 +148,7 @@ def drop(
 
 
 async def _chosen(
-    letters: DeadLetters, wanted: DeadLetterFilter, ids: list[str] | None, yes: bool, verb: str
+    letters: DeadLetterHandling, wanted: DeadLetterFilter, ids: list[str] | None, yes: bool, verb: str
 ) -> list[DeadLetter]:
     if not ids and wanted == DeadLetterFilter() and not yes:
         confirm(f"{verb} all dead letters?")
@@ -181,10 +181,10 @@ def _whole(letter: DeadLetter) -> dict[str, Any]:
     return {"headers": headers, "value": None if value is None else value.decode(errors="replace")}
 
 
-def _run(work: Callable[[DeadLetters], Awaitable[None]]) -> None:
+def _run(work: Callable[[DeadLetterHandling], Awaitable[None]]) -> None:
     async def connected() -> None:
         async with installation(Settings()) as at:
             topics = at.topics(at.settings.placement)
-            await work(DeadLetters(at.database, at.settings.names, topics, at.kafka, _report))
+            await work(DeadLetterHandling(at.database, at.settings.names, topics, at.kafka, _report))
 
     asyncio.run(connected())

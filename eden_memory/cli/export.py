@@ -10,7 +10,7 @@ from rich.console import Console
 from eden_memory.cli.memory.viewer import AS_ID
 from eden_memory.cli.replay.progress import TransferProgress
 from eden_memory.cli.replay.rebuild import stopped, to_its_end
-from eden_memory.exports.exporting import Exported, Selection, export_memory
+from eden_memory.exports.exporting import ExportCounts, Selection, export_memory
 from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
@@ -53,7 +53,7 @@ async def _export(settings: Settings, selection: Selection, file: Path, console:
     console.print(f"{file}: {exported.records:,} records of {len(exported.scopes):,} scopes", markup=False)
 
 
-def _told(exported: Exported) -> list[str]:
+def _told(exported: ExportCounts) -> list[str]:
     """Return what was left out, for people."""
     lines = [f"{exported.forgotten:,} records left out: they are forgotten"] if exported.forgotten else []
     if bad := exported.unreadable:

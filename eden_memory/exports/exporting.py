@@ -66,7 +66,7 @@ class Selection(NamedTuple):
 
 
 @dataclass(slots=True)
-class Exported:
+class ExportCounts:
     """The figures of an export."""
 
     records: int = 0
@@ -79,7 +79,7 @@ class Exported:
 
 async def export_memory(
     at: Installation, selection: Selection, path: Path, now: datetime, on_progress: Progress
-) -> Exported:
+) -> ExportCounts:
     """Write the live memory to a file; NotFound where the selection holds nothing, Conflict if the file exists."""
     header = ExportHeader(
         export_id=uuid4().hex,
@@ -89,7 +89,7 @@ async def export_memory(
         user_id=selection.user,
     )
     with writing(path) as writer, closing(_KeptRecords()) as kept:
-        exported = Exported()
+        exported = ExportCounts()
         await _gather(at, kept, exported, on_progress)
         writer.header(header)
         async with aclosing(_remembered(at, kept, selection, exported, on_progress)) as batches:
@@ -161,7 +161,9 @@ class _KeptRecords:
             yield names[kind], number, head, value
 
 
-async def _gather(at: Installation, kept: _KeptRecords, exported: Exported, on_progress: Progress) -> None:
+async def _gather(
+    at: Installation, kept: _KeptRecords, exported: ExportCounts, on_progress: Progress
+) -> None:
     topics, passed = at.topics(at.settings.placement).read_by(WRITER), 0
     async with reading(at.kafka, topics) as reader:
         whole = sum(reader.ends[tp] - reader.begins[tp] for tp in reader.ends)
@@ -172,7 +174,7 @@ async def _gather(at: Installation, kept: _KeptRecords, exported: Exported, on_p
 
 
 async def _remembered(
-    at: Installation, kept: _KeptRecords, selection: Selection, exported: Exported, on_progress: Progress
+    at: Installation, kept: _KeptRecords, selection: Selection, exported: ExportCounts, on_progress: Progress
 ) -> AsyncGenerator[list[_Kept]]:
     """Yield the selected records, without those that are forgotten."""
     marks, whole, passed = MongoBatchMarks(at.database, at.settings.names), kept.count(), 0
@@ -188,7 +190,7 @@ async def _remembered(
         on_progress("writing", passed, whole)
 
 
-def _decoded(name: str, number: int, head: bytes, value: bytes, exported: Exported) -> _Kept | None:
+def _decoded(name: str, number: int, head: bytes, value: bytes, exported: ExportCounts) -> _Kept | None:
     try:
         event = REGISTRY.decode(name, number, value)
     except SchemaViolation as reason:
@@ -198,7 +200,7 @@ def _decoded(name: str, number: int, head: bytes, value: bytes, exported: Export
     return _Kept(event, head, value)
 
 
-def _write(batch: Sequence[_Kept], writer: ExportWriter, exported: Exported) -> None:
+def _write(batch: Sequence[_Kept], writer: ExportWriter, exported: ExportCounts) -> None:
     for record in batch:
         writer.record(record.head, record.value)
         exported.scopes.add(record.event.scope.key)

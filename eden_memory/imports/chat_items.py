@@ -28,7 +28,7 @@ class ExportedMessage(NamedTuple):
 
 
 class ExportedConversation(NamedTuple):
-    """A conversation; `own`: its id there."""
+    """A conversation of an export, by its own id."""
 
     own: Any
     messages: Sequence[ExportedMessage]

@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Literal
 
 from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.mirror.mirror_page import BLOB, Kind, Line, Page, digest_of
+from eden_memory.mirror.mirror_page import BLOB, Kind, MirrorLine, MirrorPage, digest_of
 
 CommandKind = Literal["add", "edit", "retire"]
 
@@ -76,12 +76,12 @@ class Merged:
 
     commands: list[FileCommand] = field(default_factory=list[FileCommand])
     conflicts: list[FileConflict] = field(default_factory=list[FileConflict])
-    lines: list[Line] = field(default_factory=list[Line])
+    lines: list[MirrorLine] = field(default_factory=list[MirrorLine])
     base: dict[str, BaseItem] = field(default_factory=dict[str, BaseItem])
 
     def show(self, item: MirroredItem) -> None:
         """Put an item into the file as memory has it."""
-        self.lines.append(Line(item.kind, item.id, item.text))
+        self.lines.append(MirrorLine(item.kind, item.id, item.text))
         self.base[item.id] = BaseItem(item.version, digest_of(item.text))
 
     @property
@@ -97,14 +97,14 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class PageMerge:
     """One merge; `page` None: the file is not there.
 
     `sent`: by the commands' keys; `refused`: why changes were refused.
     """
 
     base: Mapping[str, BaseItem]
-    page: Page | None
+    page: MirrorPage | None
     memory: Sequence[MirroredItem]
     sent: Mapping[str, SentCommand]
     refused: Mapping[str, str]
@@ -128,9 +128,9 @@ class Merge:
         ]
         return merged
 
-    def _mine(self) -> tuple[dict[str, Line], list[Line]]:
+    def _mine(self) -> tuple[dict[str, MirrorLine], list[MirrorLine]]:
         """Return the file's lines by item, and the new ones; a line that has lost its id is found by its text."""
-        mine, others = dict[str, Line](), list[Line]()
+        mine, others = dict[str, MirrorLine](), list[MirrorLine]()
         for line in self.page.lines if self.page is not None else ():
             known = line.id is not None and line.id in self.base
             if known and line.id not in mine:
@@ -138,7 +138,7 @@ class Merge:
             else:
                 others.append(line)
         missing = {item.digest: name for name, item in self.base.items() if name not in mine and name != BLOB}
-        added = list[Line]()
+        added = list[MirrorLine]()
         for line in others:
             name = missing.pop(digest_of(line.text), None)
             if name is None:
@@ -156,7 +156,7 @@ class Merge:
                 return BaseItem(item.version, digest)
         return base
 
-    def _take(self, merged: Merged, item: MirroredItem, base: BaseItem, mine: Line | None) -> None:
+    def _take(self, merged: Merged, item: MirroredItem, base: BaseItem, mine: MirrorLine | None) -> None:
         digest = digest_of(item.text)
         if mine is not None and digest_of(mine.text) in (base.digest, digest):
             return merged.show(item)
@@ -170,23 +170,23 @@ class Merge:
         merged.commands.append(command)
         merged.base[item.id] = BaseItem(item.version, base.digest)
         if mine is not None:
-            merged.lines.append(Line(item.kind, item.id, mine.text))
+            merged.lines.append(MirrorLine(item.kind, item.id, mine.text))
         return None
 
-    def _gone(self, merged: Merged, name: str, mine: Line | None) -> list[Line]:
+    def _gone(self, merged: Merged, name: str, mine: MirrorLine | None) -> list[MirrorLine]:
         """Take an item that memory no longer shows; the line is added anew where it came back after its deletion."""
         base = self.base[name]
         if mine is None or mine.kind == "blob":
             return []
         sent = self.sent.get(f"{name}@{base.version}")
         if sent is not None and sent.digest == "":
-            return [Line(mine.kind, None, mine.text)]
+            return [MirrorLine(mine.kind, None, mine.text)]
         shown = any(fact_hash(item.text) == fact_hash(mine.text) for item in self.memory)
         if digest_of(mine.text) != base.digest and not shown:
             merged.conflicts.append(FileConflict(name, "it is no longer in memory", mine.text))
         return []
 
-    def _add(self, merged: Merged, added: Sequence[Line]) -> None:
+    def _add(self, merged: Merged, added: Sequence[MirrorLine]) -> None:
         """Take the lines that are new, each once; those that the file has already are left out."""
         known = {(line.kind, fact_hash(line.text)) for line in merged.lines}
         for line in added:
@@ -199,4 +199,4 @@ class Merge:
                 merged.conflicts.append(FileConflict("", self.refused[command.refusal], line.text))
             else:
                 merged.commands.append(command)
-                merged.lines.append(Line(line.kind, None, line.text))
+                merged.lines.append(MirrorLine(line.kind, None, line.text))

@@ -30,7 +30,7 @@ REORDERING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MirrorLine:
     """One text of a file; `id` None: the user has added it."""
 
     kind: Kind
@@ -39,13 +39,13 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class MirrorPage:
     """The content of a scope's file."""
 
     scope_key: str
     base: str
     """Names the memory that the file was written from."""
-    lines: Sequence[Line]
+    lines: Sequence[MirrorLine]
     strays: Sequence[str] = ()
     """Lines that belong to no item: before the sections, or headings that the user added."""
 
@@ -87,7 +87,7 @@ def _meant(found: re.Match[str]) -> str:
     return chr(number) if number < 0xD800 or 0xDFFF < number < 0x110000 else found[0]
 
 
-def rendered(page: Page) -> str:
+def rendered(page: MirrorPage) -> str:
     """Return the file's text."""
     front = yaml.safe_dump({"scope": page.scope_key, "base": page.base}, sort_keys=False, width=10_000)
     parts = [f"---\n{front}---"]
@@ -98,13 +98,13 @@ def rendered(page: Page) -> str:
     return "\n\n".join([*parts, END]) + "\n"
 
 
-def _written(line: Line) -> str:
+def _written(line: MirrorLine) -> str:
     if line.kind == "blob":
         return "\n".join(map(escaped, line.text.split("\n")))
     return f"- {escaped(line.text)}" + (f" <!-- {line.id} -->" if line.id is not None else "")
 
 
-def parsed(text: str) -> Page | None:
+def parsed(text: str) -> MirrorPage | None:
     """Return the page that a file holds; None unless it has its front matter and its end, so is whole."""
     front, _, body = (
         text.replace("\r\n", "\n").removeprefix("\ufeff").removeprefix("---\n").partition("\n---\n")
@@ -122,7 +122,7 @@ def parsed(text: str) -> Page | None:
     reader = _PageReader()
     for line in lines:
         reader.take(line.rstrip())
-    return Page(key, base, tuple(reader.lines()), tuple(reader.strays))
+    return MirrorPage(key, base, tuple(reader.lines()), tuple(reader.strays))
 
 
 class _PageReader:
@@ -156,15 +156,15 @@ class _PageReader:
         else:
             self._items.append((kind, [BULLET.sub("", line, count=1) if BULLET.match(line) else line]))
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[MirrorLine]:
         """Return what was found; an item without text is none."""
-        yield Line("blob", BLOB, normalised("blob", "\n".join(map(unescaped, self._blob))))
+        yield MirrorLine("blob", BLOB, normalised("blob", "\n".join(map(unescaped, self._blob))))
         for kind, lines in self._items:
             joined = " ".join(lines)
             ids = COMMENT.findall(joined)
             text = normalised(kind, unescaped(COMMENT.sub(" ", joined)))
             if text:
-                yield Line(kind, ids[-1] if ids else None, text)
+                yield MirrorLine(kind, ids[-1] if ids else None, text)
 
 
 def conflict_line(item_id: str, why: str, text: str) -> str:

@@ -16,9 +16,9 @@ from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - it
 
 from eden_memory.errors import Conflict, EdenError
 from eden_memory.logs import LibraryLogger
-from eden_memory.mirror.merging import BaseItem, FileCommand, Merge, Merged, MirroredItem, SentCommand
+from eden_memory.mirror.merging import BaseItem, FileCommand, Merged, MirroredItem, PageMerge, SentCommand
 from eden_memory.mirror.mirror_folder import ANSWERS, MirrorFolder
-from eden_memory.mirror.mirror_page import BLOB, Page, digest_of, parsed
+from eden_memory.mirror.mirror_page import BLOB, MirrorPage, digest_of, parsed
 from eden_memory.mirror.mirrored_memory import MirroredMemory, Shown
 from eden_memory.mirror.scope_file import ScopeFile
 from eden_memory.schemas.scopes import Scope
@@ -42,7 +42,7 @@ class FileMerge:
 
     file: ScopeFile
     text: str | None
-    merge: Merge
+    merge: PageMerge
     merged: Merged
 
     def again(self, items: Sequence[MirroredItem], refused: Mapping[str, str]) -> None:
@@ -149,10 +149,10 @@ class Mirroring:
     def _merged(self, file: ScopeFile, text: str | None) -> FileMerge:
         page = None if text is None or self._restore else parsed(text)
         base: Mapping[str, BaseItem] = {} if self._restore else self._base_of(file, text, page)
-        merge = Merge(base, page, self._shown[file.scope_key], file.sent, {})
+        merge = PageMerge(base, page, self._shown[file.scope_key], file.sent, {})
         return FileMerge(file, text, merge, merge.merged())
 
-    def _base_of(self, file: ScopeFile, text: str | None, page: Page | None) -> Mapping[str, BaseItem]:
+    def _base_of(self, file: ScopeFile, text: str | None, page: MirrorPage | None) -> Mapping[str, BaseItem]:
         if text is not None and (page is None or page.scope_key != file.scope_key):
             raise Conflict(f"{file.path} has lost its front matter, or its last line", ANSWERS)
         base = file.base(page)

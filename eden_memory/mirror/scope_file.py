@@ -15,7 +15,7 @@ from typing import Any
 from eden_memory.mirror.atomic_files import exchange, read_text, replace_text, write_text
 from eden_memory.mirror.merging import BaseItem, FileConflict, Merged, SentCommand
 from eden_memory.mirror.mirror_page import (
-    Page,
+    MirrorPage,
     conflict_ids,
     conflict_line,
     digest_of,
@@ -69,7 +69,7 @@ class ScopeFile:
             return self._newest is None or self._absent
         return self._written[-1:] == [digest_of(text)]
 
-    def base(self, page: Page | None) -> Mapping[str, BaseItem] | None:
+    def base(self, page: MirrorPage | None) -> Mapping[str, BaseItem] | None:
         """Return the memory that a page was written from, of a missing file the newest; None if it is unknown."""
         stamp = self._newest if page is None else page.base
         if stamp is None:
@@ -85,7 +85,7 @@ class ScopeFile:
         self._absent = former is None and self._newest is not None and merged.is_empty
         if self._absent:
             return True
-        text = rendered(Page(self.scope_key, merged.stamp, merged.lines))
+        text = rendered(MirrorPage(self.scope_key, merged.stamp, merged.lines))
         if text == former and self.is_as_written(text):
             return True
         items = {name: (item.version, item.digest) for name, item in sorted(merged.base.items())}

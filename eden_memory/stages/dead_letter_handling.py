@@ -28,8 +28,8 @@ SETTLED = ("published", "dropped", "dead again")
 Retried = Literal["asked", "asked before", "published", "incomplete", "not of a stage"]
 
 
-class DeadLetters:
-    """The dead letters of one namespace."""
+class DeadLetterHandling:
+    """Finds, retries and drops the dead letters of one namespace."""
 
     def __init__(
         self,

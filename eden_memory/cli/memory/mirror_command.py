@@ -1,9 +1,11 @@
 """`eden mirror`: keep memory as a folder of Markdown files, and take the changes that people make there."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +17,9 @@ from eden_memory.mirror.mirrored_memory import MirroredMemory
 from eden_memory.mongo.bson_ids import decode_id
 from eden_memory.settings import Settings
 from eden_memory.task_ending import heeding
+
+if TYPE_CHECKING:
+    from eden_memory.mirror.mirroring import Mirroring
 
 HINT = "Install the extra `mirror`: pip install 'eden-memory[mirror]'."
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="the folder of the files")]
@@ -48,23 +53,26 @@ def mirror(
     if accept and restore:
         raise Invalid("--accept and --restore exclude each other", "Take the files, or discard them.")
     try:
-        import eden_memory.mirror.mirroring  # noqa: F401, PLC0415 - needs an extra
+        from eden_memory.mirror.mirroring import Mirroring  # noqa: PLC0415 - needs an extra
     except ModuleNotFoundError as error:
         raise EdenError(f"`eden mirror` needs {error.name}", HINT) from None
     structured_logs.configure(debug=debug)
     with suppress(KeyboardInterrupt):
-        asyncio.run(heeding(_mirror(folder, (agent, session, user), new=new, accept=accept, restore=restore)))
+        begin = partial(Mirroring, accept=accept, restore=restore)
+        asyncio.run(heeding(_mirror(begin, folder, (agent, session, user), new=new)))
 
 
 async def _mirror(
-    path: Path, viewer: tuple[str | None, str | None, str | None], *, new: bool, accept: bool, restore: bool
+    begin: "Callable[[MirroredMemory, MirrorFolder], Mirroring]",
+    path: Path,
+    viewer: tuple[str | None, str | None, str | None],
+    *,
+    new: bool,
 ) -> None:
-    from eden_memory.mirror.mirroring import Mirroring  # noqa: PLC0415 - needs an extra
-
     async with who(Settings(), *viewer) as found:
         folder = _folder(path, found, new=new)
         try:
-            mirroring = Mirroring(_memory(found), folder, accept=accept, restore=restore)
+            mirroring = begin(_memory(found), folder)
             typer.echo(f"mirroring memory to {path}, until Ctrl-C")
             await mirroring.run()
         finally:

@@ -14,7 +14,7 @@ import pytest
 
 from eden_memory.errors import Conflict, EdenError
 from eden_memory.mirror.mirror_folder import MARKER, MirrorFolder
-from eden_memory.mirror.mirror_page import Line, parsed, rendered
+from eden_memory.mirror.mirror_page import MirrorLine, parsed, rendered
 from eden_memory.mirror.mirrored_memory import MirroredMemory
 from eden_memory.mirror.mirroring import Mirroring
 from eden_memory.mongo.bson_ids import encode_id
@@ -321,7 +321,7 @@ def _change_file(mirror: Mirror, chance: random.Random, text: str) -> tuple[set[
         number = chance.choice(known)
         lines[number] = replace(lines[number], text=text)
     else:
-        lines.append(Line("fact", None, text))
+        lines.append(MirrorLine("fact", None, text))
     mirror.save(rendered(replace(page, lines=tuple(lines))))
     before, after = {line.text for line in page.lines}, {line.text for line in lines}
     return after - before, before - after

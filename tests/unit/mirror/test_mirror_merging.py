@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.mirror.merging import BaseItem, FileCommand, Merge, Merged, MirroredItem, SentCommand
-from eden_memory.mirror.mirror_page import BLOB, Line, Page, digest_of, parsed, rendered
+from eden_memory.mirror.merging import BaseItem, FileCommand, Merged, MirroredItem, PageMerge, SentCommand
+from eden_memory.mirror.mirror_page import BLOB, MirrorLine, MirrorPage, digest_of, parsed, rendered
 
 KEY = "user:s.helper:s.ann"
 
@@ -73,7 +73,7 @@ class Folder:
         page = None if self.text is None else parsed(self.text)
         base = self.bases.get(page.base if page is not None else self.newest or "", {})
         memory = [MirroredItem("blob", BLOB, 0, ""), *self.lane.items.values()]
-        merge = Merge(base, page, memory, self.sent, {})
+        merge = PageMerge(base, page, memory, self.sent, {})
         merged = merge.merged()
         added = [one for one in merged.commands if one.action == "add" and one.key in self.sent]
         refused = {one.refusal: "since" for one in added if self.sent[one.key].request in self.lane.done}
@@ -85,7 +85,7 @@ class Folder:
                 self.sent[command.key] = SentCommand(command.version, digest, str(self.requests))
                 self.lane.waiting.append((str(self.requests), command))
         self.conflicts |= {conflict.text for conflict in merged.conflicts}
-        before, self.text = self.text, rendered(Page(KEY, merged.stamp, merged.lines))
+        before, self.text = self.text, rendered(MirrorPage(KEY, merged.stamp, merged.lines))
         lost = texts_of(before) - texts_of(self.text) - self.lane.said - self.conflicts
         assert not lost, "the mirror took from the file what is nowhere else"
         self.bases[merged.stamp], self.newest = merged.base, merged.stamp
@@ -99,7 +99,7 @@ class Folder:
         facts = [line for line in page.lines if line.kind == "fact"]
         rest = [line for line in page.lines if line.kind != "fact"]
         if change == "add":
-            facts.append(Line("fact", None, text))
+            facts.append(MirrorLine("fact", None, text))
         elif facts and change == "edit":
             facts[place % len(facts)] = replace(facts[place % len(facts)], text=text)
         elif facts:

@@ -9,8 +9,8 @@ from eden_memory.mirror.mirror_page import (
     BLOB,
     END,
     Kind,
-    Line,
-    Page,
+    MirrorLine,
+    MirrorPage,
     escaped,
     normalised,
     parsed,
@@ -52,13 +52,13 @@ FORGED = (
 texts = st.one_of(st.sampled_from(FORGED), st.text(max_size=60))
 
 
-def page_of(blob: str, facts: list[str], reflections: list[str]) -> Page:
-    lines = [Line("blob", BLOB, normalised("blob", blob))]
+def page_of(blob: str, facts: list[str], reflections: list[str]) -> MirrorPage:
+    lines = [MirrorLine("blob", BLOB, normalised("blob", blob))]
     items: list[tuple[Kind, list[str]]] = [("reflection", reflections), ("fact", facts)]
     for kind, found in items:
         shown = [text for one in found if (text := normalised(kind, one))]
-        lines += [Line(kind, f"{kind[0]}{number}", text) for number, text in enumerate(shown)]
-    return Page("user:s.helper:s.ann", "0123abcd", tuple(lines))
+        lines += [MirrorLine(kind, f"{kind[0]}{number}", text) for number, text in enumerate(shown)]
+    return MirrorPage("user:s.helper:s.ann", "0123abcd", tuple(lines))
 
 
 @given(texts, st.lists(texts, max_size=4), st.lists(texts, max_size=4))
@@ -77,8 +77,10 @@ def test_no_text_adds_a_line_or_markup(text: str) -> None:
     fact = normalised("fact", text)
     if not fact:
         return
-    page = Page(
-        "agent:s.helper", "1", (Line("blob", BLOB, normalised("blob", text)), Line("fact", "id-1", fact))
+    page = MirrorPage(
+        "agent:s.helper",
+        "1",
+        (MirrorLine("blob", BLOB, normalised("blob", text)), MirrorLine("fact", "id-1", fact)),
     )
     written = rendered(page)
     assert len([line for line in written.split("\n") if line.startswith("- ")]) == 1
