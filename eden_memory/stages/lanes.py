@@ -211,7 +211,9 @@ class Lanes:
         lane.queue.extend(items)
         lane.grown = True
         if lane.state is _State.IDLE or lane.gathers:
-            self._wake(lane)
+            lane.unpark()
+            self._settle(lane)
+            self._pump()
 
     def drop_revoked(self) -> None:
         """Forget waiting records whose partition was revoked; what runs goes on."""

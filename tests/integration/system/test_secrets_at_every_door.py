@@ -119,7 +119,8 @@ async def test_only_who_heard_a_secret_finds_it_and_in_a_team_all_find_what_is_f
     assert {"Voss", "depression", "Gaivota", "Tartu", OPEN} <= mine, "dora finds what she said alone"
     for asker in world.others:
         crossed = {word for words in (await world.found(asker)).values() for word in words}
-        assert crossed == ({OPEN} if world.sharing == "team" else set()), asker
+        heard = {"Brandt", "insomnia"} if asker.user == "eva" else set[str]()  # as a member of the club
+        assert crossed - heard == ({OPEN} if world.sharing == "team" else set()), asker
     if llm == "scripted":  # the doors are the same, and each command is a process
         slow = told_by(await world.doors.slow(world.others[2], QUESTIONS))
         assert bool(slow) == (world.sharing == "team"), slow
