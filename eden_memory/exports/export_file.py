@@ -16,6 +16,7 @@ from eden_memory.schemas.events import REGISTRY
 from eden_memory.schemas.exported import ExportedGap, ExportedRecord, ExportEnd, ExportHeader, ExportLine
 from eden_memory.schemas.reasons import reasons
 from eden_memory.schemas.registry import SchemaViolation
+from eden_memory.schemas.scopes import Scope
 
 PARTIAL = ".partial"
 LONGEST_END = 4_096
@@ -86,6 +87,20 @@ def writing(path: Path) -> Generator[ExportWriter]:
         partial.rename(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+class Selection(NamedTuple):
+    """Whose memory is exported, by typed ids; None: everybody's."""
+
+    agent: str | None = None
+    user: str | None = None
+
+    def takes(self, scope: Scope) -> bool:
+        """Whether a scope's memory is part of it; of a user's, sessions in which nobody else was are part, too."""
+        if self.agent not in (None, scope.agent_id):
+            return False
+        own = scope.user_id == self.user or (scope.kind == "session" and scope.audience == (self.user,))
+        return self.user is None or own
 
 
 class BadLine(NamedTuple):
@@ -161,17 +176,33 @@ def end_of(path: Path) -> ExportEnd:
 
 def read_lines(path: Path) -> Iterator[Line | BadLine]:
     """Yield the lines between header and closing line; Invalid at the end if some are missing."""
-    end, found = end_of(path), 0
+    end, found, header = end_of(path), 0, header_of(path)
+    selection, scopes = Selection(header.agent_id, header.user_id), set[str]()
     with path.open("rb") as file:
         file.readline()
         for number, raw in enumerate(file, 2):
             read = _read(number, raw)
             if not isinstance(read, ExportEnd):
                 found += 1
-                yield read
+                yield _selected(read, selection, scopes)
     if found != (expected := end.records + end.gaps):
         what = f"{path} has {found:,} lines of memory, and its closing line says {expected:,}"
         raise Invalid(what, AGAIN)
+
+
+def _selected(line: Line | BadLine, selection: Selection, scopes: set[str]) -> Line | BadLine:
+    """Return a BadLine for one that the header does not announce; `scopes`: of the records before."""
+    match line:
+        case RecordLine() if selection.takes(line.event.scope):
+            if selection != Selection():
+                scopes.add(line.scope)
+            return line
+        case GapLine() if selection == Selection() or line.scope in scopes:
+            return line
+        case BadLine():
+            return line
+        case _:
+            return BadLine(line.number, "its scope is not of this export")
 
 
 def _read(number: int, raw: bytes) -> Line | BadLine | ExportEnd:

@@ -11,12 +11,12 @@ from eden_memory.exports.export_file import (
     BadLine,
     GapLine,
     RecordLine,
+    Selection,
     header_of,
     read_lines,
     without_data,
     writing,
 )
-from eden_memory.exports.exporting import Selection
 from eden_memory.schemas.exported import ExportHeader
 from eden_memory.schemas.scopes import Scope
 from tests.unit.memory.memory_histories import NOON, blob, delivered, fact, reflection
@@ -146,6 +146,24 @@ def test_a_bad_line_is_named_by_its_number_and_the_others_are_read(
     assert said in bad.reason
     assert "tea" not in bad.reason
     assert len(read) == 5
+
+
+@pytest.mark.parametrize(
+    ("selected", "bad"),
+    [
+        ({"agent_id": "s.assistant"}, [6]),
+        ({"agent_id": "s.other"}, [2, 3, 4, 5, 6]),
+        ({"agent_id": "s.assistant", "user_id": "s.ann"}, [2, 3, 4, 5, 6]),
+    ],
+)
+def test_what_the_header_does_not_announce_is_bad(
+    file: Path, selected: dict[str, str], bad: list[int]
+) -> None:
+    header = HEADER.model_copy(update=selected).model_dump_json().encode() + b"\n"
+    read = list(read_lines(changed(file, instead(1, header))))
+    named = [line for line in read if isinstance(line, BadLine)]
+    assert [line.number for line in named] == bad
+    assert {line.reason for line in named} == {"its scope is not of this export"}
 
 
 def test_a_users_memory_is_their_own_scopes_and_sessions_without_others() -> None:
