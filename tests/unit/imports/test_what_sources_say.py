@@ -95,6 +95,18 @@ async def test_mem0s_memories_are_facts_of_whom_they_name(tmp_path: Path) -> Non
     assert fact(two).session_id == own_session("s.support", None)
 
 
+async def test_mem0s_metadata_does_not_say_whose_a_memory_is_that_says_so_itself(tmp_path: Path) -> None:
+    others = {"user_id": "bob", "agent_id": "other", "id": "2", "memory": "Likes rum"}
+    own = {"id": "1", "memory": "Likes tea", "user_id": "ada", "agent_id": "bot"}
+    talk = {"memory": SECRET, "agent_id": "bot", "run_id": "r"}
+    file = lines(tmp_path, {**own, "metadata": others}, {"id": "1", "payload": own, "metadata": others}, talk)
+    entries = await found(mem0, file, to(user="s.eve"))
+    assert {(item.scope.key, fact(item).text) for item in items(entries)} == {
+        ("user:s.bot:s.ada", "Likes tea")
+    }
+    assert skipped(entries) == [("line 3", False)]
+
+
 async def test_what_cannot_be_read_is_named_and_its_content_is_not(tmp_path: Path) -> None:
     file = lines(
         tmp_path,
