@@ -66,13 +66,14 @@ def _conversation(
     where = element.where
     try:
         found = read(fields_of(element))
+        session = to.session(scope, found.own)
     except Unimportable as error:
         yield SkippedItem(where, error.reason, error.bad)
         return
     except (AttributeError, KeyError, TypeError, ValueError):
         yield SkippedItem(where, "it is not a conversation in the format of the export", bad=True)
         return
-    session, number, last = to.session(scope, found.own), 0, None
+    number, last = 0, None
     for own, role, text, at in found.messages:
         if text.strip():
             number += 1
@@ -122,7 +123,7 @@ def _of_claude(fields: Fields) -> ExportedConversation:
         ExportedMessage(
             message["uuid"],
             ROLES[message["sender"]],
-            message.get("text") or _text(message.get("content")),
+            _text(message.get("text")) or _text(message.get("content")),
             message.get("created_at"),
         )
         for message in fields["chat_messages"]

@@ -88,7 +88,9 @@ def _file(file: Path, where: str, to: ImportedAs) -> ImportedItem:
     except (OSError, UnicodeDecodeError):
         raise Unimportable("it cannot be read as UTF-8", bad=True) from None
     role = head.get("role")
-    kind = "summary" if head.get("summary_kind") else head.get("kind") or role
+    kind: Any = "summary" if head.get("summary_kind") else head.get("kind") or role
+    if not isinstance(kind, str | None):
+        raise Unimportable("its kind is no text", bad=True)
     if kind in TURNS:
         raise Unimportable("it is a turn of a conversation, not a memory")
     if head.get("replaced_by"):

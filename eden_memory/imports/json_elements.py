@@ -13,6 +13,7 @@ from eden_memory.errors import Invalid, NotFound
 
 PART, LONGEST = 1_000_000, 64_000_000
 """Characters read at once; bytes of one line or element, at most."""
+LONG_NUMBER = 100
 ARRAY = re.compile(r'\s*(\{\s*"[A-Za-z_]+"\s*:\s*)?\[')
 BLANK = re.compile(r"[\s,]*")
 
@@ -74,7 +75,7 @@ def _parsed(where: str, line: bytes) -> Element:
 
 def _of_array(file: BinaryIO, begin: int) -> Iterator[Element]:
     """Yield the elements of an array; after a broken one nothing can be read."""
-    decoder, number = JSONDecoder(), 0
+    decoder, number = JSONDecoder(parse_int=_number), 0
     text = _Text(file, begin)
     while (character := text.next_character()) != "]":
         number += 1
@@ -89,6 +90,11 @@ def _of_array(file: BinaryIO, begin: int) -> Iterator[Element]:
             yield Element(f"item {number}", None, "it is not valid JSON, and what follows cannot be read")
             return
         yield Element(f"item {number}", element)
+
+
+def _number(digits: str) -> int | float:
+    """Return a number as orjson does: int() refuses thousands of digits."""
+    return int(digits) if len(digits) < LONG_NUMBER else float(digits)
 
 
 class _Text:

@@ -107,6 +107,47 @@ async def test_mem0s_metadata_does_not_say_whose_a_memory_is_that_says_so_itself
     assert skipped(entries) == [("line 3", False)]
 
 
+@pytest.mark.parametrize("of_array", [False, True])
+async def test_ids_that_are_neither_text_nor_number_skip_their_items(tmp_path: Path, of_array: bool) -> None:
+    own = {"memory": SECRET, "user_id": "ada"}
+    wrong = [{**own, "id": ["1"]}, {**own, "id": {"a": 1}}, {**own, "user_id": ["ada"]}]
+    rows = [json.dumps(row) for row in [*wrong, {"memory": "Fine", "user_id": "ada"}]]
+    long = f'{{"memory": "{SECRET}", "user_id": "ada", "created_at": {"9" * 5_000}}}'
+    file = tmp_path / "memories.json"
+    file.write_text(f"[{','.join([long, *rows])}]" if of_array else "\n".join([long, *rows]))
+    entries = await found(mem0, file, to())
+    assert len(items(entries)) == 1
+    assert [bad for _, bad in skipped(entries)] == [True] * 4
+    assert SECRET not in repr([entry for entry in entries if isinstance(entry, SkippedItem)])
+
+
+async def test_front_matter_of_other_types_skips_its_file(tmp_path: Path) -> None:
+    aliases = "\n".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]" for n in range(1, 12))
+    heads = {
+        "a": f"user_id: ada\nx0: &x0 [a]\n{aliases}\nid: *x11",
+        "b": "user_id: ada\nkind: [fact]",
+        "c": f"user_id: ada\nid: 0x{'f' * 9_000}",
+        "d": "user_id: ada",
+    }
+    for name, head in heads.items():
+        (tmp_path / f"{name}.md").write_text(f"---\n{head}\n---\nLikes tea")
+    entries = await found(markdown, tmp_path, to())
+    assert [item.where for item in items(entries)] == ["d.md"]
+    assert skipped(entries) == [("a.md", True), ("b.md", True), ("c.md", True)]
+
+
+async def test_a_claude_message_without_text_is_passed_over(tmp_path: Path) -> None:
+    said = [{"uuid": str(n), "sender": "human", "text": text} for n, text in enumerate([5, ["x"], "Hello."])]
+    file = tmp_path / "conversations.json"
+    file.write_text(
+        json.dumps([{"uuid": ["c"], "chat_messages": said}, {"uuid": "d", "chat_messages": said}])
+    )
+    entries = await found(claude, file, to("claude", user="s.ada"))
+    assert skipped(entries) == [("item 1", True)]
+    texts = [item.request.text for item in items(entries) if isinstance(item.request, InboxAddedText)]
+    assert texts[-1] == "Hello."
+
+
 async def test_what_cannot_be_read_is_named_and_its_content_is_not(tmp_path: Path) -> None:
     file = lines(
         tmp_path,
