@@ -10,9 +10,10 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from eden_memory.errors import Conflict, Invalid, NotFound
+from eden_memory.imports.json_elements import TOO_LONG, bounded_lines
 from eden_memory.memory.memory_batch import Memory
 from eden_memory.schemas.envelope import Envelope, EnvelopeError, event_type, parse_type, rfc3339
-from eden_memory.schemas.events import REGISTRY
+from eden_memory.schemas.events import REGISTRY, ScopeConsolidated
 from eden_memory.schemas.exported import ExportedGap, ExportedRecord, ExportEnd, ExportHeader, ExportLine
 from eden_memory.schemas.reasons import reasons
 from eden_memory.schemas.registry import SchemaViolation
@@ -20,6 +21,8 @@ from eden_memory.schemas.scopes import Scope
 
 PARTIAL = ".partial"
 LONGEST_END = 4_096
+"""Bytes of the first and of the last line, at most."""
+MOST_VERSIONS = 100_000
 AGAIN = "Export again, or copy the file again."
 LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 """JSON has them between tokens only, where a space does as well."""
@@ -147,7 +150,7 @@ def header_of(path: Path) -> ExportHeader:
     hint = "`eden export` writes such files."
     try:
         with path.open("rb") as file:
-            header = ExportLine.model_validate_json(file.readline(), extra="ignore").root
+            header = ExportLine.model_validate_json(file.readline(LONGEST_END), extra="ignore").root
     except ValidationError:
         raise Invalid(f"{path} is not an export", hint) from None
     except OSError as error:
@@ -180,8 +183,8 @@ def read_lines(path: Path) -> Iterator[Line | BadLine]:
     selection, scopes = Selection(header.agent_id, header.user_id), set[str]()
     with path.open("rb") as file:
         file.readline()
-        for number, raw in enumerate(file, 2):
-            read = _read(number, raw)
+        for number, raw in enumerate(bounded_lines(file), 2):
+            read = BadLine(number, TOO_LONG) if raw is None else _read(number, raw)
             if not isinstance(read, ExportEnd):
                 found += 1
                 yield _selected(read, selection, scopes)
@@ -212,7 +215,7 @@ def _read(number: int, raw: bytes) -> Line | BadLine | ExportEnd:
             case ExportedRecord():
                 return _record(number, line)
             case ExportedGap():
-                return GapLine(number, line.scope, line.version)
+                return _numbered(GapLine(number, line.scope, line.version), line.version)
             case ExportEnd():
                 return line
             case ExportHeader():
@@ -230,4 +233,10 @@ def _record(number: int, line: ExportedRecord) -> RecordLine | BadLine:
         return BadLine(number, f"{event.NAME} is not an event of memory")
     if (event.key(), event.scope.key) != (line.key, line.scope):
         return BadLine(number, "key or scope are not those of the data")
-    return RecordLine(number, line, event, value)
+    version = event.version if isinstance(event, ScopeConsolidated) else 0
+    return _numbered(RecordLine(number, line, event, value), version)
+
+
+def _numbered(line: Line, version: int) -> Line | BadLine:
+    """Return a BadLine instead if its blob version is too high: an import claims all numbers up to it."""
+    return line if version <= MOST_VERSIONS else BadLine(line.number, f"a version above {MOST_VERSIONS:,}")

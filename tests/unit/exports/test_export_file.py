@@ -17,6 +17,7 @@ from eden_memory.exports.export_file import (
     without_data,
     writing,
 )
+from eden_memory.imports import json_elements
 from eden_memory.schemas.exported import ExportHeader
 from eden_memory.schemas.scopes import Scope
 from tests.unit.memory.memory_histories import NOON, blob, delivered, fact, reflection
@@ -134,12 +135,15 @@ def wrong(number: int, **fields: object) -> Change:
         (wrong(3, data={"text": "Likes tea"}), 3, "missing"),
         (wrong(4, key="other@2"), 4, "not those of the data"),
         (wrong(4, scope="agent:s.other"), 4, "not those of the data"),
+        (wrong(6, version=10**12), 6, "a version above 100,000"),
+        (instead(3, b"x" * 20_000 + b"\n"), 3, "it is longer than"),
         (instead(2, HEADER.model_dump_json().encode() + b"\n"), 2, "second header"),
     ],
 )
 def test_a_bad_line_is_named_by_its_number_and_the_others_are_read(
-    file: Path, change: Change, number: int, said: str
+    file: Path, change: Change, number: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(json_elements, "LONGEST", 8_000)
     read = list(read_lines(changed(file, change)))
     (bad,) = [line for line in read if isinstance(line, BadLine)]
     assert bad.number == number

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eden_memory.directory.own_sessions import own_session, whose
 from eden_memory.errors import EdenError, Invalid
-from eden_memory.imports import json_elements
+from eden_memory.imports import chat_items, json_elements
 from eden_memory.imports.chat_items import chatgpt, claude
 from eden_memory.imports.file_items import markdown, mem0
 from eden_memory.imports.import_items import (
@@ -301,6 +301,23 @@ async def test_of_chatgpts_conversations_the_branch_shown_last_is_taken(tmp_path
     assert whose(encode(sessions.pop())) == ("s.bot", "s.ada")
     assert isinstance(form, InboxFormNow)
     assert skipped(entries) == [("item 2", True), ("item 3", False)]
+
+
+async def test_an_archive_that_is_encrypted_or_far_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "export.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("conversations.json", " " * 100_000)
+    packed = file.read_bytes()
+    central = packed.index(b"PK\x01\x02")
+    file.write_bytes(packed[:6] + b"\x01" + packed[7 : central + 8] + b"\x01" + packed[central + 9 :])
+    with pytest.raises(Invalid, match="cannot be read as a ZIP"):
+        await found(chatgpt, file, to(user="s.ada"))
+    file.write_bytes(packed)
+    monkeypatch.setattr(chat_items, "MOST_UNPACKED", 99_999)
+    with pytest.raises(Invalid, match="more than 99,999 bytes"):
+        await found(chatgpt, file, to(user="s.ada"))
 
 
 async def test_claudes_conversations_are_messages_in_their_order(tmp_path: Path) -> None:
