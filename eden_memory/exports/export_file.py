@@ -79,7 +79,8 @@ def writing(path: Path) -> Generator[ExportWriter]:
         raise Conflict(f"{path} exists", "Give another name, or remove it.")
     partial = path.with_name(path.name + PARTIAL)
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        partial.unlink(missing_ok=True)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileNotFoundError:
         raise NotFound(f"there is no folder {path.parent}", "Make it, or give another one.") from None
     try:

@@ -62,6 +62,21 @@ def test_a_file_that_is_there_is_not_written_over_and_a_broken_one_is_not_left(
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.parametrize("linked", [False, True])
+def test_what_lies_where_a_file_is_begun_is_neither_written_to_nor_read_by_others(
+    tmp_path: Path, linked: bool
+) -> None:
+    path, other = tmp_path / "memory.jsonl", tmp_path / "other"
+    other.write_text("mine")
+    other.chmod(0o666)
+    begun = tmp_path / "memory.jsonl.partial"
+    begun.symlink_to(other) if linked else begun.hardlink_to(other)
+    with writing(path) as writer:
+        writer.header(HEADER)
+    assert other.read_text() == "mine"
+    assert path.stat().st_mode & 0o077 == 0
+
+
 Lines = list[bytes]
 Change = Callable[[Lines], Lines]
 
