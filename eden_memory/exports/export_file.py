@@ -227,7 +227,7 @@ def _read(number: int, raw: bytes) -> Line | BadLine | ExportEnd:
         return BadLine(number, str(error))
 
 
-def _record(number: int, line: ExportedRecord) -> RecordLine | BadLine:
+def _record(number: int, line: ExportedRecord) -> Line | BadLine:
     value = orjson.dumps(line.data)
     event = REGISTRY.decode(*parse_type(line.type), value)
     if not isinstance(event, Memory):

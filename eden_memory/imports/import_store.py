@@ -79,7 +79,7 @@ class MongoImports:
 
     async def audiences(self, scope_keys: Iterable[str]) -> dict[str, Audience]:
         """Return who may see what these session scopes hold, of those that hold something."""
-        query = {"_id": {"$in": list(scope_keys)}, "audience": {"$nin": [None, []]}}
+        query: Row = {"_id": {"$in": list(scope_keys)}, "audience": {"$nin": [None, []]}}
         rows = self._snapshots.find(query, {"audience": 1})
         return {row["_id"]: AUDIENCE.validate_python(row["audience"]) async for row in rows}
 
