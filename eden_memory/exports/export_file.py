@@ -10,15 +10,19 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from eden_memory.errors import Conflict, Invalid, NotFound
+from eden_memory.imports.json_elements import TOO_LONG, bounded_lines
 from eden_memory.memory.memory_batch import Memory
 from eden_memory.schemas.envelope import Envelope, EnvelopeError, event_type, parse_type, rfc3339
-from eden_memory.schemas.events import REGISTRY
+from eden_memory.schemas.events import REGISTRY, ScopeConsolidated
 from eden_memory.schemas.exported import ExportedGap, ExportedRecord, ExportEnd, ExportHeader, ExportLine
 from eden_memory.schemas.reasons import reasons
 from eden_memory.schemas.registry import SchemaViolation
+from eden_memory.schemas.scopes import Scope
 
 PARTIAL = ".partial"
 LONGEST_END = 4_096
+"""Bytes of the first and of the last line, at most."""
+MOST_VERSIONS = 100_000
 AGAIN = "Export again, or copy the file again."
 LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 """JSON has them between tokens only, where a space does as well."""
@@ -75,7 +79,8 @@ def writing(path: Path) -> Generator[ExportWriter]:
         raise Conflict(f"{path} exists", "Give another name, or remove it.")
     partial = path.with_name(path.name + PARTIAL)
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        partial.unlink(missing_ok=True)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileNotFoundError:
         raise NotFound(f"there is no folder {path.parent}", "Make it, or give another one.") from None
     try:
@@ -86,6 +91,20 @@ def writing(path: Path) -> Generator[ExportWriter]:
         partial.rename(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+class Selection(NamedTuple):
+    """Whose memory is exported, by typed ids; None: everybody's."""
+
+    agent: str | None = None
+    user: str | None = None
+
+    def takes(self, scope: Scope) -> bool:
+        """Whether a scope's memory is part of it; of a user's, sessions in which nobody else was are part, too."""
+        if self.agent not in (None, scope.agent_id):
+            return False
+        own = scope.user_id == self.user or (scope.kind == "session" and scope.audience == (self.user,))
+        return self.user is None or own
 
 
 class BadLine(NamedTuple):
@@ -132,7 +151,7 @@ def header_of(path: Path) -> ExportHeader:
     hint = "`eden export` writes such files."
     try:
         with path.open("rb") as file:
-            header = ExportLine.model_validate_json(file.readline(), extra="ignore").root
+            header = ExportLine.model_validate_json(file.readline(LONGEST_END), extra="ignore").root
     except ValidationError:
         raise Invalid(f"{path} is not an export", hint) from None
     except OSError as error:
@@ -161,17 +180,33 @@ def end_of(path: Path) -> ExportEnd:
 
 def read_lines(path: Path) -> Iterator[Line | BadLine]:
     """Yield the lines between header and closing line; Invalid at the end if some are missing."""
-    end, found = end_of(path), 0
+    end, found, header = end_of(path), 0, header_of(path)
+    selection, scopes = Selection(header.agent_id, header.user_id), set[str]()
     with path.open("rb") as file:
         file.readline()
-        for number, raw in enumerate(file, 2):
-            read = _read(number, raw)
+        for number, raw in enumerate(bounded_lines(file), 2):
+            read = BadLine(number, TOO_LONG) if raw is None else _read(number, raw)
             if not isinstance(read, ExportEnd):
                 found += 1
-                yield read
+                yield _selected(read, selection, scopes)
     if found != (expected := end.records + end.gaps):
         what = f"{path} has {found:,} lines of memory, and its closing line says {expected:,}"
         raise Invalid(what, AGAIN)
+
+
+def _selected(line: Line | BadLine, selection: Selection, scopes: set[str]) -> Line | BadLine:
+    """Return a BadLine for one that the header does not announce; `scopes`: of the records before."""
+    match line:
+        case RecordLine() if selection.takes(line.event.scope):
+            if selection != Selection():
+                scopes.add(line.scope)
+            return line
+        case GapLine() if selection == Selection() or line.scope in scopes:
+            return line
+        case BadLine():
+            return line
+        case _:
+            return BadLine(line.number, "its scope is not of this export")
 
 
 def _read(number: int, raw: bytes) -> Line | BadLine | ExportEnd:
@@ -181,7 +216,7 @@ def _read(number: int, raw: bytes) -> Line | BadLine | ExportEnd:
             case ExportedRecord():
                 return _record(number, line)
             case ExportedGap():
-                return GapLine(number, line.scope, line.version)
+                return _numbered(GapLine(number, line.scope, line.version), line.version)
             case ExportEnd():
                 return line
             case ExportHeader():
@@ -192,11 +227,17 @@ def _read(number: int, raw: bytes) -> Line | BadLine | ExportEnd:
         return BadLine(number, str(error))
 
 
-def _record(number: int, line: ExportedRecord) -> RecordLine | BadLine:
+def _record(number: int, line: ExportedRecord) -> Line | BadLine:
     value = orjson.dumps(line.data)
     event = REGISTRY.decode(*parse_type(line.type), value)
     if not isinstance(event, Memory):
         return BadLine(number, f"{event.NAME} is not an event of memory")
     if (event.key(), event.scope.key) != (line.key, line.scope):
         return BadLine(number, "key or scope are not those of the data")
-    return RecordLine(number, line, event, value)
+    version = event.version if isinstance(event, ScopeConsolidated) else 0
+    return _numbered(RecordLine(number, line, event, value), version)
+
+
+def _numbered(line: Line, version: int) -> Line | BadLine:
+    """Return a BadLine instead if its blob version is too high: an import claims all numbers up to it."""
+    return line if version <= MOST_VERSIONS else BadLine(line.number, f"a version above {MOST_VERSIONS:,}")

@@ -10,13 +10,15 @@ from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.memory.memory_batch import Memory
 from eden_memory.names import Names
-from eden_memory.schemas.documents import Snapshot, StoredBlob
-from eden_memory.schemas.events import ScopeConsolidated
+from eden_memory.schemas.documents import Fact, Reflection, Snapshot, StoredBlob
+from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.stages.outcome import Reread, StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
 
 Database = AsyncDatabase[dict[str, Any]]
+Owned = set[tuple[type[Memory], str]]
 STAGE = "import"
 """In the ledger; no stage has this name."""
 AT_ONCE = 500
@@ -26,6 +28,18 @@ async def forgotten_blobs(database: Database, names: Names) -> list[tuple[str, i
     """Return scope key and number of every blob version that was forgotten, in order."""
     blobs = database[names[StoredBlob.COLLECTION]].find({"gone": True}, {"scope_key": 1, "version": 1})
     return sorted([(row["scope_key"], row["version"]) async for row in blobs])
+
+
+async def owned_elsewhere(
+    database: Database, names: Names, owners: Mapping[tuple[type[Memory], str], str]
+) -> Owned:
+    """Return those of the facts and reflections that belong to another scope here than the given one."""
+    found: Owned = set()
+    for kind, document in ((FactChanged, Fact), (ReflectionFormed, Reflection)):
+        ids = [name for asked, name in owners if asked is kind]
+        rows = database[names[document.COLLECTION]].find({"_id": {"$in": ids}}, {"scope_key": 1})
+        found |= {(kind, row["_id"]) async for row in rows if row["scope_key"] != owners[kind, row["_id"]]}
+    return found
 
 
 class ScopeClaims:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from eden_memory.errors import NotFound
-from eden_memory.exports.export_file import ExportWriter, without_data, writing
+from eden_memory.exports.export_file import ExportWriter, Selection, without_data, writing
 from eden_memory.exports.exported_scope_store import forgotten_blobs
 from eden_memory.forgetting.mark_store import MongoBatchMarks
 from eden_memory.kafka.record import Record
@@ -34,7 +34,6 @@ from eden_memory.schemas.events import (
 )
 from eden_memory.schemas.exported import ExportHeader
 from eden_memory.schemas.registry import SchemaViolation
-from eden_memory.schemas.scopes import Scope
 
 TOGETHER = 1_000
 ORDER = {
@@ -49,20 +48,6 @@ CREATE TABLE records (topic TEXT, key TEXT, scope TEXT, kind INT, entity TEXT, p
 SORTED = "SELECT kind, version, head, value FROM records ORDER BY scope, kind, entity, place"
 Progress = Callable[[str, int, int], None]
 """Gets what is being done, and how much of how much is done."""
-
-
-class Selection(NamedTuple):
-    """Whose memory is exported, by typed ids; None: everybody's."""
-
-    agent: str | None = None
-    user: str | None = None
-
-    def takes(self, scope: Scope) -> bool:
-        """Whether a scope's memory is part of it; of a user's, sessions in which nobody else was are part, too."""
-        if self.agent not in (None, scope.agent_id):
-            return False
-        own = scope.user_id == self.user or (scope.kind == "session" and scope.audience == (self.user,))
-        return self.user is None or own
 
 
 @dataclass(slots=True)

@@ -1,11 +1,13 @@
 """Memory of an export whose scope holds something else already: newest versions, as items like any other system's."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from eden_memory.access.sharing import rests_on_users
+from eden_memory.directory.own_sessions import given_to_all
 from eden_memory.exports.export_file import RecordLine, read_lines
 from eden_memory.exports.forgotten_here import ForgottenHere
 from eden_memory.forgotten import Marks
@@ -13,6 +15,9 @@ from eden_memory.imports.import_items import Entry, ImportedAs, ImportedItem, Sk
 from eden_memory.memory.memory_batch import Memory
 from eden_memory.mongo.bson_ids import decode_id
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
+from eden_memory.schemas.provenance import SourceMessage
+
+OF_USERS = "it holds what users said; its reflections are consolidated here"
 
 
 @dataclass(slots=True)
@@ -25,15 +30,26 @@ class HeldMemory:
     absorbed: set[str] = field(default_factory=set[str])
     """Reflections that a blob of these scopes holds."""
     blobs: dict[str, int] = field(default_factory=dict[str, int])
-    """By scope, its newest blob version that is not forgotten here."""
+    """By scope, its newest blob version that can be imported."""
+    of_users: set[str] = field(default_factory=set[str])
+    """Reflections of scopes that many see, resting on what users said: private sharing hides them."""
+    blobs_of_users: dict[str, int] = field(default_factory=dict[str, int])
+    """By scope, the lowest blob version that absorbed some of them: as a command nothing would hide it."""
 
     def learn(self, event: Memory) -> None:
         """Take in a record, after `forgotten` has learned from it."""
+        key = event.scope.key
+        if key not in self.scopes:
+            return
+        if isinstance(event, ReflectionFormed) and rests_on_users(key, map(dict, event.sources)):
+            self.of_users.add(event.reflection_id)
         if not isinstance(event, ScopeConsolidated) or self.forgotten.withdraws(event):
             return
-        if event.scope.key in self.scopes:
+        if not self.of_users.isdisjoint(event.absorbed):
+            self.blobs_of_users.setdefault(key, event.version)
+        if key not in self.blobs_of_users:
             self.absorbed.update(event.absorbed)
-            self.blobs[event.scope.key] = event.version
+            self.blobs[key] = event.version
 
     async def items(self, path: str, to: ImportedAs) -> AsyncIterator[Entry]:
         """Yield active facts, waiting reflections and the newest blobs."""
@@ -41,6 +57,8 @@ class HeldMemory:
             where = f"line {record.number}"
             if isinstance(record.event, FactChanged) and record.event.scope.kind == "session":
                 yield SkippedItem(where, "a session holds no facts", bad=True)
+            elif self._is_of_users(record.event):
+                yield SkippedItem(where, OF_USERS)
             else:
                 yield imported_or_skipped(where, partial(_item, where, record.event, to))
 
@@ -52,7 +70,7 @@ class HeldMemory:
                 continue
             event = record.event
             if isinstance(event, ScopeConsolidated):
-                if event.version == self.blobs.get(event.scope.key):
+                if event.version == self.blobs.get(event.scope.key) or self._is_of_users(event):
                     yield record
                 continue
             if event.subject() == last or self.forgotten.drops(event, Marks()):
@@ -60,6 +78,12 @@ class HeldMemory:
             last = event.subject()
             if self._holds(event):
                 yield record
+
+    def _is_of_users(self, event: Memory) -> bool:
+        """Return whether it is the blob version from which on a scope's blobs are left out."""
+        return (
+            isinstance(event, ScopeConsolidated) and self.blobs_of_users.get(event.scope.key) == event.version
+        )
 
     def _holds(self, event: Memory) -> bool:
         if isinstance(event, ReflectionFormed):
@@ -72,7 +96,7 @@ def _item(where: str, event: Memory, to: ImportedAs) -> ImportedItem:
     match event:
         case FactChanged():
             item = to.fact(where, event.fact_id, event.text, event.scope, event.said_at)
-            return _with(item, session_id=decode_id(event.sources[-1].session_id)) if event.sources else item
+            return _with(item, session_id=decode_id(_session(event.sources))) if event.sources else item
         case ReflectionFormed():
             item = to.reflection(where, event.reflection_id, event.text, event.scope, event.said_at)
             session = {} if event.session_id is None else {"session_id": decode_id(event.session_id)}
@@ -81,6 +105,12 @@ def _item(where: str, event: Memory, to: ImportedAs) -> ImportedItem:
             return to.blob(where, event.key(), event.text, event.scope, event.said_at)
         case _:
             raise TypeError(event.NAME)
+
+
+def _session(sources: Sequence[SourceMessage]) -> str:
+    """Return the session of a fact: one whose users private sharing protects, if there is any."""
+    sessions = [source.session_id for source in sources]
+    return next((session for session in sessions if not given_to_all(session)), sessions[-1])
 
 
 def _with(item: ImportedItem, **fields: Any) -> ImportedItem:

@@ -22,7 +22,7 @@ from eden_memory.exports.export_file import (
     header_of,
     read_lines,
 )
-from eden_memory.exports.exported_scope_store import STAGE, ScopeClaims
+from eden_memory.exports.exported_scope_store import STAGE, Owned, ScopeClaims, owned_elsewhere
 from eden_memory.exports.forgotten_here import ForgottenHere
 from eden_memory.exports.held_memory import HeldMemory
 from eden_memory.forgetting.mark_store import MongoBatchMarks
@@ -132,11 +132,12 @@ class ExportImport:
         async with aclosing(self._batches(on_progress)) as batches:
             async for batch in batches:
                 self._held.scopes |= await self._claims.held(batch.scopes)
-                self._learn(batch)
+                judged = await self._without_others(batch)
+                self._learn(judged)
                 if await self._claims.published(batch.last):
                     report.known += len(batch.lines)
                 else:
-                    self._records(batch, report)
+                    self._records(judged, report)
         return await self._with_commands(report, on_progress, survey=True)
 
     async def run(self, whole: int, on_progress: Progress) -> OwnImportReport:
@@ -149,8 +150,9 @@ class ExportImport:
                 if await self._claims.published(batch.last):
                     report.known += len(batch.lines)
                     continue
-                self._learn(batch)
-                await publisher.publish(self._records(batch, report))
+                judged = await self._without_others(batch)
+                self._learn(judged)
+                await publisher.publish(self._records(judged, report))
                 await self._claims.note_published(batch.last)
         return await self._with_commands(report, on_progress, survey=False)
 
@@ -178,6 +180,16 @@ class ExportImport:
             yield _Batch(some[-1].number, some, await marks.among(named_by(events)))
             passed += len(some)
             on_progress(passed, end.records + end.gaps)
+
+    async def _without_others(self, batch: _Batch) -> _Batch:
+        """Return the batch with a BadLine for each record whose memory belongs to another scope here."""
+        owners = {
+            (type(line.event), line.event.subject()): line.scope
+            for line in batch.lines
+            if isinstance(line, RecordLine) and line.scope not in self._held.scopes
+        }
+        elsewhere = await owned_elsewhere(self.at.database, self.at.settings.names, owners)
+        return batch._replace(lines=[_unless_in(elsewhere, line) for line in batch.lines])
 
     def _learn(self, batch: _Batch) -> None:
         for line in batch.lines:
@@ -233,3 +245,9 @@ class ExportImport:
             yield publisher
         finally:
             await publisher.stop()
+
+
+def _unless_in(elsewhere: Owned, line: Line | BadLine) -> Line | BadLine:
+    if isinstance(line, RecordLine) and (type(line.event), line.event.subject()) in elsewhere:
+        return BadLine(line.number, "its memory belongs to another scope here")
+    return line

@@ -14,6 +14,7 @@ from eden_memory.mongo.document_fields import Unusable, text_of
 from eden_memory.schemas.scopes import Scope
 
 NAMES = "conversations*.json"
+MOST_UNPACKED = 10_000_000_000
 HIDDEN = "is_visually_hidden_from_conversation"
 ROLES = {"user": "user", "human": "user", "assistant": "assistant"}
 
@@ -66,13 +67,14 @@ def _conversation(
     where = element.where
     try:
         found = read(fields_of(element))
+        session = to.session(scope, found.own)
     except Unimportable as error:
         yield SkippedItem(where, error.reason, error.bad)
         return
     except (AttributeError, KeyError, TypeError, ValueError):
         yield SkippedItem(where, "it is not a conversation in the format of the export", bad=True)
         return
-    session, number, last = to.session(scope, found.own), 0, None
+    number, last = 0, None
     for own, role, text, at in found.messages:
         if text.strip():
             number += 1
@@ -122,7 +124,7 @@ def _of_claude(fields: Fields) -> ExportedConversation:
         ExportedMessage(
             message["uuid"],
             ROLES[message["sender"]],
-            message.get("text") or _text(message.get("content")),
+            _text(message.get("text")) or _text(message.get("content")),
             message.get("created_at"),
         )
         for message in fields["chat_messages"]
@@ -155,9 +157,12 @@ def _files(path: Path, folder: Path) -> Iterator[Path]:
 def _unpacked(path: Path, folder: Path) -> list[Path]:
     try:
         with ZipFile(path) as archive:
-            names = sorted(name for name in archive.namelist() if Path(name).match(NAMES))
-            return [Path(archive.extract(name, folder)) for name in names]
+            members = [member for member in archive.infolist() if Path(member.filename).match(NAMES)]
+            if sum(member.file_size for member in members) > MOST_UNPACKED:
+                raise Invalid(f"{path} holds more than {MOST_UNPACKED:,} bytes of conversations")
+            members.sort(key=lambda member: member.filename)
+            return [Path(archive.extract(member, folder)) for member in members]
     except FileNotFoundError:
         raise Invalid(f"there is no file {path}") from None
-    except (BadZipFile, OSError):
+    except (BadZipFile, OSError, RuntimeError):  # RuntimeError: encrypted
         raise Invalid(f"{path} cannot be read as a ZIP archive") from None

@@ -31,10 +31,13 @@ async def mem0(path: str, to: ImportedAs) -> AsyncIterator[Entry]:
 
 def _memory(element: Element, to: ImportedAs) -> ImportedItem:
     fields = fields_of(element)
-    for nested in ("metadata", "payload"):
+    for nested in ("payload", "metadata"):
         if isinstance(inner := fields.get(nested), Mapping):
-            fields = {**fields, **cast("Fields", inner)}
+            own_fields = {name: value for name, value in fields.items() if value is not None}
+            fields = {**cast("Fields", inner), **own_fields}
     user, agent, run = (fields.get(name) for name in ("user_id", "agent_id", "run_id"))
+    if agent and run and not user:
+        raise Unimportable("it is of one conversation: it names an agent_id and a run_id, and no user_id")
     if not (user or agent or to.mapping.user) and run:
         raise Unimportable("it names only a run_id; say with --user whose it is")
     text = next((fields[name] for name in ("memory", "data", "text") if fields.get(name)), None)
@@ -85,7 +88,9 @@ def _file(file: Path, where: str, to: ImportedAs) -> ImportedItem:
     except (OSError, UnicodeDecodeError):
         raise Unimportable("it cannot be read as UTF-8", bad=True) from None
     role = head.get("role")
-    kind = "summary" if head.get("summary_kind") else head.get("kind") or role
+    kind: Any = "summary" if head.get("summary_kind") else head.get("kind") or role
+    if not isinstance(kind, str | None):
+        raise Unimportable("its kind is no text", bad=True)
     if kind in TURNS:
         raise Unimportable("it is a turn of a conversation, not a memory")
     if head.get("replaced_by"):

@@ -1,7 +1,7 @@
 """Items of other systems as requests to memory, under ids that stay the same. Pure."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -239,7 +239,17 @@ def _text(value: Any, most: int | None) -> str:
 
 
 def _own_id(value: Any) -> str:
-    return "" if value is None else str(value)
+    return "" if value is None else _id_text(value, "its id is no text or number")
+
+
+def _id_text(value: Any, reason: str) -> str:
+    """Return an id as text; a few lines of YAML make lists that are enormous as text."""
+    try:
+        if not isinstance(value, Collection) or isinstance(value, str | bytes):
+            return str(value)
+    except ValueError:  # a number of thousands of digits
+        pass
+    raise Unimportable(reason, bad=True)
 
 
 def _is_none(value: Any) -> bool:
@@ -247,13 +257,14 @@ def _is_none(value: Any) -> bool:
 
 
 def _mapped(mapping: Mapping[str, str], theirs: Any, what: str) -> str:
-    found = mapping.get(str(theirs))
+    reason = f"its {what} has no usable id"
+    found = mapping.get(_id_text(theirs, reason))
     if found is not None:
         return found
     try:
         return typed(theirs, what)
     except NotAnId:
-        raise Unimportable(f"its {what} has no usable id", bad=True) from None
+        raise Unimportable(reason, bad=True) from None
 
 
 def imported_or_skipped(where: str, make: Callable[[], ImportedItem]) -> Entry:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from pydantic import TypeAdapter
 from pymongo.errors import BulkWriteError
 
 from eden_memory.directory.stream_store import MongoStreams
@@ -13,10 +14,12 @@ from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.processors.pipeline import CONSOLIDATION, FACT_DEDUP
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import InboxFactCommand, Message, Snapshot, Stream
+from eden_memory.schemas.scopes import Audience
 from eden_memory.source.inbox_mapping import event_id_of
 from eden_memory.stages.outcome_store import MongoLedger
 
 Row = dict[str, Any]
+AUDIENCE: TypeAdapter[Audience] = TypeAdapter(Audience)
 DUPLICATE = 11_000
 AT_ONCE = 1_000
 """Ids of one query, and requests of one write."""
@@ -73,6 +76,12 @@ class MongoImports:
         """Return those of the scopes that have a blob."""
         query = {"_id": {"$in": list(scope_keys)}, "blob_version": {"$gt": 0}}
         return {row["_id"] async for row in self._snapshots.find(query, {"_id": 1})}
+
+    async def audiences(self, scope_keys: Iterable[str]) -> dict[str, Audience]:
+        """Return who may see what these session scopes hold, of those that hold something."""
+        query: Row = {"_id": {"$in": list(scope_keys)}, "audience": {"$nin": [None, []]}}
+        rows = self._snapshots.find(query, {"audience": 1})
+        return {row["_id"]: AUDIENCE.validate_python(row["audience"]) async for row in rows}
 
     async def marks(self, named: Iterable[tuple[str, str]]) -> Marks:
         """Return the marks of what was forgotten among (kind, id) pairs."""

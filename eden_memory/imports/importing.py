@@ -21,6 +21,7 @@ from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import InboxAddedText, InboxFormNow, InboxMemoryCommand, Stream
 from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.scopes import Audience
 from eden_memory.scope_limits import limits_of
 from eden_memory.settings import Settings
 from eden_memory.usage.estimates import start_values
@@ -98,6 +99,7 @@ class Judging:
         self._seen: set[int] = set()
         """Hashes of the names: of millions of items, the names would be large."""
         self._blobs: set[str] = set()
+        self._audiences: dict[str, Audience] = {}
         self._sessions: set[str] = set()
         """Conversations that gain messages."""
 
@@ -110,6 +112,8 @@ class Judging:
         taken = await self._store.taken(items)
         marks = await self._store.marks(pair for item in items for pair in _marked(item))
         self._blobs |= await self._store.blobs(item.scope.key for item in items if item.kind == "blob")
+        own = {item.scope.key for item in items if item.scope.session_id is not None}
+        self._audiences = await self._store.audiences(own)
         found = [item for item in items if await self._is_new(item, taken, marks)]
         return sorted(found, key=lambda item: item.order)
 
@@ -131,6 +135,9 @@ class Judging:
     async def _refusal(self, item: ImportedItem, marks: Marks) -> str | None:
         if marks and _forgotten(item, marks):
             return FORGOTTEN
+        here = self._audiences.get(item.scope.key, item.scope.audience)
+        if _users(here) != _users(item.scope.audience):
+            return "others take part in its session here"
         if item.kind != "blob" or not isinstance(item.request, InboxMemoryCommand):
             return None
         if item.scope.key in self._blobs:
@@ -142,6 +149,11 @@ class Judging:
         if words > most and item.scope.kind != "shard":
             return f"its text has {words:,} words, and one of a {item.scope.kind} may have {most:,}"
         return None
+
+
+def _users(audience: Audience) -> object:
+    """Return what is equal for the same users; short lists have any order."""
+    return frozenset(audience) if isinstance(audience, tuple) else audience
 
 
 def _marked(item: ImportedItem) -> Iterable[tuple[str, str]]:

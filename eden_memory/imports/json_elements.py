@@ -13,6 +13,8 @@ from eden_memory.errors import Invalid, NotFound
 
 PART, LONGEST = 1_000_000, 64_000_000
 """Characters read at once; bytes of one line or element, at most."""
+LONG_NUMBER = 100
+TOO_LONG = f"it is longer than {LONGEST:,} bytes"
 ARRAY = re.compile(r'\s*(\{\s*"[A-Za-z_]+"\s*:\s*)?\[')
 BLANK = re.compile(r"[\s,]*")
 
@@ -52,15 +54,20 @@ def opened(path: Path) -> BinaryIO:
         raise Invalid(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _of_lines(file: BinaryIO) -> Iterator[Element]:
-    number = 0
+def bounded_lines(file: BinaryIO) -> Iterator[bytes | None]:
+    """Yield the lines of a file; None for one that is too long to be read."""
     while line := file.readline(LONGEST):
-        number += 1
+        too_long = len(line) == LONGEST and not line.endswith(b"\n")
+        while too_long and (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
+            continue
+        yield None if too_long else line
+
+
+def _of_lines(file: BinaryIO) -> Iterator[Element]:
+    for number, line in enumerate(bounded_lines(file), 1):
         where = f"line {number}"
-        if len(line) == LONGEST and not line.endswith(b"\n"):
-            while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
-                continue
-            yield Element(where, None, f"it is longer than {LONGEST:,} bytes")
+        if line is None:
+            yield Element(where, None, TOO_LONG)
         elif line.strip():
             yield _parsed(where, line)
 
@@ -74,7 +81,7 @@ def _parsed(where: str, line: bytes) -> Element:
 
 def _of_array(file: BinaryIO, begin: int) -> Iterator[Element]:
     """Yield the elements of an array; after a broken one nothing can be read."""
-    decoder, number = JSONDecoder(), 0
+    decoder, number = JSONDecoder(parse_int=_number), 0
     text = _Text(file, begin)
     while (character := text.next_character()) != "]":
         number += 1
@@ -89,6 +96,11 @@ def _of_array(file: BinaryIO, begin: int) -> Iterator[Element]:
             yield Element(f"item {number}", None, "it is not valid JSON, and what follows cannot be read")
             return
         yield Element(f"item {number}", element)
+
+
+def _number(digits: str) -> int | float:
+    """Return a number as orjson does: int() refuses thousands of digits."""
+    return int(digits) if len(digits) < LONG_NUMBER else float(digits)
 
 
 class _Text:

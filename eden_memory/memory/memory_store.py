@@ -245,11 +245,13 @@ def _consolidated(changes: Sequence[ScopeWrite], known: Set[str] | None) -> list
 
 
 def _put(documents: Iterable[Document], known: Set[str] | None) -> list[Operation]:
-    """Insert what is new, all in one command, and replace the rest."""
+    """Insert what is new, all in one command, and replace the rest; an id of another scope is a duplicate key."""
     rows = [row_of(document) for document in documents]
     new = [row for row in rows if known is not None and row["_id"] not in known]
     replaced = [row for row in rows if known is None or row["_id"] in known]
-    upserts = [ReplaceOne({"_id": row["_id"]}, row, upsert=True) for row in replaced]
+    upserts = [
+        ReplaceOne({"_id": row["_id"], "scope_key": row["scope_key"]}, row, upsert=True) for row in replaced
+    ]
     return [*map(InsertOne[Row], new), *upserts]
 
 

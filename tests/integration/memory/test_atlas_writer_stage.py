@@ -158,6 +158,26 @@ async def test_a_poisoned_scope_is_given_up_alone(kit: StageKit) -> None:
     assert set(await fact_rows(kit.database)) == {"f", *(f"g-{scope.user_id}" for scope in well)}
 
 
+async def test_a_record_under_the_id_of_anothers_fact_is_given_up_and_changes_nothing(kit: StageKit) -> None:
+    owner, thief, other = users(3)
+    await kit.put([delivered(fact("f", scope=owner))])
+    async with kit.topic("memory.changes") as topic:
+        async with kit.running(kit.worker()):
+            await topic.until(1)
+        await kit.put([delivered(fact("f", 2, text="Stolen.", scope=thief))])
+        await kit.put([delivered(fact("g", scope=other))])
+        async with kit.topic("memory.facts.dead") as dead, kit.running(kit.worker()):
+            await topic.until_true(lambda: told(topic, other, 1), "the writer goes on")
+            await dead.until(1)
+    assert {one.key for one in dead.records} == {b"f@2"}
+    assert "Stolen." not in repr(dead.records[0].headers)
+    rows = await fact_rows(kit.database)
+    assert {name: (row["scope_key"], row["version"]) for name, row in rows.items()} == {
+        "f": (owner.key, 1),
+        "g": (other.key, 1),
+    }
+
+
 async def test_the_younger_of_two_that_say_the_same_is_to_be_retired(kit: StageKit) -> None:
     await kit.put([delivered(fact("young", at=5)), delivered(fact("old", at=1))])
     async with kit.topic("memory.candidates") as topic:

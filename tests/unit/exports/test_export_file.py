@@ -11,12 +11,13 @@ from eden_memory.exports.export_file import (
     BadLine,
     GapLine,
     RecordLine,
+    Selection,
     header_of,
     read_lines,
     without_data,
     writing,
 )
-from eden_memory.exports.exporting import Selection
+from eden_memory.imports import json_elements
 from eden_memory.schemas.exported import ExportHeader
 from eden_memory.schemas.scopes import Scope
 from tests.unit.memory.memory_histories import NOON, blob, delivered, fact, reflection
@@ -59,6 +60,21 @@ def test_a_file_that_is_there_is_not_written_over_and_a_broken_one_is_not_left(
     with pytest.raises(NotFound, match="no folder"), writing(tmp_path / "no" / "folder.jsonl"):
         pass
     assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_what_lies_where_a_file_is_begun_is_neither_written_to_nor_read_by_others(
+    tmp_path: Path, linked: bool
+) -> None:
+    path, other = tmp_path / "memory.jsonl", tmp_path / "other"
+    other.write_text("mine")
+    other.chmod(0o666)
+    begun = tmp_path / "memory.jsonl.partial"
+    begun.symlink_to(other) if linked else begun.hardlink_to(other)
+    with writing(path) as writer:
+        writer.header(HEADER)
+    assert other.read_text() == "mine"
+    assert path.stat().st_mode & 0o077 == 0
 
 
 Lines = list[bytes]
@@ -134,18 +150,39 @@ def wrong(number: int, **fields: object) -> Change:
         (wrong(3, data={"text": "Likes tea"}), 3, "missing"),
         (wrong(4, key="other@2"), 4, "not those of the data"),
         (wrong(4, scope="agent:s.other"), 4, "not those of the data"),
+        (wrong(6, version=10**12), 6, "a version above 100,000"),
+        (instead(3, b"x" * 20_000 + b"\n"), 3, "it is longer than"),
         (instead(2, HEADER.model_dump_json().encode() + b"\n"), 2, "second header"),
     ],
 )
 def test_a_bad_line_is_named_by_its_number_and_the_others_are_read(
-    file: Path, change: Change, number: int, said: str
+    file: Path, change: Change, number: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(json_elements, "LONGEST", 8_000)
     read = list(read_lines(changed(file, change)))
     (bad,) = [line for line in read if isinstance(line, BadLine)]
     assert bad.number == number
     assert said in bad.reason
     assert "tea" not in bad.reason
     assert len(read) == 5
+
+
+@pytest.mark.parametrize(
+    ("selected", "bad"),
+    [
+        ({"agent_id": "s.assistant"}, [6]),
+        ({"agent_id": "s.other"}, [2, 3, 4, 5, 6]),
+        ({"agent_id": "s.assistant", "user_id": "s.ann"}, [2, 3, 4, 5, 6]),
+    ],
+)
+def test_what_the_header_does_not_announce_is_bad(
+    file: Path, selected: dict[str, str], bad: list[int]
+) -> None:
+    header = HEADER.model_copy(update=selected).model_dump_json().encode() + b"\n"
+    read = list(read_lines(changed(file, instead(1, header))))
+    named = [line for line in read if isinstance(line, BadLine)]
+    assert [line.number for line in named] == bad
+    assert {line.reason for line in named} == {"its scope is not of this export"}
 
 
 def test_a_users_memory_is_their_own_scopes_and_sessions_without_others() -> None:

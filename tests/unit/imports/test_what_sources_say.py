@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eden_memory.directory.own_sessions import own_session, whose
 from eden_memory.errors import EdenError, Invalid
-from eden_memory.imports import json_elements
+from eden_memory.imports import chat_items, json_elements
 from eden_memory.imports.chat_items import chatgpt, claude
 from eden_memory.imports.file_items import markdown, mem0
 from eden_memory.imports.import_items import (
@@ -93,6 +93,59 @@ async def test_mem0s_memories_are_facts_of_whom_they_name(tmp_path: Path) -> Non
         own_session("s.support", "s.ada"),
     )
     assert fact(two).session_id == own_session("s.support", None)
+
+
+async def test_mem0s_metadata_does_not_say_whose_a_memory_is_that_says_so_itself(tmp_path: Path) -> None:
+    others = {"user_id": "bob", "agent_id": "other", "id": "2", "memory": "Likes rum"}
+    own = {"id": "1", "memory": "Likes tea", "user_id": "ada", "agent_id": "bot"}
+    talk = {"memory": SECRET, "agent_id": "bot", "run_id": "r"}
+    file = lines(tmp_path, {**own, "metadata": others}, {"id": "1", "payload": own, "metadata": others}, talk)
+    entries = await found(mem0, file, to(user="s.eve"))
+    assert {(item.scope.key, fact(item).text) for item in items(entries)} == {
+        ("user:s.bot:s.ada", "Likes tea")
+    }
+    assert skipped(entries) == [("line 3", False)]
+
+
+@pytest.mark.parametrize("of_array", [False, True])
+async def test_ids_that_are_neither_text_nor_number_skip_their_items(tmp_path: Path, of_array: bool) -> None:
+    own = {"memory": SECRET, "user_id": "ada"}
+    wrong = [{**own, "id": ["1"]}, {**own, "id": {"a": 1}}, {**own, "user_id": ["ada"]}]
+    rows = [json.dumps(row) for row in [*wrong, {"memory": "Fine", "user_id": "ada"}]]
+    long = f'{{"memory": "{SECRET}", "user_id": "ada", "created_at": {"9" * 5_000}}}'
+    file = tmp_path / "memories.json"
+    file.write_text(f"[{','.join([long, *rows])}]" if of_array else "\n".join([long, *rows]))
+    entries = await found(mem0, file, to())
+    assert len(items(entries)) == 1
+    assert [bad for _, bad in skipped(entries)] == [True] * 4
+    assert SECRET not in repr([entry for entry in entries if isinstance(entry, SkippedItem)])
+
+
+async def test_front_matter_of_other_types_skips_its_file(tmp_path: Path) -> None:
+    aliases = "\n".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]" for n in range(1, 12))
+    heads = {
+        "a": f"user_id: ada\nx0: &x0 [a]\n{aliases}\nid: *x11",
+        "b": "user_id: ada\nkind: [fact]",
+        "c": f"user_id: ada\nid: 0x{'f' * 9_000}",
+        "d": "user_id: ada",
+    }
+    for name, head in heads.items():
+        (tmp_path / f"{name}.md").write_text(f"---\n{head}\n---\nLikes tea")
+    entries = await found(markdown, tmp_path, to())
+    assert [item.where for item in items(entries)] == ["d.md"]
+    assert skipped(entries) == [("a.md", True), ("b.md", True), ("c.md", True)]
+
+
+async def test_a_claude_message_without_text_is_passed_over(tmp_path: Path) -> None:
+    said = [{"uuid": str(n), "sender": "human", "text": text} for n, text in enumerate([5, ["x"], "Hello."])]
+    file = tmp_path / "conversations.json"
+    file.write_text(
+        json.dumps([{"uuid": ["c"], "chat_messages": said}, {"uuid": "d", "chat_messages": said}])
+    )
+    entries = await found(claude, file, to("claude", user="s.ada"))
+    assert skipped(entries) == [("item 1", True)]
+    texts = [item.request.text for item in items(entries) if isinstance(item.request, InboxAddedText)]
+    assert texts[-1] == "Hello."
 
 
 async def test_what_cannot_be_read_is_named_and_its_content_is_not(tmp_path: Path) -> None:
@@ -248,6 +301,23 @@ async def test_of_chatgpts_conversations_the_branch_shown_last_is_taken(tmp_path
     assert whose(encode(sessions.pop())) == ("s.bot", "s.ada")
     assert isinstance(form, InboxFormNow)
     assert skipped(entries) == [("item 2", True), ("item 3", False)]
+
+
+async def test_an_archive_that_is_encrypted_or_far_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "export.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("conversations.json", " " * 100_000)
+    packed = file.read_bytes()
+    central = packed.index(b"PK\x01\x02")
+    file.write_bytes(packed[:6] + b"\x01" + packed[7 : central + 8] + b"\x01" + packed[central + 9 :])
+    with pytest.raises(Invalid, match="cannot be read as a ZIP"):
+        await found(chatgpt, file, to(user="s.ada"))
+    file.write_bytes(packed)
+    monkeypatch.setattr(chat_items, "MOST_UNPACKED", 99_999)
+    with pytest.raises(Invalid, match="more than 99,999 bytes"):
+        await found(chatgpt, file, to(user="s.ada"))
 
 
 async def test_claudes_conversations_are_messages_in_their_order(tmp_path: Path) -> None:

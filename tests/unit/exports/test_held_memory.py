@@ -1,0 +1,56 @@
+"""Memory that scopes here get by commands: private sharing hides it as it did where it was formed."""
+
+from pathlib import Path
+
+from eden_memory.directory.own_sessions import own_session
+from eden_memory.exports.export_file import without_data, writing
+from eden_memory.exports.forgotten_here import ForgottenHere
+from eden_memory.exports.held_memory import OF_USERS, HeldMemory
+from eden_memory.imports.import_items import Entry, ImportedAs, ImportedItem, ImportMapping, SkippedItem
+from eden_memory.memory.memory_batch import Memory
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.schemas.exported import ExportHeader
+from eden_memory.schemas.scopes import Scope
+from tests.unit.memory.memory_histories import NOON, blob, delivered, fact, minute, reflection, source
+
+AGENT = Scope.of_agent("s.helper")
+
+
+async def entries(path: Path, events: list[Memory]) -> list[Entry]:
+    """What a scope that holds something takes of these events."""
+    held = HeldMemory(ForgottenHere(), scopes={AGENT.key})
+    with writing(path) as writer:
+        writer.header(ExportHeader(export_id="0" * 32, exported_at=NOON, program="0.1.0"))
+        for event in events:
+            held.learn(event)
+            record = delivered(event)
+            writer.record(without_data(record.envelope, record.key), event.json_bytes())
+        writer.end()
+    to = ImportedAs("eden", ImportMapping(), "test", minute(1_000))
+    return [entry async for entry in held.items(str(path), to)]
+
+
+async def test_a_blob_that_absorbed_what_users_said_is_left_out_and_its_reflections_are_not(
+    tmp_path: Path,
+) -> None:
+    ours = source(1).model_copy(update={"participants": 0})
+    events: list[Memory] = [
+        reflection("all", scope=AGENT, sources=[ours]),
+        reflection("user", scope=AGENT, sources=[source(2)]),
+        reflection("later", scope=AGENT, sources=[ours]),
+        blob(1, ["all"], scope=AGENT),
+        blob(2, ["user"], scope=AGENT),
+        blob(3, ["later"], scope=AGENT),
+    ]
+    found = await entries(tmp_path / "memory.jsonl", events)
+    taken = [(item.where, item.kind) for item in found if isinstance(item, ImportedItem)]
+    assert taken == [("line 3", "reflection"), ("line 4", "reflection"), ("line 5", "blob")]
+    left = [(item.where, item.reason) for item in found if isinstance(item, SkippedItem)]
+    assert left == [("line 6", OF_USERS)]
+
+
+async def test_a_fact_belongs_to_the_session_that_private_sharing_protects(tmp_path: Path) -> None:
+    given = source(2).model_copy(update={"session_id": encode_id(own_session("s.helper", None))})
+    (item,) = await entries(tmp_path / "memory.jsonl", [fact("f", scope=AGENT, sources=[source(1), given])])
+    assert isinstance(item, ImportedItem)
+    assert getattr(item.request, "session_id", None) == "one"
