@@ -18,6 +18,7 @@ from eden_memory.formation.propagation_rules import (
     BROADER,
     AbsorbedReflections,
     Candidate,
+    authors_of,
     candidate_of,
     is_on,
     judged,
@@ -81,8 +82,10 @@ class Propagation:
         before = await self._absorbed.decided_among(map(judged, event.absorbed))
         wanted = [name for name in event.absorbed if judged(name) not in before]
         stored = await self._absorbed.reflections(wanted)
-        sessions = await self._directory.look_up({name for item in stored for name in item.session_ids})
-        found = [candidate_of(reflection, sessions) for reflection in stored]
+        authors = authors_of(stored)
+        sessions = await self._directory.look_up(list(authors), authors)
+        off = await self._directory.off(authors, ())
+        found = [candidate_of(reflection, sessions, off) for reflection in stored]
         withheld = Counter(reason for reason in found if isinstance(reason, str))
         count_judged(BROADER[event.scope.kind], withheld)
         candidates = [candidate for candidate in found if isinstance(candidate, Candidate)]

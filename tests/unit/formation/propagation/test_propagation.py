@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.directory.participants import Missing
+from eden_memory.directory.participants import Missing, Off
 from eden_memory.forgotten import Mark
 from eden_memory.formation.prompt_material import PropagationMaterial
 from eden_memory.schemas.documents import Stream
@@ -75,6 +75,29 @@ async def test_what_is_marked_private_or_of_a_private_user_is_never_shown_to_the
     for model in (stage.model, of_group.model):
         assert isinstance(model, JudgingModel)
         assert all(SHARED not in prompt.user for prompt in model.asked)
+
+
+async def test_a_private_user_in_a_session_that_lists_no_users_is_never_shown_to_the_model() -> None:
+    unlisted = {SESSION: replace(TALK, users=None)}
+    for scope in (USER, GROUP):
+        stage = Judging([reflection(SHARED, scope=scope)], sessions=unlisted, private_users={ANN})
+        assert await stage.run() == []
+        assert stage.results() == {"private": 1}
+        assert isinstance(stage.model, JudgingModel)
+        assert not stage.model.asked
+        stage.private_users.clear()
+        assert len(await stage.run(2)) == 1
+
+
+@pytest.mark.parametrize(
+    "off", [Off(users=frozenset({ANN})), Off(sessions=frozenset({SESSION}))], ids=["user", "session"]
+)
+async def test_where_memory_is_off_nothing_is_shown_to_the_model(off: Off) -> None:
+    for scope in (USER, GROUP):
+        stage = Judging([reflection(SHARED, scope=scope)], switched_off=off)
+        assert await stage.run() == []
+        assert isinstance(stage.model, JudgingModel)
+        assert not stage.model.asked
 
 
 @pytest.mark.parametrize(
