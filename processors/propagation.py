@@ -29,6 +29,7 @@ from eden_memory.formation.window_question import shared_call
 from eden_memory.metrics import count_judged
 from eden_memory.models.question import Asking, LanguageModel, unit_of
 from eden_memory.schemas.answers import JudgedReflections
+from eden_memory.schemas.documents import Reflection
 from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
@@ -92,9 +93,15 @@ class Propagation:
         return await self._standing(candidates)
 
     async def _standing(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return those that are not forgotten by now."""
+        """Return those that are neither forgotten, nor made private or retired by now."""
         marks = await self._forgetting.among({pair for candidate in candidates for pair in candidate.named})
-        return [candidate for candidate in candidates if not candidate.is_forgotten(marks)]
+        kept = [candidate for candidate in candidates if not candidate.is_forgotten(marks)]
+        return [candidate for candidate in kept if not await self._is_withdrawn(candidate.reflection)]
+
+    async def _is_withdrawn(self, stored: Reflection) -> bool:
+        """Return whether a version that the writer has not applied yet is private or retired."""
+        decided = await self._absorbed.reflections_beyond(stored.id, stored.version)
+        return any(version.private or version.retired_at is not None for version in decided)
 
     async def _propagated(
         self, delivery: Delivery, event: ScopeConsolidated, target: Scope, candidates: Sequence[Candidate]

@@ -34,6 +34,10 @@ class AbsorbedReflections(Protocol):
         """Return those of the writes that a stored decision has made."""
         ...
 
+    async def reflections_beyond(self, reflection_id: str, version: int) -> Sequence[ReflectionFormed]:
+        """Return the versions of a reflection decided above this one, in order."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:

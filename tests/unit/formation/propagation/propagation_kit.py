@@ -98,6 +98,8 @@ class Judging:
     private_users: set[str] = field(default_factory=set[str])
     """Known only where they are listed, or named as authors."""
     switched_off: Off = NOBODY
+    decided: list[ReflectionFormed] = field(default_factory=list[ReflectionFormed])
+    """Versions that the writer has not applied."""
 
     async def reflections(self, reflection_ids: Iterable[str]) -> Sequence[Reflection]:
         by_id = {one.id: one for one in self.stored}
@@ -105,6 +107,10 @@ class Judging:
 
     async def decided_among(self, writes: Iterable[str]) -> set[str]:
         return self.writes & set(writes)
+
+    async def reflections_beyond(self, reflection_id: str, version: int) -> Sequence[ReflectionFormed]:
+        of_it = [later for later in self.decided if later.reflection_id == reflection_id]
+        return [later for later in of_it if later.version > version]
 
     async def look_up(
         self, session_ids: Iterable[str], authors: Mapping[str, Collection[str]] | None = None

@@ -10,7 +10,7 @@ from eden_memory.directory.participants import Missing, Off
 from eden_memory.forgotten import Mark
 from eden_memory.formation.prompt_material import PropagationMaterial
 from eden_memory.schemas.documents import Stream
-from eden_memory.schemas.events import Propagated
+from eden_memory.schemas.events import Propagated, ReflectionFormed
 from tests.unit.formation.propagation.propagation_kit import (
     AGENT,
     ANN,
@@ -161,6 +161,29 @@ async def test_what_is_forgotten_while_the_model_is_asked_does_not_go_up(mark: M
     model.meanwhile = lambda: stage.marks.append(mark)
     assert await stage.run() == []
     assert model.paid == 1
+
+
+@pytest.mark.parametrize("change", [{"private": True}, {"retired_at": NOON}], ids=["private", "retired"])
+async def test_what_is_decided_and_not_applied_yet_withdraws_a_reflection(change: dict[str, Any]) -> None:
+    decided = ReflectionFormed(
+        cause="c",
+        reflection_id="r1",
+        version=2,
+        scope=USER,
+        text=SHARED,
+        position=1,
+        origin="formed",
+        formed_at=NOON,
+        **change,
+    )
+    stage = Judging([reflection(SHARED), reflection(OTHER, 2)], decided=[decided])
+    assert [one.text for one in await stage.run()] == [OTHER]
+    assert isinstance(stage.model, JudgingModel)
+    assert SHARED not in stage.model.asked[0].user
+    model = JudgingModel()
+    stage = Judging([reflection(SHARED)], model)
+    model.meanwhile = lambda: stage.decided.append(decided)
+    assert await stage.run() == []
 
 
 def numbered(number: int) -> Callable[[PropagationMaterial], list[tuple[int, str]]]:
