@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.directory.participants import Missing, Off
+from eden_memory.directory.participants import Missing, Off, SessionFacts
 from eden_memory.forgotten import Mark
 from eden_memory.formation.prompt_material import PropagationMaterial
 from eden_memory.schemas.documents import Stream
@@ -78,7 +78,7 @@ async def test_what_is_marked_private_or_of_a_private_user_is_never_shown_to_the
 
 
 async def test_a_private_user_in_a_session_that_lists_no_users_is_never_shown_to_the_model() -> None:
-    unlisted = {SESSION: replace(TALK, users=None)}
+    unlisted: dict[str, SessionFacts | Missing] = {SESSION: replace(TALK, users=None)}
     for scope in (USER, GROUP):
         stage = Judging([reflection(SHARED, scope=scope)], sessions=unlisted, private_users={ANN})
         assert await stage.run() == []
