@@ -111,9 +111,11 @@ class ContextCacheStage:
         """
         found = {ready.asked: ready for ready in await self._contexts.lacking(authors, self._clock())}
         users = await self._source.users(list(found))
-        gone = [ready for asked, ready in found.items() if holds_for(users[asked]) != ready.users]
-        await self._contexts.withdraw(gone)
-        return {ready.asked.session_id for ready in gone if ready.asked.session_id is not None}
+        stale = [ready for asked, ready in found.items() if holds_for(users[asked]) != ready.users]
+        await self._contexts.withdraw(
+            [ready for ready in stale if ready.users]
+        )  # an empty one is being built
+        return {ready.asked.session_id for ready in stale if ready.asked.session_id is not None}
 
     async def close(self) -> None:
         """Build what was put off."""

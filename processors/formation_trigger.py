@@ -81,9 +81,16 @@ class FormationTrigger:
         marks again: so one of the two finds what the other has stored. Marks that came meanwhile have the batch
         applied once more, which leaves the forgotten messages without a text.
         """
-        partition, conflicts = deliveries[0].partition, 0
         if (seconds := self._may_wait(deliveries)) > 0:
             return Gather(seconds)
+        try:
+            return await self._process(deliveries)
+        except BaseException:  # what is cached has moved on: the next attempt waits for no more records
+            self._cached.pop(deliveries[0].partition, None)
+            raise
+
+    async def _process(self, deliveries: Sequence[Delivery]) -> Decision | Retry:
+        partition, conflicts = deliveries[0].partition, 0
         if deliveries[0].asks_anew:
             self._aside.lift(session_named(deliveries[0]))
         refused: dict[str, str] = {}

@@ -34,36 +34,47 @@ class MongoPresence:
     async def look_up(self, asked: Sequence[Asker]) -> dict[Asker, Present]:
         """Return who is present, for each asker; reads all collections concurrently."""
         mapped = self._settings
-        seen, agents, users, memberships = await asyncio.gather(
+        seen, agents, users = await asyncio.gather(
             self._sessions(asked),
             self._read(mapped.agents.collection, (asker.agent_id for asker in asked)),
             self._read(
                 mapped.users.collection, (asker.user_id for asker in asked if asker.user_id is not None)
             ),
-            self._memberships({asker.user_id for asker in asked if asker.user_id is not None}),
         )
         named = (self._group_id(row) for row in seen.rows.values())
-        groups = await self._read(
-            mapped.groups.collection, (group_id for group_id in named if group_id is not None)
+        groups, shared = await asyncio.gather(
+            self._read(mapped.groups.collection, (group_id for group_id in named if group_id is not None)),
+            self._shared_groups(
+                {present for asker in asked if (present := self._without_group(asker, seen))}
+            ),
         )
-        return {
-            asker: self._present(asker, seen, agents, users, groups, memberships.get(asker.user_id or "", {}))
-            for asker in asked
-        }
+        return {asker: self._present(asker, seen, agents, users, groups, shared) for asker in asked}
 
-    async def _memberships(self, users: Set[str]) -> Mapping[str, Rows]:
-        """Return the groups of each user, by their ids: where groups are mapped, those that list the user."""
-        found: dict[str, Rows] = {}
+    def _without_group(self, asker: Asker, seen: "_Seen") -> frozenset[str] | None:
+        """Return the users of a session that names no group, where the asker is one of them."""
+        users, _ = self._now(asker, seen)
+        named = self._group_id(seen.rows.get(asker.session_id or "", {})) is not None
+        return None if named or users is None or asker.user_id not in users else users
+
+    async def _shared_groups(
+        self, together: Set[frozenset[str]]
+    ) -> dict[frozenset[str], dict[str, str | None]]:
+        """Return the names of the groups that list all users of each set, by their ids; the first of too many."""
         paths = self._settings.groups
-        if paths.collection is None or not users:
-            return found
-        listed = {paths.members: {"$in": [decode_id(user) for user in users]}}
-        rows = await self._source[paths.collection].find(listed).sort("_id").to_list()
-        for row in rows:
-            for user in users & (group_of(paths, row).members or frozenset()):
-                if (group_id := _id(row["_id"])) is not None:
-                    found.setdefault(user, {})[group_id] = row
-        return found
+        if paths.collection is None or not together:
+            return {}
+        listed = [{paths.members: {"$all": [decode_id(user) for user in users]}} for users in together]
+        found = self._source[paths.collection].find({"$or": listed}, {paths.members: 1, paths.name: 1})
+        rows = await found.sort("_id").limit(MOST_GROUPS * len(together)).to_list()
+        groups = {name: group_of(paths, row) for row in rows if (name := _id(row["_id"])) is not None}
+        shared = {
+            users: [name for name, group in groups.items() if users <= (group.members or frozenset())]
+            for users in together
+        }
+        return {
+            users: {name: groups[name].name for name in names[:MOST_GROUPS]}
+            for users, names in shared.items()
+        }
 
     def _group_id(self, session: Row) -> str | None:
         return _id(getter(self._settings.sessions.group_id)(session))
@@ -119,7 +130,13 @@ class MongoPresence:
         return getter(self._settings.sessions.users)(session)
 
     def _present(
-        self, asked: Asker, seen: "_Seen", agents: Rows, users: Rows, groups: Rows, memberships: Rows
+        self,
+        asked: Asker,
+        seen: "_Seen",
+        agents: Rows,
+        users: Rows,
+        groups: Rows,
+        shared: Mapping[frozenset[str], Mapping[str, str | None]],
     ) -> Present:
         session = seen.rows.get(asked.session_id or "", {})
         agent, user = agents.get(asked.agent_id, {}), users.get(asked.user_id or "", {})
@@ -127,7 +144,6 @@ class MongoPresence:
         opted_out = getter(self._settings.users.memory)(user) is False
         now, by_authors = self._now(asked, seen)
         group_id = self._group_id(session)
-        own = memberships if group_id is None and now is not None and asked.user_id in now else {}
         group = group_of(self._settings.groups, groups.get(group_id or ""))
         return Present(
             users=now,
@@ -138,15 +154,9 @@ class MongoPresence:
             by_authors=by_authors,
             group_name=group.name,
             group_members=group.members,
-            shared_groups=self._shared_groups(now or frozenset(), own),
+            shared_groups=shared.get(self._without_group(asked, seen) or frozenset(), {}),
             title=text_of(getter(switches.title)(session)),
         )
-
-    def _shared_groups(self, users: frozenset[str], memberships: Rows) -> dict[str, str | None]:
-        """Return the groups of which all these users are members, with their names; the first of too many."""
-        groups = {name: group_of(self._settings.groups, row) for name, row in memberships.items()}
-        shared = [name for name, group in groups.items() if users <= (group.members or frozenset())]
-        return {name: groups[name].name for name in shared[:MOST_GROUPS]}
 
     def _now(self, asked: Asker, seen: "_Seen") -> tuple[frozenset[str] | None, bool]:
         """Its users (None: they cannot be known, or the mapped document is missing), and whether by its authors."""

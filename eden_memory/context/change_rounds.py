@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from eden_memory.stages.stage import Delivery
 
+LONGEST_SECONDS = 120.0
+"""A round that has not ended by then has failed."""
 Work = Callable[[Sequence[Delivery]], Awaitable[None]]
 
 
@@ -37,13 +39,18 @@ class ChangeRounds:
         while self._waiting:
             await asyncio.sleep(self._gather)
             taken, self._waiting = self._waiting, []
-            await self._round(taken)
+            try:
+                await self._round(taken)
+            finally:  # where it was cancelled, nobody waits for ever
+                for waiting in taken:
+                    _end(waiting.done, RuntimeError("the round was cancelled"))
             await asyncio.sleep(self._breath)
 
     async def _round(self, taken: Sequence[_Waiting]) -> None:
         """Work on all; where that fails, on each alone: whose error it is shows then."""
         try:
-            await self._work([delivery for waiting in taken for delivery in waiting.deliveries])
+            async with asyncio.timeout(LONGEST_SECONDS):
+                await self._work([delivery for waiting in taken for delivery in waiting.deliveries])
         except Exception as error:  # noqa: BLE001 - handed to those who wait
             if len(taken) == 1:
                 _end(taken[0].done, error)

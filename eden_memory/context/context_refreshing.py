@@ -136,7 +136,15 @@ class ContextKeeping:
 
     async def _withdraw(self) -> None:
         authors, self._authors = self._authors, set()
-        if authors and (sessions := await self._contexts.withdraw(authors)):
+        if not authors:
+            return
+        try:
+            sessions = await self._contexts.withdraw(authors)
+        except Exception:
+            self._authors |= authors
+            self._authors_changed.set()
+            raise
+        if sessions:
             self._sessions |= sessions
             self._sessions_changed.set()
 

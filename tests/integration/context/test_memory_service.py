@@ -75,6 +75,7 @@ async def test_a_cold_read_is_one_query_of_the_snapshots_and_a_warm_one_none(set
         first = await service.get_memory_context("one", "ada")
         assert sorted(one["find"] for one in commands.sent) == [
             "agents",
+            "groups",
             "memory_snapshots",
             "memory_versions",
             "sessions",
@@ -85,7 +86,7 @@ async def test_a_cold_read_is_one_query_of_the_snapshots_and_a_warm_one_none(set
         assert commands.sent == []
 
 
-async def test_a_users_group_is_read_with_the_same_query_in_the_next_session_and_no_other_group(
+async def test_a_sessions_group_is_read_with_the_same_query_in_the_next_one_and_without_a_group_all_of_its_user(
     settings: Settings,
 ) -> None:
     commands = Commands()
@@ -104,11 +105,11 @@ async def test_a_users_group_is_read_with_the_same_query_in_the_next_session_and
             commands.sent.clear()
             context = await service.get_memory_context(name, "ada")
             seen[name] = context, sum(one.get("find") == "memory_snapshots" for one in commands.sent)
-    assert [queries for _, queries in seen.values()] == [2, 1, 2, 1]
+    assert [queries for _, queries in seen.values()] == [2, 1, 2, 2]
     for name, shown, hidden in (("one", "g", "h"), ("two", "g", "h"), ("three", "h", "g")):
         assert f"memory of {shown}" in seen[name][0]
         assert f"memory of {hidden}" not in seen[name][0]
-    assert "memory of" not in seen["four"][0]
+    assert all(f"memory of {group}" in seen["four"][0] for group in ("g", "h"))
 
 
 async def test_a_committed_change_of_any_scope_is_seen_by_a_warm_cache(kit: Kit) -> None:

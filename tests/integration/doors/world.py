@@ -87,6 +87,11 @@ def fact_id(scope: Scope, number: int = 0) -> str:
     return f"f{number}-{name_of(scope.key)}"
 
 
+def groups_of(user: Any) -> set[Any]:
+    """The groups that list this user: those of the user's sessions."""
+    return {one.group for one in SESSIONS if encode_id(user) in map(encode_id, one.users)}
+
+
 @dataclass(frozen=True)
 class Key:
     """An API key; None: all agents, or all users."""
@@ -116,7 +121,7 @@ class Key:
             marks.add(mark_of(Scope.of_agent(typed).key))
             users = USERS if self.users is None else self.users
             marks |= {mark_of(Scope.of_user(typed, encode_id(one)).key) for one in users}
-            groups = {one.group for one in reached if one.agent == agent}
+            groups = {one.group for one in reached if one.agent == agent}.union(*map(groups_of, users))
             marks |= {mark_of(Scope.of_group(typed, encode_id(one)).key) for one in groups if one is not None}
         return marks
 
@@ -139,6 +144,8 @@ def asked_marks(agent: Any, session: Any, user: Any) -> set[str]:
     marks = {mark_of(Scope.of_agent(typed).key)}
     if user is not None:
         marks.add(mark_of(f"user:{typed}:{encode_id(user)}"))
+        if session is None:
+            marks |= {mark_of(Scope.of_group(typed, encode_id(one)).key) for one in groups_of(user)}
     for one in SESSIONS:
         if session is not None and encode_id(one.id) == encode_id(session):
             marks.add(mark_of(Scope.of_group(typed, encode_id(one.group)).key))

@@ -28,10 +28,10 @@ pytestmark = pytest.mark.servers
 Asker = tuple[str, Any, Any]
 SEEN: dict[Asker, list[Scope]] = {
     ("a", None, None): [AGENT],
-    ("a", None, "ada"): [AGENT, ADA],
-    ("a", None, "bob"): [AGENT, BOB],
+    ("a", None, "ada"): [AGENT, ADA, YARD],
+    ("a", None, "bob"): [AGENT, BOB, YARD],
     ("a", None, "mallory"): [AGENT],
-    ("a", "one", "ada"): [AGENT, ADA, ALONE],
+    ("a", "one", "ada"): [AGENT, ADA, ALONE, YARD],
     ("a", "one", "bob"): [AGENT],
     ("a", "both", "ada"): [AGENT, YARD],
     ("a", "both", "mallory"): [AGENT],
