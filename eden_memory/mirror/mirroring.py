@@ -123,6 +123,7 @@ class Mirroring:
         """Read what is visible; files of scopes that are not, since whenever, go with their memory."""
         self._stale = False
         self._shown = await self._memory.shown()
+        self._folder.demand_there()
         for key in self._files.keys() - self._shown.keys():
             del self._files[key]
         remove_others(self._folder.path, self._folder.own, self._shown)
