@@ -18,6 +18,7 @@ from eden_memory.formation.propagation_rules import (
     BROADER,
     AbsorbedReflections,
     Candidate,
+    authors_of,
     candidate_of,
     is_on,
     judged,
@@ -28,6 +29,7 @@ from eden_memory.formation.window_question import shared_call
 from eden_memory.metrics import count_judged
 from eden_memory.models.question import Asking, LanguageModel, unit_of
 from eden_memory.schemas.answers import JudgedReflections
+from eden_memory.schemas.documents import Reflection
 from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
@@ -81,17 +83,25 @@ class Propagation:
         before = await self._absorbed.decided_among(map(judged, event.absorbed))
         wanted = [name for name in event.absorbed if judged(name) not in before]
         stored = await self._absorbed.reflections(wanted)
-        sessions = await self._directory.look_up({name for item in stored for name in item.session_ids})
-        found = [candidate_of(reflection, sessions) for reflection in stored]
+        authors = authors_of(stored)
+        sessions = await self._directory.look_up(list(authors), authors)
+        off = await self._directory.off(authors, ())
+        found = [candidate_of(reflection, sessions, off) for reflection in stored]
         withheld = Counter(reason for reason in found if isinstance(reason, str))
         count_judged(BROADER[event.scope.kind], withheld)
         candidates = [candidate for candidate in found if isinstance(candidate, Candidate)]
         return await self._standing(candidates)
 
     async def _standing(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return those that are not forgotten by now."""
+        """Return those that are neither forgotten, nor made private or retired by now."""
         marks = await self._forgetting.among({pair for candidate in candidates for pair in candidate.named})
-        return [candidate for candidate in candidates if not candidate.is_forgotten(marks)]
+        kept = [candidate for candidate in candidates if not candidate.is_forgotten(marks)]
+        return [candidate for candidate in kept if not await self._is_withdrawn(candidate.reflection)]
+
+    async def _is_withdrawn(self, stored: Reflection) -> bool:
+        """Return whether a version that the writer has not applied yet is private or retired."""
+        decided = await self._absorbed.reflections_beyond(stored.id, stored.version)
+        return any(version.private or version.retired_at is not None for version in decided)
 
     async def _propagated(
         self, delivery: Delivery, event: ScopeConsolidated, target: Scope, candidates: Sequence[Candidate]

@@ -54,7 +54,7 @@ class MongoDirectory:
         usable = [session for session in documents.values() if isinstance(session, SessionDocument)]
         agents = await self._read(self._agents.collection, [session.agent_id for session in usable])
         known = {
-            name: tuple(authors.get(name, ())) if session.users is None else session.users
+            name: tuple(dict.fromkeys((*(session.users or ()), *authors.get(name, ()))))
             for name, session in documents.items()
             if isinstance(session, SessionDocument)
         }
@@ -178,7 +178,7 @@ class MongoDirectory:
             users=session.users,
             group_id=session.group_id,
             group_members=group_of(self._groups, groups.get(session.group_id or "")).members,
-            tier=self._highest(row for _, row in known),
+            tier=self._highest(row for user, row in known if session.users is None or user in session.users),
             private_users=tuple(
                 user for user, row in known if getter(self._users.memory_private)(row) is True
             ),

@@ -267,7 +267,7 @@ class Directory(Protocol):
     ) -> dict[str, SessionFacts | Missing]:
         """Return, for every session asked for, its facts, or which document is missing.
 
-        `authors`: who writes in a session, for those whose document lists no users.
+        `authors`: who writes in a session; their documents are read whether the session's lists them or not.
         """
         ...
 

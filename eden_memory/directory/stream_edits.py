@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from eden_memory.constants import LONGEST_GUIDANCE, LONGEST_SHARD_NAME, MOST_RETENTION_DAYS
 from eden_memory.errors import EdenError, Invalid
-from eden_memory.models.providers.catalogue import choice_for
+from eden_memory.models.providers.catalogue import choice_for, is_url
 from eden_memory.models.question import Role
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import ScopeKind
@@ -129,6 +129,10 @@ def _demand_model(field: str, named: str | None, roles: tuple[Role, ...], settin
     if not named.strip() or not named.isprintable() or " " in named:
         raise Invalid(
             f"{field} names no model", "Write MODEL, openai:MODEL, google:MODEL, offline or URL#MODEL."
+        )
+    if is_url(named) and "@" in named.split("/")[2]:
+        raise Invalid(
+            f"{field}: its URL holds a user name", "Who may read streams could read it: leave it out."
         )
     try:
         for role in roles:

@@ -1,10 +1,11 @@
 """Rules of propagation: which reflections may be judged, where each may go, and what may be said there. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from eden_memory.directory.participants import Missing, SessionFacts
+from eden_memory.directory.participants import Missing, Off, SessionFacts
 from eden_memory.forgotten import Marks, ids_of
 from eden_memory.formation.shareable import restates
 from eden_memory.schemas.documents import Reflection, Stream
@@ -18,7 +19,8 @@ BROADER: Mapping[ScopeKind, Literal["group", "agent"]] = {"user": "group", "grou
 """Scopes whose reflections are propagated, and where to."""
 Sessions = Mapping[str, SessionFacts | Missing]
 Withheld = Literal["private", "nowhere"]
-"""private: it or its user is marked so; nowhere: no broader scope is known for it, or that one is switched off."""
+"""private: it or its user is marked so, or its session or an author is switched off; nowhere: no broader scope is
+known for it, or that one is switched off."""
 
 
 class AbsorbedReflections(Protocol):
@@ -30,6 +32,10 @@ class AbsorbedReflections(Protocol):
 
     async def decided_among(self, writes: Iterable[str]) -> set[str]:
         """Return those of the writes that a stored decision has made."""
+        ...
+
+    async def reflections_beyond(self, reflection_id: str, version: int) -> Sequence[ReflectionFormed]:
+        """Return the versions of a reflection decided above this one, in order."""
         ...
 
 
@@ -78,12 +84,24 @@ def judged(reflection_id: str) -> str:
     return f"propagation:{reflection_id}"
 
 
-def candidate_of(reflection: Reflection, sessions: Sessions) -> Candidate | Withheld:
+def authors_of(reflections: Iterable[Reflection]) -> Mapping[str, Collection[str]]:
+    """Return the sessions that reflections are of, each with those whose messages they rest on."""
+    found = defaultdict[str, set[str]](set)
+    for reflection in reflections:
+        said = {(source.session_id, source.user_id) for source in reflection.sources}
+        for session_id, user_id in said | {(name, reflection.user_id) for name in reflection.session_ids}:
+            found[session_id].update(() if user_id is None else (user_id,))
+    return found
+
+
+def candidate_of(reflection: Reflection, sessions: Sessions, off: Off) -> Candidate | Withheld:
     """Return the reflection with its target; a user's goes to the group that its sessions name."""
     known = [sessions.get(session_id) for session_id in reflection.session_ids]
     facts = [session for session in known if isinstance(session, SessionFacts)]
     users = {reflection.user_id, *(source.user_id for source in reflection.sources)}
     if reflection.private or any(users.intersection(session.private_users) for session in facts):
+        return "private"
+    if users & off.users or off.sessions & authors_of([reflection]).keys():
         return "private"
     target = _target(reflection, facts) if facts and len(facts) == len(known) else None
     if target is None or reflection.retired_at is not None:

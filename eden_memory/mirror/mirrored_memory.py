@@ -82,8 +82,9 @@ class MirroredMemory(MemoryService):
 
     async def forgotten(self, scope_key: str, memory_ids: Collection[str]) -> set[str]:
         """Return those of which nothing is left: facts, reflections, or versions of the scope's blob (`blob@3`)."""
-        versions = {name for name in memory_ids if name.startswith("blob@")}
-        gone = {name for name in set(memory_ids) - versions if not await self.is_known(name)}
+        named = {name for name in memory_ids if name.startswith("blob@")}
+        versions = {name for name in named if name[5:].isdecimal()}  # others a person wrote
+        gone = {name for name in set(memory_ids) - named if not await self.is_known(name)}
         if not versions:
             return gone
         blobs = [blob for blob in await self.list_blobs(**self._named) if blob.scope.key == scope_key]

@@ -20,7 +20,7 @@ from eden_memory.mirror.merging import BaseItem, FileCommand, Merged, MirroredIt
 from eden_memory.mirror.mirror_folder import ANSWERS, MirrorFolder
 from eden_memory.mirror.mirror_page import BLOB, MirrorPage, digest_of, parsed
 from eden_memory.mirror.mirrored_memory import MirroredMemory, Shown
-from eden_memory.mirror.scope_file import ScopeFile
+from eden_memory.mirror.scope_file import ScopeFile, remove_others
 from eden_memory.schemas.scopes import Scope
 from eden_memory.task_ending import run_until_first
 
@@ -120,11 +120,13 @@ class Mirroring:
                 await self._carry_out(merge)
 
     async def _read_memory(self) -> None:
-        """Read what is visible; files of scopes that no longer are go with their memory."""
+        """Read what is visible; files of scopes that are not, since whenever, go with their memory."""
         self._stale = False
         self._shown = await self._memory.shown()
+        self._folder.demand_there()
         for key in self._files.keys() - self._shown.keys():
-            self._files.pop(key).remove()
+            del self._files[key]
+        remove_others(self._folder.path, self._folder.own, self._shown)
         for key in self._shown.keys() - self._files.keys():
             self._files[key] = ScopeFile(self._folder.path, self._folder.own, key)
 

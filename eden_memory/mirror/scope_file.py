@@ -5,7 +5,7 @@ saves an old state of it is understood, too.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -25,6 +25,8 @@ from eden_memory.mirror.mirror_page import (
 
 KEPT_BASES = 50
 LONGEST_NAME = 100
+CONFLICTS = ".conflicts"
+"""Ends the names of files of conflicts, and of no other."""
 TITLE = "# Not in memory\n\nThese changes were not taken. Delete the lines that are settled, or the file.\n\n"
 
 
@@ -33,7 +35,17 @@ def file_name(scope_key: str) -> str:
     kind, *ids = scope_key.split(":")
     name = ".".join([kind, *(ids if kind == "session" else ids[1:])])
     short = f"{name[:LONGEST_NAME]}.{sha256(scope_key.encode()).hexdigest()[:8]}"
-    return name if len(name) <= LONGEST_NAME else short
+    return short if len(name) > LONGEST_NAME or name.lower().endswith(CONFLICTS) else name
+
+
+def remove_others(folder: Path, own: Path, shown: Iterable[str]) -> None:
+    """Remove the files and the notes of all scopes that a mirror has written but these."""
+    kept = {file_name(scope_key) for scope_key in shown}
+    for notes in own.iterdir():
+        if notes.is_dir() and notes.name not in kept:
+            for path in (folder / f"{notes.name}.md", folder / f"{notes.name}{CONFLICTS}.md"):
+                path.unlink(missing_ok=True)
+            rmtree(notes)
 
 
 class ScopeFile:
@@ -41,7 +53,7 @@ class ScopeFile:
 
     def __init__(self, folder: Path, own: Path, scope_key: str) -> None:
         self.scope_key, name = scope_key, file_name(scope_key)
-        self.path, self.conflicts = folder / f"{name}.md", folder / f"{name}.conflicts.md"
+        self.path, self.conflicts = folder / f"{name}.md", folder / f"{name}{CONFLICTS}.md"
         self._own, self._aside = own / name, own / name / "aside.md"
         self._own.mkdir(mode=0o700, exist_ok=True)
         noted: dict[str, Any] = json.loads(read_text(self._own / "state.json") or "{}")
@@ -134,9 +146,3 @@ class ScopeFile:
         text = read_text(self.conflicts)
         if text is not None and (left := without_conflicts(text, gone)) != text:
             write_text(self.conflicts, left)
-
-    def remove(self) -> None:
-        """Remove the file and all that is noted of it: its memory is no longer visible."""
-        for path in (self.path, self.conflicts):
-            path.unlink(missing_ok=True)
-        rmtree(self._own)

@@ -5,8 +5,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
+from eden_memory.models.providers.catalogue import shown_model
 from eden_memory.schemas.scopes import ScopeKind, Sharing
 
 T = TypeVar("T")
@@ -270,8 +271,8 @@ class StreamAnswer(_Answer):
     active: bool
     """false: nothing of it is formed, consolidated or shown; what is stored stays."""
     sharing: Sharing | None
-    propagation: bool | None
     """`team`: it also learns from sessions with users, and all of the agent's users see that."""
+    propagation: bool | None
     extraction_guidance: str | None
     consolidation_guidance: str | None
     threshold: int | None
@@ -280,10 +281,17 @@ class StreamAnswer(_Answer):
     min_items: int | None
     max_items: int | None
     extraction_model: str | None
+    """Of an endpoint only its host and the model are shown."""
     consolidation_model: str | None
+    """Of an endpoint only its host and the model are shown."""
     fifo_limit: int | None
     max_entries: int | None
     retention_days: int | None
+
+    @field_validator("extraction_model", "consolidation_model")
+    @classmethod
+    def _shown(cls, named: str | None) -> str | None:
+        return None if named is None else shown_model(named)
 
 
 class ChangeAnswer(_Answer):

@@ -76,6 +76,17 @@ def is_url(named: str) -> bool:
     return named.startswith(("http://", "https://"))
 
 
+def shown_model(named: str) -> str:
+    """Return a model's name as people may see it: of a URL the host and the model."""
+    if not is_url(named):
+        return named
+    url, _, model = named.partition("#")
+    try:
+        return str(ModelChoice(url, model or None))
+    except ValueError:
+        return "an invalid URL"
+
+
 def slot_of(role: Role, tier: int) -> Slot:
     """Which of the three a call takes."""
     if role in FAST_ROLES:

@@ -63,6 +63,7 @@ async def test_a_shard_is_made_changed_switched_off_and_listed(api: Doors) -> No
         ("session", {"active": False}, "active"),
         ("session", {"fifo_limit": 5}, "fifo_limit"),
         ("user", {"extraction_model": "http://localhost:1/v1"}, "extraction_model"),
+        ("user", {"extraction_model": "https://user:secret@host/v1#m"}, "extraction_model"),
         ("user", {"extraction_guidance": "x" * 4_001}, "extraction_guidance"),
     ],
 )
@@ -93,6 +94,21 @@ async def test_reading_takes_the_right_to_read_setting_takes_admin_and_neither_i
         assert (read.status_code, written.status_code) == statuses
     others = await key_of(api, Key("streams-of-b", ("s.b",), None, ("admin",)))
     assert (await api.http.get(PATH, headers=others)).status_code == 403
+
+
+async def test_of_a_models_endpoint_only_its_host_is_shown(api: Doors) -> None:
+    streams = api.kit.database[api.kit.settings.names["streams"]]
+    urls = {
+        "extraction_model": "https://user:secret@host:8/v1?key=secret#m",
+        "consolidation_model": "openai:m",
+    }
+    await streams.insert_one({"_id": "s.a/user", "agent_id": "s.a", "scope": "user", **urls})
+    headers = await key_of(api, Key("streams-read", None, None, ("read",)))
+    for path in (PATH, f"{PATH}/user"):
+        text = (await api.http.get(path, headers=headers)).text
+        assert '"extraction_model":"host:8 m"' in text
+        assert '"consolidation_model":"openai:m"' in text
+        assert "secret" not in text
 
 
 async def test_python_has_the_same_calls_and_errors(api: Doors) -> None:

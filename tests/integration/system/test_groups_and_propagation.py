@@ -139,7 +139,7 @@ async def test_nothing_goes_up_for_a_private_user_or_where_it_is_off(
     async with serving(model) as models, system(mapped(settings, models), models) as running:
         await prepared(running, **agent)
         await running.source["users"].insert_one({"_id": "ann", **user})
-        anns = await running.session("ann", group_id="crew")
+        anns = await running.session(group_id="crew", users=None if user else ["ann"])  # None: lists nobody
         await running.told(anns, "ann", f"note user: {SHARED}", f"note user: {LATER}")
         bobs = await running.session("bob", group_id="crew")
         await running.source["users"].insert_one({"_id": "bob"})

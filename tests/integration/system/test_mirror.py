@@ -13,10 +13,12 @@ from uuid import uuid4
 import pytest
 
 from eden_memory.errors import Conflict, EdenError
+from eden_memory.mirror.merging import Merged, MirroredItem
 from eden_memory.mirror.mirror_folder import MARKER, MirrorFolder
 from eden_memory.mirror.mirror_page import MirrorLine, parsed, rendered
 from eden_memory.mirror.mirrored_memory import MirroredMemory
 from eden_memory.mirror.mirroring import Mirroring
+from eden_memory.mirror.scope_file import ScopeFile
 from eden_memory.mongo.bson_ids import encode_id
 from tests.integration.system.commands import kill, start
 from tests.integration.system.running_system import AGENT, System, until
@@ -373,3 +375,24 @@ async def test_a_mirror_killed_at_any_moment_doubles_and_loses_nothing(
     assert not mirror.conflicts.exists(), mirror.conflicts.read_text()
     log = (tmp_path / "mirror.log").read_text()
     assert "Added" not in log
+
+
+async def test_what_vanished_while_no_mirror_ran_is_removed_at_the_start(mirror: Mirror) -> None:
+    await filled(mirror, "Has a boat.")
+    folder = MirrorFolder(mirror.path, mirror.user)
+    folder.create()
+    left = ScopeFile(mirror.path, folder.own, f"group:{encode_id(AGENT)}:s.left-{mirror.user}")
+    merged = Merged()
+    merged.show(MirroredItem("fact", "f1", 1, "The group's secret."))
+    left.write(None, merged)
+    mirror.conflicts.write_text("- my own words <!-- blob@x -->\n")
+    async with mirror.open(new=False) as task:
+        await mirror.shows("Has a boat.")
+        await mirror.running.told(
+            await mirror.running.session(mirror.user), mirror.user, "fact user: Has a dog."
+        )
+        await mirror.shows("Has a dog.")
+        assert not task.done()
+    assert not left.path.exists()
+    assert "secret" not in "".join(path.read_text() for path in mirror.path.rglob("*") if path.is_file())
+    assert mirror.conflicts.read_text() == "- my own words <!-- blob@x -->\n"

@@ -13,7 +13,7 @@ from eden_memory.mirror.atomic_files import read_text, replace_text
 from eden_memory.mirror.merging import FileConflict, Merged, MirroredItem
 from eden_memory.mirror.mirror_folder import MirrorFolder
 from eden_memory.mirror.mirror_page import parsed
-from eden_memory.mirror.scope_file import KEPT_BASES, ScopeFile, file_name
+from eden_memory.mirror.scope_file import KEPT_BASES, ScopeFile, file_name, remove_others
 
 KEY = "user:s.helper:s.ann"
 
@@ -103,6 +103,33 @@ def test_conflicts_are_shown_once_and_go_with_forgotten_memory(file: ScopeFile) 
     text = file.conflicts.read_text()
     assert "- too long: New \\<!-- f1 --> <!-- new -->" in text
     assert "Mine." not in text
+
+
+def test_files_of_scopes_that_vanished_before_the_mirror_started_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "memory").write_text("of ann")
+    (tmp_path / "mine.md").write_text("mine")
+    left = "shard:s.helper:pricing"
+    for key in (KEY, left):
+        file = ScopeFile(tmp_path, tmp_path / "own", key)
+        file.write(None, filled(1))
+        file.add_conflicts([FileConflict("f1", "it has changed meanwhile", "Mine.")])
+    (tmp_path / "own" / file_name(left) / "aside.md").write_text("Text.")
+    remove_others(tmp_path, tmp_path / "own", [KEY])
+    name = file_name(KEY)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "own",
+        "mine.md",
+        f"{name}.md",
+        f"{name}.conflicts.md",
+    }
+    assert {path.name for path in (tmp_path / "own").iterdir()} == {"memory", name}
+
+
+def test_no_scope_has_the_file_of_anothers_conflicts(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    files = [ScopeFile(tmp_path, tmp_path / "own", f"shard:s.helper:{name}") for name in ("x", "x.conflicts")]
+    assert len({path for file in files for path in (file.path, file.conflicts)}) == 4
 
 
 def test_long_keys_have_short_names() -> None:

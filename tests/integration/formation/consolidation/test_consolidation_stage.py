@@ -237,3 +237,17 @@ async def test_streams_read_while_they_change_are_not_kept(kit: Kit) -> None:
     assert "user" in await reading
     await collection.delete_one({"_id": "s.d/user"})
     assert "user" not in await streams.of("s.d")
+
+
+async def test_an_author_whom_the_session_does_not_list_is_known_as_private(kit: Kit) -> None:
+    await kit.database["sessions"].insert_one({"_id": "left", "users": ["ann"]})
+    await kit.database["users"].insert_many(
+        [{"_id": "ann", "tier": 0}, {"_id": "zoe", "memory_private": True, "tier": 2, "name": "Zoe"}]
+    )
+    mapped = Settings.model_validate(
+        {"sessions": {"collection": "sessions"}, "users": {"collection": "users"}}
+    )
+    directory = MongoDirectory(kit.database, kit.database["streams"], mapped)
+    found = (await directory.look_up(["s.left"], {"s.left": ["s.zoe"]}))["s.left"]
+    assert isinstance(found, SessionFacts)
+    assert (found.private_users, found.names, found.tier) == (("s.zoe",), {"s.zoe": "Zoe"}, 0)

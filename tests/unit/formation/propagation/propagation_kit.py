@@ -1,11 +1,11 @@
 """propagation without servers: stored reflections, sessions and a scripted model as plain values."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from eden_memory.directory.participants import Directory, Missing, SessionFacts
+from eden_memory.directory.participants import NOBODY, Directory, Missing, Off, SessionFacts
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.formation.offline import OfflineModel
 from eden_memory.formation.prompt_material import PropagationMaterial
@@ -95,6 +95,11 @@ class Judging:
     writes: set[str] = field(default_factory=set[str])
     counted: Grown = field(default_factory=lambda: Grown(PROPAGATIONS))
     on: bool = True
+    private_users: set[str] = field(default_factory=set[str])
+    """Known only where they are listed, or named as authors."""
+    switched_off: Off = NOBODY
+    decided: list[ReflectionFormed] = field(default_factory=list[ReflectionFormed])
+    """Versions that the writer has not applied."""
 
     async def reflections(self, reflection_ids: Iterable[str]) -> Sequence[Reflection]:
         by_id = {one.id: one for one in self.stored}
@@ -103,10 +108,24 @@ class Judging:
     async def decided_among(self, writes: Iterable[str]) -> set[str]:
         return self.writes & set(writes)
 
+    async def reflections_beyond(self, reflection_id: str, version: int) -> Sequence[ReflectionFormed]:
+        of_it = [later for later in self.decided if later.reflection_id == reflection_id]
+        return [later for later in of_it if later.version > version]
+
     async def look_up(
         self, session_ids: Iterable[str], authors: Mapping[str, Collection[str]] | None = None
     ) -> dict[str, SessionFacts | Missing]:
-        return {name: self.sessions.get(name, Missing("no document")) for name in session_ids}
+        return {name: self._facts(name, (authors or {}).get(name, ())) for name in session_ids}
+
+    def _facts(self, name: str, authors: Collection[str]) -> SessionFacts | Missing:
+        found = self.sessions.get(name, Missing("no document"))
+        if isinstance(found, Missing) or found.users is not None:
+            return found
+        return replace(found, private_users=tuple(self.private_users.intersection(authors)))
+
+    async def off(self, authors: Mapping[str, Collection[str]], others: Collection[str]) -> Off:
+        named = {*others, *(user for users in authors.values() for user in users)}
+        return Off(self.switched_off.sessions & authors.keys(), self.switched_off.users & named)
 
     async def of(self, agent_id: str) -> Mapping[str, Stream]:
         return self.streams

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from eden_memory.directory.participants import Missing
+from eden_memory.directory.participants import Missing, Off, SessionFacts
 from eden_memory.forgotten import Mark
 from eden_memory.formation.prompt_material import PropagationMaterial
 from eden_memory.schemas.documents import Stream
-from eden_memory.schemas.events import Propagated
+from eden_memory.schemas.events import Propagated, ReflectionFormed
 from tests.unit.formation.propagation.propagation_kit import (
     AGENT,
     ANN,
@@ -77,6 +77,29 @@ async def test_what_is_marked_private_or_of_a_private_user_is_never_shown_to_the
         assert all(SHARED not in prompt.user for prompt in model.asked)
 
 
+async def test_a_private_user_in_a_session_that_lists_no_users_is_never_shown_to_the_model() -> None:
+    unlisted: dict[str, SessionFacts | Missing] = {SESSION: replace(TALK, users=None)}
+    for scope in (USER, GROUP):
+        stage = Judging([reflection(SHARED, scope=scope)], sessions=unlisted, private_users={ANN})
+        assert await stage.run() == []
+        assert stage.results() == {"private": 1}
+        assert isinstance(stage.model, JudgingModel)
+        assert not stage.model.asked
+        stage.private_users.clear()
+        assert len(await stage.run(2)) == 1
+
+
+@pytest.mark.parametrize(
+    "off", [Off(users=frozenset({ANN})), Off(sessions=frozenset({SESSION}))], ids=["user", "session"]
+)
+async def test_where_memory_is_off_nothing_is_shown_to_the_model(off: Off) -> None:
+    for scope in (USER, GROUP):
+        stage = Judging([reflection(SHARED, scope=scope)], switched_off=off)
+        assert await stage.run() == []
+        assert isinstance(stage.model, JudgingModel)
+        assert not stage.model.asked
+
+
 @pytest.mark.parametrize(
     "session",
     [
@@ -138,6 +161,29 @@ async def test_what_is_forgotten_while_the_model_is_asked_does_not_go_up(mark: M
     model.meanwhile = lambda: stage.marks.append(mark)
     assert await stage.run() == []
     assert model.paid == 1
+
+
+@pytest.mark.parametrize("change", [{"private": True}, {"retired_at": NOON}], ids=["private", "retired"])
+async def test_what_is_decided_and_not_applied_yet_withdraws_a_reflection(change: dict[str, Any]) -> None:
+    decided = ReflectionFormed(
+        cause="c",
+        reflection_id="r1",
+        version=2,
+        scope=USER,
+        text=SHARED,
+        position=1,
+        origin="formed",
+        formed_at=NOON,
+        **change,
+    )
+    stage = Judging([reflection(SHARED), reflection(OTHER, 2)], decided=[decided])
+    assert [one.text for one in await stage.run()] == [OTHER]
+    assert isinstance(stage.model, JudgingModel)
+    assert SHARED not in stage.model.asked[0].user
+    model = JudgingModel()
+    stage = Judging([reflection(SHARED)], model)
+    model.meanwhile = lambda: stage.decided.append(decided)
+    assert await stage.run() == []
 
 
 def numbered(number: int) -> Callable[[PropagationMaterial], list[tuple[int, str]]]:
