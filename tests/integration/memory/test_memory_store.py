@@ -184,16 +184,6 @@ async def test_scopes_of_a_batch_go_into_one_transaction(database: Database) -> 
     assert len(await fact_rows(database)) == len(scopes)
 
 
-async def test_a_fact_that_stands_under_another_scope_is_written_over_in_a_batch_of_scopes(
-    database: Database,
-) -> None:
-    store = store_of(database)
-    await apply(store, [delivered(fact("f", scope=SESSION))])
-    await apply(store, [delivered(fact("f", 2)), delivered(fact("g", scope=OTHER))])
-    rows = await fact_rows(database)
-    assert {name: row["scope_key"] for name, row in rows.items()} == {"f": USER.key, "g": OTHER.key}
-
-
 async def test_facts_that_say_the_same_are_told_apart_by_age_also_between_two_writers(
     database: Database,
 ) -> None:
