@@ -120,9 +120,10 @@ transcripts: setup ## play docs/transcripts anew, where a script makes them, and
 	@$(BIN)/python -W ignore -m tests.transcripts.picture
 	@$(BIN)/python -W ignore -m tests.transcripts.rebuild
 	@$(BIN)/python -W ignore -m tests.transcripts.reform
+	@$(BIN)/python -W ignore -m tests.transcripts.moving
 
-chaos: setup ## faults from a seed under load, tailer, stages, formation, rebuilding and reforms: ROUNDS=200 SEED=1
-	@status=0; for part in tailer stages formation rebuild reform; do \
+chaos: setup ## faults from a seed under load, tailer, stages, formation, rebuilding and reforms, imports: ROUNDS=200 SEED=1
+	@status=0; for part in tailer stages formation rebuild reform imports; do \
 		$(BIN)/python -m tests.chaos.$$part --faults $${ROUNDS:-200} --seed $${SEED:-1} || status=1; \
 	done; exit $$status
 
