@@ -527,6 +527,11 @@ class Settings(BaseSettings):
         return self._placement.names(self.mongodb.prefix)
 
     @property
+    def metrics_namespace(self) -> str:
+        """The label `namespace` of the metrics."""
+        return self.metrics.namespace or self.mongodb.database
+
+    @property
     def source_name(self) -> str:
         """Names the source: in `ce_source`, the lease, the position and the transactional id."""
         return f"{TAILER}{self.source_database}.{self.messages.collection}"

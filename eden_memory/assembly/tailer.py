@@ -6,17 +6,13 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from bson import json_util
-from bson.binary import UuidRepresentation
 from pymongo import AsyncMongoClient
 
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.change_stream import ChangeStream
-from eden_memory.mongo.changes import Document
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.processors.tailer import Tailer
@@ -31,13 +27,19 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.settings import Settings
 from eden_memory.source.chat_topics import FencedPublisher
-from eden_memory.source.flagged_message_store import MappingVersions, Misread, count_recorded
-from eden_memory.source.inbox_mapping import InboxMapping
+from eden_memory.source.configured_mapping import (
+    inbox_name,
+    mapping_versions,
+    message_mapping,
+    message_paths,
+    source_mapping,
+)
+from eden_memory.source.flagged_message_store import count_recorded
 from eden_memory.source.inbox_store import MongoInbox
 from eden_memory.source.known_message_topics import MessagesTopic
 from eden_memory.source.leader import Leader, Source
 from eden_memory.source.leadership import Leadership, TailerPart
-from eden_memory.source.message_mapping import TOPIC, FieldPaths, MessageMapping
+from eden_memory.source.message_mapping import TOPIC
 from eden_memory.source.messages_store import CollectionReader
 from eden_memory.source.oplog_store import MongoOplog
 from eden_memory.source.position_store import (
@@ -48,13 +50,10 @@ from eden_memory.source.position_store import (
     other_sources,
 )
 from eden_memory.source.rereader import MessageRereader, RefusedDocuments
-from eden_memory.source.source_mapping import SourceMapping
 from eden_memory.stages.controls import MongoControls
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
-AS_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
-INBOX = "inbox"
 INBOX_FIELDS = sorted(
     {
         field.alias or name
@@ -70,52 +69,6 @@ INBOX_FIELDS = sorted(
         for name, field in document.model_fields.items()
     }
 )
-
-
-def message_paths(settings: Settings) -> FieldPaths:
-    """Where a message's fields are in the application's documents."""
-    fields = settings.messages
-    return FieldPaths(fields.session_id, fields.role, fields.content, fields.user_id, fields.created_at)
-
-
-def message_mapping(settings: Settings) -> MessageMapping:
-    """The application's messages → records."""
-    return MessageMapping(
-        message_paths(settings),
-        settings.source_name,
-        encode_id,
-        roles=settings.messages.roles,
-        text_limit=settings.tailer.text_limit,
-    )
-
-
-def mapping_versions(settings: Settings, client: MongoClient) -> MappingVersions:
-    """Which field mapping read the stored messages, compared with the one that is set."""
-    database, version = client[settings.mongodb.database], message_mapping(settings).version
-    return MappingVersions(database, settings.names, settings.source_name, version)
-
-
-async def misread_of(settings: Settings, client: MongoClient) -> Misread:
-    """Count what another field mapping than the one set read, or read when memory was formed."""
-    return await mapping_versions(settings, client).misread()
-
-
-def source_mapping(settings: Settings) -> SourceMapping:
-    """The pure mapping of both collections."""
-    requests = InboxMapping(settings.source_name, encode_id, settings.tailer.text_limit)
-    return SourceMapping(
-        message_mapping(settings), requests, settings.messages.collection, inbox_name(settings), to_json
-    )
-
-
-def inbox_name(settings: Settings) -> str:
-    """The collection that applications and API write their requests to."""
-    return settings.names[INBOX]
-
-
-def to_json(document: Document) -> bytes:
-    """Extended JSON of a document, whatever stands in it."""
-    return json_util.dumps(document, json_options=AS_JSON).encode()
 
 
 async def refuse_wrong_source(settings: Settings) -> None:
