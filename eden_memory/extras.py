@@ -59,10 +59,9 @@ def needs(extra: str, what: str, otherwise: str = "") -> None:
 
 def explained(error: ModuleNotFoundError) -> MissingExtra | None:
     """Return the error of a missing extra in place of a failed import; None: no extra brings that module."""
-    for extra, modules in EXTRAS.items():
-        if error.name in modules:
-            return MissingExtra("this command", error.name, extra)
-    return None
+    module = error.name or ""
+    named = (extra for extra, modules in EXTRAS.items() if module in modules)
+    return next((MissingExtra("this command", module, extra) for extra in named), None)
 
 
 def _installed(module: str) -> bool:
