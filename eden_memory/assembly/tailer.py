@@ -6,13 +6,17 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from bson import json_util
+from bson.binary import UuidRepresentation
 from pymongo import AsyncMongoClient
 
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.change_stream import ChangeStream
+from eden_memory.mongo.changes import Document
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.processors.tailer import Tailer
@@ -27,14 +31,9 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.settings import Settings
 from eden_memory.source.chat_topics import FencedPublisher
-from eden_memory.source.configured_mapping import (
-    inbox_name,
-    mapping_versions,
-    message_mapping,
-    message_paths,
-    source_mapping,
-)
-from eden_memory.source.flagged_message_store import count_recorded
+from eden_memory.source.configured_mapping import inbox_name, message_mapping, message_paths
+from eden_memory.source.flagged_message_store import MappingVersions, Misread, count_recorded
+from eden_memory.source.inbox_mapping import InboxMapping
 from eden_memory.source.inbox_store import MongoInbox
 from eden_memory.source.known_message_topics import MessagesTopic
 from eden_memory.source.leader import Leader, Source
@@ -50,9 +49,12 @@ from eden_memory.source.position_store import (
     other_sources,
 )
 from eden_memory.source.rereader import MessageRereader, RefusedDocuments
+from eden_memory.source.source_mapping import SourceMapping
 from eden_memory.stages.controls import MongoControls
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
+
+AS_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
 
 INBOX_FIELDS = sorted(
     {
@@ -69,6 +71,30 @@ INBOX_FIELDS = sorted(
         for name, field in document.model_fields.items()
     }
 )
+
+
+def mapping_versions(settings: Settings, client: MongoClient) -> MappingVersions:
+    """Which field mapping read the stored messages, compared with the one that is set."""
+    database, version = client[settings.mongodb.database], message_mapping(settings).version
+    return MappingVersions(database, settings.names, settings.source_name, version)
+
+
+async def misread_of(settings: Settings, client: MongoClient) -> Misread:
+    """Count what another field mapping than the one set read, or read when memory was formed."""
+    return await mapping_versions(settings, client).misread()
+
+
+def source_mapping(settings: Settings) -> SourceMapping:
+    """The pure mapping of both collections."""
+    requests = InboxMapping(settings.source_name, encode_id, settings.tailer.text_limit)
+    return SourceMapping(
+        message_mapping(settings), requests, settings.messages.collection, inbox_name(settings), to_json
+    )
+
+
+def to_json(document: Document) -> bytes:
+    """Extended JSON of a document, whatever stands in it."""
+    return json_util.dumps(document, json_options=AS_JSON).encode()
 
 
 async def refuse_wrong_source(settings: Settings) -> None:
