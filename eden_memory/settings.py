@@ -52,9 +52,21 @@ class KafkaSettings(SettingsGroup):
 
     bootstrap: str | None = Field(None, description="host:port,…; unset: the local server is used")
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
-    sasl_username: str | None = None
-    sasl_password: SecretStr | None = None
+    sasl_mechanism: (
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"] | None
+    ) = None
+    sasl_username: str | None = Field(None, description="OAUTHBEARER: the client id")
+    sasl_password: SecretStr | None = Field(None, description="OAUTHBEARER: the client secret")
+    sasl_token_url: str | None = Field(
+        None, description="OAUTHBEARER: OpenID Connect token endpoint, asked by client credentials"
+    )
+    sasl_token_scope: str | None = Field(
+        None, description="OAUTHBEARER: scope that the endpoint is asked for"
+    )
+    sasl_token_file: Path | None = Field(
+        None,
+        description="OAUTHBEARER: file of the token, read again for every connection; comes before the endpoint",
+    )
     ssl_ca_file: Path | None = None
     ssl_certificate_file: Path | None = None
     ssl_key_file: Path | None = None
@@ -525,6 +537,11 @@ class Settings(BaseSettings):
     def names(self) -> Names:
         """Of the memory collections."""
         return self._placement.names(self.mongodb.prefix)
+
+    @property
+    def metrics_namespace(self) -> str:
+        """The label `namespace` of the metrics."""
+        return self.metrics.namespace or self.mongodb.database
 
     @property
     def source_name(self) -> str:

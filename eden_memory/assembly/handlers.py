@@ -65,7 +65,7 @@ from eden_memory.usage.estimates import start_values
 from eden_memory.usage.usage_store import MongoUsage
 from eden_memory.usage.window_budget_store import MongoRecorded, MongoWindowBudgets
 from eden_memory.windows.trigger_store import MongoTriggerStore
-from eden_memory.windows.window_rule import Limits
+from eden_memory.windows.window_rule import window_limits
 
 log = LibraryLogger()
 
@@ -276,18 +276,6 @@ class Handlers:
             dedup=memory.dedup,
             limits=self._settings.limits.formation(),
         )
-
-
-def window_limits(settings: Settings) -> Limits:
-    """When windows close."""
-    windows = settings.windows
-    return Limits(
-        messages=windows.messages,
-        tokens=windows.tokens,
-        least=windows.least,
-        cold=timedelta(minutes=windows.cold_minutes),
-        stale=timedelta(hours=windows.stale_hours) or None,
-    )
 
 
 def settings_version(settings: Settings) -> str:
