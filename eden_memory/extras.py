@@ -16,6 +16,9 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "local-models": ("onnxruntime", "tokenizers"),
     "mirror": ("watchfiles",),
     "faststream": ("faststream",),
+    "langgraph": ("langgraph",),
+    "openai-agents": ("agents",),
+    "pydantic-ai": ("pydantic_ai",),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "aws": ("aws_msk_iam_sasl_signer",),
 }

@@ -75,6 +75,10 @@ COMMANDS: Mapping[str, Entry] = {
         "memory.add_command:add",
         "Remember a text without a chat: memory is formed from it as from a chat message.",
     ),
+    "capture": Entry(
+        "capture_command:capture",
+        "Write a coding agent's turn, which its hook gives as JSON, into the chat collection.",
+    ),
     "import": Entry(
         "import_command:import_",
         "Import memories from another system; repeat the command to continue: nothing is taken twice.",
@@ -223,7 +227,7 @@ PANELS: Mapping[str, Sequence[str]] = {
     ),
     "Replay": ("rebuild", "reform", "namespace", "export"),
     "Look after the stages": ("source", "pause", "resume", "groups", "dead"),
-    "Build on it": ("tap", "schemas"),
+    "Build on it": ("capture", "tap", "schemas"),
 }
 """The headings of `eden --help`, and the commands under each, in order."""
 
