@@ -230,6 +230,18 @@ class MemorySettings(SettingsGroup):
         lt=1,
         description="recalled is what is so far from unrelated (0) to the same text (1); 0: anything",
     )
+    recent: bool = Field(
+        default=True,
+        description="a user's messages of other sessions that are not formed yet stand in the context, and are found",
+    )
+    recent_hours: PositiveFloat = Field(
+        default=24.0, le=72, description="age of messages that are not formed yet, at most"
+    )
+    recent_words: PositiveInt = Field(
+        default=400,
+        le=4_000,
+        description="words of such messages in a context, at most; the newest are shown",
+    )
     demote_names: bool = Field(
         default=False,
         description="what names a participant leaves group scope too; an agent keeps only what names nobody",

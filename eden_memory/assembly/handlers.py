@@ -57,6 +57,7 @@ from eden_memory.processors.pipeline import (
 from eden_memory.processors.propagation import Propagation
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.processors.usage import Usage
+from eden_memory.recent.recent_messages import RecentMessages
 from eden_memory.settings import Settings
 from eden_memory.stages.gathering import Gathering
 from eden_memory.stages.stage import Handler
@@ -238,6 +239,9 @@ class Handlers:
             memory,
             timedelta(minutes=memory.active_minutes),
             lambda: datetime.now(UTC),
+            recent=RecentMessages(
+                source, self._database, settings, self._forgotten, lambda: datetime.now(UTC)
+            ),
         )
 
     def _formation_trigger(self) -> FormationTrigger:
