@@ -36,7 +36,11 @@ COMMANDS: Mapping[str, Entry] = {
     "run": Entry(
         "run:run", "Run the tailer and the stages until SIGTERM; any number of copies may run.", patient=True
     ),
-    "serve": Entry("serve:serve", "Serve the HTTP API, the gateway and MCP until SIGTERM.", patient=True),
+    "serve": Entry(
+        "serve:serve",
+        "Serve the HTTP API, the inspector (/ui), the gateway and MCP until SIGTERM.",
+        patient=True,
+    ),
     "demo": Entry(
         "demo:demo",
         "Play a conversation as a chat application would write it, and show the memory formed from it.",

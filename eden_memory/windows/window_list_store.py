@@ -1,14 +1,18 @@
 """Lists of closed windows: newest first, of one session, those that wait, and those whose formation was given up."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import ExecutionTimeout
 
+from eden_memory.errors import EdenError
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Outcome, SessionState, WindowTexts
+from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.usage.formation_completion import complete
 
 Row = dict[str, Any]
 WindowState = Literal["waits", "forming", "formed", "failed"]
@@ -46,6 +50,7 @@ class WindowLists:
         self._windows = database[names[WindowTexts.COLLECTION]]
         self._sessions = database[names[SessionState.COLLECTION]]
         self._outcomes = database[names[Outcome.COLLECTION]]
+        self._ledger = MongoLedger(database, names)
 
     async def newest(self, limit: int, session_id: str | None = None) -> list[ListedWindow]:
         """Return the windows that were stored last, of a session or of all."""
@@ -62,10 +67,15 @@ class WindowLists:
         )
 
     async def failed(self, limit: int) -> list[ListedWindow]:
-        """Return windows whose formation was given up, as far as its outcome is kept."""
+        """Return windows whose formation was given up, while outcomes are kept; EdenError if that takes long."""
         dead: Row = {"stage": FACTS, "dead": {"$exists": True}, "records": {"$exists": True}}
         rows = self._outcomes.find(dead, {"members": 1}).max_time_ms(MOST_MILLISECONDS).limit(limit)
-        return await self._named([_formation(row["members"][0]) async for row in rows])
+        try:
+            found = [_formation(row["members"][0]) async for row in rows]
+        except ExecutionTimeout:
+            what = f"failed windows could not be found within {MOST_MILLISECONDS / 1_000:g} s"
+            raise EdenError(what, "`eden dead list` shows what was given up.") from None
+        return await self._named(found)
 
     async def _named(self, formation_ids: Sequence[str]) -> list[ListedWindow]:
         rows = await self._windows.find({"_id": {"$in": list(formation_ids)}}, FIELDS).to_list()
@@ -76,7 +86,9 @@ class WindowLists:
         unasked = [row["session_id"] for row in rows if not row["asked"]]
         states = await self._sessions.find({"_id": {"$in": unasked}}, {"waits_for": 1}).to_list()
         waits = {row["_id"]: row.get("waits_for") for row in states}
-        return [_window(row, dead, waits) for row in rows]
+        unsettled = [row["_id"] for row in rows if row["asked"] and row.get("completed_at") is None]
+        formed = await complete(self._ledger, unsettled)
+        return [_window(row, dead, waits, formed) for row in rows]
 
     async def _given_up(self, formation_ids: Sequence[str]) -> dict[str, str]:
         members = [f"{FACTS}:formation/{name}" for name in formation_ids]
@@ -89,8 +101,11 @@ def _formation(member: str) -> str:
     return member.removeprefix(f"{FACTS}:formation/")
 
 
-def _window(row: Row, dead: Mapping[str, str], waits: Mapping[str, str | None]) -> ListedWindow:
-    name, done = row["_id"], row.get("completed_at") is not None
+def _window(
+    row: Row, dead: Mapping[str, str], waits: Mapping[str, str | None], formed: Collection[str]
+) -> ListedWindow:
+    name = row["_id"]
+    done = row.get("completed_at") is not None or name in formed
     state: WindowState = "formed" if done else "forming" if row["asked"] else "waits"
     reason = dead.get(name) or (waits.get(row["session_id"]) if state == "waits" else None)
     return ListedWindow(

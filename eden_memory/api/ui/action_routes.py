@@ -22,7 +22,7 @@ from eden_memory.mongo.application_ids import id_of, typed
 from eden_memory.schemas.scopes import Scope
 
 router = APIRouter(prefix="/ui", route_class=AdmittedPage)
-What = Literal["fact", "reflection", "blob", "session", "user"]
+What = Literal["fact", "reflection", "blob", "message", "session", "user"]
 Act = Literal["edit", "retire", "forget"]
 
 
@@ -55,7 +55,7 @@ class AddForm(_Form):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a change is about, as it stands; `scope` None: what the application holds, a user or session."""
+    """What a change is about, as it stands; `scope` None: what the application holds, a message, session or user."""
 
     name: str
     text: str | None

@@ -54,8 +54,7 @@ async def agent(request: Request, place: Annotated[AgentPlace, Query()]) -> Resp
         place = place.model_copy(update={"user": sorted(caller.users)[0]})
     here = await visit(request, place)
     page = await _page(here, place)
-    readers = await here.doors.memory.current()
-    labels = await _labels(Labels(here.doors.memory.source, readers.settings), here, page)
+    labels = await _labels(Labels(here.doors.memory.source, here.readers.settings), here, page)
     rows = [(item, labels.get(_id(item.scope), ""), await _link(here, item.scope)) for item in page.items]
     return here.render(
         "agent.html",
@@ -70,27 +69,25 @@ async def agent(request: Request, place: Annotated[AgentPlace, Query()]) -> Resp
 
 async def _page(here: Visit, place: AgentPlace) -> Page[ListedScope]:
     """Return the page; of a caller that is bound to users only what is theirs."""
-    readers = await here.doors.memory.current()
     bound = here.caller.users
     users = bound if place.kind == "user" else frozenset((here.user,)) if here.user is not None else None
     if place.kind in ("group", "shard"):
         users = None
         if bound is not None:
-            return await _of_view(here, place)
+            return _of_view(here, place)
     find = place.find
     if find and place.kind != "shard" and not TYPED.match(find):
         find = f"s.{find}"
     query = ScopeQuery(here.agent, place.kind, find, users, place.cursor, PAGE)
-    page = await ScopeLists(here.doors.memory.database, readers.settings.names).scopes(query)
+    page = await ScopeLists(here.doors.memory.database, here.readers.settings.names).scopes(query)
     if bound is None or place.kind != "session":
         return page
     return Page(tuple([item for item in page.items if await _reaches(here, item.scope)]), page.cursor)
 
 
-async def _of_view(here: Visit, place: AgentPlace) -> Page[ListedScope]:
+def _of_view(here: Visit, place: AgentPlace) -> Page[ListedScope]:
     """Return the groups or shards that the user whom the caller names may see."""
-    view, _ = await here.seen()
-    shown = [visible for visible in view.shown if visible.scope.kind == place.kind]
+    shown = [visible for visible in here.view.shown if visible.scope.kind == place.kind]
     return Page(
         tuple(
             ListedScope(
@@ -118,8 +115,7 @@ async def _link(here: Visit, scope: Scope) -> str:
     if scope.kind != "group" or here.user is not None or here.session is not None:
         return here.scope_link(scope)
     assert scope.group_id is not None
-    readers = await here.doors.memory.current()
-    labels = Labels(here.doors.memory.source, readers.settings)
+    labels = Labels(here.doors.memory.source, here.readers.settings)
     member = await labels.member_of(scope.group_id)
     session = await labels.session_of(scope.group_id) if member is None else None
     return here.scope_link(scope, user=member, session=session)

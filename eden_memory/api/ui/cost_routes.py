@@ -15,11 +15,12 @@ from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.pages import render
 from eden_memory.api.ui.svg_plots import bar_plot
 from eden_memory.api.ui.window_routes import pending_lines
+from eden_memory.errors import EdenError
 from eden_memory.memory.version_store import count_documents
 from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.stages.controls import MongoControls
 from eden_memory.usage.totals_store import MongoTotals, UsageQuery, together
-from eden_memory.windows.window_list_store import WindowLists
+from eden_memory.windows.window_list_store import ListedWindow, WindowLists
 
 router = APIRouter(prefix="/ui", route_class=AdmittedPage)
 GROUPED = {"stage": "stage", "model": "model", "agent": "agent_id", "user": "user_id"}
@@ -39,6 +40,7 @@ class CostsPlace(BaseModel):
 
 
 @router.get("")
+@router.get("/")
 async def overview(request: Request) -> Response:
     """Show the figures of all memory; of a caller that is bound, its agents."""
     if request.state.caller.is_bound:
@@ -61,7 +63,7 @@ async def overview(request: Request) -> Response:
         plot=await _plot(totals, lately),
         pending=await pending_lines(doors, readers),
         waiting=await lists.waiting(SHOWN_WINDOWS),
-        failed=await lists.failed(SHOWN_WINDOWS),
+        failed=await _failed(lists),
         pauses=await controls.pauses(),
         troubles=await controls.troubles(),
     )
@@ -93,6 +95,14 @@ async def costs(request: Request, place: Annotated[CostsPlace, Query()]) -> Resp
         plot=await _plot(totals, UsageQuery(first, last, "day", **whose)),
         counted_to=await totals.counted_to(),
     )
+
+
+async def _failed(lists: WindowLists) -> list[ListedWindow] | None:
+    """Return a few failed windows; None if they cannot be found in time."""
+    try:
+        return await lists.failed(SHOWN_WINDOWS)
+    except EdenError:
+        return None
 
 
 async def _plot(totals: MongoTotals, query: UsageQuery) -> Any:

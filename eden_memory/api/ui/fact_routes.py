@@ -29,7 +29,7 @@ async def fact(request: Request, place: Annotated[MemoryPlace, Query()]) -> Resp
     """Show a fact: its versions and why, the messages that it rests on, and the contexts that show it."""
     here = await visit(request, place)
     history = await here.service.history(place.id, **here.where)
-    chain = await (await _chains(here)).of(history.fact, here.asker)
+    chain = await _chains(here).of(history.fact, here.asker)
     return here.render("fact.html", history=history, fact=history.fact, chain=chain)
 
 
@@ -38,7 +38,7 @@ async def reflection(request: Request, place: Annotated[MemoryPlace, Query()]) -
     """Show a reflection, its earlier texts, and the messages that it rests on."""
     here = await visit(request, place)
     found = await here.service.reflection(place.id, **here.where)
-    windows = await (await _chains(here)).windows(found.sources)
+    windows = await _chains(here).windows(found.sources)
     return here.render("reflection.html", reflection=found, windows=windows)
 
 
@@ -50,6 +50,5 @@ async def context(request: Request, place: Annotated[ContextPlace, Query()]) -> 
     return here.render("context.html", xml=xml, message=place.message)
 
 
-async def _chains(here: Visit) -> FactChains:
-    readers = await here.doors.memory.current()
-    return FactChains(here.doors.memory.database, readers.settings.names)
+def _chains(here: Visit) -> FactChains:
+    return FactChains(here.doors.memory.database, here.readers.settings.names)

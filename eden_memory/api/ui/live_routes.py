@@ -7,10 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
+from pydantic import Field
 
 from eden_memory.api.http.doors import Doors, doors_of
 from eden_memory.api.http.http_requests import IdText, Where
 from eden_memory.api.http.routes.events import EventStream, ServerSentEvent, memory_events, server_sent
+from eden_memory.api.memory_changes import seen_by
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.visiting import Place, demand_unbound, visit
 
@@ -23,6 +25,8 @@ class LivePlace(Where):
     """Whose changes; without an agent, those of all memory."""
 
     agent: IdText | None = None
+    after: Annotated[str | None, Field(max_length=65_536)] = None
+    """Since when: changes from then on are told first."""
 
 
 @router.get("/events", response_class=StreamingResponse)
@@ -32,8 +36,10 @@ async def events(request: Request, place: Annotated[LivePlace, Query()]) -> Stre
     if place.agent is None:
         demand_unbound(caller)
         return EventStream(doors, caller, _everything(doors, request))
+    if place.after is not None:
+        seen_by(place.after)  # refused here: in the stream it could only end it
     here = await visit(request, Place(agent=place.agent, session=place.session, user=place.user))
-    return EventStream(doors, caller, memory_events(doors, request, here.inside, None, _changed))
+    return EventStream(doors, caller, memory_events(doors, request, here.inside, place.after, _changed))
 
 
 def _changed(change: object) -> ServerSentEvent:

@@ -114,7 +114,7 @@ def usd(amount: Decimal | None) -> str:
     """Format an amount of US dollars."""
     if amount is None:
         return "unknown"
-    return f"${amount:,.2f}" if amount >= 100 or amount == 0 else f"${amount:,.4f}"
+    return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:,.4f}"
 
 
 def percent(part: Decimal | float, whole: Decimal | float) -> str:

@@ -14,6 +14,7 @@ from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.visiting import Place, Visit, visit
 from eden_memory.app.readers import Readers
 from eden_memory.constants import MOST_QUERY_CHARACTERS
+from eden_memory.directory.label_store import Labels
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.memory.browsing_store import Browsing, Filters, scopes_of
 from eden_memory.memory.results import BlobVersionView, BlobView
@@ -76,6 +77,8 @@ class OpenScope:
     scope: Scope
     view: VisibleMemory
     readers: Readers
+    label: str | None
+    """What the application calls its user."""
 
     @property
     def browsing(self) -> Browsing:
@@ -89,8 +92,8 @@ class OpenScope:
 
     @property
     def name(self) -> str | None:
-        """The application's name of the group or session."""
-        return None if self.stored is None else self.stored.name
+        """What the application calls its user, group or session."""
+        return self.label or (None if self.stored is None else self.stored.name)
 
     @property
     def may_change(self) -> bool:
@@ -104,12 +107,15 @@ class OpenScope:
 
 async def open_scope(here: Visit, key: str) -> OpenScope:
     """Return a visible scope; NotFound for any other."""
-    view, readers = await here.seen()
+    view, readers = here.view, here.readers
     if key not in view.scope_keys:
         raise NotFound("there is no such scope here", "It may need its user or session to be named.")
     shown = tuple(visible for visible in view.shown if visible.scope.key == key)
     scope = scopes_of(here.asker, view)[key]
-    return OpenScope(here, scope, replace(view, shown=shown, scope_keys=(key,)), readers)
+    labels = Labels(here.doors.memory.source, readers.settings)
+    named = {} if scope.user_id is None else await labels.of("user", [scope.user_id])
+    narrowed = replace(view, shown=shown, scope_keys=(key,))
+    return OpenScope(here, scope, narrowed, readers, named.get(scope.user_id or ""))
 
 
 @router.get("/scope")

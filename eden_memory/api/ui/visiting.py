@@ -12,6 +12,7 @@ from eden_memory.access.callers import Caller, Refused, Right, only_id
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.api.http.doors import Doors, Inside, doors_of
 from eden_memory.api.http.http_requests import IdText, Where
+from eden_memory.api.memory_changes import position_of
 from eden_memory.api.service import MemoryService
 from eden_memory.api.ui.pages import render
 from eden_memory.app.readers import Readers
@@ -39,6 +40,9 @@ class Visit:
     agent: str
     session: str | None
     user: str | None
+    view: VisibleMemory
+    """What may be seen here, as it was stored when the request came."""
+    readers: Readers
     asked: str | None = None
 
     @property
@@ -66,15 +70,10 @@ class Visit:
         """Agent, session and user."""
         return Asker(self.agent, self.session, self.user)
 
-    async def seen(self) -> tuple[VisibleMemory, Readers]:
-        """Return the visible memory, and the readers of its namespace."""
-        readers = await self.doors.memory.current()
-        return await readers.contexts.view(self.asker), readers
-
     @property
     def events(self) -> str:
-        """The address of the events that say that this page's memory has changed."""
-        return self.link("events")
+        """The address of the events that say that memory has changed since this page was made."""
+        return self.link("events", after=position_of(self.view))
 
     def may_change(self, scope: Scope) -> bool:
         """Return whether to offer changes of a scope; what is asked for is checked again, and more closely."""
@@ -124,11 +123,7 @@ async def visit(request: Request, place: Place, right: Right = "read") -> Visit:
     caller: Caller = request.state.caller
     where = Where(session=place.session, user=place.user or only_id(caller.users))
     inside = await doors.enter(request, right, place.agent, where, DOOR)
-    return Visit(
-        request,
-        inside,
-        typed(inside.agent, "agent"),
-        typed_or_none(inside.session, "session"),
-        typed_or_none(inside.user, "user"),
-        place.asked,
-    )
+    agent, readers = typed(inside.agent, "agent"), await doors.memory.current()
+    session, user = typed_or_none(inside.session, "session"), typed_or_none(inside.user, "user")
+    view = await readers.contexts.view(Asker(agent, session, user))
+    return Visit(request, inside, agent, session, user, view, readers, place.asked)

@@ -1,7 +1,5 @@
 """The inspector in a browser: what it shows to whom, what its forms ask for, and what it never runs."""
 
-import json
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -12,13 +10,10 @@ from tests.browser import NARROW, Watched, window
 from tests.integration.doors.conftest import Doors
 from tests.integration.doors.world import Key
 from tests.integration.python.stored import ADA, AGENT, BOB, YARD, inbox
+from tests.integration.ui.visiting import faults, signed_in
 from tests.integration.ui.world import ATTACKS, FORMATION, ONE
 
 pytestmark = pytest.mark.servers
-AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
-RUN_AXE = (
-    "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']})"
-)
 OF_ADA = "agent=a&user=ada"
 ADA_KEY, CHANGE = f"{OF_ADA}&key={quote(ADA.key)}", f"/ui/change?{OF_ADA}"
 PAGES = (
@@ -42,23 +37,13 @@ PAGES = (
     f"{CHANGE}&what=fact&act=forget&id=moved",
     f"{CHANGE}&what=blob&act=edit&id={quote(ADA.key)}",
     f"/ui/add?{OF_ADA}",
-    "/ui/nowhere",
+    "/ui/windows",
+    "/ui/windows?show=failed",
+    "/ui/windows?agent=a&session=one",
+    "/ui/costs",
+    "/ui/costs?agent=nobody",
+    "/ui/operator/lag",
 )
-
-
-async def signed_in(watched: Watched, doors: Doors, key: Key) -> str:
-    """Sign in with a new key; its secret."""
-    secret, _ = await doors.keys.create(
-        key.name,
-        agents=key.agents,
-        users=key.users,
-        rights=key.rights,  # pyright: ignore[reportArgumentType]
-    )
-    await watched.open("/ui/sign-in?to=/ui/agents")
-    await watched.page.get_by_label("API key").fill(secret)
-    await watched.page.get_by_role("button", name="Sign in").click()
-    await watched.page.wait_for_url("**/ui/agents")
-    return secret
 
 
 async def text_of(watched: Watched) -> str:
@@ -97,16 +82,13 @@ async def test_from_the_agents_to_a_fact_its_messages_and_the_contexts_that_show
     assert "<MemoryContext>" in await text_of(page)
 
 
-async def test_facts_are_filtered_by_state_and_date_and_turned_page_by_page(
-    page: Watched, inspector: Doors
-) -> None:
+async def test_facts_are_filtered_by_state_and_date(page: Watched) -> None:
     await page.open(f"/ui/facts?{ADA_KEY}")
     await page.page.get_by_label("State").select_option("retired")
     await page.page.get_by_role("button", name="Show").click()
     assert await page.page.locator(".memories .memory").all_inner_texts() == ["Ada lives in Porto."]
     await page.open(f"/ui/facts?{ADA_KEY}&state=all&until=2026-03-01")
     assert "No facts here." in await text_of(page)
-    del inspector
 
 
 async def test_whatever_memory_says_is_text(page: Watched) -> None:
@@ -153,11 +135,12 @@ async def test_a_form_asks_once_and_what_it_asks_for_says_who(page: Watched, ins
         ("fact", "moved", "Forget for ever", "what"),
         ("reflection", "r-ada-0", "Retire", "action"),
         ("blob", ADA.key, "Forget for ever", "what"),
+        ("message", "s.m1", "Forget for ever", "what"),
         ("session", "s.one", "Forget for ever", "what"),
         ("user", "s.ada", "Forget for ever", "what"),
     ):
         act = button.split()[0].lower()
-        whose = "agent=a" if what in ("session", "user") else OF_ADA
+        whose = "agent=a" if what in ("message", "session", "user") else OF_ADA
         await page.open(f"/ui/change?{whose}&what={what}&act={act}&id={quote(name)}")
         before = len(await inbox(inspector.kit))
         await page.page.get_by_role("button", name=button).click()
@@ -205,7 +188,7 @@ async def test_a_read_only_key_sees_no_button_and_its_forms_are_refused(
 
 async def test_a_key_sees_what_it_sees_over_http(browser: Browser, inspector: Doors) -> None:
     async with window(browser, inspector.url) as ada:
-        secret = await signed_in(ada, inspector, Key("ada-only", ("s.a",), ("s.ada",)))
+        await signed_in(ada, inspector, Key("ada-only", ("s.a",), ("s.ada",)))
         (cookie,) = await ada.page.context.cookies()
         assert (cookie.get("httpOnly"), cookie.get("sameSite"), cookie.get("path")) == (True, "Strict", "/ui")
         assert await ada.page.evaluate("document.cookie") == ""
@@ -231,7 +214,6 @@ async def test_a_key_sees_what_it_sees_over_http(browser: Browser, inspector: Do
         await ada.open(f"/ui/scope?agent=a&key={quote(AGENT.key)}")
         assert await ada.page.locator("main a[href*='/ui/change']").count() == 0
         await inspector.keys.revoke("ada-only")
-        del secret
 
 
 async def test_without_a_key_only_this_machine_and_our_own_pages_get_in(inspector: Doors) -> None:
@@ -264,6 +246,28 @@ async def test_without_a_key_only_this_machine_and_our_own_pages_get_in(inspecto
     assert 'value="/ui"' in sent.text
 
 
+async def test_windows_and_costs_of_all_are_not_for_bound_keys(browser: Browser, inspector: Doors) -> None:
+    async with window(browser, inspector.url) as everything:
+        await everything.open("/ui/windows")
+        shown = await text_of(everything)
+        assert "one/1" in shown
+        assert "$0.0123" in shown
+        await everything.open("/ui/costs?by=user")
+        assert await everything.page.get_by_role("row", name="ada").count() == 1
+        assert await everything.page.locator("svg.plot .bar").count() == 30
+        assert everything.wrong == []
+    async with window(browser, inspector.url) as bob:
+        await signed_in(bob, inspector, Key("bob-only", None, ("s.bob",)))
+        assert await bob.open("/ui/windows") == 403
+        assert await bob.open("/ui/windows?agent=a&session=one&user=bob") == 403
+        assert await bob.open("/ui/costs?user=ada") == 403
+        assert await bob.open("/ui/costs") == 200
+        assert "No model was called." in await text_of(bob)
+        assert await bob.open("/ui") == 200
+        assert bob.page.url.endswith("/ui/agents")
+        assert await bob.open("/ui/operator/lag") == 404
+
+
 async def test_no_page_allows_scripts_but_ours(inspector: Doors) -> None:
     for path in (*PAGES, "/ui/fact?agent=a&id=nothing"):
         answer = await inspector.http.get(path)
@@ -275,19 +279,18 @@ async def test_no_page_allows_scripts_but_ours(inspector: Doors) -> None:
         assert answer.headers["x-frame-options"] == "DENY"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_every_page_is_accessible_light_and_dark_and_fits_a_narrow_window(
-    browser: Browser, inspector: Doors, scheme: Any
+    browser: Browser, inspector: Doors
 ) -> None:
-    async with window(browser, inspector.url, viewport=NARROW, color_scheme=scheme) as narrow:
+    async with window(browser, inspector.url, viewport=NARROW) as narrow:
         for path in PAGES:
+            await narrow.page.emulate_media(color_scheme="light")
             await narrow.open(path)
             wide = await narrow.page.evaluate("document.documentElement.scrollWidth")
             assert wide <= NARROW["width"], path
-            await narrow.page.evaluate(AXE)
-            found: Any = await narrow.page.evaluate(RUN_AXE)
-            faults = [(rule["id"], rule["nodes"][0]["html"][:200]) for rule in found["violations"]]
-            assert faults == [], f"{path}: {json.dumps(faults, indent=1)}"
+            assert await faults(narrow.page) == [], path
+            await narrow.page.emulate_media(color_scheme="dark")
+            assert await faults(narrow.page, {"type": "rule", "values": ["color-contrast"]}) == [], path
         assert narrow.wrong == []
 
 

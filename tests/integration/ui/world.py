@@ -1,5 +1,6 @@
 """An agent with two users, a group and a shared session; some of what they said is an attack on whoever shows it."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -39,6 +40,11 @@ ATTACKS = (
     "<form action=//evil.example><button autofocus>Sign out</button></form><!-- ]]> &lt;b&gt;",
     "\u202edrawkcab \u2066<style>*{display:none}</style>",
 )
+HARMLESS = (
+    "It is for good, and I have brought the cat along.",
+    "Likes it when someone asks about the cat.",
+)
+"""What stands in their place where nobody is to be attacked."""
 ONE = Scope.of_session("s.a", "s.one", ("s.ada",))
 HISTORY = (
     BlobVersion(version=2, content="Ada likes tea and lives in Lisbon.", absorbed=(), consolidated_at=AT),
@@ -47,19 +53,22 @@ HISTORY = (
 FORMATION = "s.one/1"
 
 
-async def fill(kit: Kit) -> None:
-    """Sessions one (Ada) and both (Ada and Bob), and memory in every scope."""
+async def fill(kit: Kit, *, attacked: bool = True) -> None:
+    """Sessions one (Ada) and both (Ada and Bob), and memory in every scope; ATTACKS in Ada's, or the like of hers."""
+    said = ATTACKS if attacked else HARMLESS
     await set_up(kit.database, NAMES)
     await kit.session("one", ["ada"], title="Moving to Lisbon")
     await kit.session("both", ["ada", "bob"], group_id="yard")
-    await kit.database["users"].insert_many([{"_id": "ada", "name": "Ada <b>Byron</b>"}, {"_id": "bob"}])
+    await kit.database["users"].insert_many(
+        [{"_id": "ada", "name": "Ada <b>Byron</b>" if attacked else "Ada Byron"}, {"_id": "bob"}]
+    )
     await kit.database["agents"].insert_one({"_id": "a", "name": "Support"})
-    await _facts(kit)
-    await _blobs(kit)
-    await _formation(kit)
+    await _facts(kit, said)
+    await _blobs(kit, said)
+    await _formation(kit, said)
 
 
-async def _facts(kit: Kit) -> None:
+async def _facts(kit: Kit, said: Sequence[str]) -> None:
     history = FactVersion(version=1, content="Ada works in Porto.", decision="ADD", valid_from=AT)
     command = CommandRef(command_id="c1", action="edit", by="application", asked_by="http:desk")
     moved = fact(
@@ -70,13 +79,13 @@ async def _facts(kit: Kit) -> None:
         version=2,
         history=(history,),
         decision="UPDATE",
-        reason="She said that she moved <i>for good</i>.",
+        reason="She said that she moved <i>for good</i>." if said is ATTACKS else "She said that she moved.",
         command=command,
         sources=(source("s.ada", message="s.m1"), source("s.ada", message="s.m2")),
         message_ids=("s.m1", "s.m2"),
     )
     old = fact("old", ADA, "Ada lives in Porto.", -60, active=False, retired_at=AT, retired_because="update")
-    attacks = [fact(f"attack-{number}", ADA, text, number) for number, text in enumerate(ATTACKS)]
+    attacks = [fact(f"attack-{number}", ADA, text, number) for number, text in enumerate(said)]
     others = [
         fact("bob-0", BOB, "Bob works in Turin.", 1),
         fact("all-0", AGENT, "The shop opens at nine.", 1),
@@ -85,7 +94,7 @@ async def _facts(kit: Kit) -> None:
     await store(kit, [moved, old, *attacks, *others])
 
 
-async def _blobs(kit: Kit) -> None:
+async def _blobs(kit: Kit, said: Sequence[str]) -> None:
     for scope in (ADA, BOB, AGENT, YARD, ONE):
         name = scope.key.rpartition(".")[2]
         text = "Ada likes green tea, and lives in Lisbon now." if scope is ADA else f"The blob of {name}."
@@ -100,24 +109,25 @@ async def _blobs(kit: Kit) -> None:
             pins=("Never call before nine.",) if scope is ADA else (),
             **spread(scope),
         )
-        waiting = ["Wants short answers.", *ATTACKS[:2]] if scope is ADA else [f"Reflects {name}."]
-        reflections = [reflection(f"r-{name}-{at}", scope, said, at) for at, said in enumerate(waiting)]
+        waiting = ["Wants short answers.", *said[:2]] if scope is ADA else [f"Reflects {name}."]
+        reflections = [reflection(f"r-{name}-{at}", scope, text, at) for at, text in enumerate(waiting)]
         await store(kit, [blob, *reflections])
         await kit.put(
             scope,
             blob=text,
             blob_version=3,
-            buffer=tuple(buffered(said) for said in waiting),
+            buffer=tuple(buffered(text) for text in waiting),
             active_facts=0 if scope is ONE else 1,
         )
 
 
-async def _formation(kit: Kit) -> None:
+async def _formation(kit: Kit, said: Sequence[str]) -> None:
     """The window of messages m1 and m2, what it cost, and the context that was made ready then."""
-    said = {"s.m1": "I moved to Lisbon.", "s.m2": ATTACKS[0]}
+    texts = {"s.m1": "I moved to Lisbon.", "s.m2": said[0]}
     part: dict[str, Any] = {"version": "0" * 16, "role": "user", "user_id": "s.ada", "time": AT}
     messages = [
-        WindowMessage(message_id=name, text=text, characters=len(text), **part) for name, text in said.items()
+        WindowMessage(message_id=name, text=text, characters=len(text), **part)
+        for name, text in texts.items()
     ]
     documents: list[Document] = [
         WindowTexts(
@@ -137,7 +147,7 @@ async def _formation(kit: Kit) -> None:
         ),
         *(
             Message(_id=name, session_id="s.one", formation_id=FORMATION, characters=9, **part)
-            for name in said
+            for name in texts
         ),
         Context(
             _id="s.one/s.ada",
