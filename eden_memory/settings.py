@@ -370,7 +370,7 @@ class HttpSettings(SettingsGroup):
 
 
 class ServeSettings(SettingsGroup):
-    """The doors of `eden serve`: HTTP API, gateway and MCP."""
+    """The doors of `eden serve`: HTTP API, inspector, gateway and MCP."""
 
     host: str = Field("127.0.0.1", description="anything but loopback needs an API key to exist")
     port: int = Field(8_787, ge=0, le=65_535)

@@ -42,7 +42,10 @@ COMMANDS: Mapping[str, Entry] = {
         extra="run",
     ),
     "serve": Entry(
-        "serve:serve", "Serve the HTTP API, the gateway and MCP until SIGTERM.", patient=True, extra="serve"
+        "serve:serve",
+        "Serve the HTTP API, the inspector (/ui), the gateway and MCP until SIGTERM.",
+        patient=True,
+        extra="serve",
     ),
     "demo": Entry(
         "demo:demo",
