@@ -68,6 +68,9 @@ def eval_(
     out: Annotated[Path, typer.Option(help="folder of the report, answers and records")] = Path("eden-eval"),
     cap: Annotated[float, typer.Option(min=0.0, help="US dollars that this run may cost at most")] = 1.0,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask before texts are sent")] = False,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="drop what evaluations have left in MongoDB and Kafka, and stop")
+    ] = False,
 ) -> None:
     """Compare memory systems on questions about conversations: accuracy over tokens, errors of each step.
 
@@ -82,6 +85,9 @@ def eval_(
 
     eden eval own.jsonl --system eden --system eden+memory.similar=0.8
     """
+    if clear:
+        _clear()
+        return
     dataset = _dataset(file, format_, convert_to, limit)
     if dataset is None:
         return
@@ -113,6 +119,15 @@ def eval_(
             f"it ended at the cap of {cap:g} USD; the same command with a higher --cap goes on", err=True
         )
         sys.exit(AT_CAP)
+
+
+def _clear() -> None:
+    from eden_memory.demo.play import running_servers  # noqa: PLC0415 - loads the whole system
+    from eden_memory.evals.own_memory import clear  # noqa: PLC0415 - as above
+
+    settings = Settings()
+    with running_servers(settings, keep=False) as found:
+        typer.echo(f"{asyncio.run(clear(settings, found))} databases of evaluations were dropped")
 
 
 def _dataset(file: Path, form: Format, convert_to: Path | None, limit: int | None) -> EvalSet | None:

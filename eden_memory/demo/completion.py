@@ -55,7 +55,7 @@ async def _done(database: Database, names: Names, sessions: int, progress: Forma
         if await outcomes.count_documents({"stage": stage}) < count:
             return False
     # Watermarks keep coming: formation-trigger is never quite at the end of its topic.
-    return not any(lag for group, lag in progress.lag.items() if group.split(".")[0] != FORMATION_TRIGGER)
+    return not any(lag for group, lag in progress.lag.items() if group != FORMATION_TRIGGER)
 
 
 def _state(progress: FormationProgress) -> str:

@@ -131,7 +131,7 @@ async def play(settings: Settings, found: Endpoints, plan: DemoPlan, view: DemoV
     try:
         async with (
             _application(here, found, plan, journey) as application,
-            applied_topics(here, found, topics, view.note, keep=plan.keep),
+            _applied(here, found, topics, view, keep=plan.keep),
             Arrivals(here.kafka, found.kafka, topics.name("chat.messages")) as arrivals,
             watching(here, progress),
             running_system(told, log_of(settings)) as system,
@@ -269,19 +269,17 @@ async def _application(
 
 
 @asynccontextmanager
-async def applied_topics(
-    settings: Settings, found: Endpoints, topics: Topics, note: Callable[[str], None], *, keep: bool
+async def _applied(
+    settings: Settings, found: Endpoints, topics: Topics, view: DemoView, *, keep: bool
 ) -> AsyncGenerator[None]:
-    """Empty topics for the block; what an earlier run left under the same prefix is removed."""
-    prefix = settings.kafka.topic_prefix
     admin = TopicAdmin(admin_config(settings.kafka, found.kafka))
-    if kept := await asyncio.to_thread(admin.names, prefix):
-        note(f"what an earlier run left is removed: its database and {len(kept)} topics")
+    if kept := await asyncio.to_thread(admin.names, PREFIX):
+        view.note(f"what an earlier demo left is removed: its database and {len(kept)} topics")
         await asyncio.to_thread(admin.delete, kept)
     report = await asyncio.to_thread(admin.apply, topics)
-    note(f"{len(report.changeable)} topics made")
+    view.note(f"{len(report.changeable)} topics made")
     try:
         yield
     finally:
         if not keep:
-            await asyncio.to_thread(admin.delete, admin.names(prefix))
+            await asyncio.to_thread(admin.delete, admin.names(PREFIX))

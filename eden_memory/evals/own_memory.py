@@ -1,4 +1,8 @@
-"""Our own memory under evaluation: the whole system as a process, fed by an application's writes to MongoDB."""
+"""Our own memory under evaluation: the whole system as a process, fed by an application's writes to MongoDB.
+
+Each pair of sessions and settings has a database of its own, which stays: forming goes on where it was stopped, and
+new questions are asked of memory that is there.
+"""
 
 import asyncio
 import time
@@ -6,20 +10,22 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
-from bson import ObjectId
+from bson import Decimal128
 from pydantic import SecretStr
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.demo.application import ChatApplication
+from eden_memory.demo.application import MARKER, ChatApplication
 from eden_memory.demo.completion import formed
 from eden_memory.demo.conversation import PEOPLE, Conversation, PlayedMessage
 from eden_memory.demo.journey import ApplicationWrite, Arrival, Arrivals, DeliveryLog
 from eden_memory.demo.judgement import FormedMemory, formed_memory
-from eden_memory.demo.play import applied_topics, follow, within
+from eden_memory.demo.play import follow, within
 from eden_memory.demo.system_process import SHOWN_DAYS, SystemProcess, environment, running_system
 from eden_memory.errors import EdenError
 from eden_memory.evals.dataset import DecisionLine, EvalConversation, Outcome, QuestionLine
@@ -27,27 +33,24 @@ from eden_memory.evals.namespace_reading import NamespaceReading, prefixed
 from eden_memory.evals.spending import Spent
 from eden_memory.evals.systems import EvalSetup, MemoryItem
 from eden_memory.failures import CapReached
+from eden_memory.kafka.connection import admin_config
+from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import Endpoints
 from eden_memory.models.providers.catalogue import asked_for
 from eden_memory.mongo.client import connect
 from eden_memory.observability.formation_progress import FormationProgress
 from eden_memory.observability.watching import watching
-from eden_memory.placement import Placement
-from eden_memory.replay.namespaces.namespace_names import prefix_of
-from eden_memory.replay.namespaces.namespace_store import MongoLive, MongoNamespaces
-from eden_memory.schemas.documents import Answer, Fact, InboxFactCommand, Namespace
+from eden_memory.schemas.documents import Answer, Fact, InboxFactCommand
 from eden_memory.schemas.ids import encode
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings, SourceSettings
 
-DATABASE, KEPT, PREFIX = "eden_eval", "eden_eval_kept", "eden-eval."
+DATABASES, PREFIXES = "eden_eval_", "eden-eval-"
+"""What the names of databases and topics begin with."""
 RATE = 100_000.0
 """Messages a second: as fast as MongoDB takes them."""
-HERE = Placement("eval", "eval")
-"""In any namespace but the first, an answer is found by what was asked, whichever run asked it."""
-CARRIED = (Answer.COLLECTION, "installation")
-"""Collections that outlive a run; the installation's secret stands in prompts."""
+MAPPED = ("sessions", "agents", "users")
 Database = AsyncDatabase[dict[str, Any]]
 
 
@@ -65,11 +68,9 @@ class FormedRecord:
 class EdenMemory:
     """A MemorySystem; `formed` is filled by `ingest`."""
 
-    def __init__(
-        self, here: Settings, found: Endpoints, setup: EvalSetup, environment: dict[str, str]
-    ) -> None:
+    def __init__(self, here: Settings, found: Endpoints, setup: EvalSetup, variables: dict[str, str]) -> None:
         self._here, self._found, self._setup = here, found, setup
-        self._environment = environment
+        self._variables = variables
         self._reading: NamespaceReading | None = None
         self.formed = FormedRecord()
 
@@ -80,22 +81,15 @@ class EdenMemory:
 
     async def ingest(self, conversations: Sequence[EvalConversation]) -> None:
         """Write every message as a chat application, and wait until memory is formed; CapReached, EdenError."""
-        progress, began = FormationProgress(), time.perf_counter()
         async with connect(self._here.mongodb, self._found.mongodb) as client:
-            run = _Forming(self._here, self._found, self._setup, client[DATABASE], progress)
-            try:
-                await run.form(conversations, self._environment)
-            finally:
-                total = progress.total
-                self._setup.models.cap.paid += total.cost
-                self._setup.models.cap.unpriced += total.unpriced
+            database = client[self._here.mongodb.database]
+            forming = _Forming(self._here, self._found, self._setup, database)
+            if not await forming.done("formed"):
+                await forming.form(conversations, self._variables)
             for conversation in conversations:
-                self.formed.memory[conversation.id] = await _memory(
-                    client[DATABASE], self._here, conversation
-                )
-            self.formed.decisions = await _outcomes(client[DATABASE], self._here, conversations)
-        seconds = time.perf_counter() - began
-        self.formed.spent = Spent(total.tokens_in, total.tokens_out, total.cost, seconds, total.calls)
+                self.formed.memory[conversation.id] = await _memory(database, self._here, conversation)
+            self.formed.decisions = await _outcomes(database, self._here, conversations)
+            self.formed.spent = await forming.spent()
         self._reading = await NamespaceReading(self._here, prefixed=True).__aenter__()
 
     async def retrieve(self, conversation: EvalConversation, question: QuestionLine) -> Sequence[MemoryItem]:
@@ -106,145 +100,180 @@ class EdenMemory:
 
 @asynccontextmanager
 async def eden_memory(
-    settings: Settings, found: Endpoints, setup: EvalSetup, variables: dict[str, str]
+    settings: Settings, found: Endpoints, setup: EvalSetup, variables: dict[str, str], digest: str
 ) -> AsyncGenerator[EdenMemory]:
-    """Our memory by these settings, which `variables` give to its process; its database goes afterwards."""
-    here = _here(settings, found)
-    told = environment(found, DATABASE, PREFIX, ("sessions", "agents", "users"), settings.llm)
-    own = {"EDEN_MEMORY_SHARING": settings.memory.sharing or "private", **variables}
-    async with connect(here.mongodb, found.mongodb) as client:
-        application = ChatApplication(client, DATABASE, DeliveryLog(), here.tailer.text_limit)
-        topics = load_topics(here.kafka, here.placement)
-        async with applied_topics(here, found, topics, lambda _: None, keep=False):
-            memory = EdenMemory(here, found, setup, told | own)
-            try:
-                yield memory
-            finally:
-                await memory.close()
-                await _carry(client[DATABASE], client[KEPT], here)
-                await application.remove()
+    """Our memory by these settings, which `variables` give to its process; `digest`: of sessions and settings."""
+    memory = EdenMemory(_here(settings, found, digest), found, setup, variables)
+    try:
+        yield memory
+    finally:
+        await memory.close()
 
 
-def _here(settings: Settings, found: Endpoints) -> Settings:
-    kafka = {"bootstrap": found.kafka, "topic_prefix": PREFIX, "group_prefix": PREFIX}
-    mongodb = {"uri": SecretStr(found.mongodb), "database": DATABASE}
-    collections = ("sessions", "agents", "users")
-    mapped = {name: getattr(settings, name).model_copy(update={"collection": name}) for name in collections}
+async def clear(settings: Settings, found: Endpoints) -> int:
+    """Drop the databases and topics of all evaluations; return how many databases there were."""
+    admin = TopicAdmin(admin_config(settings.kafka, found.kafka))
+    await asyncio.to_thread(lambda: admin.delete(admin.names(PREFIXES)))
+    async with connect(settings.mongodb, found.mongodb) as client:
+        names = [name for name in await client.list_database_names() if name.startswith(DATABASES)]
+        for name in names:
+            await client.drop_database(name)
+    return len(names)
+
+
+def _here(settings: Settings, found: Endpoints, digest: str) -> Settings:
+    prefix, database = f"{PREFIXES}{digest}.", f"{DATABASES}{digest}"
+    kafka = {"bootstrap": found.kafka, "topic_prefix": prefix, "group_prefix": prefix}
+    mongodb = {"uri": SecretStr(found.mongodb), "database": database}
+    mapped = {name: getattr(settings, name).model_copy(update={"collection": name}) for name in MAPPED}
     return settings.model_copy(
         update={
             "kafka": settings.kafka.model_copy(update=kafka),
             "mongodb": settings.mongodb.model_copy(update=mongodb),
-            "source": SourceSettings(database=DATABASE),
+            "source": SourceSettings(database=database),
             "memory": settings.memory.model_copy(update={"context_days": float(SHOWN_DAYS)}),
             **mapped,
         }
-    ).placed(HERE)
-
-
-async def _carry(source: Database, target: Database, here: Settings) -> None:
-    """Copy what outlives a run; an answer's unit is of its run alone."""
-    for name in (here.names[kept] for kept in CARRIED):
-        into = {"db": target.name, "coll": name}
-        merge = {"$merge": {"into": into, "whenMatched": "replace"}}
-        stages = [{"$unset": "unit"}, merge] if name.endswith(Answer.COLLECTION) else [merge]
-        await (await source[name].aggregate(stages)).to_list()
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Forming:
-    """The steps of one ingestion."""
+    """The steps of one ingestion; each that is done is noted in the database, and not done again."""
 
     here: Settings
     found: Endpoints
     setup: EvalSetup
     database: Database
-    progress: FormationProgress
 
-    async def form(self, conversations: Sequence[EvalConversation], told: dict[str, str]) -> None:
-        """All of it; EdenError if the system ends or stands still."""
-        log, kafka = self.here.local.folder / "eval.log", self.found.kafka
-        said, journey = _conversation(conversations), DeliveryLog()
-        application = ChatApplication(self.database.client, DATABASE, journey, self.here.tailer.text_limit)
-        await self._prepare(application, said)
-        topic = load_topics(self.here.kafka, self.here.placement).name("chat.messages")
+    async def done(self, step: str) -> bool:
+        """Return whether a step was done, now or in an earlier run."""
+        return await self.database[MARKER].find_one({"_id": step}) is not None
+
+    async def form(self, conversations: Sequence[EvalConversation], variables: dict[str, str]) -> None:
+        """Do all steps; EdenError if the system ends or stands still."""
+        said, journey, progress = _conversation(conversations), DeliveryLog(), FormationProgress()
+        client, name = self.database.client, self.database.name
+        application = ChatApplication(client, name, journey, self.here.tailer.text_limit)
+        if not await self.done("prepared"):
+            await application.prepare(said)
+            await set_up(self.database, self.here.names)
+            await self._note("prepared")
+        admin = TopicAdmin(admin_config(self.here.kafka, self.found.kafka))
+        topics = load_topics(self.here.kafka)
+        await asyncio.to_thread(admin.apply, topics)
+        prefix = self.here.kafka.topic_prefix
+        told = environment(self.found, name, prefix, MAPPED, self.here.llm)
+        own = {"EDEN_MEMORY_SHARING": self.here.memory.sharing or "private", **variables}
+        began = time.monotonic()
         try:
             async with (
-                Arrivals(self.here.kafka, kafka, topic) as arrivals,
-                watching(self.here, self.progress),
-                running_system(told, log) as system,
+                Arrivals(self.here.kafka, self.found.kafka, topics.name("chat.messages")) as arrivals,
+                watching(self.here, progress),
+                running_system(told | own, self._log) as system,
             ):
-                play = partial(application.play, said, RATE)
-                following = follow(play, arrivals, system, journey, _Quiet(self.setup))
-                self._demand(await within(following, self.progress, self._cap))
-                if said.messages:
-                    await application.end_sessions(said)
-                await self._settled(system, len(said.people["sessions"]))
-                await self._decide(system, conversations, len(said.people["sessions"]))
+                await self._write(application, said, arrivals, system, journey, progress)
+                await self._decide(system, conversations, len(said.people["sessions"]), progress)
         except* EdenError as errors:
             raise _first(errors) from None
+        finally:
+            self._pay(progress)
+            await self._note("seconds", {"$inc": {"seconds": time.monotonic() - began}})
+        await self._note("formed")
+        await asyncio.to_thread(lambda: admin.delete(admin.names(prefix)))
+
+    async def spent(self) -> Spent:
+        """Return what forming has cost, over all runs."""
+        answers = self.database[self.here.names[Answer.COLLECTION]]
+        total = {"tokens_in": "$input_tokens", "tokens_out": "$output_tokens", "usd": "$cost_usd"}
+        sums = {name: {"$sum": of} for name, of in total.items()}
+        group: dict[str, Any] = {"_id": None, "calls": {"$sum": "$requests"}, **sums}
+        rows = await (await answers.aggregate([{"$group": group}])).to_list()
+        seconds = await self.database[MARKER].find_one({"_id": "seconds"})
+        found = rows[0] if rows else dict.fromkeys(group, 0)
+        usd = found["usd"]
+        return Spent(
+            found["tokens_in"],
+            found["tokens_out"],
+            usd.to_decimal() if isinstance(usd, Decimal128) else Decimal(usd),
+            (seconds or {}).get("seconds", 0.0),
+            found["calls"],
+        )
+
+    async def _note(self, step: str, change: dict[str, Any] | None = None) -> None:
+        at = {"$set": {"at": datetime.now(UTC)}}
+        await self.database[MARKER].update_one({"_id": step}, change or at, upsert=True)
+
+    def _pay(self, progress: FormationProgress) -> None:
+        self.setup.models.cap.paid += progress.total.cost
+        self.setup.models.cap.unpriced += progress.total.unpriced
+
+    @property
+    def _log(self) -> Any:
+        return self.here.local.folder / "eval.log"
 
     @property
     def _cap(self) -> float:
         return float(self.setup.models.cap.left)
 
-    async def _prepare(self, application: ChatApplication, said: Conversation) -> None:
-        """An empty database with the answers of earlier runs, whose live namespace is not the first."""
-        prefix, names = self.here.mongodb.prefix, self.here.names
-        if await self.database.list_collection_names():  # an earlier run was killed
-            await _carry(self.database, self.database.client[KEPT], self.here)
-        await application.prepare(said)
-        await set_up(self.database, names)
-        await _carry(self.database.client[KEPT], self.database, self.here)
-        topics = load_topics(self.here.kafka, HERE)
-        await MongoNamespaces(self.database, prefix).made(
-            Namespace(
-                id=HERE.memory,
-                kind="reform",
-                prefix=prefix_of(prefix, HERE.memory),
-                group=topics.group("atlas-writer"),
-                source=prefix,
-                pipeline=HERE.pipeline,
-                places=(),
-                state="caught_up",
-                created_at=datetime.now(UTC),
-            )
-        )
-        await MongoLive(self.database, prefix).switch(HERE, Placement())
+    async def _write(
+        self,
+        application: ChatApplication,
+        said: Conversation,
+        arrivals: Arrivals,
+        system: SystemProcess,
+        journey: DeliveryLog,
+        progress: FormationProgress,
+    ) -> None:
+        """Write what no earlier run has written, and end every session."""
+        known = {row["_id"] async for row in self.database["messages"].find({}, {"_id": 1})}
+        left = [message for message in said.messages if message.id not in known]
+        play = partial(application.play, Conversation(left, [], said.people), RATE)
+        following = follow(play, arrivals, system, journey, _Quiet(self.setup))
+        self._demand(progress, done=await within(following, progress, self._cap))
+        if said.messages and not await self.done("ended"):
+            await application.end_sessions(said)
+            await self._note("ended")
+        await self._settled(system, len(said.people["sessions"]), progress)
 
-    async def _settled(self, system: SystemProcess, sessions: int) -> None:
+    async def _settled(self, system: SystemProcess, sessions: int, progress: FormationProgress) -> None:
         """Wait until everything is formed."""
         seconds = self.here.models.timeout_seconds if asked_for(self.here) else 0.0
         names = self.here.names
         async with asyncio.TaskGroup() as tasks:
             watch = tasks.create_task(system.watch())
-            done = await formed(self.database, names, sessions, self.progress, self._cap, seconds)
+            done = await formed(self.database, names, sessions, progress, self._cap, seconds)
             watch.cancel()
-        self._demand(done)
+        self._demand(progress, done=done)
 
-    def _demand(self, done: bool) -> None:
-        if not done and float(self.progress.total.cost) > self._cap:
+    def _demand(self, progress: FormationProgress, *, done: bool) -> None:
+        if not done and float(progress.total.cost) > self._cap:
             raise CapReached("the cap leaves no room for forming memory")
         if not done:
-            raise EdenError("forming memory stands still", f"See {self.here.local.folder / 'eval.log'}.")
+            raise EdenError("forming memory stands still", f"See {self._log}; the same command goes on.")
 
     async def _decide(
-        self, system: SystemProcess, conversations: Sequence[EvalConversation], sessions: int
+        self,
+        system: SystemProcess,
+        conversations: Sequence[EvalConversation],
+        sessions: int,
+        progress: FormationProgress,
     ) -> None:
         """Tell the known facts, then the new ones, each case in the memory of a user of its own."""
         cases = [(where, case) for where in conversations for case in where.decisions]
-        if not cases:
-            return
         now = datetime.now(UTC)
-        inbox = self.database[self.here.names[InboxFactCommand.COLLECTION]]
         known = [
             _command(where, case, text, now - timedelta(days=2))
             for where, case in cases
             for text in case.known
         ]
-        await inbox.insert_many(known)
-        await self._settled(system, sessions)
-        await inbox.insert_many([_command(where, case, case.new, now, decide=True) for where, case in cases])
-        await self._settled(system, sessions)
+        new = [_command(where, case, case.new, now, decide=True) for where, case in cases]
+        for step, commands in (("known", known), ("decided", new)):
+            if commands and not await self.done(step):
+                await self.database[self.here.names[InboxFactCommand.COLLECTION]].insert_many(commands)
+                await self._note(step)
+            if commands:
+                await self._settled(system, sessions, progress)
 
 
 class _Quiet:
@@ -313,7 +342,7 @@ def _command(
     where: EvalConversation, case: DecisionLine, text: str, said_at: datetime, *, decide: bool = False
 ) -> dict[str, Any]:
     request = {
-        "_id": ObjectId(),
+        "_id": sha256(f"{where.id}/{case.id}/{text}/{decide}".encode()).hexdigest(),
         "kind": "fact_command",
         "scope": _scope(where, case),
         "action": "add",

@@ -14,8 +14,8 @@ from eden_memory.assembly.handlers import settings_version
 from eden_memory.demo.judgement import FormedMemory
 from eden_memory.demo.local_model import ROLES
 from eden_memory.demo.play import running_servers
-from eden_memory.evals.dataset import EvalConversation, Outcome, QuestionLine
-from eden_memory.evals.spending import Spent, Timer
+from eden_memory.evals.dataset import EvalConversation, EvalSet, Outcome, QuestionLine
+from eden_memory.evals.spending import EvalModels, Spent, Timer
 from eden_memory.evals.systems import (
     Adapter,
     EvalSetup,
@@ -146,7 +146,7 @@ def _needed(found: Sequence[MemoryItem], most: int | None) -> list[MemoryItem]:
 def _adapter(name: str, settings: Settings) -> tuple[Adapter, Settings]:
     if (found := baseline(name)) is not None:
         return found, settings
-    if name.split("+", maxsplit=1)[0] in (EDEN, RULES):
+    if _is_ours(name):
         own, variables = variant(name, settings)
         return _eden(variables), own
     if name == MEM0:
@@ -161,26 +161,36 @@ def _eden(variables: dict[str, str]) -> Adapter:
 
         setup.note("MongoDB and Kafka start, unless they run")
         with running_servers(setup.settings, keep=False) as found:
-            async with eden_memory(setup.settings, found, setup, variables) as system:
+            digest = _formed_by(setup.settings, setup.dataset, setup.models)
+            async with eden_memory(setup.settings, found, setup, variables, digest) as system:
                 yield system
 
     return opened
 
 
+def _is_ours(name: str) -> bool:
+    return name.split("+", maxsplit=1)[0] in (EDEN, RULES)
+
+
 def _digest(name: str, setup: EvalSetup) -> str:
-    settings = setup.settings
-    if name.split("+", maxsplit=1)[0] in (EDEN, RULES):
-        settings, _ = variant(name, settings)
+    settings = variant(name, setup.settings)[0] if _is_ours(name) else setup.settings
     decides = (
         name,
         setup.dataset.digest,
         version("eden-memory"),
-        settings_version(settings),
+        _formed_by(settings, setup.dataset, setup.models),
         settings.memory.model_dump_json(),
         settings.search.model_dump_json(),
-        setup.models.embedder_name,
     )
     return sha256("\n".join(decides).encode()).hexdigest()[:16]
+
+
+def _formed_by(settings: Settings, dataset: EvalSet, models: EvalModels) -> str:
+    """Return a digest of what decides which memory is formed: sessions, cases of decisions, settings, embedder."""
+    said = [repr((where.id, where.sessions, where.decisions)) for where in dataset.conversations]
+    sharing = settings.memory.sharing or "private"
+    decides = (*said, settings_version(settings), sharing, models.embedder_name)
+    return sha256("\n".join(decides).encode()).hexdigest()[:12]
 
 
 def _read(path: Path) -> SystemRecord | None:

@@ -288,7 +288,7 @@ async def test_a_demo_after_one_that_was_kept_begins_anew(
         client.drop_database(play.DATABASE)
     admin = TopicAdmin(admin_config(here.kafka, found.kafka))
     admin.delete(admin.names(play.PREFIX))
-    assert any("an earlier run left is removed" in note for note in view.notes)
+    assert any("an earlier demo left is removed" in note for note in view.notes)
     assert second.finished
     assert second.summary.complete
     assert second.progress.windows == 1

@@ -1,5 +1,6 @@
 """`eden eval` on real servers: ours and a baseline with a model, what a second run pays for, and the cap."""
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -9,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pymongo import AsyncMongoClient
 
 from eden_memory.evals.dataset import EvalLine, eval_set
 from eden_memory.evals.eval_report import markdown, write_report
 from eden_memory.evals.evaluation import EvalPlan, budget_figures, evaluate
-from eden_memory.evals.own_memory import DATABASE, KEPT
+from eden_memory.evals.own_memory import clear
+from eden_memory.local.servers import endpoints
 from eden_memory.settings import Settings
 from tests.model_server.script import Asked, Said, default_script
 from tests.model_server.serving import Serving, serving
@@ -81,6 +82,7 @@ ROWS: list[dict[str, Any]] = [
         "expected": "ADD",
     },
 ]
+MORE = {"kind": "question", "id": "name", "text": "Tula is what?", "answers": ["dog"], "evidence": ["m3"]}
 
 
 @dataclass
@@ -136,10 +138,7 @@ async def model(
         monkeypatch.setenv("EDEN_MODELS_FAST", "small")
         monkeypatch.setenv("EDEN_EMBEDDER", "local")
         yield server
-    assert settings.mongodb.uri is not None
-    async with AsyncMongoClient[dict[str, Any]](settings.mongodb.uri.get_secret_value()) as client:
-        assert DATABASE not in await client.list_database_names()
-        await client.drop_database(KEPT)
+    await clear(settings, endpoints(settings))
 
 
 @pytest.fixture
@@ -190,6 +189,25 @@ async def test_systems_are_compared_and_a_second_run_pays_only_for_what_changed(
     assert again.systems == report.systems
     assert script.asked == before, "everything was kept"
     assert "eden: recorded earlier" in notes
+
+    await evaluate(here, plan(tmp_path, [*ROWS, MORE], "eden", "bm25"), notes.append)
+    new = script.asked - before
+    assert set(new) <= {"answer", "correct"}, "memory that is there is asked"
+    assert new["answer"] <= 4, "the new question, of two systems at two budgets"
+
+
+async def test_forming_goes_on_where_it_was_stopped(here: Settings, script: Scripted, tmp_path: Path) -> None:
+    asked = replace(plan(tmp_path, ROWS, "eden"), answers=False)
+    running = asyncio.create_task(evaluate(here, asked, lambda _: None))
+    while not script.asked["text"]:  # a consolidation: extraction is paid for
+        await asyncio.sleep(0.05)
+        assert not running.done()
+    running.cancel()
+    await asyncio.wait([running])
+    report = await evaluate(here, asked, lambda _: None)
+    assert report.systems[0].quality is not None
+    assert report.systems[0].quality.recall == 1.0
+    assert script.asked["facts"] == 2, "a window is paid for once"
 
 
 async def test_it_ends_at_the_cap_and_goes_on_with_a_higher_one(
