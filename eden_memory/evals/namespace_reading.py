@@ -8,6 +8,8 @@ from eden_memory.api.service import Memory
 from eden_memory.evals.dataset import EvalConversation, QuestionLine
 from eden_memory.evals.measures import K
 from eden_memory.evals.systems import MemoryItem
+from eden_memory.mongo.bson_ids import decode_id
+from eden_memory.mongo.given_ids import typed
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.ids import split
 from eden_memory.search.search_requests import FoundFact
@@ -34,7 +36,7 @@ class NamespaceReading:
 
     async def retrieve(self, conversation: EvalConversation, question: QuestionLine) -> Sequence[MemoryItem]:
         """Ten facts, the context, and what else the search finds."""
-        agent = self._memory.agent(question.agent or conversation.id)
+        agent = self._memory.agent(decode_id(typed(question.agent or conversation.id)))
         last = conversation.last_session(question)
         session = self._id(conversation, last.id if last else question.session)
         user, at = self._id(conversation, question.user), question.at
@@ -45,8 +47,10 @@ class NamespaceReading:
         lines = [MemoryItem(text=line) for line in lines_of(context) if line not in known]
         return [*facts[:K], *lines, *facts[K:]]
 
-    def _id(self, conversation: EvalConversation, name: str | None) -> str | None:
-        return name if name is None or not self._prefixed else prefixed(conversation.id, name)
+    def _id(self, conversation: EvalConversation, name: str | None) -> Any:
+        if name is None:
+            return None
+        return prefixed(conversation.id, name) if self._prefixed else decode_id(typed(name))
 
     async def _items(self, conversation: EvalConversation, found: Sequence[FoundFact]) -> list[MemoryItem]:
         facts = self._memory.database[self._settings.names[Fact.COLLECTION]]

@@ -210,10 +210,14 @@ async def test_forming_goes_on_where_it_was_stopped(here: Settings, script: Scri
     assert script.asked["facts"] == 2, "a window is paid for once"
 
 
+def a_cent(*_: object) -> Decimal:
+    return Decimal("0.01")
+
+
 async def test_it_ends_at_the_cap_and_goes_on_with_a_higher_one(
     here: Settings, script: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eden_memory.evals.spending.Prices.cost", lambda *_: Decimal("0.01"))
+    monkeypatch.setattr("eden_memory.evals.spending.Prices.cost", a_cent)
     monkeypatch.setattr("eden_memory.evals.spending.AT_ONCE", 1)
     asked = plan(tmp_path, ROWS, "bm25")
     first = await evaluate(here, replace(asked, cap=Decimal("0.02")), lambda _: None)

@@ -73,7 +73,7 @@ def test_our_own_set_covers_what_memory_is_for() -> None:
     assert len({case.language for case in decisions}) >= 6
 
 
-LOCOMO = [
+LOCOMO: list[dict[str, Any]] = [
     {
         "sample_id": "conv-1",
         "conversation": {

@@ -79,9 +79,8 @@ def test_intervals_say_how_sure_a_share_is() -> None:
     ],
 )
 def test_what_is_stored_says_what_was_decided(rows: list[tuple[str, bool]], expected: str) -> None:
-    case = DecisionLine(
-        kind="decision", id="1", known=("Lives in Leeds.",), new="Lives in York.", expected="DELETE"
-    )
+    line = {"kind": "decision", "id": "1", "known": ["Lives in Leeds."], "new": "Lives in York."}
+    case = DecisionLine.model_validate({**line, "expected": "DELETE"})
     stored: list[dict[str, Any]] = [
         {"content": text, "active": active, "retired_because": None if active else "contradicted"}
         for text, active in rows
