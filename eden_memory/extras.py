@@ -16,6 +16,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "local-models": ("onnxruntime", "tokenizers"),
     "mirror": ("watchfiles",),
     "faststream": ("faststream",),
+    "eval": ("bm25s", "matplotlib"),
     "langgraph": ("langgraph",),
     "openai-agents": ("agents",),
     "pydantic-ai": ("pydantic_ai",),

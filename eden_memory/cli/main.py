@@ -53,6 +53,11 @@ COMMANDS: Mapping[str, Entry] = {
         patient=True,
         extra="run",
     ),
+    "eval": Entry(
+        "eval:eval_",
+        "Compare memory systems on questions about conversations: accuracy over tokens, errors of each step.",
+        patient=True,
+    ),
     "context": Entry(
         "context:context", "Print the context of a session's user: the XML for the agent's prompt."
     ),
@@ -201,7 +206,7 @@ COMMANDS: Mapping[str, Entry] = {
 }
 """A command's line is the first sentence of its docstring."""
 PANELS: Mapping[str, Sequence[str]] = {
-    "Start": ("demo", "up", "down", "doctor", "topics", "setup", "models"),
+    "Start": ("demo", "eval", "up", "down", "doctor", "topics", "setup", "models"),
     "Run and watch": ("run", "serve", "mcp", "status", "watch", "cost", "budget", "keys"),
     "Read memory": (
         "context",
