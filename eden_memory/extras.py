@@ -7,8 +7,17 @@ from importlib.util import find_spec
 from eden_memory.errors import EdenError
 
 EXTRAS: Mapping[str, Sequence[str]] = {
-    "run": ("aiokafka", "confluent_kafka", "genai_prices", "jinja2", "packaging", "starlette", "uvicorn"),
-    "serve": ("fastapi", "jinja2", "mcp", "starlette", "uvicorn"),
+    "run": (
+        "aiokafka",
+        "confluent_kafka",
+        "detect_secrets",
+        "genai_prices",
+        "jinja2",
+        "packaging",
+        "starlette",
+        "uvicorn",
+    ),
+    "serve": ("detect_secrets", "fastapi", "jinja2", "mcp", "starlette", "uvicorn"),
     "mcp": ("mcp",),
     "openai": ("genai_prices", "openai"),
     "google": ("genai_prices", "google.genai"),

@@ -101,6 +101,10 @@ class MessagesSettings(SettingsGroup):
         default=None,
         description="what a deleted message means for memory; unset: forget, and a TTL index asks for a choice",
     )
+    redact_secrets: bool = Field(
+        default=True,
+        description="keys, tokens and card numbers are replaced on the way to Kafka; the application's messages stay",
+    )
 
 
 class SessionsSettings(SettingsGroup):
@@ -251,6 +255,11 @@ class MemorySettings(SettingsGroup):
         description="private: memory of a session with users stays with them (the one user, or the group of "
         "several); team: the agent and its shards learn from it too, and all of its users see that; unset: as the "
         "store says, private in a new one",
+    )
+    shared_roles: tuple[Role, ...] = Field(
+        default=("user", "assistant", "system", "other"),
+        description="roles whose messages may form memory of a group, an agent or a shard; what rests on any other "
+        "message, by default on a tool's output, stays with the users of its session",
     )
     shared_sessions: SharedSessions = Field(
         default="session",

@@ -183,6 +183,7 @@ class Handlers:
                 self._forgotten,
                 fence,
                 demote_names=self._settings.memory.demote_names,
+                shared_roles=frozenset(self._settings.memory.shared_roles),
                 limits=self._settings.limits.formation(),
             ),
             FACT_DEDUP: self._fact_dedup(models, fence),
@@ -194,6 +195,7 @@ class Handlers:
                 self._forgotten,
                 fence,
                 demote_names=self._settings.memory.demote_names,
+                shared_roles=frozenset(self._settings.memory.shared_roles),
                 limits=self._settings.limits.formation(),
             ),
             CONSOLIDATION: Consolidation(
@@ -289,7 +291,7 @@ def settings_version(settings: Settings) -> str:
             settings.windows.model_dump_json(),
             settings.models.model_dump_json(exclude={"timeout_seconds", "at_once", "log_prompts"}),
             settings.memory.model_dump_json(
-                include={"dedup", "similar", "demote_names", "without_users", "propagation"}
+                include={"dedup", "similar", "demote_names", "without_users", "propagation", "shared_roles"}
             ),
             settings.limits.model_dump_json(),
             settings.llm,

@@ -23,7 +23,6 @@ from eden_memory.api.http.routes import ROUTERS
 from eden_memory.api.mcp.mcp_app import McpApp
 from eden_memory.api.service import Memory
 from eden_memory.api.ui.inspector import inspector_router
-from eden_memory.app.system import namespace_of
 from eden_memory.errors import EdenError
 from eden_memory.logs import LibraryLogger
 from eden_memory.settings import Settings
