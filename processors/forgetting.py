@@ -71,6 +71,8 @@ class ForgettingStage:
             events = [*follows(delivery, event, made, (), withdrawn), *ledgers, *again]
             await self._store.note(erasure_of(delivery, made, (), withdrawn, events, self._hashed))
             return Decision(events)
+        if event.kind in ("session", "user") and event.until is not None and event.after is None:
+            await self._store.usage.reduce(event.kind, event.id, event.until)
         found = await self._store.slice_of(mark, event.after, self._slice)
         reached, anew = await self._reached(event, mark, found.resting)
         resting = await self._with_propagated(event, reached)

@@ -28,6 +28,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Propagated, ScopeConsolidated, decode
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
+from eden_memory.usage.usage_store import MongoUsage
 from eden_memory.windows.window_text_store import erase_window_texts
 
 Row = dict[str, Any]
@@ -59,6 +60,7 @@ class MongoForgettingStore:
     """Finds what is to be forgotten in one namespace; erases texts that wait, never memory."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, pipeline: str = ORIGINAL) -> None:
+        self.usage = MongoUsage(database, names)
         self.ledgers = ForgottenLedgers(database, names, MongoForgetting(database, names), pipeline)
         self._marks = _majority(database, names["forgotten"])
         self._facts = _majority(database, names["facts"])

@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.errors import EdenError
+from eden_memory.errors import Conflict, NotFound
 from eden_memory.kafka.topics import Topic
 from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.receipts.looking_again_store import LookingAgain, names_of
 from eden_memory.receipts.receipt import AskedToForget, CleanStore, ErasedInMemory, Receipt, erased_in, signed
+from eden_memory.receipts.signing_key import signing_key
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.reform.reform_store import neglected
 from eden_memory.schemas.documents import Erasure
@@ -35,7 +35,7 @@ class Receipts:
     async def of(self, request_id: str, patience: float = PATIENCE) -> Receipt:
         """Return the receipt of a request (its inbox document's typed id), once everything is carried out.
 
-        An EdenError if it is not carried out within `patience` seconds.
+        NotFound if it is not carried out within `patience` seconds.
         """
         until = monotonic() + patience
         while True:
@@ -44,8 +44,8 @@ class Receipts:
             if found is not None:
                 return self._receipt(request_id, found, [namespace.id for namespace in behind])
             if monotonic() > until:
-                raise EdenError(
-                    f"the request {request_id} is not carried out yet",
+                raise NotFound(
+                    f"no request {request_id} to forget is carried out",
                     "Check that `eden run` is running (`eden status`), and ask for the receipt again.",
                 )
             await asyncio.sleep(LOOK_SECONDS)
@@ -81,16 +81,22 @@ class Receipts:
         )
 
 
-async def signed_receipt(at: Installation, request_id: str, key: Ed25519PrivateKey) -> Receipt:
-    """Return the signed receipt of a request, once it is carried out and nothing of it is in memory."""
-    receipt = await Receipts(at).of(request_id)
-    until = monotonic() + PATIENCE
-    while (
-        left := await LookingAgain(at).in_memory(receipt) or (await LookingAgain(at).at(receipt)).still_there
+async def signed_receipt(
+    at: Installation, request_id: str, patience: float = PATIENCE, *, in_topics: bool = True
+) -> Receipt:
+    """Return the signed receipt of a request, once it is carried out and nothing of it is in memory.
+
+    `in_topics`: look in Kafka as well. NotFound if nobody has carried out such a request; Conflict if something is
+    still there after `patience` seconds.
+    """
+    key, until = signing_key(at.settings.receipts.key), monotonic() + patience
+    receipt, looking = await Receipts(at).of(request_id, patience), LookingAgain(at)
+    while left := await looking.in_memory(receipt) or (
+        (await looking.at(receipt)).still_there if in_topics else ()
     ):
         if monotonic() > until:
-            raise EdenError(
-                f"{len(left)} of what was to be erased are still there, {left[0].name} in {left[0].where}",
+            raise Conflict(
+                f"{len(left)} of what is to be erased are still there, {left[0].name} in {left[0].where}",
                 "Check that `eden run` is running (`eden status`), and ask for the receipt again.",
             )
         await asyncio.sleep(LOOK_SECONDS)
