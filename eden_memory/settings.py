@@ -214,6 +214,11 @@ class MemorySettings(SettingsGroup):
     facts_in_context: bool = Field(default=True, description="the newest facts stand in the context")
     search: bool = Field(default=True, description="facts can be searched, and recall may search")
     dedup: bool = Field(default=True, description="new facts are compared with what is known")
+    decide_anew: bool = Field(
+        default=True,
+        description="when a part of a merged fact is forgotten, a model decides anew what its other statements mean "
+        "(one counted call; not while a budget is spent); false: each of them becomes a fact of its own",
+    )
     context_facts: PositiveInt = Field(default=40, description="facts in a context, at most")
     context_days: PositiveFloat = Field(default=7.0, description="age of a context's facts, at most")
     similar: float = Field(
@@ -484,6 +489,15 @@ class RunSettings(SettingsGroup):
     start_seconds: PositiveFloat = Field(60.0, description="seconds that servers are waited for at the start")
 
 
+class ReceiptsSettings(SettingsGroup):
+    """Receipts of what was forgotten."""
+
+    key: Path = Field(
+        Path(".eden/receipts.key"),
+        description="file of the key that signs receipts; `eden setup` makes it, and only its owner may read it",
+    )
+
+
 class LocalSettings(SettingsGroup):
     """The local servers."""
 
@@ -526,6 +540,7 @@ class Settings(BaseSettings):
     gateway: GatewaySettings = GatewaySettings()  # pyright: ignore[reportCallIssue]
     run: RunSettings = RunSettings()  # pyright: ignore[reportCallIssue]
     tailer: TailerSettings = TailerSettings()  # pyright: ignore[reportCallIssue]
+    receipts: ReceiptsSettings = ReceiptsSettings()  # pyright: ignore[reportCallIssue]
     local: LocalSettings = LocalSettings()  # pyright: ignore[reportCallIssue]
 
     @classmethod

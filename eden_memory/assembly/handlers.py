@@ -154,12 +154,17 @@ class Handlers:
         return {
             CONTEXT_CACHE: self.context_cache(),
             FORMATION_TRIGGER: self._formation_trigger(),
-            FORGETTING: of_pipeline(
-                ForgettingStage(MongoForgettingStore(database, called), self._forgotten), pipeline
-            ),
+            FORGETTING: of_pipeline(await self._forgetting(), pipeline),
             ATLAS_WRITER: writer if pipeline == ORIGINAL else of_pipeline(writer, pipeline),
             USAGE: Usage(usage, Gathering(GATHER_SECONDS, MOST_GATHERED)),
         }
+
+    async def _forgetting(self) -> ForgettingStage:
+        store = MongoForgettingStore(self._database, self._names, self._settings.placement.pipeline)
+        budgets = MongoBudgets(self._database, self._names).all
+        decides = self._settings.memory.decide_anew
+        secret = await installation_secret(self._database, self._names)
+        return ForgettingStage(store, self._forgotten, budgets=budgets if decides else None, secret=secret)
 
     async def _settle_sharing(self) -> None:
         """Decide, once, whether agents learn from sessions with users, and say it."""
