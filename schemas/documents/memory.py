@@ -321,7 +321,9 @@ class Context(Document):
     active_until: Moment
     """The session counts as active, and the context is kept fresh, until then."""
     stale_at: Moment | None = None
-    """When the first of its facts expires: it is built anew then; null: none does."""
+    """When it is built anew: the first of its facts expires, or messages that are not formed yet are shown."""
+    recent_from: tuple[str, ...] = ()
+    """`user:<id>`, `session:<id>` and `message:<id>` of the messages in it that are not formed yet."""
 
 
 class Access(Document):
