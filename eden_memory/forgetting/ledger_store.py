@@ -116,6 +116,8 @@ class ForgottenLedgers:
         return found
 
     async def _reduce(self, stored: Sequence[_Stored], cause: Delivery) -> list[Emitted]:
+        if not stored:
+            return []
         marks = await self._forgotten.among(concerned(held.event for held in stored))
         again: list[Emitted] = []
         for held in stored:
