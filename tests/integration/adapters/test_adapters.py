@@ -34,14 +34,14 @@ QUESTION = "What is the name of my boat?"
 USER = ("user", "rui")
 PIPE = asyncio.subprocess.PIPE
 ANSWER = "On 9 March."
-MESSAGE = {
+MESSAGE: dict[str, Any] = {
     "type": "message",
     "id": "m",
     "role": "assistant",
     "status": "completed",
     "content": [{"type": "output_text", "text": ANSWER, "annotations": []}],
 }
-OF_RESPONSES = {
+OF_RESPONSES: dict[str, Any] = {
     "id": "r",
     "object": "response",
     "created_at": 1,

@@ -17,7 +17,7 @@ from mcp_types import (
 )
 from pydantic import BaseModel
 
-from eden_memory.api.mcp import mcp_server as served
+from eden_memory.api.mcp.mcp_server import mcp_server
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
 SILENCE = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAAAAA=="
@@ -30,12 +30,11 @@ SCHEMA = {
     "additionalProperties": False,
 }
 Call = Context[Any, Any]
-built = served.mcp_server
 
 
 def with_fixtures(*arguments: Any) -> MCPServer[Any]:
     """The server as it is, and the suite's fixtures."""
-    server = built(*arguments)
+    server = mcp_server(*arguments)
     for tool in (
         test_simple_text,
         test_image_content,
@@ -50,7 +49,11 @@ def with_fixtures(*arguments: Any) -> MCPServer[Any]:
     ):
         server.add_tool(tool, description="A fixture.", structured_output=False)
     server.add_tool(test_simple_text, "json_schema_2020_12_tool", description="A fixture.")
-    (tool,) = [one for one in server._tool_manager.list_tools() if one.name == "json_schema_2020_12_tool"]
+    (tool,) = [
+        one
+        for one in server._tool_manager.list_tools()  # pyright: ignore[reportPrivateUsage]
+        if one.name == "json_schema_2020_12_tool"
+    ]
     tool.parameters = SCHEMA
     server.resource("test://static-text", mime_type="text/plain")(static_text)
     server.resource("test://static-binary", mime_type="image/png")(static_binary)
@@ -94,7 +97,7 @@ def test_multiple_content_types() -> list[Any]:
 
 async def test_tool_with_logging(ctx: Call) -> str:
     for said in ("Tool execution started", "Tool processing data", "Tool execution completed"):
-        await ctx.info(said)
+        await ctx.info(said)  # pyright: ignore[reportDeprecated]
         await asyncio.sleep(0.05)
     return "done"
 

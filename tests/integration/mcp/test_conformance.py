@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.api.mcp import mcp_server
+from eden_memory.api.mcp import mcp_app
 from tests.integration.context.harness import Kit
 from tests.integration.mcp.conformance_fixtures import with_fixtures
 from tests.integration.mcp.conftest import served
@@ -25,7 +25,7 @@ async def test_the_table_of_the_page_is_what_the_suite_says(
     kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await install(SUITE)
-    monkeypatch.setattr(mcp_server, "mcp_server", with_fixtures)
+    monkeypatch.setattr(mcp_app, "mcp_server", with_fixtures)
     async with served(kit) as server:
         options = ("--url", f"{server.url}/mcp", "--suite", "all", "-o", str(tmp_path))
         _, said = await node(PROGRAM, "server", *options, cwd=SUITE)
