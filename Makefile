@@ -3,9 +3,10 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
+IMAGE := run serve openai google local-models mirror otel
 STAMP := .venv/.installed
 
-.PHONY: dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics help setup lock demo test lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers screenshots eval-retrieval transcripts chaos up down status doctor clean ci
+.PHONY: chart dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics help setup lock demo test lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers screenshots eval-retrieval transcripts chaos up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -21,8 +22,8 @@ $(STAMP): requirements.lock pyproject.toml
 setup: $(STAMP) ## install everything, pinned, into .venv
 
 lock: setup ## resolve requirements.lock anew
-	$(BIN)/uv pip compile pyproject.toml --extra local --extra local-models --extra mirror --group dev --universal --python-version 3.11 --generate-hashes --no-header -q -o requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --extra local-models -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-runtime.lock
+	$(BIN)/uv pip compile pyproject.toml --extra all --group dev --universal --python-version 3.11 --generate-hashes --no-header -q -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml $(addprefix --extra ,$(IMAGE)) -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-runtime.lock
 	$(BIN)/uv pip compile --group build -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-build.lock
 
 up: setup ## start MongoDB and Kafka locally (they stay up)
@@ -53,6 +54,14 @@ format: setup ## let ruff write the files
 
 types: setup ## pyright, strict
 	@$(BIN)/pyright
+
+.eden/chart/.installed: tools/chart/install.sh | setup
+	@command -v go >/dev/null || { echo "Helm and kubeconform are built from source: install Go"; exit 1; }
+	@tools/chart/install.sh .eden/chart $(BIN)
+	@touch $@
+
+chart: .eden/chart/.installed ## render the Helm chart and hold it against Kubernetes' and KEDA's schemas (needs Go)
+	@$(BIN)/pytest -q tests/contract/test_chart.py
 
 schemas: setup ## export the JSON Schemas and the AsyncAPI document
 	@$(BIN)/eden schemas export
@@ -126,9 +135,10 @@ transcripts: setup ## play docs/transcripts anew, where a script makes them, and
 	@$(BIN)/python -W ignore -m tests.transcripts.picture
 	@$(BIN)/python -W ignore -m tests.transcripts.rebuild
 	@$(BIN)/python -W ignore -m tests.transcripts.reform
+	@$(BIN)/python -W ignore -m tests.transcripts.moving
 
-chaos: setup ## faults from a seed under load, tailer, stages, formation, rebuilding and reforms: ROUNDS=200 SEED=1
-	@status=0; for part in tailer stages formation rebuild reform; do \
+chaos: setup ## faults from a seed under load, tailer, stages, formation, rebuilding and reforms, imports: ROUNDS=200 SEED=1
+	@status=0; for part in tailer stages formation rebuild reform imports; do \
 		$(BIN)/python -m tests.chaos.$$part --faults $${ROUNDS:-200} --seed $${SEED:-1} || status=1; \
 	done; exit $$status
 

@@ -103,7 +103,7 @@ def _http(settings: Settings, parts: Callable[[], Sequence[ProcessPart]]) -> lis
     if settings.http.port is None:
         return []
     metrics.BUILD.info({"version": version("eden-memory")})
-    return [HealthServer(parts, settings.http.host, settings.http.port, namespace_of(settings))]
+    return [HealthServer(parts, settings.http.host, settings.http.port, settings.metrics_namespace)]
 
 
 @asynccontextmanager
@@ -213,11 +213,6 @@ def lag_export(settings: Settings, client: MongoClient) -> LagExport:
     return LagExport(
         lease, lambda: LagReader(kafka, [topic.name for topic in topics], declared), census, first
     )
-
-
-def namespace_of(settings: Settings) -> str:
-    """The label `namespace` of the metrics."""
-    return settings.metrics.namespace or settings.mongodb.database
 
 
 def consumption(settings: Settings) -> Consumption:

@@ -20,10 +20,9 @@ from eden_memory.api.http import openapi, problem
 from eden_memory.api.http.doors import Doors
 from eden_memory.api.http.middleware import BodyLimit, Measured, SecureHeaders
 from eden_memory.api.http.routes import ROUTERS
-from eden_memory.api.mcp.mcp_server import McpApp
+from eden_memory.api.mcp.mcp_app import McpApp
 from eden_memory.api.service import Memory
 from eden_memory.api.ui.inspector import inspector_router
-from eden_memory.app.system import namespace_of
 from eden_memory.errors import EdenError
 from eden_memory.logs import LibraryLogger
 from eden_memory.settings import Settings
@@ -105,7 +104,7 @@ def _health(
     app: FastAPI, admission: RequestAdmission, settings: Settings, parts: Callable[[], Sequence[ProcessPart]]
 ) -> None:
     """`/livez` and `/readyz` for whoever asks, `/metrics` for those who may know of all agents."""
-    for route in health_app(parts, namespace_of(settings)).routes:
+    for route in health_app(parts, settings.metrics_namespace).routes:
         path: str = getattr(route, "path", "")
         if path == "/metrics":
             app.router.routes.append(Route(path, LetIn(getattr(route, "app", None), admission)))
@@ -195,7 +194,7 @@ async def serving(
         if settings.http.port is not None:
             doors = tuple(parts)
             where = settings.http.host, settings.http.port
-            parts.append(HealthServer(lambda: doors, *where, namespace_of(settings)))
+            parts.append(HealthServer(lambda: doors, *where, settings.metrics_namespace))
         yield parts
 
 
