@@ -22,7 +22,8 @@ KEYS = [scope.key for scope in scopes()]
 
 def page_of(attack: Attack) -> tuple[str, dict[str, Any]]:
     """The page that comes nearest to a call of the HTTP API, and its parameters."""
-    key = {"key": KEYS[attack.number % len(KEYS)]}
+    own = f"user:{attack.agent}:{attack.user}" if attack.user else f"agent:{attack.agent}"
+    key = {"key": own if attack.number % 3 else KEYS[attack.number % len(KEYS)]}
     pages: dict[str, tuple[str, dict[str, Any]]] = {
         "recall": ("context", {"message": QUESTION}),
         "facts": ("facts", {**key, "state": ("active", "retired", "all")[attack.number % 3]}),
@@ -83,7 +84,7 @@ async def test_no_secret_of_another_comes_through_the_inspector(doors: Doors) ->
     for some in batched(attacks(CASES, SEED)):
         await asyncio.gather(*map(judged, some))
     assert verdict.crossings == []
-    assert verdict.let_through >= 40, answers
+    assert verdict.let_through >= 30, answers
     assert not any(status >= 500 for status in answers), answers
     asked = await doors.kit.database["memory_inbox"].find({"asked_by": {"$regex": "^ui:"}}).to_list()
     keys = {name.replace("http:", "ui:"): key for name, key in BY_NAME.items()}
