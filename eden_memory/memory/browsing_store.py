@@ -97,7 +97,7 @@ class _List:
 
     @property
     def name(self) -> str:
-        """What cursors are bound to."""
+        """The list that cursors are bound to."""
         return self.of if self.first == "formed_at" else f"{self.of} by {self.first}"
 
 

@@ -66,7 +66,7 @@ async def through_the_inspector(doors: Doors, attack: Attack) -> httpx2.Response
 
 
 def may_see(attack: Attack) -> set[str]:
-    """What key and request allow; a page fills in the only user of a key."""
+    """The marks that key and request allow; a page fills in the only user of a key."""
     users = attack.key.users
     if attack.user is None and users is not None and len(users) == 1:
         return allowed(replace(attack, user=encode_id(users[0])))

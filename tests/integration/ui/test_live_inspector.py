@@ -63,7 +63,7 @@ async def _watched(page: Watched, running: System, session: str) -> None:
 
 
 async def _corrected(page: Watched) -> None:
-    """What a form asks for comes about while its page is open, and says who asked."""
+    """The change that a form asks for comes about while its page is open, and says who asked."""
     await page.open(f"/ui/facts?{OF_ANN}")
     await page.page.get_by_role("link", name="Ann owns a boat.").click()
     await page.page.get_by_role("link", name="Edit").click()

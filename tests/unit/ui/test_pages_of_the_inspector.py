@@ -1,4 +1,4 @@
-"""What pages of the inspector are made of: plots, amounts, ids, and where a sign-in may lead."""
+"""Parts of the inspector's pages: plots, amounts, ids, and where a sign-in may lead."""
 
 from decimal import Decimal
 
