@@ -6,7 +6,7 @@ BIN := .venv/bin
 IMAGE := run serve openai google local-models mirror otel
 STAMP := .venv/.installed
 
-.PHONY: chart dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics bench-traces help setup lock demo test lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-peers eval-retrieval transcripts chaos up down status doctor clean ci
+.PHONY: chart dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics bench-traces help setup lock demo test lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers screenshots eval-retrieval transcripts chaos up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -78,7 +78,7 @@ bench-metrics: setup ## what metrics cost, and how long one page of them takes
 bench-traces: setup ## what traces cost, every one of them and one in ten
 	@$(BIN)/python -W ignore -m tests.bench.traces
 
-bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-traces bench-replay bench-reform bench-imports bench-comparing ## all benchmarks
+bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-traces bench-replay bench-reform bench-imports bench-comparing bench-inspector ## all benchmarks
 
 bench-tailer: setup ## the tailer against its bounds
 	@$(BIN)/python -m tests.bench.tailer
@@ -125,6 +125,12 @@ walks: setup ## how many functions of ours lie between an entry and a driver's c
 bench-peers: setup .eden/peers/.installed ## beside mem0 and Graphiti, which it installs into .eden/peers
 	@$(BIN)/python -W ignore -m tests.bench.peers
 
+bench-inspector: setup ## the inspector's pages over 100,000 facts beside 1,000
+	@$(BIN)/python -W ignore -m tests.bench.inspector
+
+screenshots: setup ## take the pictures of docs/inspector.md, with Debian's Chromium
+	@$(BIN)/python -W ignore -m tests.transcripts.screenshots
+
 eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting, update pairs
 	@$(BIN)/python -m tests.evals.retrieval
 
@@ -133,9 +139,10 @@ transcripts: setup ## play docs/transcripts anew, where a script makes them, and
 	@$(BIN)/python -W ignore -m tests.transcripts.rebuild
 	@$(BIN)/python -W ignore -m tests.transcripts.reform
 	@$(BIN)/python -W ignore -m tests.transcripts.traces
+	@$(BIN)/python -W ignore -m tests.transcripts.moving
 
-chaos: setup ## faults from a seed under load, tailer, stages, formation, rebuilding and reforms: ROUNDS=200 SEED=1
-	@status=0; for part in tailer stages formation rebuild reform; do \
+chaos: setup ## faults from a seed under load, tailer, stages, formation, rebuilding and reforms, imports: ROUNDS=200 SEED=1
+	@status=0; for part in tailer stages formation rebuild reform imports; do \
 		$(BIN)/python -m tests.chaos.$$part --faults $${ROUNDS:-200} --seed $${SEED:-1} || status=1; \
 	done; exit $$status
 

@@ -7,8 +7,17 @@ from importlib.util import find_spec
 from eden_memory.errors import EdenError
 
 EXTRAS: Mapping[str, Sequence[str]] = {
-    "run": ("aiokafka", "confluent_kafka", "genai_prices", "jinja2", "packaging", "starlette", "uvicorn"),
-    "serve": ("fastapi", "jinja2", "mcp", "starlette", "uvicorn"),
+    "run": (
+        "aiokafka",
+        "confluent_kafka",
+        "detect_secrets",
+        "genai_prices",
+        "jinja2",
+        "packaging",
+        "starlette",
+        "uvicorn",
+    ),
+    "serve": ("detect_secrets", "fastapi", "jinja2", "mcp", "starlette", "uvicorn"),
     "mcp": ("mcp",),
     "openai": ("genai_prices", "openai"),
     "google": ("genai_prices", "google.genai"),
@@ -16,6 +25,10 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "local-models": ("onnxruntime", "tokenizers"),
     "mirror": ("watchfiles",),
     "faststream": ("faststream",),
+    "eval": ("bm25s", "matplotlib"),
+    "langgraph": ("langgraph",),
+    "openai-agents": ("agents",),
+    "pydantic-ai": ("pydantic_ai",),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "aws": ("aws_msk_iam_sasl_signer",),
 }

@@ -199,11 +199,7 @@ def lag_export(settings: Settings, client: MongoClient) -> LagExport:
     """Lag of all groups, and the state of memory, as metrics."""
     kafka = client_kwargs(settings.kafka, endpoints(settings).kafka)
     topics = load_topics(settings.kafka, settings.placement)
-    declared = {
-        topics.group(name): topics.read_by(name)
-        for name, program in topics.file.programs.items()
-        if not program.later and topics.read_by(name)
-    }
+    declared = topics.readers()
     database, names = client[settings.mongodb.database], settings.names
     counts = partial(count_documents, database, names)
     census = Census(

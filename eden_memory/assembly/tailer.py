@@ -20,6 +20,7 @@ from eden_memory.mongo.changes import Document
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.processors.tailer import Tailer
+from eden_memory.redaction import redactor_of
 from eden_memory.schemas.documents import (
     InboxAddedText,
     InboxFactCommand,
@@ -86,9 +87,15 @@ async def misread_of(settings: Settings, client: MongoClient) -> Misread:
 
 def source_mapping(settings: Settings) -> SourceMapping:
     """The pure mapping of both collections."""
-    requests = InboxMapping(settings.source_name, encode_id, settings.tailer.text_limit)
+    redactor = redactor_of(settings)
+    requests = InboxMapping(settings.source_name, encode_id, settings.tailer.text_limit, redactor)
     return SourceMapping(
-        message_mapping(settings), requests, settings.messages.collection, inbox_name(settings), to_json
+        message_mapping(settings),
+        requests,
+        settings.messages.collection,
+        inbox_name(settings),
+        to_json,
+        redactor,
     )
 
 

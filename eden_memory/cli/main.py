@@ -42,13 +42,21 @@ COMMANDS: Mapping[str, Entry] = {
         extra="run",
     ),
     "serve": Entry(
-        "serve:serve", "Serve the HTTP API, the gateway and MCP until SIGTERM.", patient=True, extra="serve"
+        "serve:serve",
+        "Serve the HTTP API, the inspector (/ui), the gateway and MCP until SIGTERM.",
+        patient=True,
+        extra="serve",
     ),
     "demo": Entry(
         "demo:demo",
         "Play a conversation as a chat application would write it, and show the memory formed from it.",
         patient=True,
         extra="run",
+    ),
+    "eval": Entry(
+        "eval:eval_",
+        "Compare memory systems on questions about conversations: accuracy over tokens, errors of each step.",
+        patient=True,
     ),
     "context": Entry(
         "context:context", "Print the context of a session's user: the XML for the agent's prompt."
@@ -74,6 +82,10 @@ COMMANDS: Mapping[str, Entry] = {
     "add": Entry(
         "memory.add_command:add",
         "Remember a text without a chat: memory is formed from it as from a chat message.",
+    ),
+    "capture": Entry(
+        "capture_command:capture",
+        "Write a coding agent's turn, which its hook gives as JSON, into the chat collection.",
     ),
     "import": Entry(
         "import_command:import_",
@@ -194,7 +206,7 @@ COMMANDS: Mapping[str, Entry] = {
 }
 """A command's line is the first sentence of its docstring."""
 PANELS: Mapping[str, Sequence[str]] = {
-    "Start": ("demo", "up", "down", "doctor", "topics", "setup", "models"),
+    "Start": ("demo", "eval", "up", "down", "doctor", "topics", "setup", "models"),
     "Run and watch": ("run", "serve", "mcp", "status", "watch", "cost", "budget", "keys"),
     "Read memory": (
         "context",
@@ -223,7 +235,7 @@ PANELS: Mapping[str, Sequence[str]] = {
     ),
     "Replay": ("rebuild", "reform", "namespace", "export"),
     "Look after the stages": ("source", "pause", "resume", "groups", "dead"),
-    "Build on it": ("tap", "schemas"),
+    "Build on it": ("capture", "tap", "schemas"),
 }
 """The headings of `eden --help`, and the commands under each, in order."""
 

@@ -1,6 +1,7 @@
 """The mapping of the application's documents that the settings describe."""
 
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.redaction import redactor_of
 from eden_memory.settings import Settings
 from eden_memory.source.message_mapping import FieldPaths, MessageMapping
 
@@ -21,6 +22,7 @@ def message_mapping(settings: Settings) -> MessageMapping:
         encode_id,
         roles=settings.messages.roles,
         text_limit=settings.tailer.text_limit,
+        redactor=redactor_of(settings),
     )
 
 
