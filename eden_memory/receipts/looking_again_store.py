@@ -2,18 +2,19 @@
 
 from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from aiokafka import TopicPartition
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.kafka.topic_reading import TopicOffsets, reading_partitions
 from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.receipts.receipt import ErasedInMemory, Receipt
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import Fact, Message, Namespace, Reflection, StoredBlob, WindowTexts
 from eden_memory.schemas.events import FactChanged, MessageRecorded, ReflectionFormed, ScopeConsolidated
+
+if TYPE_CHECKING:
+    from aiokafka import TopicPartition
 
 Row = dict[str, Any]
 TOGETHER = 1_000
@@ -94,6 +95,8 @@ class LookingAgain:
         return still, ended
 
     async def _newest(self, topic: str, keys: Collection[str]) -> tuple[dict[str, bool], int]:
+        from eden_memory.kafka.topic_reading import TopicOffsets, reading_partitions  # noqa: PLC0415 - asks Kafka
+
         async with TopicOffsets(self._at.kafka, [topic]) as offsets:
             partitions: list[TopicPartition] = offsets.partitions
         newest: dict[str, bool] = {}

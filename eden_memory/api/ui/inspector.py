@@ -9,10 +9,10 @@ from eden_memory.api.ui import (
     entry_routes,
     fact_routes,
     live_routes,
-    operator_routes,
     scope_routes,
     window_routes,
 )
+from eden_memory.extras import needs
 
 ROUTERS = (
     entry_routes.router,
@@ -26,10 +26,17 @@ ROUTERS = (
 )
 
 
+def _of_operators() -> tuple[APIRouter]:
+    needs("run", "`eden serve --operator`")
+    from eden_memory.api.ui.operator_routes import router  # noqa: PLC0415 - reads Kafka
+
+    return (router,)
+
+
 def inspector_router(*, operator: bool = False) -> APIRouter:
     """Return the routes, with operators' pages on request; they stand in no OpenAPI document."""
     router = APIRouter(include_in_schema=False)
-    of_operators = (operator_routes.router,) if operator else ()
+    of_operators = _of_operators() if operator else ()
     for part in (*ROUTERS, *of_operators, entry_routes.unknown_page()):
         router.include_router(part)
     return router
