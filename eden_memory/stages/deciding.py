@@ -22,7 +22,7 @@ from eden_memory.stages.retry_waits import backoff
 from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Emitted, Gather, Result, Retry, Stage
 from eden_memory.stages.stage_health import StageHealth
 from eden_memory.task_ending import Deadline
-from eden_memory.telemetry.spans import Processing, sent
+from eden_memory.telemetry.spans import Processing
 
 if TYPE_CHECKING:
     from eden_memory.stages.worker import Surroundings
@@ -224,10 +224,8 @@ class Deciding:
                 return await self._reread(unit, read, str(error))
             if members(read)[0] not in stored.members:
                 return await self._reread(unit, read, f"{outcome.key} was decided for others")
-        begun = time.time_ns()
         await self._publish(unit, wanted(read), stored.records)
         if stored is outcome:
-            sent(stored.records, begun)
             metrics.count_decided(event.event if isinstance(event, Emit) else event for event in events)
         return self._finish_covered(unit, read, stored)
 
