@@ -21,7 +21,7 @@ $(STAMP): requirements.lock pyproject.toml
 setup: $(STAMP) ## install everything, pinned, into .venv
 
 lock: setup ## resolve requirements.lock anew
-	$(BIN)/uv pip compile pyproject.toml --extra local --extra local-models --extra mirror --group dev --universal --python-version 3.11 --generate-hashes --no-header -q -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra local --extra local-models --extra multilingual --extra mirror --group dev --universal --python-version 3.11 --generate-hashes --no-header -q -o requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --extra local-models -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-runtime.lock
 	$(BIN)/uv pip compile --group build -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-build.lock
 

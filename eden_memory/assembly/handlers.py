@@ -182,7 +182,7 @@ class Handlers:
                 self._forgotten,
                 fence,
                 demote_names=self._settings.memory.demote_names,
-                limits=self._settings.limits.formation(),
+                limits=self._settings.formation_limits,
             ),
             FACT_DEDUP: self._fact_dedup(models, fence),
             REFLECTION_EXTRACTION: ReflectionExtraction(
@@ -193,7 +193,7 @@ class Handlers:
                 self._forgotten,
                 fence,
                 demote_names=self._settings.memory.demote_names,
-                limits=self._settings.limits.formation(),
+                limits=self._settings.formation_limits,
             ),
             CONSOLIDATION: Consolidation(
                 self._snapshots,
@@ -204,7 +204,7 @@ class Handlers:
                 fence,
                 settings_version(self._settings),
                 self._directory().tier_of,
-                limits=self._settings.limits.formation(),
+                limits=self._settings.formation_limits,
             ),
             PROPAGATION: self._propagation(models, fence),
         }
@@ -220,7 +220,7 @@ class Handlers:
             fence,
             directory.tier_of,
             on=self._settings.memory.propagation,
-            limits=self._settings.limits.formation(),
+            limits=self._settings.formation_limits,
         )
 
     def context_cache(self) -> ContextCacheStage:
@@ -274,7 +274,7 @@ class Handlers:
             fence,
             similar=memory.similar,
             dedup=memory.dedup,
-            limits=self._settings.limits.formation(),
+            limits=self._settings.formation_limits,
         )
 
 

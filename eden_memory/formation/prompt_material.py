@@ -57,6 +57,8 @@ class FactMaterial:
     most: int
     words: int
     """Of one fact."""
+    language: str | None = None
+    """The language that memory is kept in; None: that of the conversation. Other materials have it, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class DecisionMaterial:
     known: tuple[KnownLine, ...]
     new: tuple[NewFact, ...]
     words: int
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ class ReflectionMaterial:
     facts: tuple[str, ...]
     words: int
     """Of one reflection."""
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,7 @@ class ConsolidationMaterial:
     """When the newest of what the blob holds was said, where that is known."""
     pins: tuple[str, ...] = ()
     """Sentences of the blob that stay word for word."""
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +130,7 @@ class PropagationMaterial:
     reflections: tuple[str, ...]
     words: int
     """Of one reflection."""
+    language: str | None = None
 
 
 Material = FactMaterial | DecisionMaterial | ReflectionMaterial | ConsolidationMaterial | PropagationMaterial
