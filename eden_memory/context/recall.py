@@ -37,7 +37,7 @@ _ENGLISH = frozenset(
     re.findall(
         r"\w+",
         "the and of are is what who where when why how which that this these those with from about for my your our "
-        "their his you she they it does did have had can could would should there please thanks been be him them let I",
+        "their his you she they it does did have had can could would should there please thanks been be him let I",
     )
 )
 """Words of which nearly every English message has one, and few of another language."""
