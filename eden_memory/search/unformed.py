@@ -1,6 +1,6 @@
 """Find messages that are not formed yet by the words of a search. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from eden_memory.memory.results import RecentMessage
 from eden_memory.search.search_requests import FoundMessage
@@ -22,7 +22,7 @@ def found_unformed(
     return tuple(_found(message, score) for score, message in best[: min(most, MOST_UNFORMED)])
 
 
-def _share(asked: Sequence[set[str]], stems: set[str]) -> float:
+def _share(asked: Sequence[set[str]], stems: Set[str]) -> float:
     return max((len(words & stems) / len(words) for words in asked), default=0.0)
 
 

@@ -3,13 +3,13 @@
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from tests.bench.metrics import SCRAPE_MS, STAGES_OF, overhead, report, scrape, without_metrics
+from tests.bench.metrics import SCRAPE_MS, STAGES_OF, Turns, overhead, report, scrape, without_metrics
 from tests.servers import TestServers
 
 
 @pytest.mark.servers
 async def test_each_kind_of_stage_is_measured_with_and_without_metrics(servers: TestServers) -> None:
-    figures = await overhead(servers.mongodb_uri, servers.kafka_bootstrap, 150, 2)
+    figures = await overhead(servers.mongodb_uri, servers.kafka_bootstrap, Turns(150, 2))
     made = report(figures, scrape(5))
     assert made.ratios.keys() == {*STAGES_OF, "scrape", "scrape_to_library"}
     assert all(made.ratios[what] > 0 for what in ("deciding", "bare")), (

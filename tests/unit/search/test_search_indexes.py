@@ -78,7 +78,7 @@ def test_vectors_are_compared_by_cosine_within_scope_and_activity() -> None:
 
 def test_a_text_index_that_was_made_earlier_is_asked_in_the_ways_that_it_has() -> None:
     _, now = definitions(384)[TEXT_INDEX]
-    stems = {"mappings": {"fields": {"content": {"multi": {"english": {}}}}}}
+    stems: dict[str, Any] = {"mappings": {"fields": {"content": {"multi": {"english": {}}}}}}
     assert ways_of([{"name": TEXT_INDEX, "latestDefinition": now}]) == ("english", "folded", "cjk", "thai")
     assert ways_of([{"name": TEXT_INDEX, "latestDefinition": stems}]) == ways_of([]) == ("english",)
     (search, *_) = by_words(["agent:s.a"], "猫", 5, 0, ("english", "cjk"))
