@@ -22,7 +22,11 @@ ROUNDS = 120
 async def until_erased(running: System, word: bytes) -> None:
     """Until no document holds the word, and no record that compaction leaves."""
     await until(lambda: _unstored(running, word), "no document holds it")
-    await until(lambda: _ended(running, word), "the newest record of each key does not hold it")
+    try:
+        await until(lambda: _ended(running, word), "the newest record of each key does not hold it")
+    except AssertionError as error:
+        error.add_note(f"standing: {(await _in_topics(running, word)).standing}")
+        raise
 
 
 async def nothing_left_after_compaction(running: System, word: bytes) -> None:
