@@ -1,11 +1,12 @@
 """`eden forget KIND ID`, `eden forget --missing`: forget something and what derives only from it."""
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from eden_memory.cli.terminal import confirm
+from eden_memory.cli.undo_attack import undo
 from eden_memory.errors import Invalid
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.namespace_names import goes_on
@@ -14,9 +15,14 @@ from eden_memory.schemas.documents import Message, Namespace
 from eden_memory.settings import Settings
 from eden_memory.source.forget_request_store import ForgetKind, ForgetRequests
 
+Named = Literal["message", "session", "user", "fact", "reflection", "blob", "import", "call"]
+
 
 def forget(
-    kind: Annotated[ForgetKind | None, typer.Argument(help="what it is")] = None,
+    kind: Annotated[
+        Named | None,
+        typer.Argument(help="what it is; `import` and `call` only with --caused-by"),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Argument(
@@ -26,6 +32,14 @@ def forget(
     ] = None,
     by: Annotated[str | None, typer.Option("--by", help="who asks, noted in the record")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+    caused_by: Annotated[
+        bool,
+        typer.Option(
+            "--caused-by",
+            help="undo an attack: show all memory that a message, session, user, import or model call led to, then "
+            "remove it and restore what it displaced",
+        ),
+    ] = False,
     missing: Annotated[
         bool,
         typer.Option(
@@ -43,6 +57,8 @@ def forget(
     eden forget user ada --yes --by support
 
     eden forget --missing
+
+    eden forget --caused-by session 65f0…
     """
     settings = Settings()
     if missing:
@@ -52,6 +68,11 @@ def forget(
         return
     if kind is None or name is None:
         raise Invalid("name what to forget", "eden forget message|session|user|fact ID")
+    if caused_by:
+        undo(settings, kind, name, by, yes=yes)
+        return
+    if kind in ("import", "call"):
+        raise Invalid(f"{kind} goes with --caused-by", f"eden forget --caused-by {kind} {name}")
     if not yes:
         confirm(f"Forget the {kind} {name}? It cannot be undone.")
     _say_asked(asyncio.run(_forget(settings, kind, name, by)))
