@@ -100,7 +100,7 @@ class ReflectionExtraction:
     def _material(
         self, question: WindowQuestion, extracted: FactsExtracted, known: Mapping[str, Snapshot]
     ) -> ReflectionMaterial:
-        facts = (fact for fact in extracted.facts if not question.marks.all_gone(fact.sources))
+        facts = (fact for fact in extracted.facts if not question.marks.any_gone(fact.sources))
         return ReflectionMaterial(
             lines=question.transcript.lines,
             scopes=question.scopes.for_reflections(known, question.marks),

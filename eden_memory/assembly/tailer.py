@@ -32,13 +32,14 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.settings import Settings
 from eden_memory.source.chat_topics import FencedPublisher
+from eden_memory.source.configured_mapping import inbox_name, message_mapping, message_paths
 from eden_memory.source.flagged_message_store import MappingVersions, Misread, count_recorded
 from eden_memory.source.inbox_mapping import InboxMapping
 from eden_memory.source.inbox_store import MongoInbox
 from eden_memory.source.known_message_topics import MessagesTopic
 from eden_memory.source.leader import Leader, Source
 from eden_memory.source.leadership import Leadership, TailerPart
-from eden_memory.source.message_mapping import TOPIC, FieldPaths, MessageMapping
+from eden_memory.source.message_mapping import TOPIC
 from eden_memory.source.messages_store import CollectionReader
 from eden_memory.source.oplog_store import MongoOplog
 from eden_memory.source.position_store import (
@@ -55,7 +56,7 @@ from eden_memory.stages.controls import MongoControls
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
 AS_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
-INBOX = "inbox"
+
 INBOX_FIELDS = sorted(
     {
         field.alias or name
@@ -71,24 +72,6 @@ INBOX_FIELDS = sorted(
         for name, field in document.model_fields.items()
     }
 )
-
-
-def message_paths(settings: Settings) -> FieldPaths:
-    """Where a message's fields are in the application's documents."""
-    fields = settings.messages
-    return FieldPaths(fields.session_id, fields.role, fields.content, fields.user_id, fields.created_at)
-
-
-def message_mapping(settings: Settings) -> MessageMapping:
-    """The application's messages → records."""
-    return MessageMapping(
-        message_paths(settings),
-        settings.source_name,
-        encode_id,
-        roles=settings.messages.roles,
-        text_limit=settings.tailer.text_limit,
-        redactor=redactor_of(settings),
-    )
 
 
 def mapping_versions(settings: Settings, client: MongoClient) -> MappingVersions:
@@ -114,11 +97,6 @@ def source_mapping(settings: Settings) -> SourceMapping:
         to_json,
         redactor,
     )
-
-
-def inbox_name(settings: Settings) -> str:
-    """The collection that applications and API write their requests to."""
-    return settings.names[INBOX]
 
 
 def to_json(document: Document) -> bytes:

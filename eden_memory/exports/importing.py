@@ -32,6 +32,7 @@ from eden_memory.forgotten import Marks
 from eden_memory.imports.import_items import ImportedAs, Kind, SkippedItem
 from eden_memory.imports.import_report import ImportReport
 from eden_memory.imports.importing import FORGOTTEN, ForeignImport, Progress
+from eden_memory.kafka.topic_admin import topics_exist
 from eden_memory.kafka.topics import Topics
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.memory.memory_batch import Memory, blob_ended, named_by
@@ -134,6 +135,7 @@ class ExportImport:
 
     async def survey(self, on_progress: Progress) -> OwnImportReport:
         """Read the whole file and return what would be taken; Invalid where it was cut off."""
+        await topics_exist(self.at.admin, map(self._topics.topic_of, _KINDS))
         report = OwnImportReport()
         async with aclosing(self._batches(on_progress)) as batches:
             async for batch in batches:

@@ -104,7 +104,7 @@ class ScopeAssignment:
         if text is None:
             self.counts["unnamed"] += 1
             return None
-        if marks.rests_on_nothing(scope, sources, self.window.closed_at):
+        if marks.reaches(scope, sources, self.window.closed_at):
             self.counts["forgotten"] += 1
             return None
         demoted = named.kind if scope.kind != named.kind else None

@@ -133,7 +133,11 @@ def supported(attack: Attack, versions: Sequence[FactChanged]) -> str | None:
 
 
 def requests_of(attack: Attack, plan: AttackPlan, messages: Iterable[str], by: str | None) -> list[Request]:
-    """Return the requests that carry a plan out, for one transaction; `messages`: those of an import, typed."""
+    """Return the requests that carry a plan out, for one transaction; `messages`: those of an import, typed.
+
+    Forgetting messages states anew what else their facts were merged from. A call has no messages to forget: the
+    texts that it changed are edited.
+    """
     asked: Request = {"asked_by": by}
     forgets = chain(
         [(attack.kind, decode_id(attack.id))] if attack.kind in ("message", "session", "user") else (),
@@ -148,7 +152,7 @@ def requests_of(attack: Attack, plan: AttackPlan, messages: Iterable[str], by: s
     )
     return [
         *({**asked, "kind": "forget", "what": what, "target": target} for what, target in forgets),
-        *({**asked, **_edit(attack, restored)} for restored in plan.restored),
+        *({**asked, **_edit(attack, restored)} for restored in plan.restored if attack.kind == "call"),
     ]
 
 

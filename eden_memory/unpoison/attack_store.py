@@ -84,7 +84,8 @@ class AttackUndo:
     async def finish(self, attack: Attack, plan: AttackPlan, by: str | None) -> None:
         """Return once nothing of the attack is left; a fact that holds again may have a text to restore, too."""
         while left := await self._left(attack):
-            if left.restored and not (left.removed or left.reflections or left.returning):
+            waits = attack.kind != "call" or left.removed or left.reflections or left.returning
+            if left.restored and not waits:
                 await self.ask(attack, AttackPlan(restored=left.restored), by)
             await asyncio.sleep(LOOK_SECONDS)
         while await self._stands(plan):  # noqa: ASYNC110 - another process writes it

@@ -191,8 +191,15 @@ def test_a_users_messages_are_the_cause_whatever_their_session() -> None:
 
 
 def test_repeated_requests_to_restore_are_one() -> None:
-    plan = planned(version(1, "A", GOOD), version(2, "A and X", BAD))
-    first, again = (requests_of(ATTACK, plan, (), "ops") for _ in range(2))
+    attack = Attack("call", "k1")
+    call = Call(call_id="k1", model="m", prompt="p/1")
+    plan = planned(version(1, "A", GOOD), version(2, "A and X", GOOD, call=call), attack=attack)
+    (first,), (again,) = (requests_of(attack, plan, (), "ops") for _ in range(2))
     assert first == again
-    assert first[0] == {"asked_by": "ops", "kind": "forget", "what": "session", "target": "bad"}
-    assert (first[1]["text"], first[1]["expected_version"]) == ("A", 2)
+    assert (first["text"], first["expected_version"], first["asked_by"]) == ("A", 2, "ops")
+
+
+def test_a_session_is_forgotten_and_what_it_changed_follows_from_that() -> None:
+    plan = planned(version(1, "A", GOOD), version(2, "A and X", BAD))
+    asked = {"asked_by": "ops", "kind": "forget", "what": "session", "target": "bad"}
+    assert requests_of(ATTACK, plan, (), "ops") == [asked]
