@@ -18,6 +18,7 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import Unusable, getter, moment_of, text_of
 from eden_memory.recent.recent_rules import WrittenMessage
+from eden_memory.redaction import redactor_of
 from eden_memory.schemas.documents import Message, WindowTexts
 from eden_memory.schemas.events.chat import AGENT_SIDE, role_of, roles_of, values_of
 from eden_memory.settings import MessagesSettings, Settings
@@ -60,6 +61,7 @@ class WrittenMessages:
         self._users = sessions.users
         self._order = [(name, DESCENDING) for name in dict.fromkeys((self._paths.created_at, "_id"))]
         self._indexed: dict[str, tuple[float, bool]] = {}
+        self._redactor = redactor_of(settings)
 
     async def sessions_of(self, user_id: str, since: datetime) -> list[str]:
         """Return the sessions that the user has written in since a time, or is listed in; the last ones first."""
@@ -85,8 +87,12 @@ class WrittenMessages:
         )
         by_id: dict[str, WrittenMessage] = {}
         for message in (message for messages in found for message in messages):
-            by_id[message.message_id] = message
+            by_id[message.message_id] = self._redacted(message)
         return list(by_id.values())
+
+    def _redacted(self, message: WrittenMessage) -> WrittenMessage:
+        """Return the message as the tailer would publish it, without secrets."""
+        return message if self._redactor is None else message._replace(text=self._redactor(message.text))
 
     async def being_forgotten(self) -> Marks:
         """Return marks for the requests to forget that no stage has carried out yet."""
