@@ -103,6 +103,12 @@ STAGE_PAUSED = Gauge(
     ["stage", "kind"],
 )
 
+JANITOR_REMOVED = Counter(
+    "eden_janitor_removed",
+    "Answers and outcomes removed because they are beyond their bounds, by what",
+    ["what"],
+)
+
 TRIGGER_WINDOWS = Counter("eden_trigger_windows", "Windows closed, by reason", ["because"])
 TRIGGER_EMPTY = Counter("eden_trigger_empty_messages", "Recorded messages without text: nothing to form yet")
 TRIGGER_MISSING = Counter(

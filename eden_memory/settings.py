@@ -509,6 +509,21 @@ class RunSettings(SettingsGroup):
     start_seconds: PositiveFloat = Field(60.0, description="seconds that servers are waited for at the start")
 
 
+class RetentionSettings(SettingsGroup):
+    """How long paid answers and decisions are kept; both stay for 7 days at least."""
+
+    answer_days: PositiveFloat = Field(
+        90.0, description="days after which a model's answer goes: until then the same question costs nothing"
+    )
+    answer_megabytes: PositiveFloat = Field(
+        10_000.0, description="size of all answers, beyond which the oldest go, but none of the last 7 days"
+    )
+    outcome_days: PositiveFloat = Field(
+        30.0,
+        description="days after which a decision goes whose input Kafka has deleted, and which is applied",
+    )
+
+
 class ReceiptsSettings(SettingsGroup):
     """Receipts of what was forgotten."""
 
@@ -561,6 +576,7 @@ class Settings(BaseSettings):
     gateway: GatewaySettings = GatewaySettings()  # pyright: ignore[reportCallIssue]
     run: RunSettings = RunSettings()  # pyright: ignore[reportCallIssue]
     tailer: TailerSettings = TailerSettings()  # pyright: ignore[reportCallIssue]
+    retention: RetentionSettings = RetentionSettings()  # pyright: ignore[reportCallIssue]
     receipts: ReceiptsSettings = ReceiptsSettings()  # pyright: ignore[reportCallIssue]
     local: LocalSettings = LocalSettings()  # pyright: ignore[reportCallIssue]
 

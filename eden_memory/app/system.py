@@ -20,6 +20,7 @@ from eden_memory.formation.due_scope_store import scopes_due
 from eden_memory.housekeeping.consumption import Consumption
 from eden_memory.housekeeping.consumption_store import ConsumptionMarks
 from eden_memory.housekeeping.janitor import PAUSE_SECONDS, ROUND_SECONDS, Janitor
+from eden_memory.housekeeping.ledger_bounds_store import LedgerBounds
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.lag import LagReader
 from eden_memory.kafka.topic_admin import topics_exist
@@ -191,7 +192,8 @@ def housekeeping(settings: Settings, client: MongoClient) -> Leased:
     lease = MongoLease(database[names["leases"]], JANITOR, JANITOR_LEASE_SECONDS)
     outcomes, marks = MongoLedger(database, names), ConsumptionMarks(database, names)
     texts = WindowTextRetention(database, names)
-    janitor = Janitor(kafka, admin, consumption(settings), marks, outcomes, _now, texts)
+    bounds = LedgerBounds(database, names, settings.retention)
+    janitor = Janitor(kafka, admin, consumption(settings), marks, outcomes, _now, texts, bounds)
     return Leased(JANITOR, lease, janitor.round, ROUND_SECONDS, PAUSE_SECONDS)
 
 

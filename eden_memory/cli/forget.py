@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from eden_memory.cli.terminal import confirm
+from eden_memory.cli.undo_attack import undo
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.receipts.looking_again_store import Looked, LookingAgain
 from eden_memory.receipts.receipt import Receipt, is_genuine, read_receipt, written
@@ -19,12 +20,15 @@ from eden_memory.schemas.documents import Message, Namespace
 from eden_memory.settings import Settings
 from eden_memory.source.forget_request_store import ForgetKind, ForgetRequests
 
-Asked = Literal["message", "session", "user", "fact", "reflection", "blob", "verify"]
+Asked = Literal["message", "session", "user", "fact", "reflection", "blob", "import", "call", "verify"]
 """What the first argument may be."""
 
 
 def forget(
-    kind: Annotated[Asked | None, typer.Argument(help="what it is; verify: a receipt")] = None,
+    kind: Annotated[
+        Asked | None,
+        typer.Argument(help="what it is; `import` and `call` only with --caused-by; verify: a receipt"),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Argument(
@@ -34,6 +38,14 @@ def forget(
     ] = None,
     by: Annotated[str | None, typer.Option("--by", help="who asks, noted in the record")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+    caused_by: Annotated[
+        bool,
+        typer.Option(
+            "--caused-by",
+            help="undo an attack: show all memory that a message, session, user, import or model call led to, then "
+            "remove it and restore what it displaced",
+        ),
+    ] = False,
     missing: Annotated[
         bool,
         typer.Option(
@@ -59,6 +71,8 @@ def forget(
     eden forget verify c1.json
 
     eden forget --missing
+
+    eden forget --caused-by session 65f0…
     """
     settings = Settings()
     if kind == "verify":
@@ -71,6 +85,15 @@ def forget(
         return
     if kind is None or name is None:
         raise Invalid("name what to forget", "eden forget message|session|user|fact ID")
+    if caused_by:
+        if receipt is not None:
+            raise Invalid(
+                "--caused-by writes no receipt", "Ask for one with: eden forget KIND ID --receipt FILE"
+            )
+        undo(settings, kind, name, by, yes=yes)
+        return
+    if kind in ("import", "call"):
+        raise Invalid(f"{kind} goes with --caused-by", f"eden forget --caused-by {kind} {name}")
     if not yes:
         confirm(f"Forget the {kind} {name}? It cannot be undone.")
     if receipt is not None:

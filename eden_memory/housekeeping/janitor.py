@@ -10,6 +10,7 @@ from typing import Any
 
 from eden_memory.housekeeping.consumption import Consumption, ConsumptionMark, Offsets, Removable, removable
 from eden_memory.housekeeping.consumption_store import ConsumptionMarks
+from eden_memory.housekeeping.ledger_bounds_store import LedgerBounds
 from eden_memory.kafka import KafkaArguments, topic_reading
 from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.topic_admin import TopicAdmin
@@ -41,10 +42,11 @@ class Janitor:
         outcomes: MongoLedger,
         clock: Callable[[], datetime],
         texts: WindowTextRetention | None = None,
+        bounds: LedgerBounds | None = None,
     ) -> None:
         self._kafka, self._admin, self._declared = kafka, admin, declared
         self._marks, self._outcomes, self._texts = marks, outcomes, texts
-        self._clock = clock
+        self._clock, self._bounds = clock, bounds
 
     async def round(self) -> Removable:
         """Note how far everyone is, remove what has been consumed for long enough, and return it."""
@@ -57,6 +59,9 @@ class Janitor:
             await asyncio.to_thread(TopicAdmin(self._admin).remove_records, found.records)
         if self._texts is not None and (erased := await self._texts.round(now)):
             log.info("texts of windows erased", windows=erased)
+        if self._bounds is not None:
+            bounded = await self._bounds.round(now, found.records)
+            log.info("removed what is beyond its bounds", **bounded)
         if found.records or found.outcomes:
             log.info("removed what was consumed", topics=len(found.records), stages=len(found.outcomes))
         return found

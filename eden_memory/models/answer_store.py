@@ -30,7 +30,7 @@ Document = dict[str, Any]
 Unit = tuple[str, str | None]
 """A unit, and the id of an answer that may be another's."""
 
-ANSWER_INDEXES: Indexes = {Answer.COLLECTION: (index_on("unit", sparse=True),)}
+ANSWER_INDEXES: Indexes = {Answer.COLLECTION: (index_on("unit", sparse=True), index_on("answered_at"))}
 
 
 class MongoAnswers:

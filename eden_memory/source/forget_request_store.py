@@ -29,7 +29,7 @@ class ForgetRequests:
 
         Raises NotFound if there is none: a typing error would look like success.
         """
-        target = await self._target(kind, name)
+        target = await self.target(kind, name)
         asked = await self._inbox.insert_one({**self._asked, "what": kind, "target": target})
         return encode_id(asked.inserted_id)
 
@@ -43,7 +43,8 @@ class ForgetRequests:
         asked = {**self._asked, "what": "message"}
         await self._inbox.insert_many([{**asked, "target": decode_id(message.id)} for message in messages])
 
-    async def _target(self, kind: ForgetKind, name: str) -> Any:
+    async def target(self, kind: ForgetKind, name: str) -> Any:
+        """Return the id that a text names, as the application has it; raises NotFound if there is none."""
         source, paths = self._source, self._settings.messages
         match kind:
             case "session":

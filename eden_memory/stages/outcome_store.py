@@ -24,6 +24,7 @@ OUTCOME_INDEXES: Indexes = {
     "outcomes": (
         index_on("members", unique=True),
         index_on("writes", unique=True, sparse=True),
+        index_on("topic", "partition", "at"),
         index_on(
             "stage",
             "topic",

@@ -1,0 +1,250 @@
+"""The memory that an attack led to, and what it displaced, from the recorded versions of memory. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain
+from typing import Any, Literal, NamedTuple
+
+from eden_memory.mongo.bson_ids import decode_id
+from eden_memory.schemas.events import Event, FactChanged, ReflectionFormed, ScopeConsolidated
+from eden_memory.schemas.ids import encode
+from eden_memory.schemas.provenance import Call, SourceMessage
+from eden_memory.schemas.scopes import Scope
+
+CauseKind = Literal["message", "session", "user", "import", "call"]
+Request = dict[str, Any]
+OWN_WORDS = frozenset({"person", "application", "mirror", "forgetting"})
+"""Who gives a fact a whole new text, which nothing of the text before is left in."""
+REASON = "what had changed it was removed"
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """The cause of memory that is to be undone.
+
+    `id` is typed; of an import the beginning of its items' names (`mem0`, `mem0:17`), of a call as it is counted.
+    """
+
+    kind: CauseKind
+    id: str
+
+    @property
+    def import_prefix(self) -> str:
+        """The beginning of the typed ids of an import's items; a name ends where it says so."""
+        return encode(f"import:{self.id.removeprefix('import:').rstrip(':')}:")
+
+    def of_source(self, source: SourceMessage) -> bool:
+        """Return whether a message is the attack's."""
+        match self.kind:
+            case "message":
+                return source.message_id == self.id
+            case "session":
+                return source.session_id == self.id
+            case "user":
+                return source.user_id == self.id
+            case "import":
+                return source.message_id.startswith(self.import_prefix)
+            case "call":
+                return False
+
+    def led_to(self, event: FactChanged | ReflectionFormed | ScopeConsolidated) -> bool:
+        """Return whether the attack led to this version, alone or with others."""
+        if self.kind == "call":
+            return self.id in {call.call_id for call in _calls(event)}
+        command = getattr(event, "command", None)
+        if self.kind == "import" and command and command.command_id.startswith(self.import_prefix):
+            return True
+        return any(map(self.of_source, _said(event)))
+
+
+class RestoredText(NamedTuple):
+    """A fact whose text the attack changed, and the text that the other statements support."""
+
+    fact: FactChanged
+    text: str
+
+
+class WithdrawnBlob(NamedTuple):
+    """A scope whose blob loses its versions from `version` on."""
+
+    scope: Scope
+    version: int
+    anew: bool
+    """Whether they absorbed something else, too, so that it is consolidated again."""
+    direct: bool
+    """Whether the attack led to the version itself, not to what it absorbed."""
+
+
+@dataclass(slots=True)
+class AttackPlan:
+    """All that changes when an attack is undone; empty when nothing of it is left."""
+
+    removed: list[FactChanged] = field(default_factory=list[FactChanged])
+    """Facts that nothing else supports, in their newest versions."""
+    restored: list[RestoredText] = field(default_factory=list[RestoredText])
+    returning: list[FactChanged] = field(default_factory=list[FactChanged])
+    """Facts that only removed ones had contradicted."""
+    reflections: list[ReflectionFormed] = field(default_factory=list[ReflectionFormed])
+    blobs: list[WithdrawnBlob] = field(default_factory=list[WithdrawnBlob])
+
+    def __bool__(self) -> bool:
+        return bool(self.removed or self.restored or self.returning or self.reflections or self.blobs)
+
+
+def plan_of(attack: Attack, events: Sequence[Event], now: datetime) -> AttackPlan:
+    """Return what changes, from all versions of the scopes concerned; what has expired by `now` stays retired."""
+    plan, newest = AttackPlan(), dict[str, FactChanged]()
+    for versions in _by_fact(events):
+        newest[versions[-1].fact_id] = versions[-1]
+        _judge(attack, versions, plan)
+    removed = {fact.fact_id for fact in plan.removed}
+    plan.returning = [
+        fact
+        for fact in newest.values()
+        if fact.retired_because == "contradicted"
+        and (fact.expires_at is None or fact.expires_at > now)
+        and fact.fact_id not in removed
+        and _freed(fact, newest, removed)
+    ]
+    plan.reflections = _reflections(attack, events)
+    plan.blobs = list(_blobs(attack, events, {found.reflection_id for found in plan.reflections}))
+    return plan
+
+
+def supported(attack: Attack, versions: Sequence[FactChanged]) -> str | None:
+    """Return the text that a fact's other statements support; None where the attack alone led to it.
+
+    Where others wrote over the attack's text, as an update merges both, it goes back to the words of their statement.
+    """
+    text, shown, tainted = None, None, False
+    for version in versions:
+        changed, shown = version.text != shown, version.text
+        if version.retired_at is not None:
+            continue  # what ends a fact does not support it
+        if attack.led_to(version):
+            tainted |= changed
+        elif changed and version.command is not None and version.command.by in OWN_WORDS:
+            text, tainted = version.text, False
+        elif version.statement is not None and (changed or text is None):
+            text = version.statement.text if tainted else version.text
+    return text
+
+
+def requests_of(attack: Attack, plan: AttackPlan, messages: Iterable[str], by: str | None) -> list[Request]:
+    """Return the requests that carry a plan out, for one transaction; `messages`: those of an import, typed.
+
+    Forgetting messages states anew what else their facts were merged from. A call has no messages to forget: the
+    texts that it changed are edited.
+    """
+    asked: Request = {"asked_by": by}
+    forgets = chain(
+        [(attack.kind, decode_id(attack.id))] if attack.kind in ("message", "session", "user") else (),
+        (("message", decode_id(message)) for message in messages),
+        (("fact", fact.fact_id) for fact in plan.removed if not _goes_anyway(attack, fact)),
+        (
+            ("reflection", found.reflection_id)
+            for found in plan.reflections
+            if not _goes_anyway(attack, found)
+        ),
+        (("blob", f"{blob.scope.key}@{blob.version}") for blob in plan.blobs if blob.direct),
+    )
+    return [
+        *({**asked, "kind": "forget", "what": what, "target": target} for what, target in forgets),
+        *({**asked, **_edit(attack, restored)} for restored in plan.restored if attack.kind == "call"),
+    ]
+
+
+def _edit(attack: Attack, restored: RestoredText) -> Request:
+    fact = restored.fact
+    return {
+        "_id": f"undo:{attack.kind}:{attack.id}:{fact.fact_id}@{fact.version}",
+        "kind": "fact_command",
+        "scope": fact.scope.model_dump(mode="json"),
+        "action": "edit",
+        "fact_id": fact.fact_id,
+        "expected_version": fact.version,
+        "text": restored.text,
+        "by": "forgetting",
+        "reason": REASON,
+    }
+
+
+def _judge(attack: Attack, versions: Sequence[FactChanged], plan: AttackPlan) -> None:
+    newest = versions[-1]
+    if not any(map(attack.led_to, versions)):
+        return
+    text = supported(attack, versions)
+    if text is None:
+        plan.removed.append(newest)
+    elif newest.retired_at is None and text != newest.text:
+        plan.restored.append(RestoredText(newest, text))
+
+
+def _freed(fact: FactChanged, newest: dict[str, FactChanged], removed: set[str]) -> bool:
+    """Return whether a fact that was contradicted holds again: no fact is left behind the removed ones."""
+    seen, name = {fact.fact_id}, fact.replaced_by
+    while name in removed and name not in seen:
+        seen.add(name)
+        name = newest[name].replaced_by if newest[name].retired_because == "contradicted" else None
+        if name is None:
+            return True
+    return False
+
+
+def _reflections(attack: Attack, events: Sequence[Event]) -> list[ReflectionFormed]:
+    """Return the reflections that the attack led to, and those propagated from them, in their newest versions."""
+    formed = [event for event in events if isinstance(event, ReflectionFormed)]
+    newest = {event.reflection_id: event for event in sorted(formed, key=lambda event: event.version)}
+    found = {event.reflection_id for event in formed if attack.led_to(event)}
+    while (
+        more := {
+            event.reflection_id
+            for event in formed
+            if event.propagated_from and event.propagated_from.reflection_id in found
+        }
+        - found
+    ):
+        found |= more
+    return [event for name, event in newest.items() if name in found]
+
+
+def _blobs(attack: Attack, events: Sequence[Event], reflections: set[str]) -> Iterable[WithdrawnBlob]:
+    """Yield for each scope the lowest blob version that the attack is in."""
+    versions = defaultdict[str, list[ScopeConsolidated]](list)
+    for event in events:
+        if isinstance(event, ScopeConsolidated):
+            versions[event.scope.key].append(event)
+    for found in versions.values():
+        spoilt = [blob for blob in found if attack.led_to(blob) or reflections & {*blob.absorbed}]
+        if spoilt:
+            lowest = min(spoilt, key=lambda blob: blob.version)
+            later = (blob.absorbed for blob in found if blob.version >= lowest.version)
+            anew = bool(set(chain.from_iterable(later)) - reflections)
+            yield WithdrawnBlob(lowest.scope, lowest.version, anew, attack.led_to(lowest))
+
+
+def _goes_anyway(attack: Attack, memory: FactChanged | ReflectionFormed) -> bool:
+    """Return whether forgetting the attack's messages removes it: it rests on nothing else."""
+    return bool(memory.sources) and all(map(attack.of_source, memory.sources))
+
+
+def _said(event: FactChanged | ReflectionFormed | ScopeConsolidated) -> Sequence[SourceMessage]:
+    """Return the messages behind one version."""
+    if isinstance(event, FactChanged):
+        return event.statement.sources if event.statement else ()
+    return event.sources if isinstance(event, ReflectionFormed) else ()
+
+
+def _calls(event: FactChanged | ReflectionFormed | ScopeConsolidated) -> list[Call]:
+    stated = event.statement.call if isinstance(event, FactChanged) and event.statement else None
+    return [call for call in (event.call, stated) if call is not None]
+
+
+def _by_fact(events: Sequence[Event]) -> Iterable[list[FactChanged]]:
+    found = defaultdict[str, list[FactChanged]](list)
+    for event in events:
+        if isinstance(event, FactChanged):
+            found[event.fact_id].append(event)
+    return (sorted(versions, key=lambda version: version.version) for versions in found.values())

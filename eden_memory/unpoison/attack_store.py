@@ -1,0 +1,164 @@
+"""Memory of an attack in the live namespace, and the requests that undo it, written in one transaction."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from re import escape
+from typing import Any
+
+from pymongo import ReplaceOne
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.errors import NotFound
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.transactions import Transactions
+from eden_memory.observability.causal_chain_store import TOPICS
+from eden_memory.observability.scope_records import scope_records
+from eden_memory.replay.installation import Installation
+from eden_memory.schemas.documents import (
+    CountedCall,
+    Fact,
+    InboxForget,
+    Message,
+    Reflection,
+    Snapshot,
+    WindowTexts,
+)
+from eden_memory.schemas.events import FormationRequested
+from eden_memory.source.forget_request_store import ForgetRequests
+from eden_memory.unpoison.attack_rules import Attack, AttackPlan, CauseKind, plan_of, requests_of
+
+Row = dict[str, Any]
+LOOK_SECONDS = 0.3
+FIELDS = {
+    "message": "message_ids",
+    "session": "session_ids",
+    "user": "sources.user_id",
+    "import": "message_ids",
+}
+"""Where a fact or reflection names the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttackUndo:
+    """Finds what an attack led to, and requests that it is undone; a repeat requests what is left."""
+
+    at: Installation
+
+    async def named(self, kind: CauseKind, name: str) -> Attack:
+        """Return the attack of this name; raises NotFound if nothing has it."""
+        if kind in ("import", "call"):
+            return Attack(kind, name)
+        requests = ForgetRequests(self.at.source, self.at.database, self.at.settings, None)
+        return Attack(kind, encode_id(await requests.target(kind, name)))
+
+    async def plan(self, attack: Attack) -> AttackPlan:
+        """Return what changes now if the attack is undone."""
+        keys = await self._scope_keys(attack)
+        topics = self.at.topics(self.at.settings.placement)
+        records = await scope_records(self.at.kafka, [topics.name(topic) for topic in TOPICS], keys)
+        return plan_of(attack, [record.event for record in records], datetime.now(UTC))
+
+    async def ask(self, attack: Attack, plan: AttackPlan, by: str | None) -> int:
+        """Request all that a plan says, or nothing at all; return the number of requests."""
+        requests = requests_of(attack, plan, await self._messages(attack), by)
+        inbox = self.at.source[self.at.settings.names[InboxForget.COLLECTION]]
+
+        async def write(session: AsyncClientSession) -> None:
+            new = [request for request in requests if "_id" not in request]
+            known = [
+                ReplaceOne({"_id": request["_id"]}, request, upsert=True)
+                for request in requests
+                if "_id" in request
+            ]
+            if new:
+                await inbox.insert_many(new, session=session)
+            if known:
+                await inbox.bulk_write(known, session=session)
+
+        await Transactions(self.at.database.client).run(write)
+        return len(requests)
+
+    async def finish(self, attack: Attack, plan: AttackPlan, by: str | None) -> None:
+        """Return once nothing of the attack is left; a fact that holds again may have a text to restore, too."""
+        while left := await self._left(attack):
+            waits = attack.kind != "call" or left.removed or left.reflections or left.returning
+            if left.restored and not waits:
+                await self.ask(attack, AttackPlan(restored=left.restored), by)
+            await asyncio.sleep(LOOK_SECONDS)
+        while await self._stands(plan):  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _stands(self, plan: AttackPlan) -> bool:
+        """Return whether any memory that a plan removes or changes is still stored as it was."""
+        changed = {
+            fact.fact_id: fact.version for fact in (*(fact for fact, _ in plan.restored), *plan.returning)
+        }
+        old = [{"_id": name, "version": version} for name, version in changed.items()]
+        removed = {"_id": {"$in": [fact.fact_id for fact in plan.removed]}}
+        formed = {"_id": {"$in": [found.reflection_id for found in plan.reflections]}}
+        return (
+            await self._of(Fact).find_one({"$or": [removed, *old]}, {"_id": 1}) is not None
+            or await self._of(Reflection).find_one(formed, {"_id": 1}) is not None
+        )
+
+    async def _left(self, attack: Attack) -> AttackPlan:
+        """Return what is left to undo once the tailer has carried the requests."""
+        inbox = self.at.source[self.at.settings.names[InboxForget.COLLECTION]]
+        waiting = {"kind": {"$in": ["forget", "fact_command"]}}
+        while await inbox.find_one(waiting, {"_id": 1}) is not None:  # noqa: ASYNC110 - another process removes it
+            await asyncio.sleep(LOOK_SECONDS)
+        return await self.plan(attack)
+
+    async def _scope_keys(self, attack: Attack) -> list[str]:
+        """Return the scopes that the attack may have changed."""
+        if attack.kind == "call":
+            return await self._scopes_of_call(attack.id)
+        query = {FIELDS[attack.kind]: _named(attack)}
+        found = [await self._of(document).distinct("scope_key", query) for document in (Fact, Reflection)]
+        if attack.kind == "import":
+            commands = {"command.command_id": _named(attack)}
+            found.append(await self._of_name("blobs").distinct("scope_key", commands))
+        return sorted({key for keys in found for key in keys})
+
+    async def _scopes_of_call(self, call_id: str) -> list[str]:
+        """Return the scopes of the call's formation, or the one that it decided about; NotFound for no such call."""
+        call = await self._of(CountedCall).find_one({"_id": call_id})
+        if call is None:
+            raise NotFound(
+                f"no call {call_id!r} is counted", "`eden trace` of a memory shows the calls behind it."
+            )
+        if call.get("scope"):
+            return [call["scope"]]
+        window = await self._of(WindowTexts).find_one({"_id": call.get("formation_id")}, {"requested": 1})
+        if window is None or window["requested"] is None:
+            return await self._of(Snapshot).distinct("_id", {"agent_id": call.get("agent_id")})
+        request = FormationRequested.model_validate_json(window["requested"], extra="ignore")
+        return [scope.key for scope in request.scopes]
+
+    async def _messages(self, attack: Attack) -> Iterable[str]:
+        """Return the ids of an import's items, typed: messages, and what its memory names as messages."""
+        if attack.kind != "import":
+            return ()
+        messages: Sequence[str] = await self._of(Message).distinct("_id", {"_id": _named(attack)})
+        named = [
+            message
+            for document in (Fact, Reflection)
+            for message in await self._of(document).distinct("message_ids", {"message_ids": _named(attack)})
+            if message.startswith(attack.import_prefix)
+        ]
+        return sorted({*messages, *named})
+
+    def _of(self, document: Any) -> Any:
+        return self._of_name(document.COLLECTION)
+
+    def _of_name(self, name: str) -> Any:
+        database: AsyncDatabase[Row] = self.at.database
+        return database[self.at.settings.names[name]]
+
+
+def _named(attack: Attack) -> Any:
+    """Return the query of a field that names the attack."""
+    return {"$regex": f"^{escape(attack.import_prefix)}"} if attack.kind == "import" else attack.id
