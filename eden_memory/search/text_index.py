@@ -193,6 +193,11 @@ def asked_words(query: str) -> list[AskedWord]:
     return [AskedWord(word, _stem(word)) for word in telling or words]
 
 
+def stems_of(text: str) -> set[str]:
+    """The stems that a text is found by."""
+    return {_stem(word) for word in words_of(text)}
+
+
 def together(rarities: Sequence[Rarity]) -> Rarity:
     """Of all of them."""
     having: dict[str, int] = {}
