@@ -125,9 +125,9 @@ class Scripted:
 
     def _decisions(self, prompt: str) -> Any:
         if "Ada has a red car." in prompt:
-            yield {"fact": 1, "decision": "NONE", "existing": 1, "text": None, "reason": "the same"}
+            yield {"fact": "N1", "decision": "NONE", "existing": "K1", "text": None, "reason": "the same"}
         if "lives in Lugo" in prompt:
-            yield {"fact": 1, "decision": "DELETE", "existing": 1, "text": None, "reason": "moved"}
+            yield {"fact": "N1", "decision": "DELETE", "existing": "K1", "text": None, "reason": "moved"}
 
 
 @pytest.fixture
