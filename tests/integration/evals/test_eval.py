@@ -104,7 +104,7 @@ class Scripted:
                 told = (
                     fact for said, fact in STATED.items() if said in asked.user.split("## New Messages")[1]
                 )
-                row = {"attributed_to": "user", "linked_memory_ids": []}
+                row: dict[str, Any] = {"attributed_to": "user", "linked_memory_ids": []}
                 return {"memory": [{**row, "id": str(at), "text": text} for at, text in enumerate(told)]}
             case "answer":
                 memory = " ".join(json.loads(asked.user)["memory"])
