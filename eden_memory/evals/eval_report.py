@@ -185,7 +185,7 @@ def draw(report: EvalReport, path: Path) -> Path | None:
         points = [_point(budget_figures(results)) for results in system.at.values()]
         axes.plot(*zip(*points, strict=True), marker="o", label=system.system)
     axes.set_xscale("log")
-    axes.set_ylim(0, 1)
+    axes.set_ylim(bottom=0)
     axes.set_xlabel("tokens of memory shown, mean of the questions")
     axes.set_ylabel("accuracy" if report.reader else "answer is in the memory shown")
     axes.set_title(report.dataset)

@@ -160,7 +160,7 @@ async def measured(plan: EvalPlan, record: SystemRecord, models: EvalModels) -> 
             language: mean_quality([each for question, each in found if question.language == language])
             for language in sorted(languages)
         },
-        extraction=extraction(plan.dataset, record) if record.formed else None,
+        extraction=extraction(plan.dataset, record) if record.formed and _expects(plan.dataset) else None,
         decisions=decision_figures(plan.dataset, record) if record.decisions else None,
         decisions_by_language=right,
         formed=record.spent if record.formed or record.spent.calls else None,
@@ -180,6 +180,10 @@ def _newer_first(
         for where, question in asked
     )
     return share(first, len(asked))
+
+
+def _expects(dataset: EvalSet) -> bool:
+    return any(where.expected or where.forbidden for where in dataset.conversations)
 
 
 def extraction(dataset: EvalSet, record: SystemRecord) -> MemoryVerdict:

@@ -76,11 +76,12 @@ def prefixed(conversation: str, name: str) -> str:
 
 
 def lines_of(context: str) -> list[str]:
-    """Return the memories in a context's XML, one a line, without the facts: a search finds those."""
+    """Return the memories in a context's XML, one a line, without its note and facts: a search finds those."""
     if not context:
         return []
     root = fromstring(context)  # noqa: S314 - our own
     for facts in root.findall("Facts"):
         root.remove(facts)
-    lines = (line.strip().removeprefix("- ") for text in root.itertext() for line in text.splitlines())
+    texts = (text for part in root for text in part.itertext())
+    lines = (line.strip().removeprefix("- ") for text in texts for line in text.splitlines())
     return list(dict.fromkeys(line for line in lines if line))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ class Scripted:
 
     asked: Counter[str] = field(default_factory=Counter[str])
 
-    def __call__(self, asked: Asked) -> Said:
+    def __call__(self, asked: Asked) -> Said:  # noqa: PLR0911 - a case for each kind of answer
         wanted = next(iter((asked.schema or {}).get("properties", {})), "")
         self.asked[wanted] += 1
         match wanted:
@@ -99,6 +100,12 @@ class Scripted:
                 return {"facts": list(self._facts(asked))}
             case "decisions":
                 return {"decisions": list(self._decisions(asked.user))}
+            case "memory":  # mem0's only question
+                told = (
+                    fact for said, fact in STATED.items() if said in asked.user.split("## New Messages")[1]
+                )
+                row: dict[str, Any] = {"attributed_to": "user", "linked_memory_ids": []}
+                return {"memory": [{**row, "id": str(at), "text": text} for at, text in enumerate(told)]}
             case "answer":
                 memory = " ".join(json.loads(asked.user)["memory"])
                 known = "dog" in asked.user and "Tula" in memory
@@ -118,9 +125,9 @@ class Scripted:
 
     def _decisions(self, prompt: str) -> Any:
         if "Ada has a red car." in prompt:
-            yield {"fact": 1, "decision": "NONE", "existing": 1, "text": None, "reason": "the same"}
+            yield {"fact": "N1", "decision": "NONE", "existing": "K1", "text": None, "reason": "the same"}
         if "lives in Lugo" in prompt:
-            yield {"fact": 1, "decision": "DELETE", "existing": 1, "text": None, "reason": "moved"}
+            yield {"fact": "N1", "decision": "DELETE", "existing": "K1", "text": None, "reason": "moved"}
 
 
 @pytest.fixture
@@ -228,3 +235,16 @@ async def test_it_ends_at_the_cap_and_goes_on_with_a_higher_one(
     assert not second.capped
     assert second.paid == Decimal("0.01") * (script.asked.total() - 2)
     assert budget_figures(second.systems[0].at[500]).accuracy == 1.0
+
+
+@pytest.mark.skipif(find_spec("mem0") is None, reason="mem0 is not installed")
+async def test_mem0_is_asked_with_the_same_model_and_embedder(
+    here: Settings, script: Scripted, tmp_path: Path
+) -> None:
+    (found,) = (await evaluate(here, plan(tmp_path, ROWS, "mem0"), lambda _: None)).systems
+    assert script.asked["memory"] == 3, "a turn is a message and its answer"
+    assert found.quality is not None
+    assert found.quality.recall == 1.0
+    assert found.formed is not None
+    assert found.formed.tokens > 0
+    assert budget_figures(found.at[500]).accuracy == 1.0
