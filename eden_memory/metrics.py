@@ -22,6 +22,11 @@ TAILER_AUTHORLESS = Counter(
     "eden_tailer_authorless_messages", "Records of messages of the role user that name no author"
 )
 TAILER_UNMAPPED = Counter("eden_tailer_unmapped", "Documents that could not become a record (dead letters)")
+REDACTED = Counter(
+    "eden_redacted_secrets",
+    "Secrets replaced in texts on their way to Kafka, by kind; a text that is read again counts again",
+    ["kind"],
+)
 TAILER_POSITION_LOST = Counter(
     "eden_tailer_position_lost", "Times the stream's position was lost and a merge closed the gap"
 )

@@ -68,6 +68,11 @@ class ReadCalls:
         self.memory, self.changes_shared = memory, changes_shared
         self._agent_id, self._asked_by = typed(agent_id, "agent"), asked_by
 
+    @property
+    def agent_id(self) -> str:
+        """The agent's typed id."""
+        return self._agent_id
+
     def _asked(self, session: Any, user: Any) -> Asker:
         return Asker(self._agent_id, typed_or_none(session, "session"), typed_or_none(user, "user"))
 

@@ -17,7 +17,7 @@ from eden_memory.app.readers import LiveReaders, Readers
 from eden_memory.app.searching import Engine, Searching
 from eden_memory.context.cached_contexts import Contexts
 from eden_memory.forgetting.mark_store import MongoForgetting
-from eden_memory.local.servers import endpoints
+from eden_memory.local.servers import mongodb_endpoint
 from eden_memory.memory.browsing_store import Browsing
 from eden_memory.memory.export_store import Export
 from eden_memory.memory.results import FactOrigin
@@ -146,8 +146,7 @@ class ProcessMemory:
 
 
 def _connected(settings: Settings) -> Client:
-    uri = settings.mongodb.uri
-    return connect(settings.mongodb, uri.get_secret_value() if uri else endpoints(settings).mongodb)
+    return connect(settings.mongodb, mongodb_endpoint(settings))
 
 
 def _database(client: Client, name: str) -> Database:

@@ -194,7 +194,8 @@ def libraries() -> Finding:
 
 def _unmet(wanted: list[str]) -> Iterator[str]:
     for requirement in map(Requirement, wanted):
-        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+        marker = requirement.marker
+        if marker and not any(marker.evaluate({"extra": extra}) for extra in ("", "run")):
             continue
         try:
             found = version(requirement.name)

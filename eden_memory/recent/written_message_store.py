@@ -18,6 +18,7 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import Unusable, getter, moment_of, text_of
 from eden_memory.recent.recent_rules import WrittenMessage
+from eden_memory.redaction import redactor_of
 from eden_memory.schemas.documents import Message, WindowTexts
 from eden_memory.schemas.events.chat import role_of, roles_of, values_of
 from eden_memory.settings import MessagesSettings, Settings
@@ -57,7 +58,7 @@ class WrittenMessages:
         self._inbox = _local(source, names["inbox"])
         self._recorded = memory[names[Message.COLLECTION]]
         self._windows = memory[names[WindowTexts.COLLECTION]]
-        sessions = settings.sessions
+        self._redactor, sessions = redactor_of(settings), settings.sessions
         self._sessions = None if sessions.collection is None else source[sessions.collection]
         self._users = sessions.users
         self._order = [(name, DESCENDING) for name in dict.fromkeys((self._paths.created_at, "_id"))]
@@ -89,10 +90,7 @@ class WrittenMessages:
         found = await asyncio.gather(
             self._waiting_texts(wanted), self._added_texts(wanted, since), self._in_sessions(wanted)
         )
-        by_id: dict[str, WrittenMessage] = {}
-        for message in (message for messages in found for message in messages):
-            by_id[message.message_id] = message
-        return list(by_id.values())
+        return self._redacted(message for messages in found for message in messages)
 
     async def written_by(self, user_id: str) -> list[WrittenMessage]:
         """Return the newest messages and added texts of a user, as far as their texts are stored."""
@@ -103,8 +101,7 @@ class WrittenMessages:
             *map(_added_text, await self._inbox.find(waiting).to_list()),
         ]
         added = await self._added({"user_id": user_id})
-        by_id = {message.message_id: message for message in (*added, *filter(None, found)) if message.text}
-        return list(by_id.values())
+        return self._redacted((*added, *filter(None, found)))
 
     async def being_forgotten(self) -> Marks:
         """Return marks for the requests to forget that no stage has carried out yet."""
@@ -116,6 +113,12 @@ class WrittenMessages:
         """Return what formation-trigger keeps of these messages, without their texts."""
         rows = await self._recorded.find({"_id": {"$in": list(message_ids)}}, {"text": 0}).to_list()
         return {row["_id"]: row for row in rows}
+
+    def _redacted(self, found: Iterable[WrittenMessage]) -> list[WrittenMessage]:
+        """Return each message once, without secrets: the application's own documents still hold them."""
+        by_id = {message.message_id: message for message in found if message.text}
+        redact = self._redactor or str
+        return [message._replace(text=redact(message.text)) for message in by_id.values()]
 
     async def _authored(self, user: Any, most: int) -> list[Row]:
         """Return the newest documents of an author; none where looking for them would take long."""

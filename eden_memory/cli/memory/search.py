@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from eden_memory.cli import tables, terminal
-from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask, nothing
+from eden_memory.cli.memory.viewer import Agent, AsJson, Scopes, Session, User, Viewer, ask, kinds_of, nothing
 from eden_memory.cli.terminal import parse_time
 from eden_memory.search.search_requests import FoundMessage, SearchReport
 
@@ -21,6 +21,7 @@ def search(
     agent: Agent = None,
     session: Session = None,
     user: User = None,
+    scopes: Scopes = None,
     top_k: Annotated[int, typer.Option(min=1, max=200, help="facts, at most")] = 10,
     search_type: Annotated[
         Literal["hybrid", "semantic", "text"], typer.Option("--type", help="by meaning, by words, or both")
@@ -51,6 +52,7 @@ def search(
         return await who.memory.explain_search(
             queries,
             **who.named,
+            scopes=kinds_of(scopes),
             top_k=top_k,
             search_type=search_type,
             as_of=as_of,

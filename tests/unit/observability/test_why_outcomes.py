@@ -13,7 +13,7 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SAID = WrittenMessage("s.m", "s.1", "user", "Pixel barks.", NOW, NOW)
 ROW: dict[str, Any] = {"formation_id": None, "place": 1, "deleted": False, "opted_out": False}
 FORMED = ROW | {"formation_id": "f"}
-WINDOW = {"_id": "f", "closed": {"because": "cold", "at": NOW}, "messages": [{}]}
+WINDOW: dict[str, Any] = {"_id": "f", "closed": {"because": "cold", "at": NOW}, "messages": [{}]}
 FACT = {"_id": "x", "active": True, "formed_at": NOW, "scope": "user", "content": "Pixel barks."}
 
 
