@@ -11,7 +11,7 @@ from eden_memory.api.memory_changes import changes
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.app.readers import Readers, consolidation_status, scope_stats
 from eden_memory.context.context_xml import FactLine, one_line
-from eden_memory.context.recall import asks_for_past, query_of
+from eden_memory.context.recall import may_need_recall, query_of
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
@@ -104,7 +104,7 @@ class ReadCalls:
         recent = await readers.recent.of(asked, view)
         if recent or scopes is not None:
             xml = readers.contexts.render(view, recent=recent)
-        if message is None or not self.memory.settings.memory.search or not asks_for_past(message, xml):
+        if message is None or not self.memory.settings.memory.search or not may_need_recall(message, xml):
             return xml
         return await self._with_recalled(
             readers, ShownContext(view, recent, xml), message, self._asking(user)

@@ -57,6 +57,7 @@ COMMANDS: Mapping[str, Entry] = {
         "eval:eval_",
         "Compare memory systems on questions about conversations: accuracy over tokens, errors of each step.",
         patient=True,
+        extra="eval",
     ),
     "context": Entry(
         "context:context", "Print the context of a session's user: the XML for the agent's prompt."

@@ -58,11 +58,12 @@ class WrittenMessages:
         self._inbox = _local(source, names["inbox"])
         self._recorded = memory[names[Message.COLLECTION]]
         self._windows = memory[names[WindowTexts.COLLECTION]]
-        self._redactor, sessions = redactor_of(settings), settings.sessions
+        sessions = settings.sessions
         self._sessions = None if sessions.collection is None else source[sessions.collection]
         self._users = sessions.users
         self._order = [(name, DESCENDING) for name in dict.fromkeys((self._paths.created_at, "_id"))]
         self._indexed: dict[str, tuple[float, bool]] = {}
+        self._redactor = redactor_of(settings)
 
     async def sessions_of(self, user_id: str, since: datetime) -> list[str]:
         """Return the sessions that the user has written in since a time, or is listed in; the last ones first."""
@@ -90,7 +91,14 @@ class WrittenMessages:
         found = await asyncio.gather(
             self._waiting_texts(wanted), self._added_texts(wanted, since), self._in_sessions(wanted)
         )
-        return self._redacted(message for messages in found for message in messages)
+        by_id: dict[str, WrittenMessage] = {}
+        for message in (message for messages in found for message in messages):
+            by_id[message.message_id] = self._redacted(message)
+        return list(by_id.values())
+
+    def _redacted(self, message: WrittenMessage) -> WrittenMessage:
+        """Return the message as the tailer would publish it, without secrets."""
+        return message if self._redactor is None else message._replace(text=self._redactor(message.text))
 
     async def written_by(self, user_id: str) -> list[WrittenMessage]:
         """Return the newest messages and added texts of a user, as far as their texts are stored."""
@@ -101,7 +109,8 @@ class WrittenMessages:
             *map(_added_text, await self._inbox.find(waiting).to_list()),
         ]
         added = await self._added({"user_id": user_id})
-        return self._redacted((*added, *filter(None, found)))
+        by_id = {message.message_id: message for message in (*added, *filter(None, found)) if message.text}
+        return list(map(self._redacted, by_id.values()))
 
     async def being_forgotten(self) -> Marks:
         """Return marks for the requests to forget that no stage has carried out yet."""
@@ -113,12 +122,6 @@ class WrittenMessages:
         """Return what formation-trigger keeps of these messages, without their texts."""
         rows = await self._recorded.find({"_id": {"$in": list(message_ids)}}, {"text": 0}).to_list()
         return {row["_id"]: row for row in rows}
-
-    def _redacted(self, found: Iterable[WrittenMessage]) -> list[WrittenMessage]:
-        """Return each message once, without secrets: the application's own documents still hold them."""
-        by_id = {message.message_id: message for message in found if message.text}
-        redact = self._redactor or str
-        return [message._replace(text=redact(message.text)) for message in by_id.values()]
 
     async def _authored(self, user: Any, most: int) -> list[Row]:
         """Return the newest documents of an author; none where looking for them would take long."""
