@@ -223,6 +223,14 @@ async def test_edits_moves_and_deletions_hold_at_once(shared: System) -> None:
     assert not any(word in found for word in ("greyhound", "vet", "bit Tom"))
 
 
+async def test_a_secret_is_redacted_before_it_is_shown(shared: System) -> None:
+    user = somebody()
+    await shared.write(await shared.session(user), user, f"{SAID} Pay with 4111 1111 1111 1111.")
+    found = await seen(shared, user) + str(await shared.service.why("greyhound", user=user))
+    assert found.count("[redacted: card number]") == 3
+    assert "4111" not in found
+
+
 @pytest.mark.parametrize("what", ["message", "session", "user"])
 async def test_what_is_to_be_forgotten_is_gone_at_once_and_stays_away(shared: System, what: str) -> None:
     user = somebody()
