@@ -4,6 +4,7 @@
 stand in `eden.toml` as `[kafka] bootstrap = …`. The environment wins.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -27,6 +28,7 @@ from eden_memory.limit_settings import LimitsSettings, SettingsGroup
 from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.schemas.scopes import SharedSessions, Sharing
+from eden_memory.scope_limits import FormationLimits
 
 TAILER = "tailer/"
 """Begins the name of every source."""
@@ -234,10 +236,16 @@ class MemorySettings(SettingsGroup):
         description="facts added to a context when a message asks for the past, at most",
     )
     recall_related: float = Field(
-        default=0.3,
+        default=0.35,
         ge=0,
         lt=1,
-        description="recalled is what is so far from unrelated (0) to the same text (1); 0: anything",
+        description="recalled is what is so far from unrelated (0) to the same text (1), by meaning and by words; "
+        "0: anything",
+    )
+    language: str | None = Field(
+        default=None,
+        pattern=r"^\w[\w ()-]{0,39}$",
+        description="language that models write memory in, such as German; unset: that of the conversation",
     )
     recent: bool = Field(
         default=True,
@@ -413,6 +421,18 @@ class MetricsSettings(SettingsGroup):
     oplog: bool = Field(default=True, description="the tailer looks how long its place in the oplog lasts")
 
 
+class OtelSettings(SettingsGroup):
+    """Traces and metrics over OTLP (docs/traces.md); needs the extra `otel`."""
+
+    endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://",
+        description="base URL of a collector that takes OTLP over HTTP, as http://localhost:4318; unset: off",
+    )
+    share: float = Field(1.0, ge=0, le=1, description="share of the traces that are exported, by their ids")
+    metrics_seconds: PositiveFloat = Field(30.0, description="seconds between two exports of the metrics")
+
+
 class GatewaySettings(SettingsGroup):
     """The OpenAI-compatible chat gateway (docs/gateway.md)."""
 
@@ -529,7 +549,7 @@ class Settings(BaseSettings):
     llm: str = "offline"
     """`offline` (rules, no model), `openai`, `google`, or the URL of a compatible endpoint."""
     embedder: str | None = None
-    """`local`, `openai`, `google` or a URL; unset: local, or the provider of EDEN_LLM."""
+    """`local`, `multilingual`, `openai`, `google` or a URL; unset: local, or the provider of EDEN_LLM."""
     models: ModelsSettings = ModelsSettings()  # pyright: ignore[reportCallIssue]
     memory: MemorySettings = MemorySettings()
     limits: LimitsSettings = LimitsSettings()  # pyright: ignore[reportCallIssue]
@@ -537,6 +557,7 @@ class Settings(BaseSettings):
     http: HttpSettings = HttpSettings()  # pyright: ignore[reportCallIssue]
     serve: ServeSettings = ServeSettings()  # pyright: ignore[reportCallIssue]
     metrics: MetricsSettings = MetricsSettings()  # pyright: ignore[reportCallIssue]
+    otel: OtelSettings = OtelSettings()  # pyright: ignore[reportCallIssue]
     gateway: GatewaySettings = GatewaySettings()  # pyright: ignore[reportCallIssue]
     run: RunSettings = RunSettings()  # pyright: ignore[reportCallIssue]
     tailer: TailerSettings = TailerSettings()  # pyright: ignore[reportCallIssue]
@@ -568,6 +589,11 @@ class Settings(BaseSettings):
     def placement(self) -> Placement:
         """The namespace; unless `placed`, the one that the installation began with."""
         return self._placement
+
+    @property
+    def formation_limits(self) -> FormationLimits:
+        """What stages form by: limits, and the language of memory."""
+        return replace(self.limits.formation(), language=self.memory.language)
 
     @property
     def names(self) -> Names:

@@ -31,7 +31,8 @@ ROUTERS = (
 def inspector_router(*, operator: bool = False) -> APIRouter:
     """Return the routes, with operators' pages on request; they stand in no OpenAPI document."""
     router = APIRouter(include_in_schema=False)
-    for part in (*ROUTERS, *(_of_operators() if operator else ()), entry_routes.unknown_page()):
+    of_operators = _of_operators() if operator else ()
+    for part in (*ROUTERS, *of_operators, entry_routes.unknown_page()):
         router.include_router(part)
     return router
 
