@@ -297,7 +297,7 @@ async def test_no_page_allows_scripts_but_ours(inspector: Doors) -> None:
 async def test_every_page_is_accessible_light_and_dark_and_fits_a_narrow_window(
     browser: Browser, inspector: Doors
 ) -> None:
-    async with window(browser, inspector.url, viewport=NARROW) as narrow:
+    async with window(browser, inspector.url, viewport=NARROW, reduced_motion="reduce") as narrow:
         for path in PAGES:
             await narrow.page.emulate_media(color_scheme="light")
             await narrow.open(path)

@@ -71,7 +71,7 @@ async def _corrected(page: Watched) -> None:
     await page.page.get_by_role("button", name="Save").click()
     await expect(page.page.get_by_role("heading", name="Ann owns two boats.")).to_be_visible()
     await expect(page.page.get_by_text("edit by ui:local")).to_be_visible()
-    await page.page.get_by_role("link", name="Forget").click()
+    await page.page.get_by_role("link", name="Forget", exact=True).click()
     await page.page.get_by_role("button", name="Forget for ever").click()
     await expect(page.page.get_by_text("There is no such fact here")).to_be_visible()
 
