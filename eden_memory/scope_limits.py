@@ -56,6 +56,8 @@ class FormationLimits:
     reflection_words: int = 35
     similar_facts: int = 5
     """Known facts that a new one is compared with, at most."""
+    language: str | None = None
+    """Of everything that is formed; None: as the conversation has it."""
 
 
 STANDARD = FormationLimits(DEFAULTS)

@@ -4,6 +4,7 @@
 stand in `eden.toml` as `[kafka] bootstrap = …`. The environment wins.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -27,6 +28,7 @@ from eden_memory.limit_settings import LimitsSettings, SettingsGroup
 from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.schemas.scopes import SharedSessions, Sharing
+from eden_memory.scope_limits import FormationLimits
 
 TAILER = "tailer/"
 """Begins the name of every source."""
@@ -234,10 +236,16 @@ class MemorySettings(SettingsGroup):
         description="facts added to a context when a message asks for the past, at most",
     )
     recall_related: float = Field(
-        default=0.3,
+        default=0.35,
         ge=0,
         lt=1,
-        description="recalled is what is so far from unrelated (0) to the same text (1); 0: anything",
+        description="recalled is what is so far from unrelated (0) to the same text (1), by meaning and by words; "
+        "0: anything",
+    )
+    language: str | None = Field(
+        default=None,
+        pattern=r"^\w[\w ()-]{0,39}$",
+        description="language that models write memory in, such as German; unset: that of the conversation",
     )
     recent: bool = Field(
         default=True,
@@ -541,7 +549,7 @@ class Settings(BaseSettings):
     llm: str = "offline"
     """`offline` (rules, no model), `openai`, `google`, or the URL of a compatible endpoint."""
     embedder: str | None = None
-    """`local`, `openai`, `google` or a URL; unset: local, or the provider of EDEN_LLM."""
+    """`local`, `multilingual`, `openai`, `google` or a URL; unset: local, or the provider of EDEN_LLM."""
     models: ModelsSettings = ModelsSettings()  # pyright: ignore[reportCallIssue]
     memory: MemorySettings = MemorySettings()
     limits: LimitsSettings = LimitsSettings()  # pyright: ignore[reportCallIssue]
@@ -581,6 +589,11 @@ class Settings(BaseSettings):
     def placement(self) -> Placement:
         """The namespace; unless `placed`, the one that the installation began with."""
         return self._placement
+
+    @property
+    def formation_limits(self) -> FormationLimits:
+        """What stages form by: limits, and the language of memory."""
+        return replace(self.limits.formation(), language=self.memory.language)
 
     @property
     def names(self) -> Names:

@@ -211,7 +211,7 @@ class FactDedup:
         times = {name: known_fact.valid_from for name, known_fact in known.items()}
         times |= {name: statement.said_at for name, statement in new.items() if statement}
         prompt = fact_decisions(
-            asked.material(shown, self._limits.fact_words, times),
+            asked.material(shown, self._limits.fact_words, times, self._limits.language),
             self._fence.around(f"{STAGE}/{work.deliveries[0].id}"),
         )
         answer = await self._model.ask(prompt, FactDecisions, replace(asking, shown=asked.shown()))

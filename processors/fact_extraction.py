@@ -85,7 +85,7 @@ class FactExtraction:
     def _material(self, question: WindowQuestion) -> FactMaterial:
         limits = self._limits
         lines, scopes = question.transcript.lines, question.scopes.for_facts()
-        return FactMaterial(lines, scopes, limits.facts, limits.fact_words)
+        return FactMaterial(lines, scopes, limits.facts, limits.fact_words, limits.language)
 
     async def _formed(
         self,

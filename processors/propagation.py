@@ -136,7 +136,10 @@ class Propagation:
         self, event: ScopeConsolidated, shown: Sequence[str], by_id: dict[str, Candidate]
     ) -> PropagationMaterial:
         texts = (by_id[name].reflection.content if name in by_id else REMOVED for name in shown)
-        return PropagationMaterial(BROADER[event.scope.kind], tuple(texts), self._limits.reflection_words)
+        limits = self._limits
+        return PropagationMaterial(
+            BROADER[event.scope.kind], tuple(texts), limits.reflection_words, limits.language
+        )
 
     async def _asking(
         self, delivery: Delivery, event: ScopeConsolidated, unit: str, shown: tuple[str, ...]

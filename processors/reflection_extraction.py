@@ -106,6 +106,7 @@ class ReflectionExtraction:
             scopes=question.scopes.for_reflections(known, question.marks),
             facts=tuple(fact.text for fact in facts),
             words=self._limits.reflection_words,
+            language=self._limits.language,
         )
 
     async def _formed(

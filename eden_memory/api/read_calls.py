@@ -11,7 +11,7 @@ from eden_memory.api.memory_changes import changes
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.app.readers import Readers, consolidation_status, scope_stats
 from eden_memory.context.context_xml import FactLine, one_line
-from eden_memory.context.recall import asks_for_past, query_of
+from eden_memory.context.recall import may_need_recall, query_of
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
@@ -20,6 +20,7 @@ from eden_memory.memory.memory_views import reflection_view
 from eden_memory.memory.results import (
     BlobView,
     ConsolidationStatus,
+    Explained,
     FactHistory,
     FactView,
     MemoryChange,
@@ -30,6 +31,7 @@ from eden_memory.memory.results import (
 )
 from eden_memory.models.question import Asking
 from eden_memory.mongo.application_ids import typed, typed_or_none
+from eden_memory.observability.why_store import MOST_EXPLAINED
 from eden_memory.schemas.scopes import Scope, ScopeKind
 from eden_memory.search.fact_candidates import When
 from eden_memory.search.search_requests import (
@@ -102,7 +104,7 @@ class ReadCalls:
         recent = await readers.recent.of(asked, view)
         if recent or scopes is not None:
             xml = readers.contexts.render(view, recent=recent)
-        if message is None or not self.memory.settings.memory.search or not asks_for_past(message, xml):
+        if message is None or not self.memory.settings.memory.search or not may_need_recall(message, xml):
             return xml
         return await self._with_recalled(
             readers, ShownContext(view, recent, xml), message, self._asking(user)
@@ -158,6 +160,22 @@ class ReadCalls:
                 readers.recent.of(asked, view) if as_of is None else _none(),
             )
         return replace(report, unformed=found_unformed(request.texts, recent, request.top_k))
+
+    async def why(self, text: str, *, session: Any = None, user: Any = None) -> tuple[Explained, ...]:
+        """Explain why something is remembered as it is, or is not: facts, reflections and the user's own messages.
+
+        `text` is compared by words; no model is called. Only what the user may see in this session is explained, and
+        messages only where the user is alone. Raises Invalid for a text without words.
+        """
+        if not text.split():
+            raise Invalid("there is nothing to explain", "Give a few words of the memory or message.")
+        asked, view, readers = await self._seen(session, user)
+        request = SearchRequest(
+            (text,), MOST_EXPLAINED, "text", When(include_retired=True), private=view.private
+        )
+        async with readers.searching.engine() as engine:
+            report = await engine.find(_searched(view, request.when), request)
+        return await readers.explanations.of(asked, view, text, report)
 
     def _asking(self, user: Any) -> Asking:
         """Return who pays for the embedding of a query."""

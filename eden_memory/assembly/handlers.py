@@ -189,7 +189,7 @@ class Handlers:
                 fence,
                 demote_names=self._settings.memory.demote_names,
                 shared_roles=frozenset(self._settings.memory.shared_roles),
-                limits=self._settings.limits.formation(),
+                limits=self._settings.formation_limits,
             ),
             FACT_DEDUP: self._fact_dedup(models, fence),
             REFLECTION_EXTRACTION: ReflectionExtraction(
@@ -201,7 +201,7 @@ class Handlers:
                 fence,
                 demote_names=self._settings.memory.demote_names,
                 shared_roles=frozenset(self._settings.memory.shared_roles),
-                limits=self._settings.limits.formation(),
+                limits=self._settings.formation_limits,
             ),
             CONSOLIDATION: Consolidation(
                 self._snapshots,
@@ -212,7 +212,7 @@ class Handlers:
                 fence,
                 settings_version(self._settings),
                 self._directory().tier_of,
-                limits=self._settings.limits.formation(),
+                limits=self._settings.formation_limits,
             ),
             PROPAGATION: self._propagation(models, fence),
         }
@@ -228,7 +228,7 @@ class Handlers:
             fence,
             directory.tier_of,
             on=self._settings.memory.propagation,
-            limits=self._settings.limits.formation(),
+            limits=self._settings.formation_limits,
         )
 
     def context_cache(self) -> ContextCacheStage:
@@ -285,7 +285,7 @@ class Handlers:
             fence,
             similar=memory.similar,
             dedup=memory.dedup,
-            limits=self._settings.limits.formation(),
+            limits=self._settings.formation_limits,
         )
 
 

@@ -20,7 +20,7 @@ from eden_memory.models.providers import prices
 from eden_memory.models.providers.api_keys import unused_keys
 from eden_memory.models.providers.catalogue import (
     CHAT,
-    LOCAL,
+    LOCAL_MODELS,
     OFFLINE,
     EmbeddingModel,
     ModelChoice,
@@ -31,6 +31,7 @@ from eden_memory.models.providers.catalogue import (
     provider_name,
     said,
     uses,
+    vectors_of,
 )
 from eden_memory.models.question import Asking, Embedder, LanguageModel
 from eden_memory.placement import ORIGINAL
@@ -109,7 +110,7 @@ class Models:
     def _embedder(self) -> Embedder:
         asked = self._providers
         if asked is None or asked.embeddings is None or asked.embedding_model is None:
-            return LocalEmbedder()
+            return LocalEmbedder(model=vectors_of(self._settings))
         provider, model = asked.embeddings, asked.embedding_model
         dimensions = model.dimensions or None
         calls = self._embedding_calls(provider, model, dimensions)
@@ -176,7 +177,7 @@ def introduce(settings: Settings, vectors: str) -> None:
         if by_rules:
             log.warning("rules take the place of a model, much poorer than it would be", roles=by_rules)
     embedder = embedder_of(settings)
-    if embedder not in (LOCAL, *chat_providers(settings)):
+    if embedder not in (*LOCAL_MODELS, *chat_providers(settings)):
         log.info("texts are sent to be embedded", provider=provider_name(embedder))
     for provider, variable in unused_keys(asked_for(settings)):
         log.info("a key was found and is not used", variable=variable, hint=f"EDEN_LLM={provider} uses it")

@@ -16,7 +16,7 @@ from eden_memory.demo.conversation import EXAMPLE, read_conversation
 from eden_memory.demo.estimate import estimate
 from eden_memory.demo.play import DemoOutcome, DemoPlan, play, running_servers
 from eden_memory.models.providers.api_keys import VARIABLES, key_of
-from eden_memory.models.providers.catalogue import LOCAL, asked_for, check_url, provider_name
+from eden_memory.models.providers.catalogue import asked_for, check_url, provider_name
 from eden_memory.settings import Settings
 
 
@@ -60,7 +60,7 @@ def demo(
 
 def _settings(console: Console, llm: str | None) -> Settings:
     """Return the settings for `--llm`; `eden run` gets those of a local model by the environment."""
-    if llm != LOCAL:
+    if llm != "local":
         return Settings() if llm is None else Settings(llm=llm)
     from eden_memory.demo.local_model import fitted_model  # noqa: PLC0415 - the SDKs import for a second
 

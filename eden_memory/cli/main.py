@@ -76,6 +76,10 @@ COMMANDS: Mapping[str, Entry] = {
         "memory.history_command:history",
         "Show all versions of a fact, reflection or blob: the reason for each, its sources and its cost.",
     ),
+    "why": Entry(
+        "memory.why_command:why",
+        "Explain why something is remembered so, or is not: message, window, calls, answer, decision.",
+    ),
     "stats": Entry(
         "memory.numbers:stats",
         "Count memory scope by scope: words, versions, reflections, facts, times.",
@@ -216,6 +220,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         "reflections",
         "blobs",
         "history",
+        "why",
         "stats",
         "trace",
         "windows",

@@ -13,7 +13,7 @@ from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import plain
 from eden_memory.models.providers.api_keys import unused_keys
 from eden_memory.models.providers.catalogue import (
-    LOCAL,
+    LOCAL_MODELS,
     OFFLINE,
     ModelChoice,
     asked_for,
@@ -61,7 +61,7 @@ def _without_calls(settings: Settings) -> list[str]:
     if by_rules:
         named = ", ".join(by_rules)
         notes.append(f"By rules, much poorer than a model's work: {named}; nothing to call.")
-    if embedder_of(settings) == LOCAL:
+    if embedder_of(settings) in LOCAL_MODELS:
         notes.append("Vectors are made by the local model; nothing to call.")
     return notes
 

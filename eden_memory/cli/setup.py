@@ -16,8 +16,7 @@ from eden_memory.assembly.mongo_setup import check_all, dimensions_of, set_up
 from eden_memory.errors import EdenError
 from eden_memory.memory.reembedding_store import Reembedding
 from eden_memory.memory.version_store import SHARING_MEANS, settle_sharing, stored_sharing
-from eden_memory.models.embeddings import local_embedder
-from eden_memory.models.providers.catalogue import embedding_model
+from eden_memory.models.providers.catalogue import vectors_of
 from eden_memory.receipts.signing_key import ensured_key
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
@@ -99,14 +98,8 @@ def reembed(
         asyncio.run(heeding(_reembed(Settings(), wait=wait)))
 
 
-def model_name(settings: Settings) -> str:
-    """The model of the vectors that is configured."""
-    model = embedding_model(settings)
-    return local_embedder.MODEL if model is None else model.name
-
-
 async def _reembed(settings: Settings, *, wait: bool) -> None:
-    console, model = Console(highlight=False), model_name(settings)
+    console, model = Console(highlight=False), vectors_of(settings)
     async with installation(settings) as at:
         work = Reembedding(at.database, at.settings.names, at.source[inbox_name(settings)], model)
         count = await work.left()

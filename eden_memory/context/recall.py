@@ -1,4 +1,8 @@
-"""Decide by rules, without a model, whether a message asks about the past. English. Pure."""
+"""Decide by rules, without a model, whether what a message asks for may have to be recalled. Pure.
+
+In English, phrases, verbs and unknown names tell a question about the past. A message in another language may ask for
+anything: it is searched for, and what is hardly related to it is left out (EDEN_MEMORY_RECALL_RELATED).
+"""
 
 import re
 
@@ -28,17 +32,39 @@ _NAME = re.compile(r"(?<![.?!:\n] )(?<![.?!\n])(?<=[\w,;'\")] )[A-Z][\w'-]+")
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October")
 _OTHERS = ("November", "December", "I'm", "I'll", "I've", "I'd", "English", "OK")
+_WORDS = re.compile(r"[^\W\d_]+")
+_ENGLISH = frozenset(
+    re.findall(
+        r"\w+",
+        "the and of are is what who where when why how which that this these those with from about for my your our "
+        "their his you she they it does did have had can could would should there please thanks been be him let I",
+    )
+)
+"""Words of which nearly every English message has one, and few of another language."""
+OTHER_WORDS = 3
+"""Different words of a message in another language that may ask for something, if all are ASCII."""
 _NO_NAMES = frozenset((*_DAYS, *_MONTHS, *_OTHERS))
 
 
-def asks_for_past(message: str, known: str) -> bool:
-    """Return whether a message asks about the past; `known` is the context's text."""
+def may_need_recall(message: str, known: str) -> bool:
+    """Return whether memory is to be searched for a message; `known` is the context's text."""
     message = _read(message)
     return (
-        _PHRASES.search(message) is not None
+        _is_in_another_language(message)
+        or _PHRASES.search(message) is not None
         or any(_PAST.search(found["rest"]) for found in _QUESTION.finditer(message))
         or len(unknown_names(message, known)) >= UNKNOWN_NAMES
     )
+
+
+def _is_in_another_language(message: str) -> bool:
+    """By the words that would be searched for, without the one that may be cut."""
+    asked = query_of(message)
+    found = _WORDS.findall(asked)[len(asked) == QUERY_CHARACTERS :]
+    words = {word if word == "I" else word.lower() for word in found}
+    if words & _ENGLISH:
+        return False
+    return len(words) >= OTHER_WORDS or not "".join(words).isascii()
 
 
 def unknown_names(message: str, known: str) -> set[str]:

@@ -154,7 +154,7 @@ def as_shown(shown: Sequence[str], merge: Merge, snapshot: Snapshot, marks: Mark
     return replace(merge, reflections=tuple(by_name[name] for name in names))
 
 
-def material_of(merge: Merge, limits: ScopeLimits) -> ConsolidationMaterial:
+def material_of(merge: Merge, limits: ScopeLimits, language: str | None = None) -> ConsolidationMaterial:
     """Return the values that the prompt is rendered from."""
     return ConsolidationMaterial(
         label=label_of(merge.scope),
@@ -164,6 +164,7 @@ def material_of(merge: Merge, limits: ScopeLimits) -> ConsolidationMaterial:
         words=limits.blob_words,
         blob_said_at=merge.blob_said_at,
         pins=merge.pins,
+        language=language,
     )
 
 

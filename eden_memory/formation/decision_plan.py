@@ -58,7 +58,11 @@ class DecisionPlan:
         return blake2b("\n".join(self.shown()).encode(), digest_size=8).hexdigest()
 
     def material(
-        self, texts: Mapping[str, str], words: int, times: Mapping[str, datetime] = NO_TIMES
+        self,
+        texts: Mapping[str, str],
+        words: int,
+        times: Mapping[str, datetime] = NO_TIMES,
+        language: str | None = None,
     ) -> DecisionMaterial:
         """Return the prompt's values; `texts` of known and new facts by id, `times` at which they were said."""
         best = [0.0] * len(self.known)
@@ -76,6 +80,7 @@ class DecisionPlan:
                 for fact in self.new
             ),
             words=words,
+            language=language,
         )
 
     def considered(self, fact: NumberedFact) -> tuple[Considered, ...]:

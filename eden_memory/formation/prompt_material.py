@@ -57,6 +57,8 @@ class FactMaterial:
     most: int
     words: int
     """Of one fact."""
+    language: str | None = None
+    """The language that memory is kept in; None: that of the conversation. Other materials have it, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class DecisionMaterial:
     known: tuple[KnownLine, ...]
     new: tuple[NewFact, ...]
     words: int
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,7 @@ class ReflectionMaterial:
     facts: tuple[str, ...]
     words: int
     """Of one reflection."""
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,7 @@ class ConsolidationMaterial:
     """When the newest of what the blob holds was said, where that is known."""
     pins: tuple[str, ...] = ()
     """Sentences of the blob that stay word for word."""
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,7 @@ class PropagationMaterial:
     reflections: tuple[str, ...]
     words: int
     """Of one reflection."""
+    language: str | None = None
 
 
 Material = FactMaterial | DecisionMaterial | ReflectionMaterial | ConsolidationMaterial | PropagationMaterial

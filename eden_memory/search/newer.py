@@ -1,15 +1,16 @@
-"""Of two facts that say different things of the same, the newer stands above the older. Pure.
+"""Of two facts that say different things about the same, the newer stands above the older. Pure.
 
-Deduplication replaces what a new fact contradicts; what it leaves side by side (it saw no contradiction, or never saw
-the older one) is put in order here, for questions about how things are, not how they were. A newer fact overtakes an
-older one of the same subject that is alike in meaning: much alike, or less so if its words say that something has
-changed. Alike is measured by cosine, stretched so that unrelated texts have 0.
+Deduplication replaces what a new fact contradicts. What it leaves side by side (it saw no contradiction, or never saw
+the older one) is put in order here, by meaning and time alone, in any language. A newer fact overtakes an older one
+if the two are about the same, if the question does not tell between them, and if it is about the present:
+
+- about the same: alike (cosine, stretched so that unrelated texts have 0), and among each other's nearest;
+- not told apart: the older one is the best there is, or the newer answers nearly as well;
+- the present: how near the question is to questions about the present, rather than the past
+  (eden_memory.search.question_tense): the more, the less must the others hold.
 """
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,70 +18,32 @@ from numpy.typing import NDArray
 from eden_memory.search.diversity import cosines
 from eden_memory.search.fact_candidates import Scored
 
-ALIKE = 0.7
-"""From which two facts are about the same, whatever their words."""
-ALIKE_AND_CHANGED = 0.4
-"""From which they are if the newer one says that something has changed."""
-NEAREST = 3
-"""One of the two is among so many of the other's most alike."""
-SHARE = 0.3
-"""Of the older one's score that the newer one has at least: both answer the question."""
+ALIKE = 0.35
+"""From which two facts may be about the same."""
+EACH_NEARER = 0.25
+"""Needed of the question's tense for each fact that is nearer to both of the two than they are to each other."""
+TOLD_APART = 14.0
+"""Needed of it for how far the older is below the best possible, times how far the newer is below the older."""
+PRESENT = 0.05
+"""Added to the tense: a question that is neither about the present nor the past is taken for the present."""
+LEAST = 1e-9
+"""A score that tells nothing apart."""
 POOL = 10
 """So many of the best are put in order: what is found stays the same, where 10 are asked for."""
-_CHANGED = re.compile(
-    r"\b(now|nowadays|these days|currently|any ?more|no longer|instead|since then|by now|lately|recently|as of|"
-    r"from now on|new|newly|latest|(re)?moved|relocated|settled|switched|changed|replaced|updated?|upgraded|"
-    r"became|becomes?|turned|joined|left|quit|stopped|started|began|begun|finished|ended|gave up|took up|dropped|"
-    r"cancell?ed|postponed|pushed back|rescheduled|extended|extension|closed|went (up|down|to)|up to|down to|grew|"
-    r"grown|increased|reduced|cut|raised|lowered|rose|fell|prefers?|decided|broke up|divorced|married|used to|"
-    r"previously|formerly|rather than|has (gone|got|had|been))\b",
-    re.IGNORECASE,
-)
-_THEN = re.compile(
-    r"\b(did|was|were|had|used to|previous(ly)?|former(ly)?|original(ly)?|first|before|ago|earlier|past|once|ever|"
-    r"history)\b",
-    re.IGNORECASE,
-)
-_PERFECT, _DO = re.compile(r"\b(has|have)\b", re.IGNORECASE), re.compile(r"\b(do|does)\b", re.IGNORECASE)
-_WORD = re.compile(r"\w[\w-]*")
-_PEOPLE = frozenset(("user", "users", "assistant", "agent", "customer", "client", "speaker"))
-"""Stand for a name, as facts have it."""
-_FUNCTION = frozenset(
-    re.findall(
-        r"\w+",
-        "a an the this that these those as at by for from in of on since until to with after before during when "
-        "while and but or if it its his her their my our your is are was were has have had there",
-    )
-)
 
 
-@dataclass(frozen=True, slots=True)
-class _About:
-    """The subject of a fact, by its words."""
+def newer_first(
+    found: Sequence[Scored], tense: float, unrelated: float = 0.5, best: float = 1.0
+) -> list[Scored]:
+    """Each newer fact directly above the best placed older one about the same, wherever it stood below it.
 
-    subject: str | None
-    words: frozenset[str]
-    changed: bool
-
-
-def asks_for_now(question: str) -> bool:
-    """Whether a question is about how things are: in English, nothing in it speaks of the past."""
-    if _THEN.search(question):
-        return False
-    return _PERFECT.search(question) is None or _DO.search(question) is not None
-
-
-def newer_first(found: Sequence[Scored], unrelated: float = 0.5) -> list[Scored]:
-    """Each newer fact directly above the best placed older one of the same, wherever it stood below it.
-
-    `unrelated`: (1 + cosine) / 2 of texts that have nothing to do with each other.
+    `tense`: of the question, from -1 (the past) to 1 (the present). `unrelated`: (1 + cosine) / 2 of texts that have
+    nothing to do with each other. `best`: the highest score that there can be.
     """
     pool = found[:POOL]
     if len(pool) < 2:
         return list(found)
-    overtakes = _overtaking(pool, unrelated)
-    if not overtakes.any():
-        return list(found)
+    overtakes = _overtaking(pool, tense, unrelated, best)
     order: list[int] = []
     for number in range(len(pool)):
         place = next((at for at, above in enumerate(order) if overtakes[number, above]), len(order))
@@ -88,48 +51,35 @@ def newer_first(found: Sequence[Scored], unrelated: float = 0.5) -> list[Scored]
     return [*_with_falling_scores([pool[number] for number in order]), *found[POOL:]]
 
 
-def _overtaking(pool: Sequence[Scored], unrelated: float) -> NDArray[np.bool_]:
+def may_differ(found: Sequence[Scored], unrelated: float = 0.5) -> bool:
+    """Whether any two say things about the same at different times: only then is a question's tense needed."""
+    return bool(_updates(found, unrelated)[0].any())
+
+
+def _overtaking(pool: Sequence[Scored], tense: float, unrelated: float, best: float) -> NDArray[np.bool_]:
     """Whether the line's fact is to stand above the column's."""
-    floor = 2 * unrelated - 1
-    alike = (cosines(pool) - floor) / (1 - floor)
-    np.fill_diagonal(alike, 0)
+    updates, alike = _updates(pool, unrelated)
     places = (-alike).argsort(1, kind="stable").argsort(1)
-    stated = np.array([scored.fact.valid_from.timestamp() for scored in pool])
+    needed = EACH_NEARER * np.minimum(places, places.T) + TOLD_APART * _told_apart(pool, best)
+    return updates & (tense + PRESENT > needed)
+
+
+def _updates(found: Sequence[Scored], unrelated: float) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Whether the line's fact is a newer one about the same as the column's, and how alike they are."""
+    floor = 2 * unrelated - 1
+    alike = (cosines(found) - floor) / (1 - floor)
+    np.fill_diagonal(alike, 0)
+    stated = np.array([scored.fact.valid_from.timestamp() for scored in found])
+    scopes = np.array([scored.fact.scope_key for scored in found])
+    newer = (stated[:, None] > stated[None, :]) & (scopes[:, None] == scopes[None, :])
+    return newer & (alike >= ALIKE), alike
+
+
+def _told_apart(pool: Sequence[Scored], best: float) -> NDArray[np.float64]:
+    """How much more the question is about the column's fact than about the line's, 0 to 1."""
     scores = np.array([scored.score for scored in pool])
-    possible = (stated[:, None] > stated[None, :]) & (alike >= ALIKE_AND_CHANGED)
-    possible &= np.minimum(places, places.T) < NEAREST
-    possible &= scores[:, None] >= SHARE * scores[None, :]
-    overtakes = np.zeros_like(possible)
-    for line, column in np.argwhere(possible).tolist():
-        overtakes[line, column] = _updates(pool[line], pool[column], float(alike[line, column]))
-    return overtakes
-
-
-def _updates(newer: Scored, older: Scored, alike: float) -> bool:
-    if newer.fact.scope_key != older.fact.scope_key:
-        return False
-    told, known = _about(newer.fact.text), _about(older.fact.text)
-    return (told.changed or alike >= ALIKE) and _same_subject(told, known)
-
-
-def _same_subject(newer: _About, older: _About) -> bool:
-    """Whether what one text is about stands in the other too: its first name, or without names its first noun."""
-    if newer.subject is None or older.subject is None:
-        return True
-    return newer.subject in older.words and older.subject in newer.words
-
-
-@lru_cache(4_096)
-def _about(text: str) -> _About:
-    words = [word.removesuffix("'s") for word in _WORD.findall(text)]
-    telling = [word for word in words if word.casefold() not in _FUNCTION]
-    named = next((word for word in telling if word[0].isupper() or word in _PEOPLE), None)
-    subject = named or next(iter(telling), None)
-    return _About(
-        subject.casefold() if subject else None,
-        frozenset(word.casefold() for word in words),
-        _CHANGED.search(text) is not None,
-    )
+    share = np.divide(scores[:, None], scores[None, :], out=np.ones((len(pool),) * 2), where=scores > LEAST)
+    return np.clip(1 - scores / best, 0, 1)[None, :] * np.clip(1 - share, 0, 1)
 
 
 def _with_falling_scores(found: Sequence[Scored]) -> list[Scored]:

@@ -17,6 +17,7 @@ from eden_memory.search.fusion import QueryLists, by_rank, by_score
 from eden_memory.search.newer import newer_first
 from eden_memory.search.question_times import Span, boost_dates
 from eden_memory.search.search_requests import Kind
+from eden_memory.search.text_index import asked_words, stems_of
 from eden_memory.settings import SearchSettings
 
 DEFAULTS = SearchSettings()
@@ -24,6 +25,8 @@ Stage = tuple[str, Callable[[list[Scored]], list[Scored]]]
 LISTS: dict[str, int] = {"scores": 50, "ranks": 20}
 """How long lists are before fusion: by ranks their tails only harm, scores say that they are tails."""
 SECONDS_OF_DAY = 86_400.0
+MEANING = 0.7
+"""Of what relates a fact to a query: how alike they are; the rest is the words that they share."""
 APART = timedelta(hours=6)
 """A longer pause within a session is another conversation."""
 UNRELATED = 0.5
@@ -100,11 +103,12 @@ def before_reranking(ranking: Ranking, spans: Sequence[Span], kind: Kind) -> lis
 
 
 def after_reranking(
-    ranking: Ranking, asked_at: datetime, top_k: int, least: float | None, *, now: bool
+    ranking: Ranking, asked_at: datetime, top_k: int, least: float | None, tense: float | None
 ) -> list[Stage]:
     """From relevance to what is returned.
 
-    `least`: the score that the caller wants, before what only orders. `now`: the question is how things are.
+    `least`: the score that the caller wants, before what only orders. `tense`: of the question, from -1 (the past) to
+    1 (the present); None: it is not put in the order of time.
     """
     stages: list[Stage] = []
     if ranking.recency_weight > 0:
@@ -116,8 +120,8 @@ def after_reranking(
         )
     if least is not None:
         stages.append(("wanted", lambda found: _from(found, least)))
-    if ranking.newer and now:
-        stages.append(("newer", lambda found: newer_first(found, ranking.unrelated)))
+    if tense is not None:
+        stages.append(("newer", lambda found: _newer_first(found, ranking, tense)))
     trade, pool = ranking.diversity, ranking.pool * top_k
     if trade is not None and trade < 1:
         stages.append(("diversity", lambda found: diverse(found[:pool], top_k, trade)))
@@ -132,10 +136,29 @@ def reranked(
     return best_first(scored.now("rerank", relevant) for scored, relevant in judged if relevant >= least)
 
 
-def related(found: Sequence[Scored], share: float, unrelated: float) -> list[Scored]:
-    """Those that are so far from `unrelated` (0) to the same text (1), and those whose similarity is not known."""
-    least = unrelated + share * (1 - unrelated)
-    return [scored for scored in found if scored.scores.get("semantic", least) >= least]
+def _newer_first(found: Sequence[Scored], ranking: Ranking, tense: float) -> list[Scored]:
+    best = 1.0 if ranking.fusion == "scores" else max((scored.score for scored in found), default=1.0)
+    return newer_first(found, tense, ranking.unrelated, best)
+
+
+def related(found: Sequence[Scored], queries: Sequence[str], share: float, unrelated: float) -> list[Scored]:
+    """Those that are so far from unrelated (0) to the same text (1), and those whose similarity is not known.
+
+    Similarity counts 0.7, measured from that of unrelated texts; the share of a query's words that a fact has, 0.3.
+    """
+    asked = [frozenset(word.stem for word in asked_words(query)) for query in queries]
+    return [
+        scored
+        for scored in found
+        if (similar := scored.scores.get("semantic")) is None
+        or MEANING * (similar - unrelated) / (1 - unrelated) + (1 - MEANING) * _shared(scored, asked) >= share
+    ]
+
+
+def _shared(scored: Scored, asked: Sequence[frozenset[str]]) -> float:
+    """The share of a query's words that a fact has, of the query of which it has most."""
+    stems = stems_of(scored.fact.text)
+    return max((len(words & stems) / len(words) for words in asked if words), default=0.0)
 
 
 def _from(found: Sequence[Scored], least: float) -> list[Scored]:

@@ -9,7 +9,8 @@ from eden_memory.schemas.scopes import Scope
 from eden_memory.search.fact_candidates import Scored
 from eden_memory.search.fusion import QueryLists
 from eden_memory.search.listing import FactLists, Listing, SearchRun
-from eden_memory.search.newer import asks_for_now
+from eden_memory.search.newer import may_differ
+from eden_memory.search.question_tense import QuestionTense
 from eden_memory.search.question_times import spans_of
 from eden_memory.search.ranking import (
     Ranking,
@@ -45,6 +46,7 @@ class SearchEngine:
         found: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
         self._listing, self._reranker = Listing(lists, embedder), reranker
+        self._tense = QuestionTense(embedder)
         self._ranking, self._found = ranking or Ranking(), found
 
     async def find(
@@ -70,14 +72,28 @@ class SearchEngine:
         spans = [span for query in search.queries for span in spans_of(query, request.asked_at)]
         found = _through(before_reranking(ranking, spans, request.search_type), left, search.trace)
         found = await self._reranked(found, search)
-        now = request.when.is_now and not spans and all(map(asks_for_now, search.queries))
-        last = after_reranking(ranking, request.asked_at, request.top_k, request.score_threshold, now=now)
+        now = ranking.newer and request.when.is_now and not spans
+        tense = (
+            await self._asked_tense(lists, search) if now and may_differ(found, ranking.unrelated) else None
+        )
+        last = after_reranking(ranking, request.asked_at, request.top_k, request.score_threshold, tense)
         return _through(last, found, search.trace)
+
+    async def _asked_tense(self, lists: Sequence[QueryLists], search: SearchRun) -> float:
+        """Of a question that cannot be compared: neither the present nor the past."""
+        vectors = [query.vector for query in lists if query.vector is not None]
+        try:
+            return await self._tense.of(vectors, search.asking)
+        except Exception as error:  # noqa: BLE001 - the edge where an embedder that failed becomes a warning
+            search.trace.degraded("newer", error)
+            return 0.0
 
     def _worth_it(self, found: list[Scored], request: SearchRequest) -> list[Scored]:
         """The best, without those that are not related enough: none that is worse takes their place."""
         best = found[: request.top_k]
-        return related(best, request.related, self._ranking.unrelated) if request.related else best
+        if not request.related:
+            return best
+        return related(best, request.texts, request.related, self._ranking.unrelated)
 
     async def _reranked(self, found: list[Scored], search: SearchRun) -> list[Scored]:
         """The best of them by what the reranker says; as they were where it fails."""

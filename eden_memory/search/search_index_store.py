@@ -15,7 +15,9 @@ from eden_memory.errors import EdenError
 Row = dict[str, Any]
 VECTOR_INDEX, TEXT_INDEX = "facts_vector", "facts_text"
 ENGLISH = "english"
-"""The same words by their stems."""
+FOLDED: Row = {"name": "folded", "tokenizer": {"type": "standard"}, "tokenFilters": [{"type": "icuFolding"}]}
+WAYS = {ENGLISH: "lucene.english", "folded": "folded", "cjk": "lucene.cjk", "thai": "lucene.thai"}
+"""The same words by their English stems, without accents, as pairs of characters, and as Thai words; by analyzer."""
 FILTERS = ("agent_id", "user_id", "group_id", "scope", "scope_key")
 NOT_THERE = {59, 115, 31_082, 40_324, 6_047_401}
 """CommandNotFound, CommandNotSupported, SearchNotEnabled, unknown stage, "only allowed on Atlas"."""
@@ -25,12 +27,12 @@ def definitions(dimensions: int) -> dict[str, tuple[str, Row]]:
     """Name → (type, definition): vectors by cosine and words, both with the scope's filters inside."""
     filters = [{"type": "filter", "path": path} for path in (*FILTERS, "active", "embedding_model")]
     vector = {"type": "vector", "path": "embedding", "numDimensions": dimensions, "similarity": "cosine"}
-    stems: Row = {"type": "string", "analyzer": "lucene.english"}
-    words: Row = {"content": {"type": "string", "multi": {ENGLISH: stems}}, "active": {"type": "boolean"}}
+    ways: Row = {way: {"type": "string", "analyzer": analyzer} for way, analyzer in WAYS.items()}
+    words: Row = {"content": {"type": "string", "multi": ways}, "active": {"type": "boolean"}}
     words |= {path: {"type": "token"} for path in FILTERS}
     return {
         VECTOR_INDEX: ("vectorSearch", {"fields": [vector, *filters]}),
-        TEXT_INDEX: ("search", {"mappings": {"dynamic": False, "fields": words}}),
+        TEXT_INDEX: ("search", {"mappings": {"dynamic": False, "fields": words}, "analyzers": [FOLDED]}),
     }
 
 
@@ -53,6 +55,15 @@ def dimensions_of(there: Sequence[Mapping[str, Any]]) -> int | None:
         for field in mapping.get("latestDefinition", {}).get("fields", ())
     ]
     return next((int(path["numDimensions"]) for path in fields if "numDimensions" in path), None)
+
+
+def ways_of(there: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The ways in which a text index that is there has words: one that was made earlier has English stems alone."""
+    for mapping in there:
+        if mapping["name"] == TEXT_INDEX:
+            fields: Row = mapping.get("latestDefinition", {}).get("mappings", {}).get("fields", {})
+            return tuple(way for way in WAYS if way in fields.get("content", {}).get("multi", {}))
+    return (ENGLISH,)
 
 
 async def make(facts: AsyncCollection[Row], dimensions: int) -> list[str] | None:

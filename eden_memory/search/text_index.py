@@ -1,11 +1,12 @@
-"""The words of one scope's facts, ranked by BM25 (tantivy, in memory): stemmed, and forgiving of typos.
+"""The words of one scope's facts, ranked by BM25 (tantivy, in memory): stemmed, with typos and parts of compounds.
 
 A scope has an index of its own: what another scope holds is not in it. Where several are searched together, how
 rare a word is is counted over all of them, so that their scores can be compared.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from math import log
 from typing import cast
@@ -24,7 +25,7 @@ from tantivy import (
     Tokenizer,
 )
 
-from eden_memory.search.word_folding import spaced, words_asked, words_of
+from eden_memory.search.word_folding import ends_of, spaced, words_asked, words_of
 
 HEAP, MANY_HEAP = 15_000_000, 200_000_000
 """Bytes that a write may take while it lasts: the least that tantivy allows, and so that many facts are one piece."""
@@ -36,6 +37,8 @@ ONE_TYPO, TWO_TYPOS = 4, 8
 """Characters from which an unknown word may be meant for one that differs by one or two."""
 ONE_WEIGHT, TWO_WEIGHT = 0.7, 0.4
 """Weight of such a word, as a share of a word that stands in one fact only."""
+COMPOUND_WEIGHT = 0.5
+"""Weight of a word that begins or ends another, as a share of how rare that is."""
 ASKING: str = (
     "about am any been can could did do does doing for from had has have he her hers him his how i if in into is it "
     "its me my of on or our ours she should so some than that their them they this those us was we were what when "
@@ -62,6 +65,8 @@ class Rarity:
 
     facts: int
     having: Mapping[str, int]
+    compounds: Mapping[str, int] = field(default_factory=dict[str, int])
+    """In how many facts a word begins or ends a longer one."""
 
     def weight(self, stem: str) -> float:
         """BM25's inverse document frequency."""
@@ -163,9 +168,21 @@ class TextIndex:
 
     def rarity(self, words: Iterable[AskedWord]) -> Rarity:
         """Of this scope's facts alone; facts that were taken out may still be counted."""
-        facts = self._searcher.num_docs
-        found = {word.stem: min(self._searcher.doc_freq("stems", word.stem), facts) for word in words}
-        return Rarity(facts, found)
+        facts, words = self._searcher.num_docs, list(words)
+        having = {word.stem: self._having("stems", word.stem) for word in words}
+        compounds = {word.word: self._having("ends", word.word) for word in words}
+        for word in words:
+            if not having[word.stem] and not compounds[word.word]:
+                having |= self._parts(word)
+        return Rarity(facts, having, compounds)
+
+    def _having(self, of: str, term: str) -> int:
+        return min(self._searcher.doc_freq(of, term), self._searcher.num_docs)
+
+    def _parts(self, word: AskedWord) -> dict[str, int]:
+        """What an unknown compound begins or ends with, of the stems that are known."""
+        counts = {part: self._having("stems", part) for part in ends_of(word.word)}
+        return {part: count for part, count in counts.items() if count}
 
     def search(self, words: Sequence[AskedWord], rarity: Rarity, most: int) -> list[tuple[str, float]]:
         """At most `most` facts by score, best first; `rarity` is of all that is searched together."""
@@ -193,36 +210,56 @@ def asked_words(query: str) -> list[AskedWord]:
     return [AskedWord(word, _stem(word)) for word in telling or words]
 
 
-def stems_of(text: str) -> set[str]:
-    """The stems that a text is found by."""
-    return {_stem(word) for word in words_of(text)}
+def stems_of(text: str) -> frozenset[str]:
+    """The words of a fact as those of a query are compared with them."""
+    return frozenset(map(_stem, words_of(text)))
 
 
 def together(rarities: Sequence[Rarity]) -> Rarity:
     """Of all of them."""
-    having: dict[str, int] = {}
+    having, compounds = Counter[str](), Counter[str]()
     for rarity in rarities:
-        for stem, count in rarity.having.items():
-            having[stem] = having.get(stem, 0) + count
-    return Rarity(sum(rarity.facts for rarity in rarities), having)
+        having.update(rarity.having)
+        compounds.update(rarity.compounds)
+    return Rarity(sum(rarity.facts for rarity in rarities), having, compounds)
 
 
 def _part(asked_word: AskedWord, own: Rarity, rarity: Rarity) -> Query | None:
-    here = own.having.get(asked_word.stem, 0)
-    if here:
-        factor = rarity.weight(asked_word.stem) / own.weight(asked_word.stem)
-        return Query.boost_query(Query.term_query(_schema(), "stems", asked_word.stem, "freq"), factor)
-    if (
-        rarity.having.get(asked_word.stem, 0)
-        or len(asked_word.word) < ONE_TYPO
-        or not spaced(asked_word.word)
-    ):
-        return None
-    rare = _rarity(max(rarity.facts, 1), 1)
-    meant = [Query.boost_query(_fuzzy(asked_word.word, 1), ONE_WEIGHT * rare)]
-    if len(asked_word.word) >= TWO_TYPOS:
-        meant.append(Query.boost_query(_fuzzy(asked_word.word, 2), TWO_WEIGHT * rare))
-    return Query.disjunction_max_query(meant)
+    ways = [*_as_it_is(asked_word.stem, own, rarity), *_in_compounds(asked_word, own, rarity)]
+    if not rarity.having.get(asked_word.stem, 0):
+        ways += _with_typos(asked_word.word, max(rarity.facts, 1))
+    return Query.disjunction_max_query(ways) if len(ways) > 1 else next(iter(ways), None)
+
+
+def _as_it_is(stem: str, own: Rarity, rarity: Rarity) -> list[Query]:
+    if not own.having.get(stem, 0):
+        return []
+    factor = rarity.weight(stem) / own.weight(stem)
+    return [Query.boost_query(Query.term_query(_schema(), "stems", stem, "freq"), factor)]
+
+
+def _in_compounds(asked_word: AskedWord, own: Rarity, rarity: Rarity) -> list[Query]:
+    """Facts with a word that it begins or ends, or, of an unknown compound, with its longest known part."""
+    word, ways = asked_word.word, list[Query]()
+    if own.compounds.get(word, 0):
+        weight = COMPOUND_WEIGHT * _rarity(rarity.facts, rarity.compounds[word])
+        ways.append(Query.const_score_query(Query.term_query(_schema(), "ends", word, "basic"), weight))
+    elif not rarity.having.get(asked_word.stem, 0):
+        known = sorted((part for part in ends_of(word) if part in own.having), key=len)
+        for part in known[-1:]:
+            weight = COMPOUND_WEIGHT * rarity.weight(part)
+            ways.append(Query.const_score_query(Query.term_query(_schema(), "stems", part, "basic"), weight))
+    return ways
+
+
+def _with_typos(word: str, facts: int) -> list[Query]:
+    if len(word) < ONE_TYPO or not spaced(word):
+        return []
+    rare = _rarity(facts, 1)
+    meant = [Query.boost_query(_fuzzy(word, 1), ONE_WEIGHT * rare)]
+    if len(word) >= TWO_TYPOS:
+        meant.append(Query.boost_query(_fuzzy(word, 2), TWO_WEIGHT * rare))
+    return meant
 
 
 def _fuzzy(word: str, distance: int) -> Query:
@@ -235,11 +272,13 @@ def _rarity(facts: int, having: int) -> float:
 
 
 def _document(number: int, text: str) -> Document:
-    words = " ".join(words_of(text))
+    split = words_of(text)
+    words = " ".join(split)
     document = Document()
     document.add_unsigned("number", number)
     document.add_text("stems", words)
     document.add_text("words", words)
+    document.add_text("ends", " ".join(part for word in split for part in ends_of(word)))
     return document
 
 
@@ -254,6 +293,7 @@ def _schema() -> Schema:
     builder.add_unsigned_field("number", stored=False, indexed=True, fast=True)
     builder.add_text_field("stems", stored=False, tokenizer_name="stems", index_option="freq")
     builder.add_text_field("words", stored=False, tokenizer_name="words", index_option="basic")
+    builder.add_text_field("ends", stored=False, tokenizer_name="words", index_option="basic")
     return builder.build()
 
 

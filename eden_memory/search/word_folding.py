@@ -6,7 +6,16 @@ import unicodedata
 from collections.abc import Iterator
 from functools import cache
 
-_ACCENTS = re.compile("[\u0300-\u036f]")
+_ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670]")
+"""Of Latin, Greek and Cyrillic; points of Hebrew, vowels and hamzas of Arabic."""
+_UNSEEN = re.compile("[\u00ad\u0640\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+"""Soft hyphens, Arabic's stretching, joiners, and what only steers direction."""
+_LETTERS = str.maketrans(
+    {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "æ": "ae", "œ": "oe", "þ": "th", "\u0131": "i", "ħ": "h"}
+    | {"\u0649": "\u064a", "\u0629": "\u0647", "\u06cc": "\u064a", "\u06a9": "\u0643"}
+)
+"""Letters that are written in two ways, and do not come apart into a letter and an accent."""
+_ARABIC_ARTICLE = re.compile("^[\u0648\u0641\u0628\u0643]?\u0627\u0644(?=\\w{2})")
 _ENGLISH_S = re.compile(r"'s(?<=\w's)\b")
 _BREAKS = {code: " " for code in range(128) if not chr(code).isalnum()}
 _UNSPACED = (
@@ -18,14 +27,17 @@ _RUNS = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
 _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 LONGEST = 100
 """Characters of a word that are compared."""
+COMPOUND, PART, PART_BESIDE = 9, 5, 3
+"""Letters of a word that may be a compound; of a part that is looked for, and of what stands beside it, at least."""
 
 
 def folded(text: str) -> str:
     """Compatibility forms made one, case and accents gone; vowel signs of Indic scripts stay."""
     if text.isascii():
         return text.lower()
-    plain = unicodedata.normalize("NFKC", text).casefold()
-    return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", plain)))
+    plain = _UNSEEN.sub("", unicodedata.normalize("NFKC", text)).casefold()
+    bare = _ACCENTS.sub("", unicodedata.normalize("NFD", plain))
+    return unicodedata.normalize("NFC", bare).translate(_LETTERS)
 
 
 def words_of(text: str) -> list[str]:
@@ -39,6 +51,14 @@ def words_of(text: str) -> list[str]:
 def words_asked(text: str) -> list[str]:
     """The words of a query, each once; of a run without spaces only its pairs, where it is longer than one."""
     return list(dict.fromkeys(part for word in _split(text) for part in _parts(word, single=False)))
+
+
+def ends_of(word: str) -> Iterator[str]:
+    """The beginnings and ends of a long word: what it is a compound of, in languages that write compounds as one."""
+    if len(word) >= COMPOUND and spaced(word):
+        for length in range(PART, len(word) - PART_BESIDE + 1):
+            yield word[:length]
+            yield word[-length:]
 
 
 def spaced(word: str) -> bool:
@@ -57,7 +77,7 @@ def _parts(word: str, *, single: bool) -> Iterator[str]:
         return
     for run in _RUNS.findall(word):
         if spaced(run):
-            yield run[:LONGEST]
+            yield _ARABIC_ARTICLE.sub("", run)[:LONGEST]
             continue
         if single or len(run) == 1:
             yield from run

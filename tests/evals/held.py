@@ -58,12 +58,13 @@ def _cut(found: Sequence[Ranked], most: int, least: float) -> list[Ranked]:
 
 
 class KnownVectors:
-    """The local embedder; vectors are kept in the temporary folder from run to run, under their text's hash."""
+    """A local embedder; vectors are kept in the temporary folder from run to run, under their text's hash."""
 
-    model, dimensions = MODEL, DIMENSIONS
+    dimensions = DIMENSIONS
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._file = (folder or Path(gettempdir())) / f"eden-evaluation-{MODEL}.npz"
+    def __init__(self, model: str = MODEL, folder: Path | None = None) -> None:
+        self.model = model
+        self._file = (folder or Path(gettempdir())) / f"eden-evaluation-{model}.npz"
         self._known: dict[str, bytes] = {}
         if self._file.is_file():
             with np.load(self._file) as kept:
@@ -77,7 +78,7 @@ class KnownVectors:
         new = [text for text in dict.fromkeys(texts) if _name(text) not in self._known]
         if not new:
             return
-        embedder = LocalEmbedder()
+        embedder = LocalEmbedder(model=self.model)
         try:
             made = await embedder.embed(new)
         finally:
@@ -90,7 +91,7 @@ class KnownVectors:
 
     async def embed(self, texts: Sequence[str], asking: Asking | None = None) -> Sequence[Embedding]:
         await self.learn(texts)
-        return [Embedding(model=MODEL, vector=self._known[_name(text)]) for text in texts]
+        return [Embedding(model=self.model, vector=self._known[_name(text)]) for text in texts]
 
     async def with_vectors(self, facts: Sequence[FactCandidate]) -> list[FactCandidate]:
         """The facts with the vectors of their texts."""

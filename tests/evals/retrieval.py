@@ -23,7 +23,8 @@ from tests.evals.held import KnownVectors
 from tests.evals.newer_first import share_newer_first
 from tests.evals.recalled import recalled
 from tests.evals.runs import Judged, Loaded, Order, engine, judged, loaded, rrf_60, rrf_60_of
-from tests.evals.update_pairs import JUDGED, TUNING
+from tests.evals.update_forms import forms, memories
+from tests.evals.update_pairs import JUDGED, TUNING, Pair, of_people
 
 BARE = Ranking(siblings=0, times=0, newer=False)
 GRID = [
@@ -118,13 +119,23 @@ async def floors(kind: Kind, vectors: KnownVectors) -> Table:
     return shown
 
 
+def update_pairs() -> dict[str, list[list[Pair]]]:
+    """By where they are from, each memory's."""
+    return {
+        "of people, of which the rule was set": of_people(TUNING),
+        "of people, others": of_people(JUDGED),
+        "in other forms, of which the rule was set": memories(forms("tuning")),
+        "in other forms, others": memories(forms("held")),
+    }
+
+
 async def main() -> None:
     """Print the tables."""
     console, vectors = Console(width=150), KnownVectors()
     pairs = Table("update pairs", "rule off", "rule on", title="newer above older")
-    for name, attributes in (("of which the rule was set", TUNING), ("others", JUDGED)):
-        off = await share_newer_first(attributes, vectors, replace(Ranking(), newer=False))
-        on = await share_newer_first(attributes, vectors, Ranking())
+    for name, made in update_pairs().items():
+        off = await share_newer_first(made, vectors, replace(Ranking(), newer=False))
+        on = await share_newer_first(made, vectors, Ranking())
         pairs.add_row(name, f"{off:.3f}", f"{on:.3f}")
     console.print(pairs)
     if not there():

@@ -13,7 +13,8 @@ from tests.evals.measures import quality
 from tests.evals.newer_first import share_newer_first
 from tests.evals.recalled import recalled
 from tests.evals.runs import engine, judged, loaded, rrf_60
-from tests.evals.update_pairs import JUDGED, TUNING, pairs
+from tests.evals.update_forms import forms, memories
+from tests.evals.update_pairs import JUDGED, TUNING, of_people, pairs
 
 local_model = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="needs the extra local-models")
 
@@ -37,8 +38,15 @@ def test_there_are_two_hundred_pairs_and_each_has_two_values_and_its_times() -> 
 @local_model
 async def test_the_newer_of_update_pairs_is_first_in_nine_of_ten() -> None:
     vectors = KnownVectors()
-    shares = [await share_newer_first(of, vectors, Ranking()) for of in (TUNING, JUDGED)]
+    shares = [await share_newer_first(of_people(of), vectors, Ranking()) for of in (TUNING, JUDGED)]
     assert sum(shares) / len(shares) >= 0.9
+
+
+@local_model
+async def test_the_newer_is_first_in_forms_and_languages_that_the_rule_was_not_set_by() -> None:
+    made = forms("held")
+    assert len(made) >= 10
+    assert await share_newer_first(memories(made), KnownVectors(), Ranking()) >= 0.9
 
 
 @local_model
@@ -54,5 +62,5 @@ async def test_the_default_finds_more_facts_than_reciprocal_ranks() -> None:
 @pytest.mark.skipif(not there(), reason="the conversations are not part of the project")
 async def test_recall_keeps_what_answers_and_adds_less_of_what_does_not() -> None:
     found = await recalled(await loaded("facts", KnownVectors()), MemorySettings().recall_related)
-    assert found.answered >= 0.99
-    assert found.others <= 2.5
+    assert found.answered >= 0.98
+    assert found.others <= 0.5

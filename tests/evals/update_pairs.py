@@ -217,13 +217,17 @@ def _of_attribute(one: Attribute, number: int) -> Iterator[Pair]:
     for turn in range(PER_ATTRIBUTE):
         who, values = PEOPLE[turn], one.values
         old, new = values[turn % len(values)], values[(turn + 1 + turn // len(values)) % len(values)]
-        newer_at = NOW - timedelta(days=3 + 7 * ((turn + number) % 9))
         older, newer, asked = (
             texts[(turn + shift) % len(texts)].format(who=who, old=old, new=new)
             for shift, texts in ((number, one.older), (0, one.newer), (1, one.questions))
         )
-        older_at = newer_at - timedelta(days=1 + 29 * (turn % 8))
-        yield Pair(older, newer, asked, older_at, newer_at)
+        yield Pair(older, newer, asked, *times_of(turn, number))
+
+
+def times_of(turn: int, number: int) -> tuple[datetime, datetime]:
+    """When the older and the newer of a pair were said."""
+    newer_at = NOW - timedelta(days=3 + 7 * ((turn + number) % 9))
+    return newer_at - timedelta(days=1 + 29 * (turn % 8)), newer_at
 
 
 def facts_of(made: Sequence[Pair], scope_key: str) -> list[FactCandidate]:
@@ -234,3 +238,9 @@ def facts_of(made: Sequence[Pair], scope_key: str) -> list[FactCandidate]:
             session = (f"s.{name}{number}",)
             found.append(FactCandidate(f"{name}{number}", scope_key, text, at, at, 1, session_ids=session))
     return found
+
+
+def of_people(attributes: Sequence[Attribute]) -> list[list[Pair]]:
+    """Each person's pairs: a memory."""
+    made = pairs(attributes)
+    return [[pair for pair in made if person in pair.older] for person in PEOPLE]

@@ -100,7 +100,8 @@ divide work (batches, pauses, timeouts) stand in the module that uses them.
 """
 TOP = {
     "llm": "`offline` (rules, no model), `openai`, `google`, or the base URL of an OpenAI-compatible endpoint",
-    "embedder": "`local`, `openai`, `google` or a URL; unset: the provider of `EDEN_LLM` if it has one, else local",
+    "embedder": "`local`, `multilingual`, `openai`, `google` or a URL; unset: the provider of `EDEN_LLM` if it has "
+    "one, else local",
 }
 """Settings that belong to no group; in `eden.toml` they stand above the first one."""
 WORDS: Mapping[type, str] = {bool: "true or false", int: "whole number", float: "number", dict: "map"}

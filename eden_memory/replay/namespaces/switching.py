@@ -12,8 +12,7 @@ from eden_memory.errors import EdenError
 from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.memory.reembedding_store import refuse_another_model
-from eden_memory.models.embeddings import local_embedder
-from eden_memory.models.providers.catalogue import embedding_model
+from eden_memory.models.providers.catalogue import vectors_of
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors.pipeline import FORGETTING
 from eden_memory.replay.group_progress import GroupProgress, behind
@@ -129,10 +128,9 @@ async def refuse_behind(at: Installation, name: str) -> None:
 
 async def _refuse_other_vectors(at: Installation, to: Placement) -> None:
     """Its fact-dedup would refuse to run: nothing more would be formed."""
-    model = embedding_model(at.settings)
     names = to.names(at.settings.mongodb.prefix)
     try:
-        await refuse_another_model(at.database, names, local_embedder.MODEL if model is None else model.name)
+        await refuse_another_model(at.database, names, vectors_of(at.settings))
     except EdenError as error:
         raise EdenError(
             f"{to.memory}: {error.what}",

@@ -105,6 +105,14 @@ async def test_turns_that_come_through_the_inbox_are_shown_before_and_after_they
     assert "greyhound" in await seen(shared, user)
 
 
+async def test_secrets_are_shown_as_little_as_in_memory(shared: System) -> None:
+    user = somebody()
+    session, key = await shared.session(user), "AKIA" + "IOSFODNN7EXAMPLE"
+    await shared.write(session, user, f"{SAID} The bucket's key is {key}.")
+    shown = await seen(shared, user)
+    assert (key in shown, "greyhound" in shown, "[redacted:" in shown) == (False, True, True), shown
+
+
 async def grouped(running: System, user: str) -> str:
     session = await running.session(user, somebody())
     await running.write(session, user, SAID)

@@ -5,7 +5,7 @@ from time import process_time
 
 import pytest
 
-from eden_memory.context.recall import QUERY_CHARACTERS, asks_for_past, query_of, unknown_names
+from eden_memory.context.recall import QUERY_CHARACTERS, may_need_recall, query_of, unknown_names
 
 PAST = [
     "Do you remember my sister's name?",
@@ -33,18 +33,37 @@ PRESENT = [
 
 @pytest.mark.parametrize("message", PAST)
 def test_a_message_about_the_past_is_searched_for(message: str) -> None:
-    assert asks_for_past(message, "")
+    assert may_need_recall(message, "")
 
 
 @pytest.mark.parametrize("message", PRESENT)
 def test_any_other_message_is_not(message: str) -> None:
-    assert not asks_for_past(message, "")
+    assert not may_need_recall(message, "")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Wie hoch ist meine Miete?",
+        "wo wohne ich",
+        "¿Dónde vivo?",
+        "我的猫叫什么名字",
+        "試験はいつですか",
+        "고양이 이름이 뭐예요?",
+        "แมวชื่ออะไร",
+        "ما اسم القطة؟",
+        "מה שם החתול?",
+        "Где я живу?",
+    ],
+)
+def test_a_message_in_another_language_is_searched_for_whatever_it_asks(message: str) -> None:
+    assert may_need_recall(message, "")
 
 
 def test_names_that_the_context_shows_are_known() -> None:
     message = "Please send it to Marguerite at Holloway before lunch"
     assert unknown_names(message, "") == {"Marguerite", "Holloway"}
-    assert not asks_for_past(message, "<Facts>- [agent] Marguerite works in Paris</Facts>")
+    assert not may_need_recall(message, "<Facts>- [agent] Marguerite works in Paris</Facts>")
 
 
 def test_the_first_word_of_a_sentence_is_no_name() -> None:
@@ -62,11 +81,11 @@ def test_a_message_of_any_length_costs_no_more_than_a_long_one(piece: str) -> No
 
 def _seconds(message: str) -> float:
     """Of CPU: other work beside it does not count."""
-    return min(timeit.repeat(lambda: asks_for_past(message, ""), number=1, repeat=5, timer=process_time))
+    return min(timeit.repeat(lambda: may_need_recall(message, ""), number=1, repeat=5, timer=process_time))
 
 
 def test_a_question_around_what_was_pasted_is_heard() -> None:
     pasted = "2026-01-01 INFO ok\n" * 5_000
-    assert asks_for_past(f"What did I say about this? {pasted}", "")
-    assert asks_for_past(f"{pasted} What did I say about this?", "")
-    assert not asks_for_past(pasted, "")
+    assert may_need_recall(f"What did I say about this? {pasted}", "")
+    assert may_need_recall(f"{pasted} What did I say about this?", "")
+    assert not may_need_recall(pasted, "")

@@ -6,7 +6,7 @@ import pytest
 
 from eden_memory.errors import EdenError
 from eden_memory.models.embeddings import local_embedder
-from eden_memory.models.embeddings.local_embedder import DIMENSIONS, MODEL, LocalEmbedder
+from eden_memory.models.embeddings.local_embedder import DIMENSIONS, MODEL, MULTILINGUAL, LocalEmbedder
 from eden_memory.schemas.fields import unpack_vector
 
 TEXTS = [
@@ -49,6 +49,16 @@ async def test_what_means_the_same_is_nearer_than_what_does_not(embedder: LocalE
     first, same, other = [one.vector for one in await embedder.embed(TEXTS[:3])]
     assert (1 + cosine(first, same)) / 2 > 0.9
     assert (1 + cosine(first, other)) / 2 < 0.7
+
+
+async def test_the_multilingual_model_knows_what_means_the_same_in_another_language() -> None:
+    embedder = LocalEmbedder(model=MULTILINGUAL)
+    made = await embedder.embed([TEXTS[0], "玛丽亚于2024年3月搬到里斯本。", "مرحبا\0", TEXTS[2]])
+    english, chinese, _, other = [one.vector for one in made]
+    assert {(one.model, len(one.vector)) for one in made} == {(MULTILINGUAL, DIMENSIONS * 4)}
+    assert cosine(english, chinese) > cosine(english, other) + 0.05
+    assert (await embedder.embed([TEXTS[0]]))[0].vector == english
+    await embedder.close()
 
 
 async def test_what_is_beyond_the_limit_is_not_read(embedder: LocalEmbedder) -> None:

