@@ -55,7 +55,7 @@ class OtlpExport:
             "service.namespace": settings.metrics_namespace,
         }
         resource = Resource(told).merge(Resource.create({}))  # what OTEL_… variables say wins
-        if resource.attributes["service.name"] == "unknown_service":
+        if str(resource.attributes["service.name"]).startswith("unknown_service"):
             resource = resource.merge(Resource({"service.name": told["service.name"]}))
         address = (settings.otel.endpoint or "").rstrip("/")
         self._ids = GivenIds()
