@@ -33,7 +33,10 @@ def test_a_notification_of_a_turns_end_holds_both_sides() -> None:
 
 def test_the_last_answer_of_a_transcript_is_the_one_with_a_text(tmp_path: Path) -> None:
     transcript = tmp_path / "t.jsonl"
-    call = {"type": "assistant", "message": {"content": [{"type": "tool_use", "name": "ls", "input": {}}]}}
+    call: dict[str, Any] = {
+        "type": "assistant",
+        "message": {"content": [{"type": "tool_use", "name": "ls", "input": {}}]},
+    }
     answer = {"type": "assistant", "uuid": "1", "message": {"content": [{"type": "text", "text": "Done."}]}}
     transcript.write_text("\n".join(("{broken", json.dumps(answer), json.dumps(call), "[]", "null")))
     assert said(hook_event_name="Stop", transcript_path=str(transcript)) == [("assistant", "Done.")]
