@@ -23,5 +23,8 @@ ENV PATH=/opt/eden/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 WORKDIR /tmp
 USER 10001:10001
 STOPSIGNAL SIGTERM
+# Asks what `run` and `serve` answer where EDEN_HTTP_PORT is set; nothing else has a health to ask for.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=6 CMD ["python", "-c", \
+    "import os, urllib.request as r; p = os.environ.get('EDEN_HTTP_PORT'); p and r.urlopen(f'http://127.0.0.1:{p}/livez', timeout=3)"]
 ENTRYPOINT ["eden"]
 CMD ["--help"]

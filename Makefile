@@ -3,9 +3,10 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
+IMAGE := run serve openai google local-models mirror otel
 STAMP := .venv/.installed
 
-.PHONY: dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics help setup lock demo test lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-peers eval-retrieval transcripts chaos up down status doctor clean ci
+.PHONY: chart dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics help setup lock demo test lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers screenshots eval-retrieval transcripts chaos up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -21,8 +22,8 @@ $(STAMP): requirements.lock pyproject.toml
 setup: $(STAMP) ## install everything, pinned, into .venv
 
 lock: setup ## resolve requirements.lock anew
-	$(BIN)/uv pip compile pyproject.toml --extra local --extra local-models --extra multilingual --extra mirror --group dev --universal --python-version 3.11 --generate-hashes --no-header -q -o requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --extra local-models -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-runtime.lock
+	$(BIN)/uv pip compile pyproject.toml --extra all --group dev --universal --python-version 3.11 --generate-hashes --no-header -q -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml $(addprefix --extra ,$(IMAGE)) -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-runtime.lock
 	$(BIN)/uv pip compile --group build -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -o requirements-build.lock
 
 up: setup ## start MongoDB and Kafka locally (they stay up)
@@ -54,6 +55,14 @@ format: setup ## let ruff write the files
 types: setup ## pyright, strict
 	@$(BIN)/pyright
 
+.eden/chart/.installed: tools/chart/install.sh | setup
+	@command -v go >/dev/null || { echo "Helm and kubeconform are built from source: install Go"; exit 1; }
+	@tools/chart/install.sh .eden/chart $(BIN)
+	@touch $@
+
+chart: .eden/chart/.installed ## render the Helm chart and hold it against Kubernetes' and KEDA's schemas (needs Go)
+	@$(BIN)/pytest -q tests/contract/test_chart.py
+
 schemas: setup ## export the JSON Schemas and the AsyncAPI document
 	@$(BIN)/eden schemas export
 
@@ -66,7 +75,7 @@ dashboards: setup ## write Grafana's dashboards anew from tests/dashboards
 bench-metrics: setup ## what metrics cost, and how long one page of them takes
 	@$(BIN)/python -W ignore -m tests.bench.metrics
 
-bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-replay bench-reform bench-imports bench-comparing ## all benchmarks
+bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-replay bench-reform bench-imports bench-comparing bench-inspector ## all benchmarks
 
 bench-tailer: setup ## the tailer against its bounds
 	@$(BIN)/python -m tests.bench.tailer
@@ -113,6 +122,12 @@ walks: setup ## how many functions of ours lie between an entry and a driver's c
 bench-peers: setup .eden/peers/.installed ## beside mem0 and Graphiti, which it installs into .eden/peers
 	@$(BIN)/python -W ignore -m tests.bench.peers
 
+bench-inspector: setup ## the inspector's pages over 100,000 facts beside 1,000
+	@$(BIN)/python -W ignore -m tests.bench.inspector
+
+screenshots: setup ## take the pictures of docs/inspector.md, with Debian's Chromium
+	@$(BIN)/python -W ignore -m tests.transcripts.screenshots
+
 eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting, update pairs
 	@$(BIN)/python -m tests.evals.retrieval
 
@@ -120,9 +135,10 @@ transcripts: setup ## play docs/transcripts anew, where a script makes them, and
 	@$(BIN)/python -W ignore -m tests.transcripts.picture
 	@$(BIN)/python -W ignore -m tests.transcripts.rebuild
 	@$(BIN)/python -W ignore -m tests.transcripts.reform
+	@$(BIN)/python -W ignore -m tests.transcripts.moving
 
-chaos: setup ## faults from a seed under load, tailer, stages, formation, rebuilding and reforms: ROUNDS=200 SEED=1
-	@status=0; for part in tailer stages formation rebuild reform; do \
+chaos: setup ## faults from a seed under load, tailer, stages, formation, rebuilding and reforms, imports: ROUNDS=200 SEED=1
+	@status=0; for part in tailer stages formation rebuild reform imports; do \
 		$(BIN)/python -m tests.chaos.$$part --faults $${ROUNDS:-200} --seed $${SEED:-1} || status=1; \
 	done; exit $$status
 

@@ -1,6 +1,6 @@
 """Decide which sources of a record are forgotten, and whether the record may stay. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -61,17 +61,13 @@ class Marks:
             session is not None and self._reached("session", session, time)
         )
 
-    def all_gone(self, sources: Sequence[SourceMessage]) -> bool:
-        """Whether nothing is left of what a record rests on; False for a record without sources."""
-        return bool(sources) and all(self.source_gone(source) for source in sources)
+    def any_gone(self, sources: Iterable[SourceMessage]) -> bool:
+        """Whether any of what a text rests on is forgotten: nobody can tell which words came from it."""
+        return any(self.source_gone(source) for source in sources)
 
-    def rests_on_nothing(self, scope: Scope, sources: Sequence[SourceMessage], time: datetime) -> bool:
+    def reaches(self, scope: Scope, sources: Iterable[SourceMessage], time: datetime) -> bool:
         """Whether a memory of this scope, formed at `time`, is to be dropped."""
-        return self.all_gone(sources) or self.scope_gone(scope, time)
-
-    def left(self, sources: Sequence[SourceMessage]) -> tuple[SourceMessage, ...]:
-        """The sources that are not forgotten."""
-        return tuple(source for source in sources if not self.source_gone(source))
+        return self.any_gone(sources) or self.scope_gone(scope, time)
 
     def _all(self) -> frozenset[Mark]:
         return frozenset(mark for marks in self._marks.values() for mark in marks)

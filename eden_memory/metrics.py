@@ -22,6 +22,11 @@ TAILER_AUTHORLESS = Counter(
     "eden_tailer_authorless_messages", "Records of messages of the role user that name no author"
 )
 TAILER_UNMAPPED = Counter("eden_tailer_unmapped", "Documents that could not become a record (dead letters)")
+REDACTED = Counter(
+    "eden_redacted_secrets",
+    "Secrets replaced in texts on their way to Kafka, by kind; a text that is read again counts again",
+    ["kind"],
+)
 TAILER_POSITION_LOST = Counter(
     "eden_tailer_position_lost", "Times the stream's position was lost and a merge closed the gap"
 )
@@ -182,6 +187,15 @@ CONTEXT_READS = Counter(
     "eden_context_reads",
     "Contexts asked for, by where they came from: kept in the process, or stored",
     ["how"],
+)
+
+RECENT_SECONDS = Histogram(
+    "eden_recent_seconds",
+    "Time to read the messages that are not formed yet, for one context or search",
+    buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1),
+)
+RECENT_FAILED = Counter(
+    "eden_recent_failed", "Contexts and searches given without the messages that are not formed yet"
 )
 
 MEMORY_DOCUMENTS = Gauge("eden_memory_documents", "Documents of a memory collection, about", ["collection"])

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from eden_memory.schemas.documents import (
     Consolidated,
     Context,
+    Erasure,
     Fact,
     ForgottenMark,
     Message,
@@ -22,7 +23,8 @@ MEMORY = frozenset(
 )
 """Collections that every namespace has of its own."""
 FORMING = frozenset(
-    kind.COLLECTION for kind in (Message, SessionState, WindowTexts, PartitionState, Outcome, ForgottenMark)
+    kind.COLLECTION
+    for kind in (Message, SessionState, WindowTexts, PartitionState, Outcome, ForgottenMark, Erasure)
 ) | {"controls", "consumption"}
 """Collections that every pipeline has of its own: a rebuild's are its source's, a reform's are not."""
 

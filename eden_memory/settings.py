@@ -54,9 +54,21 @@ class KafkaSettings(SettingsGroup):
 
     bootstrap: str | None = Field(None, description="host:port,…; unset: the local server is used")
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
-    sasl_username: str | None = None
-    sasl_password: SecretStr | None = None
+    sasl_mechanism: (
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"] | None
+    ) = None
+    sasl_username: str | None = Field(None, description="OAUTHBEARER: the client id")
+    sasl_password: SecretStr | None = Field(None, description="OAUTHBEARER: the client secret")
+    sasl_token_url: str | None = Field(
+        None, description="OAUTHBEARER: OpenID Connect token endpoint, asked by client credentials"
+    )
+    sasl_token_scope: str | None = Field(
+        None, description="OAUTHBEARER: scope that the endpoint is asked for"
+    )
+    sasl_token_file: Path | None = Field(
+        None,
+        description="OAUTHBEARER: file of the token, read again for every connection; comes before the endpoint",
+    )
     ssl_ca_file: Path | None = None
     ssl_certificate_file: Path | None = None
     ssl_key_file: Path | None = None
@@ -90,6 +102,10 @@ class MessagesSettings(SettingsGroup):
     on_delete: Literal["forget", "keep"] | None = Field(
         default=None,
         description="what a deleted message means for memory; unset: forget, and a TTL index asks for a choice",
+    )
+    redact_secrets: bool = Field(
+        default=True,
+        description="keys, tokens and card numbers are replaced on the way to Kafka; the application's messages stay",
     )
 
 
@@ -200,6 +216,11 @@ class MemorySettings(SettingsGroup):
     facts_in_context: bool = Field(default=True, description="the newest facts stand in the context")
     search: bool = Field(default=True, description="facts can be searched, and recall may search")
     dedup: bool = Field(default=True, description="new facts are compared with what is known")
+    decide_anew: bool = Field(
+        default=True,
+        description="when a part of a merged fact is forgotten, a model decides anew what its other statements mean "
+        "(one counted call; not while a budget is spent); false: each of them becomes a fact of its own",
+    )
     context_facts: PositiveInt = Field(default=40, description="facts in a context, at most")
     context_days: PositiveFloat = Field(default=7.0, description="age of a context's facts, at most")
     similar: float = Field(
@@ -226,6 +247,18 @@ class MemorySettings(SettingsGroup):
         pattern=r"^\w[\w ()-]{0,39}$",
         description="language that models write memory in, such as German; unset: that of the conversation",
     )
+    recent: bool = Field(
+        default=True,
+        description="a user's messages of other sessions that are not formed yet stand in the context, and are found",
+    )
+    recent_hours: PositiveFloat = Field(
+        default=24.0, le=72, description="age of messages that are not formed yet, at most"
+    )
+    recent_words: PositiveInt = Field(
+        default=400,
+        le=4_000,
+        description="words of such messages in a context, at most; the newest are shown",
+    )
     demote_names: bool = Field(
         default=False,
         description="what names a participant leaves group scope too; an agent keeps only what names nobody",
@@ -235,6 +268,11 @@ class MemorySettings(SettingsGroup):
         description="private: memory of a session with users stays with them (the one user, or the group of "
         "several); team: the agent and its shards learn from it too, and all of its users see that; unset: as the "
         "store says, private in a new one",
+    )
+    shared_roles: tuple[Role, ...] = Field(
+        default=("user", "assistant", "system", "other"),
+        description="roles whose messages may form memory of a group, an agent or a shard; what rests on any other "
+        "message, by default on a tool's output, stays with the users of its session",
     )
     shared_sessions: SharedSessions = Field(
         default="session",
@@ -354,7 +392,7 @@ class HttpSettings(SettingsGroup):
 
 
 class ServeSettings(SettingsGroup):
-    """The doors of `eden serve`: HTTP API, gateway and MCP."""
+    """The doors of `eden serve`: HTTP API, inspector, gateway and MCP."""
 
     host: str = Field("127.0.0.1", description="anything but loopback needs an API key to exist")
     port: int = Field(8_787, ge=0, le=65_535)
@@ -459,6 +497,15 @@ class RunSettings(SettingsGroup):
     start_seconds: PositiveFloat = Field(60.0, description="seconds that servers are waited for at the start")
 
 
+class ReceiptsSettings(SettingsGroup):
+    """Receipts of what was forgotten."""
+
+    key: Path = Field(
+        Path(".eden/receipts.key"),
+        description="file of the key that signs receipts; `eden setup` makes it, and only its owner may read it",
+    )
+
+
 class LocalSettings(SettingsGroup):
     """The local servers."""
 
@@ -501,6 +548,7 @@ class Settings(BaseSettings):
     gateway: GatewaySettings = GatewaySettings()  # pyright: ignore[reportCallIssue]
     run: RunSettings = RunSettings()  # pyright: ignore[reportCallIssue]
     tailer: TailerSettings = TailerSettings()  # pyright: ignore[reportCallIssue]
+    receipts: ReceiptsSettings = ReceiptsSettings()  # pyright: ignore[reportCallIssue]
     local: LocalSettings = LocalSettings()  # pyright: ignore[reportCallIssue]
 
     @classmethod
@@ -538,6 +586,11 @@ class Settings(BaseSettings):
     def names(self) -> Names:
         """Of the memory collections."""
         return self._placement.names(self.mongodb.prefix)
+
+    @property
+    def metrics_namespace(self) -> str:
+        """The label `namespace` of the metrics."""
+        return self.metrics.namespace or self.mongodb.database
 
     @property
     def source_name(self) -> str:

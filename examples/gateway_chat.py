@@ -50,12 +50,14 @@ async def conversation(
 
 
 async def remembered(memory: Memory, session: str, seconds: float) -> None:
-    """End a session, and wait until what was said in it stands in a new one's context."""
+    """End a session, and wait until memory of it stands in a new one's context, and no longer its messages."""
     service = memory.agent()
     await service.on_session_end(session)
     async with asyncio.timeout(seconds):
-        while "Clara" not in await service.get_memory_context("tuesday", USER):  # noqa: ASYNC110 - formed elsewhere
+        context = ""
+        while "Clara" not in context or "<Recent>" in context:
             await asyncio.sleep(0.2)
+            context = await service.get_memory_context("tuesday", USER)
 
 
 async def main(client: AsyncOpenAI, model: str, memory: Memory, seconds: float, say: Say = print) -> None:

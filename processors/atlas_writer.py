@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from eden_memory.forgotten import ForgottenMarks, Marks
 from eden_memory.memory.memory_batch import MemoryBatch, erased_since, memory_batch, named_by
+from eden_memory.memory.restating import restated
 from eden_memory.memory.snapshot_projection import scope_changed, scope_of
 from eden_memory.memory.stored_memory import AppliedScope, MemoryStore
-from eden_memory.schemas.documents import Fact, Snapshot
+from eden_memory.schemas.documents import Fact, FactStatement, Snapshot
 from eden_memory.schemas.events import FactChanged, FactCommanded, Forgotten, ReflectionFormed
 from eden_memory.stages.stage import Decision, Delivery, Emit
 
@@ -52,7 +53,8 @@ class AtlasWriter:
         ]
         await self._space_out(key for key, applied in written.items() if applied.snapshot is not None)
         lost = [_dropped(erase.cause) for erase in batch.erased if erase.cause and _contradicts(erase.cause)]
-        return Decision([*late, *batch.erased, *lost, *events], covers=covers)
+        anew = [_restated(delivery, said) for delivery, said in batch.left]
+        return Decision([*late, *batch.erased, *anew, *lost, *events], covers=covers)
 
     async def _write(
         self, deliveries: Sequence[Delivery]
@@ -136,6 +138,15 @@ def _dropped(delivery: Delivery) -> Emit:
         forgotten_at=delivery.envelope.time,
     )
     return Emit(forgotten, delivery, identity=f"derived/{kind}/{name}/late")
+
+
+def _restated(delivery: Delivery, said: FactStatement) -> Emit:
+    """Return the command for what is left of a fact that was decided before its sources were forgotten."""
+    event = delivery.event
+    assert isinstance(event, FactChanged)
+    asked_at, until = max(event.formed_at, event.valid_from), event.expires_at
+    command = restated(event.fact_id, said, event.scope, asked_at=asked_at, expires_at=until)
+    return Emit(command, delivery, time=asked_at, identity=command.command_id)
 
 
 def _events(applied: AppliedScope, last: Delivery, memory: str) -> list[Emit]:

@@ -22,10 +22,13 @@ from eden_memory.context.ready_contexts import (
     ContextSource,
     Ready,
     ReadyContexts,
+    RecentSource,
     holds_for,
+    tags_of_recent,
 )
 from eden_memory.error_text import describe
 from eden_memory.logs import LibraryLogger
+from eden_memory.memory.results import RecentMessage
 from eden_memory.metrics import CONTEXT_DELAY, CONTEXTS_BUILT, MESSAGE_TO_CONTEXT
 from eden_memory.schemas.events import ScopeChanged
 from eden_memory.schemas.scopes import Scope
@@ -40,12 +43,17 @@ ROUND_SECONDS = 3.0
 GATHER_SECONDS, BREATH_SECONDS = 0.05, 0.15
 """Before what has changed is worked on, and after it: what changes meanwhile is built once."""
 MOST_CONFLICTS = 10
+RECENT_FOR = timedelta(minutes=1)
+"""After it, a context that shows messages which are not formed yet is built anew: their age, and what was settled."""
 TOGETHER = 200
 """Contexts of which what they hold is in memory at the same time."""
 
 
 class ContextCacheStage:
-    """`active`: how long after its last formation a session's contexts are kept fresh; `clock` is the wall's."""
+    """`active`: how long after its last formation a session's contexts are kept fresh; `clock` is the wall's.
+
+    `recent` reads the messages that are not formed yet; None: contexts are built without them.
+    """
 
     def __init__(
         self,
@@ -57,9 +65,11 @@ class ContextCacheStage:
         round_seconds: float = ROUND_SECONDS,
         gather_seconds: float = GATHER_SECONDS,
         breath_seconds: float = BREATH_SECONDS,
+        *,
+        recent: RecentSource | None = None,
     ) -> None:
         self._source, self._contexts, self._settings = source, contexts, settings
-        self._active, self._clock = active, clock
+        self._active, self._clock, self._recent = active, clock, recent
         self._round_seconds = round_seconds
         self._changes = ChangeRounds(self._changed, gather_seconds, breath_seconds)
         self._later: set[str] = set()
@@ -95,7 +105,7 @@ class ContextCacheStage:
             await self._build(_until(page), page)
 
     async def refresh_stale(self) -> None:
-        """Build anew what shows a fact that has expired."""
+        """Build anew what shows a fact that has expired, or messages that may have been formed meanwhile."""
         async for page in self._contexts.stale(self._clock()):
             await self._build(_until(page), page)
 
@@ -107,15 +117,29 @@ class ContextCacheStage:
     async def withdraw(self, authors: Iterable[tuple[str, str]]) -> set[str]:
         """Empty the contexts that do not hold for the authors of these committed messages: (session, author).
 
-        Returns their sessions, whose contexts are to be built anew.
+        Returns their sessions, whose contexts are to be built anew, and those in which another user is shown what
+        was said in the authors' sessions.
         """
-        found = {ready.asked: ready for ready in await self._contexts.lacking(authors, self._clock())}
+        written, now = list(authors), self._clock()
+        overhearing = await self._contexts.overhearing(written, now) if self._recent else ()
+        found = {ready.asked: ready for ready in await self._contexts.lacking(written, now)}
         users = await self._source.users(list(found))
         stale = [ready for asked, ready in found.items() if holds_for(users[asked]) != ready.users]
         await self._contexts.withdraw(
             [ready for ready in stale if ready.users]
         )  # an empty one is being built
-        return {ready.asked.session_id for ready in stale if ready.asked.session_id is not None}
+        rebuilt = (ready.asked.session_id for ready in (*stale, *overhearing))
+        return {session_id for session_id in rebuilt if session_id is not None}
+
+    async def written(self, authors: Iterable[tuple[str, str]]) -> None:
+        """Build the contexts of these users in their other sessions anew: (session, author) wrote a message."""
+        async for page in self._contexts.of_writers(authors, self._clock()):
+            await self._build(_until(page), page)
+
+    async def shown_changed(self, tags: Iterable[str]) -> None:
+        """Build anew the contexts that show a message of these tags which is not formed yet."""
+        async for page in self._contexts.showing(tags, self._clock()):
+            await self._build(_until(page), page)
 
     async def close(self) -> None:
         """Build what was put off."""
@@ -191,8 +215,14 @@ class ContextCacheStage:
                 [known[asked] for asked in wanted if asked in known and asked not in kept]
             )
             present = [asked for asked in wanted if asked in kept]
+            recent = (
+                await self._recent.of_each({asked: views[asked] for asked in present}) if self._recent else {}
+            )
             again = await self._contexts.put(
-                [self._built(before[asked], views[asked], wanted[asked]) for asked in present]
+                [
+                    self._built(before[asked], views[asked], wanted[asked], recent.get(asked, ()))
+                    for asked in present
+                ]
             )
             CONTEXTS_BUILT.inc(len(present) - len(again))
             lost = {ready.asked for ready in again}
@@ -206,17 +236,22 @@ class ContextCacheStage:
         users = await self._source.users(personal)
         return {asked for asked in personal if users[asked] != stored[asked].users}
 
-    def _built(self, before: Ready, view: VisibleMemory, until: datetime) -> Built:
+    def _built(
+        self, before: Ready, view: VisibleMemory, until: datetime, recent: Sequence[RecentMessage] = ()
+    ) -> Built:
         now = self._clock()
+        expires = next_expiry(view.shown, now)
+        again = now + RECENT_FOR if recent else None
         return Built(
             before=before,
-            xml=context_xml(view.shown, now, self._settings),
+            xml=context_xml(view.shown, now, self._settings, recent=recent),
             revisions=view.revisions,
             scope_keys=view.scope_keys,
             users=holds_for(view.users),
             built_at=now,
             active_until=max(until, before.active_until),
-            stale_at=next_expiry(view.shown, now),
+            stale_at=min(filter(None, (expires, again)), default=None),
+            recent_from=tags_of_recent(before.asked.user_id, recent),
         )
 
     def _put_off(self, key: str) -> None:

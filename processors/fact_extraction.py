@@ -3,7 +3,7 @@
 It sees the conversation alone, no memory: facts must stand alone. Every formation has exactly one FactsExtracted.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from datetime import UTC, datetime
 
 from eden_memory.directory.participants import Streams
@@ -12,7 +12,7 @@ from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import facts_extracted, proposals_of
 from eden_memory.formation.prompt_material import FactMaterial
 from eden_memory.formation.prompts import Fence
-from eden_memory.formation.scope_assignment import AssignedItem
+from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem
 from eden_memory.formation.scope_briefs import fact_scopes
 from eden_memory.formation.transcript import named_by
 from eden_memory.formation.window_question import WindowQuestion, WindowQuestions, asking_about, shared_call
@@ -32,7 +32,8 @@ PAST_RETENTION = "every scope's facts of so long ago have expired"
 
 
 class FactExtraction:
-    """`demote_names`: a fact that names a participant leaves the group's scope, too."""
+    """`demote_names`: a fact that names a participant leaves the group's scope, too. `shared_roles`: whose messages
+    may form memory that others see."""
 
     def __init__(
         self,
@@ -43,12 +44,19 @@ class FactExtraction:
         fence: Fence,
         *,
         demote_names: bool = False,
+        shared_roles: Set[str] = SHARED_ROLES,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         limits: FormationLimits = STANDARD,
     ) -> None:
         """`clock` is the wall clock: it decides which scopes' retention has ended."""
         self._questions = WindowQuestions(
-            windows, streams, model, forgetting, limits, demote_names=demote_names
+            windows,
+            streams,
+            model,
+            forgetting,
+            limits,
+            demote_names=demote_names,
+            shared_roles=shared_roles,
         )
         self._model, self._forgetting, self._fence = model, forgetting, fence
         self._clock, self._limits = clock, limits

@@ -5,22 +5,29 @@ on its way to the writer, is dropped there. The memory collections are changed b
 tombstones.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from eden_memory.forgetting.forgetting_rules import (
     BlobRef,
     Resting,
+    erasure_of,
     follows,
     gone,
     mark_of,
     next_slice,
     reflections_of,
+    stated_anew,
     taken_up_again,
+    takes_its_place,
+    text_hash,
 )
 from eden_memory.forgotten import ForgottenMarks, Mark, ids_of
-from eden_memory.schemas.events import Forgotten
+from eden_memory.schemas.events import FactCommanded, Forgotten
+from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Decision, Delivery, Emit
+from eden_memory.usage.budget_rules import Spending
 
 if TYPE_CHECKING:  # the driver stays out of a processor
     from eden_memory.forgetting.forgetting_store import MongoForgettingStore
@@ -30,11 +37,23 @@ SLICE = 1_000
 
 
 class ForgettingStage:
-    """Forgets what rests on nothing else; memory that still rests on other messages stays as it is."""
+    """Forgets what rests on it; what else facts were merged from is stated anew, in their scope's order."""
 
-    def __init__(self, store: "MongoForgettingStore", forgotten: ForgottenMarks, most: int = SLICE) -> None:
-        """`most`: the facts, reflections and messages of one decision, taken together."""
-        self._store, self._forgotten, self._slice = store, forgotten, most
+    def __init__(
+        self,
+        store: "MongoForgettingStore",
+        forgotten: ForgottenMarks,
+        most: int = SLICE,
+        budgets: Callable[[], Awaitable[Sequence[Spending]]] | None = None,
+        secret: bytes = b"",
+    ) -> None:
+        """`most`: the facts, reflections and messages of one decision, taken together.
+
+        `budgets`: a model decides what is left of a merged fact unless one of them is spent; None: no model does.
+        `secret`: of the installation; it keys the hashes of erased texts.
+        """
+        self._store, self._forgotten, self._slice, self._budgets = store, forgotten, most, budgets
+        self._hashed = partial(text_hash, secret)
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision:
         """Forget one thing, or a slice of what belongs to it; a record of its own asks for the next slice."""
@@ -47,35 +66,44 @@ class ForgettingStage:
             made = await self._with_propagated(event, ())
             await self._mark((Mark(memory.kind, memory.id, "for_ever") for memory in made), delivery)
             withdrawn = await self._withdrawn(delivery, event, made)
-            return Decision(
-                [
-                    *follows(delivery, event, made, (), withdrawn),
-                    *await self._taken_up_again(delivery, event, ()),
-                ]
-            )
+            ledgers = await self._store.ledgers.erase((), made, withdrawn, delivery)
+            again = await self._taken_up_again(delivery, event, ())
+            events = [*follows(delivery, event, made, (), withdrawn), *ledgers, *again]
+            await self._store.note(erasure_of(delivery, made, (), withdrawn, events, self._hashed))
+            return Decision(events)
+        if event.kind in ("session", "user") and event.until is not None and event.after is None:
+            await self._store.usage.reduce(event.kind, event.id, event.until)
         found = await self._store.slice_of(mark, event.after, self._slice)
-        resting = await self._with_propagated(event, await self._gone(mark, found.resting))
+        reached, anew = await self._reached(event, mark, found.resting)
+        resting = await self._with_propagated(event, reached)
         told = found.told
         await self._mark((Mark(memory.kind, memory.id, "for_ever") for memory in resting), delivery)
         withdrawn = await self._withdrawn(delivery, event, resting)
-        await self._store.erase_texts(
-            [message.message_id for message in told] or _message(event), event.version
-        )
+        messages = [message.message_id for message in told] or _message(event)
+        await self._store.erase_texts(messages, event.version)
+        ledgers = await self._store.ledgers.erase(messages, resting, withdrawn, delivery)
         more = [next_slice(delivery, event, found.last)] if found.last is not None else []
-        again = await self._taken_up_again(delivery, event, resting)
-        return Decision([*follows(delivery, event, resting, told, withdrawn), *again, *more])
+        again = await self._taken_up_again(delivery, event, resting, anew)
+        events = [*follows(delivery, event, resting, told, withdrawn), *ledgers, *again, *more]
+        await self._store.note(erasure_of(delivery, resting, messages, withdrawn, events, self._hashed))
+        return Decision(events)
 
     async def _mark(self, marks: Iterable[Mark], delivery: Delivery) -> None:
         event = delivery.event
         assert isinstance(event, Forgotten)
         await self._store.mark(marks, delivery.id, event.forgotten_at)
 
-    async def _gone(self, mark: Mark, resting: Sequence[Resting]) -> list[Resting]:
-        """Return the facts and reflections that are meant themselves, or that this leaves without any source."""
+    async def _reached(
+        self, event: Forgotten, mark: Mark, resting: Sequence[Resting]
+    ) -> tuple[list[Resting], list[FactCommanded]]:
+        """Return the facts and reflections that are meant or rest on it, and commands that state the rest anew."""
         if mark.kind not in FORMED_FROM:
-            return list(resting)
+            return list(resting), []
         named = {pair for memory in resting for pair in ids_of(memory.scope, memory.sources)}
-        return gone(resting, await self._forgotten.among(named))
+        marks = await self._forgotten.among(named)
+        reached = gone(resting, marks)
+        budgets = await self._budgets() if self._budgets is not None else None
+        return reached, stated_anew(event, reached, marks, partial(_decides, budgets))
 
     async def _with_propagated(self, event: Forgotten, resting: Sequence[Resting]) -> list[Resting]:
         """Return the memory with all reflections that were propagated from it, or from what the record names."""
@@ -89,15 +117,22 @@ class ForgettingStage:
         return list(found.values())
 
     async def _taken_up_again(
-        self, delivery: Delivery, event: Forgotten, resting: Sequence[Resting]
+        self,
+        delivery: Delivery,
+        event: Forgotten,
+        resting: Sequence[Resting],
+        anew: Sequence[FactCommanded] = (),
     ) -> list[Emit]:
-        """Return commands for facts that only forgotten facts contradicted; dedup decides them in order."""
-        gone = {memory.id: memory.contradicted_by for memory in resting if memory.kind == "fact"}
+        """Return what is stated anew, then commands for facts that only forgotten facts contradicted.
+
+        Dedup decides them in this order.
+        """
+        gone = {memory.id: takes_its_place(memory, anew) for memory in resting if memory.kind == "fact"}
         if event.kind == "fact":
             gone.setdefault(event.id, None)
         if not gone:
             return []
-        commands = taken_up_again(event, gone, await self._store.contradicted_by(gone))
+        commands = [*anew, *taken_up_again(event, gone, await self._store.contradicted_by(gone))]
         return [
             Emit(command, delivery, time=command.asked_at, identity=command.command_id)
             for command in commands
@@ -121,6 +156,13 @@ class ForgettingStage:
             found += new
             blobs.handled.update(others)
         return [blob for blob in found if blob.name not in blobs.handled]
+
+
+def _decides(budgets: Sequence[Spending] | None, scope: Scope) -> bool:
+    """Return whether a model may be asked about what is left of a fact of this scope."""
+    if budgets is None:
+        return False
+    return not any(budget.full and budget.concerns(scope.agent_id, scope.user_id) for budget in budgets)
 
 
 def _message(event: Forgotten) -> list[str]:

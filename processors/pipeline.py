@@ -112,7 +112,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             FORGETTING,
             _of(handlers, FORGETTING),
             reads=(Forgotten,),
-            writes=(Forgotten, FactCommanded),
+            writes=(Forgotten, FactCommanded, FactsExtracted, FactsProposed),
             in_parts=True,
         ),
         Stage(

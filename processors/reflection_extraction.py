@@ -5,7 +5,7 @@ Never skipped for want of facts: the session's reflections are always formed.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from hashlib import blake2b
 
 from eden_memory.access.sharing import private_keys
@@ -15,7 +15,7 @@ from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import session_closed
 from eden_memory.formation.prompt_material import ReflectionMaterial
 from eden_memory.formation.prompts import Fence
-from eden_memory.formation.scope_assignment import AssignedItem
+from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem
 from eden_memory.formation.scope_briefs import is_private, known_of, of_authors, too_few
 from eden_memory.formation.transcript import named_by
 from eden_memory.formation.window_question import WindowQuestion, WindowQuestions, asking_about, shared_call
@@ -35,7 +35,8 @@ STAGE = "reflection-extraction"
 
 
 class ReflectionExtraction:
-    """`demote_names`: a reflection that names a participant leaves the group's scope, too."""
+    """`demote_names`: a reflection that names a participant leaves the group's scope, too. `shared_roles`: whose
+    messages may form memory that others see, at once or by propagation."""
 
     def __init__(
         self,
@@ -47,10 +48,17 @@ class ReflectionExtraction:
         fence: Fence,
         *,
         demote_names: bool = False,
+        shared_roles: Set[str] = SHARED_ROLES,
         limits: FormationLimits = STANDARD,
     ) -> None:
         self._questions = WindowQuestions(
-            windows, streams, model, forgetting, limits, demote_names=demote_names
+            windows,
+            streams,
+            model,
+            forgetting,
+            limits,
+            demote_names=demote_names,
+            shared_roles=shared_roles,
         )
         self._streams, self._snapshots, self._model = streams, snapshots, model
         self._forgetting, self._fence, self._limits = forgetting, fence, limits
@@ -92,7 +100,7 @@ class ReflectionExtraction:
     def _material(
         self, question: WindowQuestion, extracted: FactsExtracted, known: Mapping[str, Snapshot]
     ) -> ReflectionMaterial:
-        facts = (fact for fact in extracted.facts if not question.marks.all_gone(fact.sources))
+        facts = (fact for fact in extracted.facts if not question.marks.any_gone(fact.sources))
         return ReflectionMaterial(
             lines=question.transcript.lines,
             scopes=question.scopes.for_reflections(known, question.marks),
@@ -148,7 +156,8 @@ def _reflection(
         call=call,
         formed_at=window.closed_at,
         said_at=newest_said(assigned.sources) or window.closed_at,
-        private=is_private(assigned.scope, question.transcript.authors_of(assigned.sources), window),
+        private=not assigned.shared
+        or is_private(assigned.scope, question.transcript.authors_of(assigned.sources), window),
         demoted_from=assigned.demoted_from,
         asked_by=None,
     )

@@ -4,9 +4,9 @@ Every field is required and no bound is declared, as strict structured output of
 an answer may hold is checked against what was shown, never taken from the answer.
 """
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import BeforeValidator, ConfigDict
 
 from eden_memory.schemas.described import DescribedModel
 
@@ -33,14 +33,22 @@ class ExtractedFacts(ModelAnswer):
     facts: list[StatedFact]
 
 
+def _as_text(label: Any) -> Any:
+    """Take a number for its digits: answers to earlier prompts numbered the facts."""
+    return str(label) if type(label) is int else label
+
+
+FactLabel = Annotated[str, BeforeValidator(_as_text)]
+
+
 class FactDecision(ModelAnswer):
     """What one new fact means for what is known; new facts that no decision names are added."""
 
-    fact: int
-    """Number of the new fact."""
+    fact: FactLabel
+    """The new fact, such as N1."""
     decision: Literal["ADD", "UPDATE", "DELETE", "NONE"]
-    existing: int | None
-    """Number of the known fact that is updated, contradicted or already says it; null for ADD."""
+    existing: FactLabel | None
+    """The fact that is updated, contradicted or already says it, such as K1; null for ADD."""
     text: str | None
     """UPDATE: the merged text; else null."""
     reason: str | None

@@ -78,6 +78,11 @@ class Envelope(NamedTuple):
     reason: str | None = None
     """Tombstones: why the entity ended."""
 
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """The ordering key, and the scope or session that a tombstone names."""
+        return tuple(scope for scope in (self.ordering_key, self.scope) if scope)
+
     def headers(self) -> Headers:
         """As Kafka headers, in a fixed order."""
         pairs = [

@@ -79,6 +79,17 @@ def newest() -> dict[str, str]:
     return {path: _text(schema) for path, schema in (events | documents | lines).items()}
 
 
+def event_schemas(folder: Path = FOLDER) -> dict[str, list[str]]:
+    """Name of each event → the JSON Schemas of all its versions, oldest first."""
+    return {
+        event.NAME: [
+            (folder / f"json/{event.NAME}.v{version}.json").read_text()
+            for version in range(1, event.VERSION + 1)
+        ]
+        for event in REGISTRY.events.values()
+    }
+
+
 def versions() -> dict[str, int]:
     """Path without version (`json/MessageRecorded`) → newest version, of everything."""
     events = {f"json/{event.NAME}": event.VERSION for event in REGISTRY.events.values()}

@@ -112,6 +112,11 @@ def _changed(shown: VisibleScope, seen: str) -> MemoryChange:
     )
 
 
+def position_of(view: VisibleMemory) -> str:
+    """Return the id of a change behind which comes whatever changes after this view."""
+    return _id(_revisions(view))
+
+
 def _revisions(view: VisibleMemory) -> Revisions:
     return {_short(key): revision for key, revision in view.revisions.items()}
 

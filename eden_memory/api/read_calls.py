@@ -1,9 +1,10 @@
 """The calls of MemoryService that read: contexts, searches, lists by page, histories, numbers, changes."""
 
+from asyncio import gather
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Unpack, cast
+from typing import Any, NamedTuple, Unpack, cast
 
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.api.memory_changes import changes
@@ -23,6 +24,7 @@ from eden_memory.memory.results import (
     FactView,
     MemoryChange,
     Page,
+    RecentMessage,
     ReflectionView,
     ScopeStats,
 )
@@ -37,10 +39,19 @@ from eden_memory.search.search_requests import (
     SearchReport,
     SearchRequest,
 )
+from eden_memory.search.unformed import found_unformed
 
 log = LibraryLogger()
 STAGE = "search"
 """Searches' model calls are counted for this stage."""
+
+
+class ShownContext(NamedTuple):
+    """A context, and what it was rendered from."""
+
+    view: VisibleMemory
+    recent: Sequence[RecentMessage]
+    xml: str
 
 
 class ReadCalls:
@@ -54,6 +65,11 @@ class ReadCalls:
     ) -> None:
         self.memory, self.changes_shared = memory, changes_shared
         self._agent_id, self._asked_by = typed(agent_id, "agent"), asked_by
+
+    @property
+    def agent_id(self) -> str:
+        """The agent's typed id."""
+        return self._agent_id
 
     def _asked(self, session: Any, user: Any) -> Asker:
         return Asker(self._agent_id, typed_or_none(session, "session"), typed_or_none(user, "user"))
@@ -75,18 +91,22 @@ class ReadCalls:
 
         `scopes`: only memory in scopes of these kinds.
 
-        The process caches it until a source of it changes: a repeated call costs microseconds.
-        Where the authors of messages define who is in a session, each call queries them.
+        The process caches memory until a source of it changes. Who is in the session, if the authors of messages
+        define that, and the messages that are not formed yet are read by each call.
         """
         demand_kinds(scopes)
-        readers = await self.memory.current()
-        view, xml = await readers.contexts.get(self._asked(session, user))
+        asked, readers = self._asked(session, user), await self.memory.current()
+        view, xml = await readers.contexts.get(asked)
         if scopes is not None:
             view = view.narrowed(scopes)
-            xml = readers.contexts.render(view)
+        recent = await readers.recent.of(asked, view)
+        if recent or scopes is not None:
+            xml = readers.contexts.render(view, recent=recent)
         if message is None or not self.memory.settings.memory.search or not may_need_recall(message, xml):
             return xml
-        return await self._with_recalled(readers, view, xml, message, self._asking(user))
+        return await self._with_recalled(
+            readers, ShownContext(view, recent, xml), message, self._asking(user)
+        )
 
     async def on_session_start(self, session: Any, user: Any = None) -> str:
         """Build the context before the first turn, and return it."""
@@ -116,7 +136,8 @@ class ReadCalls:
     ) -> SearchReport:
         """Search as :meth:`search_facts` does, and report time, candidates and scores of every stage.
 
-        `text_only` of the report gives the reason if facts were found by words alone.
+        `text_only` of the report gives the reason if facts were found by words alone; `unformed` are messages of the
+        user's other sessions that no memory is formed from yet.
         """
         if not self.memory.settings.memory.search:
             raise EdenError("search is switched off", "EDEN_MEMORY_SEARCH=true switches it on.")
@@ -129,20 +150,24 @@ class ReadCalls:
             **ranking,
         )
         demand_kinds(scopes)
-        _, view, readers = await self._seen(session, user)
-        searched = _searched(view.narrowed(scopes), when)
+        asked, whole, readers = await self._seen(session, user)
+        view = whole.narrowed(scopes)
         async with readers.searching.engine() as engine:
-            return await engine.find(searched, replace(request, private=view.private))
+            report, recent = await gather(
+                engine.find(_searched(view, when), replace(request, private=whole.private)),
+                readers.recent.of(asked, view) if as_of is None else _none(),
+            )
+        return replace(report, unformed=found_unformed(request.texts, recent, request.top_k))
 
     def _asking(self, user: Any) -> Asking:
         """Return who pays for the embedding of a query."""
         return Asking(STAGE, "facts", "", self._agent_id, "", user_id=typed_or_none(user, "user"))
 
     async def _with_recalled(
-        self, readers: Readers, view: VisibleMemory, xml: str, message: str, asking: Asking
+        self, readers: Readers, shown: ShownContext, message: str, asking: Asking
     ) -> str:
         """Return the context with the facts that a search finds, or without them if the search fails."""
-        memory = self.memory.settings.memory
+        memory, view = self.memory.settings.memory, shown.view
         request = SearchRequest(
             (query_of(message),),
             memory.recalled_facts,
@@ -156,13 +181,13 @@ class ReadCalls:
                 report = await engine.find(_searched(view, request.when), request)
         except Exception as error:  # noqa: BLE001 - an agent's turn never fails for what it might have recalled
             log.warning("recall failed; the context is given without it", reason=describe(error))
-            return xml
+            return shown.xml
         lines = [
             FactLine(fact.scope, fact.content, fact.valid_from)
             for fact in report.facts
-            if f"] {one_line(fact.content)} (" not in xml
+            if f"] {one_line(fact.content)} (" not in shown.xml
         ]
-        return readers.contexts.render(view, recalled=lines) if lines else xml
+        return readers.contexts.render(view, recalled=lines, recent=shown.recent) if lines else shown.xml
 
     def _browsing(self, readers: Readers) -> Browsing:
         return Browsing(self.memory.database, readers.settings.names)
@@ -254,6 +279,10 @@ class ReadCalls:
         Several changes of a scope may come as one, the newest: a slow reader delays nothing and misses nothing.
         """
         return changes(self.memory, self._asked(session, user), after)
+
+
+async def _none() -> Sequence[RecentMessage]:
+    return ()
 
 
 def _texts(queries: Any) -> tuple[str, ...]:

@@ -16,12 +16,14 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.app.readers import LiveReaders, Readers
 from eden_memory.app.searching import Engine, Searching
 from eden_memory.context.cached_contexts import Contexts
-from eden_memory.local.servers import endpoints
+from eden_memory.forgetting.mark_store import MongoForgetting
+from eden_memory.local.servers import mongodb_endpoint
 from eden_memory.memory.browsing_store import Browsing
 from eden_memory.memory.export_store import Export
 from eden_memory.memory.results import FactOrigin
 from eden_memory.mongo.client import connect
 from eden_memory.placement import Placement
+from eden_memory.recent.recent_messages import RecentMessages
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.search.search_requests import FoundFact
 from eden_memory.settings import Settings
@@ -94,7 +96,13 @@ class ProcessMemory:
             self.clock,
             look_again,
         )
-        return Readers(settings, contexts, Searching(settings, self.database, self._engine, contexts.follow))
+        forgotten = MongoForgetting(self.database, settings.names)
+        return Readers(
+            settings,
+            contexts,
+            Searching(settings, self.database, self._engine, contexts.follow),
+            RecentMessages(self.source, self.database, settings, forgotten, self.clock),
+        )
 
     async def __aenter__(self) -> Self:
         self.watch()
@@ -136,8 +144,7 @@ class ProcessMemory:
 
 
 def _connected(settings: Settings) -> Client:
-    uri = settings.mongodb.uri
-    return connect(settings.mongodb, uri.get_secret_value() if uri else endpoints(settings).mongodb)
+    return connect(settings.mongodb, mongodb_endpoint(settings))
 
 
 def _database(client: Client, name: str) -> Database:

@@ -17,6 +17,7 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.memory.results import ConsolidationStatus, ScopeStats
 from eden_memory.names import Names
 from eden_memory.placement import Placement
+from eden_memory.recent.recent_messages import RecentMessages
 from eden_memory.schemas.documents import Reflection
 from eden_memory.scope_limits import label_of
 from eden_memory.settings import Settings
@@ -31,11 +32,12 @@ AGAIN_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """Contexts and search of one namespace."""
+    """Contexts, search and messages not formed yet of one namespace."""
 
     settings: Settings
     contexts: Contexts
     searching: Searching
+    recent: RecentMessages
 
     async def take_over(self, former: "Readers") -> None:
         """Become ready, if the former were in use: its stream open, its search loaded."""

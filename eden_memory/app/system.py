@@ -103,7 +103,7 @@ def _http(settings: Settings, parts: Callable[[], Sequence[ProcessPart]]) -> lis
     if settings.http.port is None:
         return []
     metrics.BUILD.info({"version": version("eden-memory")})
-    return [HealthServer(parts, settings.http.host, settings.http.port, namespace_of(settings))]
+    return [HealthServer(parts, settings.http.host, settings.http.port, settings.metrics_namespace)]
 
 
 @asynccontextmanager
@@ -199,11 +199,7 @@ def lag_export(settings: Settings, client: MongoClient) -> LagExport:
     """Lag of all groups, and the state of memory, as metrics."""
     kafka = client_kwargs(settings.kafka, endpoints(settings).kafka)
     topics = load_topics(settings.kafka, settings.placement)
-    declared = {
-        topics.group(name): topics.read_by(name)
-        for name, program in topics.file.programs.items()
-        if not program.later and topics.read_by(name)
-    }
+    declared = topics.readers()
     database, names = client[settings.mongodb.database], settings.names
     counts = partial(count_documents, database, names)
     census = Census(
@@ -217,11 +213,6 @@ def lag_export(settings: Settings, client: MongoClient) -> LagExport:
     return LagExport(
         lease, lambda: LagReader(kafka, [topic.name for topic in topics], declared), census, first
     )
-
-
-def namespace_of(settings: Settings) -> str:
-    """The label `namespace` of the metrics."""
-    return settings.metrics.namespace or settings.mongodb.database
 
 
 def consumption(settings: Settings) -> Consumption:

@@ -57,6 +57,7 @@ from eden_memory.processors.pipeline import (
 from eden_memory.processors.propagation import Propagation
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.processors.usage import Usage
+from eden_memory.recent.recent_messages import RecentMessages
 from eden_memory.settings import Settings
 from eden_memory.stages.gathering import Gathering
 from eden_memory.stages.stage import Handler
@@ -65,7 +66,7 @@ from eden_memory.usage.estimates import start_values
 from eden_memory.usage.usage_store import MongoUsage
 from eden_memory.usage.window_budget_store import MongoRecorded, MongoWindowBudgets
 from eden_memory.windows.trigger_store import MongoTriggerStore
-from eden_memory.windows.window_rule import Limits
+from eden_memory.windows.window_rule import window_limits
 
 log = LibraryLogger()
 
@@ -153,12 +154,17 @@ class Handlers:
         return {
             CONTEXT_CACHE: self.context_cache(),
             FORMATION_TRIGGER: self._formation_trigger(),
-            FORGETTING: of_pipeline(
-                ForgettingStage(MongoForgettingStore(database, called), self._forgotten), pipeline
-            ),
+            FORGETTING: of_pipeline(await self._forgetting(), pipeline),
             ATLAS_WRITER: writer if pipeline == ORIGINAL else of_pipeline(writer, pipeline),
             USAGE: Usage(usage, Gathering(GATHER_SECONDS, MOST_GATHERED)),
         }
+
+    async def _forgetting(self) -> ForgettingStage:
+        store = MongoForgettingStore(self._database, self._names, self._settings.placement.pipeline)
+        budgets = MongoBudgets(self._database, self._names).all
+        decides = self._settings.memory.decide_anew
+        secret = await installation_secret(self._database, self._names)
+        return ForgettingStage(store, self._forgotten, budgets=budgets if decides else None, secret=secret)
 
     async def _settle_sharing(self) -> None:
         """Decide, once, whether agents learn from sessions with users, and say it."""
@@ -182,6 +188,7 @@ class Handlers:
                 self._forgotten,
                 fence,
                 demote_names=self._settings.memory.demote_names,
+                shared_roles=frozenset(self._settings.memory.shared_roles),
                 limits=self._settings.formation_limits,
             ),
             FACT_DEDUP: self._fact_dedup(models, fence),
@@ -193,6 +200,7 @@ class Handlers:
                 self._forgotten,
                 fence,
                 demote_names=self._settings.memory.demote_names,
+                shared_roles=frozenset(self._settings.memory.shared_roles),
                 limits=self._settings.formation_limits,
             ),
             CONSOLIDATION: Consolidation(
@@ -238,6 +246,9 @@ class Handlers:
             memory,
             timedelta(minutes=memory.active_minutes),
             lambda: datetime.now(UTC),
+            recent=RecentMessages(
+                source, self._database, settings, self._forgotten, lambda: datetime.now(UTC)
+            ),
         )
 
     def _formation_trigger(self) -> FormationTrigger:
@@ -278,18 +289,6 @@ class Handlers:
         )
 
 
-def window_limits(settings: Settings) -> Limits:
-    """When windows close."""
-    windows = settings.windows
-    return Limits(
-        messages=windows.messages,
-        tokens=windows.tokens,
-        least=windows.least,
-        cold=timedelta(minutes=windows.cold_minutes),
-        stale=timedelta(hours=windows.stale_hours) or None,
-    )
-
-
 def settings_version(settings: Settings) -> str:
     """A hash of the settings that decide what is formed."""
     decides = "".join(
@@ -297,7 +296,7 @@ def settings_version(settings: Settings) -> str:
             settings.windows.model_dump_json(),
             settings.models.model_dump_json(exclude={"timeout_seconds", "at_once", "log_prompts"}),
             settings.memory.model_dump_json(
-                include={"dedup", "similar", "demote_names", "without_users", "propagation"}
+                include={"dedup", "similar", "demote_names", "without_users", "propagation", "shared_roles"}
             ),
             settings.limits.model_dump_json(),
             settings.llm,

@@ -3,7 +3,6 @@
 from functools import cache
 from typing import TYPE_CHECKING
 
-from eden_memory.formation import prompts
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.models.asking.asking_model import AskingModel
@@ -84,6 +83,8 @@ class Models:
 
     def prepare(self) -> None:
         """Load what the first call would have to load while its window waits."""
+        from eden_memory.formation import prompts  # noqa: PLC0415 - a search loads no prompts
+
         prompts.prepare()
         if self._providers is not None:
             prices.prepare()

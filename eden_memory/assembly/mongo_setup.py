@@ -20,6 +20,7 @@ from eden_memory.schemas.documents import (
     Budget,
     CountedCall,
     Document,
+    Erasure,
     Fact,
     Message,
     Outcome,
@@ -63,6 +64,7 @@ STAGES_OWN = (
     UsageState,
     Budget,
     Reservation,
+    Erasure,
 )
 """Collections whose indexes are made by the stores that use them."""
 INDEXES: Indexes = {

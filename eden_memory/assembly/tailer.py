@@ -20,6 +20,7 @@ from eden_memory.mongo.changes import Document
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.processors.tailer import Tailer
+from eden_memory.redaction import redactor_of
 from eden_memory.schemas.documents import (
     InboxAddedText,
     InboxFactCommand,
@@ -31,13 +32,14 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.settings import Settings
 from eden_memory.source.chat_topics import FencedPublisher
+from eden_memory.source.configured_mapping import inbox_name, message_mapping, message_paths
 from eden_memory.source.flagged_message_store import MappingVersions, Misread, count_recorded
 from eden_memory.source.inbox_mapping import InboxMapping
 from eden_memory.source.inbox_store import MongoInbox
 from eden_memory.source.known_message_topics import MessagesTopic
 from eden_memory.source.leader import Leader, Source
 from eden_memory.source.leadership import Leadership, TailerPart
-from eden_memory.source.message_mapping import TOPIC, FieldPaths, MessageMapping
+from eden_memory.source.message_mapping import TOPIC
 from eden_memory.source.messages_store import CollectionReader
 from eden_memory.source.oplog_store import MongoOplog
 from eden_memory.source.position_store import (
@@ -54,7 +56,7 @@ from eden_memory.stages.controls import MongoControls
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
 AS_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
-INBOX = "inbox"
+
 INBOX_FIELDS = sorted(
     {
         field.alias or name
@@ -72,23 +74,6 @@ INBOX_FIELDS = sorted(
 )
 
 
-def message_paths(settings: Settings) -> FieldPaths:
-    """Where a message's fields are in the application's documents."""
-    fields = settings.messages
-    return FieldPaths(fields.session_id, fields.role, fields.content, fields.user_id, fields.created_at)
-
-
-def message_mapping(settings: Settings) -> MessageMapping:
-    """The application's messages → records."""
-    return MessageMapping(
-        message_paths(settings),
-        settings.source_name,
-        encode_id,
-        roles=settings.messages.roles,
-        text_limit=settings.tailer.text_limit,
-    )
-
-
 def mapping_versions(settings: Settings, client: MongoClient) -> MappingVersions:
     """Which field mapping read the stored messages, compared with the one that is set."""
     database, version = client[settings.mongodb.database], message_mapping(settings).version
@@ -102,15 +87,16 @@ async def misread_of(settings: Settings, client: MongoClient) -> Misread:
 
 def source_mapping(settings: Settings) -> SourceMapping:
     """The pure mapping of both collections."""
-    requests = InboxMapping(settings.source_name, encode_id, settings.tailer.text_limit)
+    redactor = redactor_of(settings)
+    requests = InboxMapping(settings.source_name, encode_id, settings.tailer.text_limit, redactor)
     return SourceMapping(
-        message_mapping(settings), requests, settings.messages.collection, inbox_name(settings), to_json
+        message_mapping(settings),
+        requests,
+        settings.messages.collection,
+        inbox_name(settings),
+        to_json,
+        redactor,
     )
-
-
-def inbox_name(settings: Settings) -> str:
-    """The collection that applications and API write their requests to."""
-    return settings.names[INBOX]
 
 
 def to_json(document: Document) -> bytes:

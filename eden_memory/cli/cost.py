@@ -13,10 +13,10 @@ import typer
 
 from eden_memory.cli.tables import show_table
 from eden_memory.errors import Invalid
+from eden_memory.extras import needs
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
-from eden_memory.observability.memory_cost_store import shares_of
 from eden_memory.placement import ORIGINAL
 from eden_memory.replay.installation import settings_of
 from eden_memory.settings import Settings
@@ -83,6 +83,9 @@ def memory(
     as_json: AsJson = False,
 ) -> None:
     """Show what one fact or blob cost to form. A call that gave several items is shared equally among them."""
+    needs("run", "`eden cost memory`")
+    from eden_memory.observability.memory_cost_store import shares_of  # noqa: PLC0415 - asks Kafka
+
     shares = asyncio.run(shares_of(Settings(), name))
     usd, unknown = total(shares)
     if as_json:

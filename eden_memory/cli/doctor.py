@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eden_memory.cli.terminal import folded
+from eden_memory.doctor.canary import canary as planted
 from eden_memory.doctor.collection_candidates import (
     MessagesCandidate,
     candidates,
@@ -55,6 +56,10 @@ def doctor(
         help="[DATABASE.]COLLECTION for --init; unset: the one most like chat messages",
     ),
     write: bool = typer.Option(False, "--write", help="write what --init proposes to eden.toml"),
+    canary: bool = typer.Option(
+        False, "--canary", help="plant a unique word in memory, forget it, and look for it everywhere"
+    ),
+    agent: str = typer.Option("default", "--agent", help="with --canary: the agent that hears it"),
     force: bool = typer.Option(
         False, "--force", help="with --write: replace [source] and [messages] of an eden.toml that exists"
     ),
@@ -63,6 +68,10 @@ def doctor(
     if proposing:
         init(Settings(), collection, write=write, force=force)
         return
+    if canary:
+        findings = asyncio.run(planted(Settings(), agent))
+        show(Console(highlight=False), findings)
+        raise typer.Exit(int(failed(findings)))
     examination = asyncio.run(examine(Settings(), [checked(name) for name in namespace or ()]))
     if as_json:
         typer.echo(json.dumps(asdict(examination), indent=2, ensure_ascii=False))

@@ -1,12 +1,11 @@
 """Turn errors of settings, MongoDB and Kafka into messages for people."""
 
+import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from tomllib import TOMLDecodeError
-from typing import cast
+from typing import Any, cast
 
-from aiokafka.errors import KafkaConnectionError, KafkaError
-from confluent_kafka import KafkaException
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
@@ -14,8 +13,8 @@ from pymongo.errors import ConfigurationError, ConnectionFailure, OperationFailu
 
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, Invalid
+from eden_memory.mongo.refusals import refused_by_mongodb, wrong_account
 from eden_memory.settings import Settings
-from eden_memory.stages.failure_decisions import refused, wrong_account
 
 SETTINGS = "Settings come from EDEN_… and eden.toml: docs/reference/settings.md."
 MONGODB = "Check that it runs (`eden status`), and EDEN_MONGODB_URI."
@@ -71,7 +70,7 @@ def _of_mongodb(error: Exception) -> EdenError | None:
             return EdenError(f"MongoDB's address cannot be used: {_detail(error)}", ADDRESS)
         case OperationFailure() if wrong_account(error):
             return EdenError("MongoDB does not accept the user name or the password", ACCOUNT)
-        case OperationFailure() if refused(error):
+        case OperationFailure() if refused_by_mongodb(error):
             return EdenError(
                 f"MongoDB refuses: {_detail(error)}",
                 "Give this user the rights that `eden doctor --rights` prints.",
@@ -81,13 +80,19 @@ def _of_mongodb(error: Exception) -> EdenError | None:
 
 
 def _of_kafka(error: Exception) -> EdenError | None:
-    match error:
-        case KafkaConnectionError():
-            return EdenError(f"Kafka does not answer: {describe(error)}", KAFKA)
-        case KafkaException() | KafkaError():
-            return EdenError(f"Kafka failed: {describe(error)}", KAFKA)
-        case _:
-            return None
+    """Kafka's clients may not be installed; an error of theirs comes from a module that is loaded."""
+    if isinstance(error, _loaded("aiokafka.errors", "KafkaConnectionError")):
+        return EdenError(f"Kafka does not answer: {describe(error)}", KAFKA)
+    if isinstance(
+        error, _loaded("aiokafka.errors", "KafkaError") + _loaded("confluent_kafka", "KafkaException")
+    ):
+        return EdenError(f"Kafka failed: {describe(error)}", KAFKA)
+    return None
+
+
+def _loaded(module: str, name: str) -> tuple[type[Exception], ...]:
+    found: Any = sys.modules.get(module)
+    return () if found is None else (getattr(found, name),)
 
 
 def nearest(name: str) -> str | None:

@@ -1,12 +1,17 @@
-"""`eden forget KIND ID`, `eden forget --missing`: forget something and what derives only from it."""
+"""`eden forget KIND ID`, `eden forget --missing`, `eden forget verify FILE`: forget, and look again."""
 
 import asyncio
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
 from eden_memory.cli.terminal import confirm
-from eden_memory.errors import Invalid
+from eden_memory.errors import Invalid, NotFound
+from eden_memory.receipts.looking_again_store import Looked, LookingAgain
+from eden_memory.receipts.receipt import Receipt, is_genuine, read_receipt, written
+from eden_memory.receipts.receipt_store import signed_receipt
+from eden_memory.receipts.signing_key import signing_key, write_private
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.namespace_names import goes_on
 from eden_memory.replay.reform.reform_store import neglected
@@ -14,14 +19,17 @@ from eden_memory.schemas.documents import Message, Namespace
 from eden_memory.settings import Settings
 from eden_memory.source.forget_request_store import ForgetKind, ForgetRequests
 
+Asked = Literal["message", "session", "user", "fact", "reflection", "blob", "verify"]
+"""What the first argument may be."""
+
 
 def forget(
-    kind: Annotated[ForgetKind | None, typer.Argument(help="what it is")] = None,
+    kind: Annotated[Asked | None, typer.Argument(help="what it is; verify: a receipt")] = None,
     name: Annotated[
         str | None,
         typer.Argument(
             metavar="ID",
-            help="as the application has it, or typed (s.TEXT, i.5); a blob's: SCOPE_KEY@VERSION",
+            help="as the application has it, or typed (s.TEXT, i.5); a blob's: SCOPE_KEY@VERSION; a receipt's file",
         ),
     ] = None,
     by: Annotated[str | None, typer.Option("--by", help="who asks, noted in the record")] = None,
@@ -33,8 +41,12 @@ def forget(
             help="list the messages whose document was missing after a lost position, and forget them",
         ),
     ] = False,
+    receipt: Annotated[
+        Path | None,
+        typer.Option("--receipt", metavar="FILE", help="wait until it is erased, and write a signed receipt"),
+    ] = None,
 ) -> None:
-    """Forget a message, session, user or fact, and everything derived only from it; summaries are rebuilt.
+    """Forget a message, session, user or fact, and everything derived from it; summaries are rebuilt.
 
     Examples:
 
@@ -42,9 +54,16 @@ def forget(
 
     eden forget user ada --yes --by support
 
+    eden forget session c1 --receipt c1.json
+
+    eden forget verify c1.json
+
     eden forget --missing
     """
     settings = Settings()
+    if kind == "verify":
+        _verify(settings, name)
+        return
     if missing:
         if kind is not None:
             raise Invalid("--missing takes no kind and no ID", "It lists what is missing, and asks.")
@@ -54,6 +73,10 @@ def forget(
         raise Invalid("name what to forget", "eden forget message|session|user|fact ID")
     if not yes:
         confirm(f"Forget the {kind} {name}? It cannot be undone.")
+    if receipt is not None:
+        asyncio.run(_forget_with_receipt(settings, (kind, name), by, receipt))
+        typer.echo(f"Erased. {receipt} says what, and when each store is clean.")
+        return
     _say_asked(asyncio.run(_forget(settings, kind, name, by)))
 
 
@@ -96,6 +119,42 @@ async def _forget(settings: Settings, kind: ForgetKind, name: str, by: str | Non
     async with installation(settings) as at:
         await ForgetRequests(at.source, at.database, at.settings, by).ask(kind, name)
         return await neglected(at.database, settings.mongodb.prefix)
+
+
+async def _forget_with_receipt(
+    settings: Settings, what: tuple[ForgetKind, str], by: str | None, file: Path
+) -> None:
+    signing_key(settings.receipts.key)  # without a key nothing is forgotten
+    async with installation(settings) as at:
+        asked = await ForgetRequests(at.source, at.database, at.settings, by).ask(*what)
+        write_private(file, written(await signed_receipt(at, asked)))
+
+
+def _verify(settings: Settings, name: str | None) -> None:
+    if name is None:
+        raise Invalid("name the receipt", "eden forget verify FILE")
+    try:
+        receipt = read_receipt(Path(name).read_bytes())
+    except OSError as error:
+        raise NotFound(f"{name} cannot be read: {error.strerror}", "Name a receipt's file.") from None
+    if not is_genuine(receipt, signing_key(settings.receipts.key).public_key()):
+        raise Invalid(
+            f"{name} is not signed by this installation", "It was changed, or another key signed it."
+        )
+    looked = asyncio.run(_looked_again(settings, receipt))
+    for there in looked.still_there:
+        typer.echo(f"{there.where}: {there.name} is there")
+    typer.echo(
+        f"The signature is valid. {len(looked.still_there)} of what it names are there; {looked.on_disk} "
+        f"records are erased and wait for Kafka's compaction."
+    )
+    if looked.still_there:
+        raise typer.Exit(1)
+
+
+async def _looked_again(settings: Settings, receipt: Receipt) -> Looked:
+    async with installation(settings) as at:
+        return await LookingAgain(at).at(receipt)
 
 
 async def _missing(settings: Settings) -> list[Message]:

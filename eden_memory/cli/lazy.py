@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from eden_memory.extras import needs
 from eden_memory.own_process import answering_within
 
 ANSWER_SECONDS = 2.0
@@ -23,9 +24,13 @@ class Entry:
     help: str
     patient: bool = False
     """It waits for servers that do not answer at once: it runs for long, or starts them."""
+    extra: str | None = None
+    """The extra that it cannot do without."""
 
     def load(self, name: str) -> Any:
-        """Import the command."""
+        """Import the command; MissingExtra if its extra is not installed."""
+        if self.extra is not None:
+            needs(self.extra, f"`eden {name}`")
         module, _, attribute = self.where.partition(":")
         found: Any = getattr(import_module(f"eden_memory.cli.{module}"), attribute)
         if isinstance(found, typer.Typer):

@@ -12,6 +12,7 @@ import typer
 
 from eden_memory.cli.lazy import Entry, lazy_group
 from eden_memory.errors import Conflict, EdenError, Invalid, NotFound
+from eden_memory.extras import explained
 from eden_memory.own_process import claim_process
 
 COMMANDS: Mapping[str, Entry] = {
@@ -28,18 +29,33 @@ COMMANDS: Mapping[str, Entry] = {
     "doctor": Entry(
         "doctor:doctor",
         "Check versions, replica set, permissions, clock, retention, topics, indexes and the field mapping.",
+        extra="run",
     ),
     "setup": Entry(
         "setup:setup",
         "Create memory's collections, validators and indexes where they are missing; safe to repeat.",
     ),
     "run": Entry(
-        "run:run", "Run the tailer and the stages until SIGTERM; any number of copies may run.", patient=True
+        "run:run",
+        "Run the tailer and the stages until SIGTERM; any number of copies may run.",
+        patient=True,
+        extra="run",
     ),
-    "serve": Entry("serve:serve", "Serve the HTTP API, the gateway and MCP until SIGTERM.", patient=True),
+    "serve": Entry(
+        "serve:serve",
+        "Serve the HTTP API, the inspector (/ui), the gateway and MCP until SIGTERM.",
+        patient=True,
+        extra="serve",
+    ),
     "demo": Entry(
         "demo:demo",
         "Play a conversation as a chat application would write it, and show the memory formed from it.",
+        patient=True,
+        extra="run",
+    ),
+    "eval": Entry(
+        "eval:eval_",
+        "Compare memory systems on questions about conversations: accuracy over tokens, errors of each step.",
         patient=True,
     ),
     "context": Entry(
@@ -67,10 +83,15 @@ COMMANDS: Mapping[str, Entry] = {
         "memory.add_command:add",
         "Remember a text without a chat: memory is formed from it as from a chat message.",
     ),
+    "capture": Entry(
+        "capture_command:capture",
+        "Write a coding agent's turn, which its hook gives as JSON, into the chat collection.",
+    ),
     "import": Entry(
         "import_command:import_",
         "Import memories from another system; repeat the command to continue: nothing is taken twice.",
         patient=True,
+        extra="run",
     ),
     "edit": Entry(
         "memory.correcting_commands:edit",
@@ -92,6 +113,7 @@ COMMANDS: Mapping[str, Entry] = {
         "memory.mirror_command:mirror",
         "Mirror memory to a folder of Markdown files, and take edits of the files back, until Ctrl-C.",
         patient=True,
+        extra="mirror",
     ),
     "forget": Entry(
         "forget:forget",
@@ -101,46 +123,56 @@ COMMANDS: Mapping[str, Entry] = {
         "mcp:mcp",
         "Serve memory to an MCP host over standard input and output, until the host closes it.",
         patient=True,
+        extra="mcp",
     ),
     "pause": Entry(
         "stage_commands:pause",
         "Pause a stage: it keeps its offsets and partitions, and starts nothing new.",
+        extra="run",
     ),
     "resume": Entry(
         "stage_commands:resume",
         "Resume a stage that was paused by hand or for its dead letters; an outage ends by itself.",
+        extra="run",
     ),
     "reembed": Entry(
         "setup:reembed",
         "Embed all facts of another embedding model again; safe to stop and repeat.",
         patient=True,
+        extra="run",
     ),
     "rebuild": Entry(
         "replay.rebuild:rebuild",
         "Rebuild memory from its topics into a namespace, without a model; safe to stop and repeat.",
         patient=True,
+        extra="run",
     ),
     "reform": Entry(
         "replay.reform:app",
         "Form memory again in a namespace: `eden reform NAME [OPTIONS]` (options: `eden reform run --help`).",
         patient=True,
+        extra="run",
     ),
-    "namespace": Entry("replay.namespace:app", "List namespaces, and choose which one is live."),
+    "namespace": Entry("replay.namespace:app", "List namespaces, and choose which one is live.", extra="run"),
     "export": Entry(
         "export:export",
         "Write memory with its whole history to a file of JSON lines, which `eden import eden FILE` takes.",
         patient=True,
+        extra="run",
     ),
-    "tap": Entry("tap_command:tap", "Show the records of a topic, until Ctrl-C.", patient=True),
+    "tap": Entry("tap_command:tap", "Show the records of a topic, until Ctrl-C.", patient=True, extra="run"),
     "watch": Entry(
         "watch:watch",
         "Show windows, facts with their decisions, reflections, blobs, calls, cost and lag, until Ctrl-C.",
         patient=True,
+        extra="run",
     ),
     "windows": Entry(
         "sessions:windows", "Show a session's windows: why they closed, and what is still waiting."
     ),
-    "source": Entry("source_commands:app", "Read messages again after a corrected field mapping."),
+    "source": Entry(
+        "source_commands:app", "Read messages again after a corrected field mapping.", extra="run"
+    ),
     "session": Entry("sessions:app", "Form a session's waiting messages now, or end the session."),
     "stream": Entry(
         "streams:app",
@@ -155,19 +187,26 @@ COMMANDS: Mapping[str, Entry] = {
     "trace": Entry(
         "trace:trace",
         "Trace a message to the memories formed from it, or a memory back to its messages.",
+        extra="run",
     ),
-    "dead": Entry("dead:app", "List, retry and drop dead letters."),
-    "groups": Entry("stage_commands:groups", "Restart a consumer group that has lost its offsets."),
+    "dead": Entry("dead:app", "List, retry and drop dead letters.", extra="run"),
+    "groups": Entry(
+        "stage_commands:groups", "Restart a consumer group that has lost its offsets.", extra="run"
+    ),
     "keys": Entry("keys:app", "Manage API keys of `eden serve`; only their hashes are stored."),
     "models": Entry("models:app", "Check language models and embedders."),
     "topics": Entry(
-        "topic_commands:app", "Compare a broker's topics with topics.yaml, and create or change them."
+        "topic_commands:app",
+        "Compare a broker's topics with topics.yaml, and create or change them.",
+        extra="run",
     ),
-    "schemas": Entry("schemas:app", "Export the contract: JSON Schemas, AsyncAPI, reference pages."),
+    "schemas": Entry(
+        "schemas:app", "Export the contract: JSON Schemas, AsyncAPI, reference pages.", extra="run"
+    ),
 }
 """A command's line is the first sentence of its docstring."""
 PANELS: Mapping[str, Sequence[str]] = {
-    "Start": ("demo", "up", "down", "doctor", "topics", "setup", "models"),
+    "Start": ("demo", "eval", "up", "down", "doctor", "topics", "setup", "models"),
     "Run and watch": ("run", "serve", "mcp", "status", "watch", "cost", "budget", "keys"),
     "Read memory": (
         "context",
@@ -196,7 +235,7 @@ PANELS: Mapping[str, Sequence[str]] = {
     ),
     "Replay": ("rebuild", "reform", "namespace", "export"),
     "Look after the stages": ("source", "pause", "resume", "groups", "dead"),
-    "Build on it": ("tap", "schemas"),
+    "Build on it": ("capture", "tap", "schemas"),
 }
 """The headings of `eden --help`, and the commands under each, in order."""
 
@@ -260,6 +299,8 @@ def main() -> None:
 def _said(error: Exception) -> EdenError | None:
     if isinstance(error, EdenError):
         return error
+    if isinstance(error, ModuleNotFoundError) and (missing := explained(error)):
+        return missing
     from eden_memory.cli.error_messages import told  # noqa: PLC0415 - drivers, of which few commands load all
 
     return told(error)

@@ -1,5 +1,6 @@
 """`eden schemas`: the exported JSON Schemas, what is released of them, and the documents made from them."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -9,8 +10,10 @@ from typing import Annotated
 import typer
 
 from eden_memory.errors import EdenError
+from eden_memory.kafka.schema_registry import SchemaRegistry
 from eden_memory.kafka.topics import topics_path
 from eden_memory.schemas import export as exported
+from eden_memory.schemas.envelope import TYPE_PREFIX
 
 app = typer.Typer(help="Export the contract: JSON Schemas, AsyncAPI, reference pages.", no_args_is_help=True)
 
@@ -54,6 +57,30 @@ def release(types: Annotated[list[str], typer.Argument(help="MessageRecorded, do
     _refuse(_problems(root))
     for path in exported.release(types):
         typer.echo(f"released {path}")
+
+
+@app.command()
+def register(
+    registry: Annotated[
+        str,
+        typer.Argument(
+            help="address of a Schema Registry (Confluent's protocol)", envvar="SCHEMA_REGISTRY_URL"
+        ),
+    ],
+) -> None:
+    """Register all versions of all events with a Schema Registry, under subjects like `eden.FactChanged`.
+
+    Records stay plain JSON. It is safe to repeat.
+    """
+    asyncio.run(_register(registry))
+
+
+async def _register(address: str) -> None:
+    async with SchemaRegistry(address) as registry:
+        for name, schemas in exported.event_schemas().items():
+            subject = f"{TYPE_PREFIX}{name}"
+            await registry.register(subject, schemas)
+            typer.echo(f"registered {subject}, versions 1 to {len(schemas)}")
 
 
 def _problems(root: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""`eden serve`: HTTP API, OpenAI-compatible gateway and MCP, in one process."""
+"""`eden serve`: HTTP API, inspector, OpenAI-compatible gateway and MCP, in one process."""
 
 from functools import partial
 from typing import Annotated
@@ -12,12 +12,19 @@ from eden_memory.structured_logs import configure
 
 
 def serve(
+    operator: Annotated[
+        bool,
+        typer.Option(
+            "--operator",
+            help="also serve the inspector's pages for operators: lag, dead letters, namespaces, budgets",
+        ),
+    ] = False,
     debug: Annotated[bool, typer.Option(help="more log lines, and stack traces")] = False,
 ) -> None:
-    """Serve the HTTP API, the gateway and MCP until SIGTERM.
+    """Serve the HTTP API, the inspector (/ui), the gateway and MCP until SIGTERM.
 
     On loopback without a key, elsewhere only with one (eden keys create). EDEN_SERVE_HOST and EDEN_SERVE_PORT
     say where. Any number of copies may run.
     """
     configure(debug=debug)
-    process.run_until_signal(partial(serving.serve, Settings()))
+    process.run_until_signal(partial(serving.serve, Settings(), operator=operator))

@@ -9,14 +9,13 @@ from typing import Annotated, Any
 import typer
 from pymongo.errors import ExecutionTimeout
 
-from eden_memory.assembly.handlers import window_limits
-from eden_memory.assembly.tailer import inbox_name
 from eden_memory.cli.live_namespace import ANSWER_SECONDS, soon
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import moment
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
+from eden_memory.source.configured_mapping import inbox_name
 from eden_memory.source.inbox_store import ask, named_session
 from eden_memory.windows.pending_store import (
     NOT_COUNTED,
@@ -24,6 +23,7 @@ from eden_memory.windows.pending_store import (
     pending_messages,
     sessions_without_documents,
 )
+from eden_memory.windows.window_rule import window_limits
 
 NOT_ANSWERED = f"waiting to be formed: not known, MongoDB did not say within {ANSWER_SECONDS:g} s"
 NOTHING_WAITS = "waiting to be formed: nothing"

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,12 +13,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from eden_memory.assembly.mongo_setup import check_all, dimensions_of, set_up
-from eden_memory.assembly.tailer import inbox_name
+from eden_memory.errors import EdenError
 from eden_memory.memory.reembedding_store import Reembedding
 from eden_memory.memory.version_store import SHARING_MEANS, settle_sharing, stored_sharing
 from eden_memory.models.providers.catalogue import vectors_of
+from eden_memory.receipts.signing_key import ensured_key
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
+from eden_memory.source.configured_mapping import inbox_name
 from eden_memory.task_ending import heeding
 from eden_memory.windows.pending_store import look_again
 
@@ -36,6 +39,8 @@ def setup(
 ) -> None:
     """Create memory's collections, validators and indexes where they are missing; safe to repeat."""
     settings = Settings()
+    if not only_check and (problem := _key_problem(settings.receipts.key)) is not None:
+        typer.echo(problem)
     done = asyncio.run(_work(settings, dimensions or dimensions_of(settings), wait, only_check=only_check))
     for line in done if only_check else _made(done, settings.mongodb.database):
         typer.echo(line)
@@ -43,6 +48,15 @@ def setup(
         typer.echo("everything is there")
     elif only_check:
         raise typer.Exit(1)
+
+
+def _key_problem(path: Path) -> str | None:
+    """Make the key of receipts; return why it could not be made: memory works without it."""
+    try:
+        ensured_key(path)
+    except (EdenError, OSError) as error:
+        return f"receipts cannot be signed: {error}"
+    return None
 
 
 def _made(done: Sequence[str], database: str) -> list[str]:

@@ -10,13 +10,14 @@ import typer
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
-from eden_memory.assembly.tailer import inbox_name, message_mapping, misread_of
+from eden_memory.assembly.tailer import misread_of
 from eden_memory.cli.live_namespace import soon
 from eden_memory.cli.terminal import parse_time
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
+from eden_memory.source.configured_mapping import inbox_name, message_mapping
 from eden_memory.source.flagged_message_store import Misread
 from eden_memory.source.inbox_store import ask, named_session
 from eden_memory.task_ending import heeding

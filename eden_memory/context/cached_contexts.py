@@ -13,6 +13,7 @@ from eden_memory.context.context_feed import Client, ContextChange, ContextFeed
 from eden_memory.context.context_source_store import Database, MongoContextSource
 from eden_memory.context.context_xml import FactLine, context_xml, next_expiry
 from eden_memory.directory.stream_store import MongoStreams
+from eden_memory.memory.results import RecentMessage
 from eden_memory.metrics import CONTEXT_READS
 from eden_memory.settings import Settings
 
@@ -78,10 +79,14 @@ class Contexts:
         return (await self._source.look_up([asked]))[asked]
 
     def render(
-        self, view: VisibleMemory, now: datetime | None = None, recalled: Sequence[FactLine] = ()
+        self,
+        view: VisibleMemory,
+        now: datetime | None = None,
+        recalled: Sequence[FactLine] = (),
+        recent: Sequence[RecentMessage] = (),
     ) -> str:
-        """Return a view's XML, with facts that a search found for this turn."""
-        return context_xml(view.shown, now or self._clock(), self._settings.memory, recalled)
+        """Return a view's XML, with facts that a search found for this turn, and messages not formed yet."""
+        return context_xml(view.shown, now or self._clock(), self._settings.memory, recalled, recent)
 
     async def ready(self) -> None:
         """Wait until the change stream is open and contexts are cached."""

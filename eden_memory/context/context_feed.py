@@ -12,7 +12,7 @@ from pymongo.errors import PyMongoError
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import getter
-from eden_memory.schemas.documents import Live, SessionState, Snapshot, Stream
+from eden_memory.schemas.documents import ForgottenMark, Live, SessionState, Snapshot, Stream
 from eden_memory.settings import Settings
 from eden_memory.task_ending import run_until_first
 
@@ -23,7 +23,7 @@ AWAIT_MS = 1_000
 SILENT_SECONDS = 3.0
 """Seconds after which a server that does not even say that nothing happened counts as gone."""
 AGAIN_SECONDS = 1.0
-What = Literal["scope", "session", "user", "author", "everything"]
+What = Literal["scope", "session", "user", "author", "message", "forgotten", "everything"]
 WRITTEN = ["insert", "update", "replace"]
 
 
@@ -33,8 +33,9 @@ class ContextChange:
 
     what: What
     id: str = ""
-    """Of an author: the session's."""
+    """Of an author: the session's; of what is forgotten: the mark's."""
     author: str = ""
+    """"": an answer, whose author does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,11 @@ def _changed(event: Mapping[str, Any], watched: Mapping[str, _Watched]) -> Conte
         return ContextChange("everything")
 
 
-def feeds(settings: Settings) -> dict[str, Feed]:
-    """Return what to follow in each database: snapshots, streams, sessions, agents, groups and users."""
+def feeds(settings: Settings, *, marks: bool = False) -> dict[str, Feed]:
+    """Return what to follow in each database: snapshots, streams, sessions, agents, groups, users.
+
+    `marks`: what is forgotten, too.
+    """
     names, sessions, agents = settings.names, settings.sessions, settings.agents
     own = [
         _Watched(names[Snapshot.COLLECTION], "scope"),
@@ -79,6 +83,8 @@ def feeds(settings: Settings) -> dict[str, Feed]:
         _Watched(names["versions"], "everything"),  # says how memory is shared, and seldom changes
         _Watched(names[SessionState.COLLECTION], "session", ("users",)),
     ]
+    if marks:
+        own.append(_Watched(names[ForgottenMark.COLLECTION], "forgotten"))
     theirs: list[_Watched] = []
     if sessions.collection is not None:
         said = (sessions.users, sessions.group_id, sessions.agent_id, sessions.title)
@@ -124,6 +130,29 @@ def authors_feed(settings: Settings) -> Feed:
     authored = {"$match": {f"fullDocument.{paths.user_id}": {"$ne": None}}}
     shown = {"$project": {f"fullDocument.{root}": 1 for root in _roots(fields)}}
     return Feed(settings.source_database, [written, authored, shown], changed, "updateLookup")
+
+
+def message_changes_feed(settings: Settings) -> Feed:
+    """Return what to follow in the application's messages: new answers, and messages edited, moved or deleted."""
+    paths = settings.messages
+    session_id = getter(paths.session_id)
+
+    def changed(event: Mapping[str, Any]) -> ContextChange | None:
+        written = event.get("fullDocument")
+        try:
+            if event["operationType"] == "insert":
+                return ContextChange("author", encode_id(session_id(written or {})))
+            return ContextChange("message", encode_id(event["documentKey"]["_id"]))
+        except TypeError:
+            return None
+
+    matters = _matters(_Watched(paths.collection, "message", (paths.content, paths.session_id, paths.role)))
+    answer = {"operationType": "insert", f"fullDocument.{paths.user_id}": None}
+    changes = {"operationType": {"$in": ["update", "replace", "delete"]}, "$expr": matters}
+    followed = {"$match": {"ns.coll": paths.collection, "$or": [answer, changes]}}
+    roots = _roots((paths.session_id,))
+    shown = dict.fromkeys(("operationType", "documentKey", *(f"fullDocument.{root}" for root in roots)), 1)
+    return Feed(settings.source_database, [followed, {"$project": shown}], changed)
 
 
 def _pipeline(watched: Sequence[_Watched]) -> list[dict[str, Any]]:
@@ -186,9 +215,12 @@ class ContextFeed:
         *,
         authors: bool = False,
     ) -> None:
-        self._client, self._feeds = client, feeds(settings)
+        recent = authors and settings.memory.recent
+        self._client, self._feeds = client, feeds(settings, marks=recent)
         if authors:
             self._feeds["/authors"] = authors_feed(settings)
+        if recent:
+            self._feeds["/messages"] = message_changes_feed(settings)
         self._on_change, self._on_live = on_change, on_live
         self._open: set[str] = set()
 

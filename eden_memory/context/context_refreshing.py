@@ -24,6 +24,47 @@ STALE_SECONDS = 10.0
 """Seconds between two scans for contexts of which a fact has expired."""
 
 
+RECENT_SECONDS = 3.0
+"""Seconds between two rounds that add messages which are not formed yet."""
+
+
+class _ShownMessages:
+    """Collects what changes the messages that contexts show: what is new waits for a round, what goes does not."""
+
+    def __init__(self) -> None:
+        self.gone: set[str] = set()
+        """Tags of messages that were changed or forgotten, or whose session was."""
+        self.changed = asyncio.Event()
+        self._written: set[tuple[str, str]] = set()
+        self._answered: set[str] = set()
+
+    def heard(self, change: ContextChange) -> None:
+        """Note a change of a message, its session, or a mark of forgetting."""
+        if change.what == "author" and not change.author:
+            self._answered.add(f"session:{change.id}")
+        elif change.what == "author":
+            self._written.add((change.id, change.author))
+        elif change.what in ("message", "session"):
+            self._leave(f"{change.what}:{change.id}")
+        elif change.what == "forgotten":
+            self._leave(change.id.rpartition("/")[0])
+
+    def take_new(self) -> tuple[set[tuple[str, str]], set[str]]:
+        """Take (session, author) of new messages, and tags of sessions with new answers."""
+        taken = self._written, self._answered
+        self._written, self._answered = set(), set()
+        return taken
+
+    def put_back(self, written: set[tuple[str, str]], answered: set[str]) -> None:
+        """Keep them for the next round."""
+        self._written |= written
+        self._answered |= answered
+
+    def _leave(self, tag: str) -> None:
+        self.gone.add(tag)
+        self.changed.set()
+
+
 class Refreshing(Protocol):
     """Rebuilds contexts (processors.context_cache.ContextCache)."""
 
@@ -43,6 +84,14 @@ class Refreshing(Protocol):
         """Empty the contexts that lack the author of one of these (session, author); return their sessions."""
         ...
 
+    async def written(self, authors: Iterable[tuple[str, str]]) -> None:
+        """Rebuild the contexts of users in their other sessions: (session, author) wrote a message."""
+        ...
+
+    async def shown_changed(self, tags: Iterable[str]) -> None:
+        """Rebuild the contexts that show messages not formed yet with one of these tags."""
+        ...
+
     async def close(self) -> None:
         """Build the postponed contexts."""
         ...
@@ -59,13 +108,15 @@ class ContextKeeping:
         client: Client,
         settings: Settings,
         stale_seconds: float = STALE_SECONDS,
+        recent_seconds: float = RECENT_SECONDS,
     ) -> None:
         self._contexts = contexts
         self._feed = ContextFeed(client, settings, self._heard, self._listens, authors=True)
-        self._stale_seconds = stale_seconds
+        self._stale_seconds, self._recent_seconds = stale_seconds, recent_seconds
         self._sessions: set[str] = set()
         self._authors: set[tuple[str, str]] = set()
         self._all, self._live = True, False
+        self._recent = _ShownMessages()
         self._authors_changed, self._sessions_changed = asyncio.Event(), asyncio.Event()
         self._all_changed = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -78,6 +129,8 @@ class ContextKeeping:
                 self._work(self._all_changed, self._refresh_all),
                 self._work(self._authors_changed, self._withdraw),
                 self._work(self._sessions_changed, self._refresh_sessions),
+                self._work(self._recent.changed, self._refresh_changed),
+                self._recent_rounds(),
                 self._stale_rounds(),
                 self._stopping,
             )
@@ -93,12 +146,15 @@ class ContextKeeping:
         return State(self._live, "listening" if self._live else "not listening to changes of sessions")
 
     def _heard(self, change: ContextChange) -> None:
-        if change.what == "author":
+        self._recent.heard(change)
+        if change.what == "author" and change.author:
             self._authors.add((change.id, change.author))
             self._authors_changed.set()
         elif change.what == "session":
             self._sessions.add(change.id)
             self._sessions_changed.set()
+        elif change.what in ("author", "message", "forgotten"):
+            return
         elif change.what != "scope":
             self._all = True
             self._all_changed.set()
@@ -128,6 +184,30 @@ class ContextKeeping:
             except Exception as error:  # noqa: BLE001 - the edge of a task of its own: the next round tries again
                 log.warning("failed to remove expired facts from contexts", reason=describe(error))
             await asyncio.sleep(self._stale_seconds)
+
+    async def _recent_rounds(self) -> None:
+        """Show new messages, at most every few seconds."""
+        while True:
+            await asyncio.sleep(self._recent_seconds)
+            written, tags = self._recent.take_new()
+            try:
+                await self._contexts.written(written)
+                await self._contexts.shown_changed(tags)
+            except Exception as error:  # noqa: BLE001 - the edge of a task of its own: the next round tries again
+                log.warning(
+                    "failed to add messages that are not formed yet to contexts", reason=describe(error)
+                )
+                self._recent.put_back(written, tags)
+
+    async def _refresh_changed(self) -> None:
+        """Rebuild at once what shows a message that was changed or forgotten, or whose session was."""
+        gone, self._recent.gone = self._recent.gone, set()
+        try:
+            if gone:
+                await self._contexts.shown_changed(gone)
+        except Exception:
+            self._recent.gone |= gone
+            raise
 
     async def _refresh_all(self) -> None:
         everything, self._all = self._all, False

@@ -21,7 +21,7 @@ from eden_memory.names import Names
 from eden_memory.schemas.documents import Context
 
 DUPLICATE_KEY = 11_000
-PAGE = 500
+PAGE, CLAUSES = 500, 200
 Row = dict[str, Any]
 FIELDS = {"session_id": 1, "user_id": 1, "agent_id": 1, "built_at": 1, "active_until": 1, "users": 1}
 
@@ -83,6 +83,21 @@ class MongoContexts:
         async for page in self._pages({"session_id": {"$in": list(session_ids)}}, now):
             yield page
 
+    async def of_writers(
+        self, written: Iterable[tuple[str, str]], now: datetime
+    ) -> AsyncGenerator[Sequence[Ready]]:
+        """The active contexts of these users in other sessions than that in which they wrote: (session, user)."""
+        left = iter(written)
+        while some := list(islice(left, CLAUSES)):
+            pairs = [{"user_id": user, "session_id": {"$ne": session}} for session, user in some]
+            async for page in self._pages({"$or": pairs}, now):
+                yield page
+
+    async def showing(self, tags: Iterable[str], now: datetime) -> AsyncGenerator[Sequence[Ready]]:
+        """The active contexts that show messages with one of these tags (Context.recent_from)."""
+        async for page in self._pages({"recent_from": {"$in": list(tags)}}, now):
+            yield page
+
     async def open(self, ready: Iterable[Ready], now: datetime) -> None:
         """Make an empty context of each that there is none of, to be built with the next refresh."""
         left = iter(ready)
@@ -90,6 +105,13 @@ class MongoContexts:
             rows = [_row(Built(opened, "", {}, (), (), now, opened.active_until)) for opened in some]
             writes = [UpdateOne({"_id": row.pop("_id")}, {"$setOnInsert": row}, upsert=True) for row in rows]
             await self._contexts.bulk_write(writes, ordered=False)
+
+    async def overhearing(self, written: Iterable[tuple[str, str]], now: datetime) -> Sequence[Ready]:
+        """The active contexts of others that show messages of a session in which an author writes."""
+        pairs = [
+            {"recent_from": f"session:{session}", "user_id": {"$ne": author}} for session, author in written
+        ]
+        return [_ready(row) for row in await self._find({"$or": pairs}, now).to_list()] if pairs else []
 
     async def lacking(self, written: Iterable[tuple[str, str]], now: datetime) -> Sequence[Ready]:
         """The active contexts that do not hold for the author of one of these (session, author)."""
@@ -102,6 +124,7 @@ class MongoContexts:
             "xml": "",
             "users": [],
             "scopes": {"$literal": {}},
+            "recent_from": [],
             "built_at": {"$add": ["$built_at", 1]},
         }
         names = {"_id": {"$in": [context.name for context in ready]}}
@@ -171,6 +194,7 @@ def _row(built: Built) -> Row:
             built_at=max(built.built_at, later),
             active_until=built.active_until,
             stale_at=built.stale_at,
+            recent_from=built.recent_from,
         )
     )
 

@@ -1,11 +1,12 @@
 """Contexts that lie ready in the database: which there are, and which change concerns them. Pure."""
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from eden_memory.access.visible import Asker, VisibleMemory
+from eden_memory.memory.results import RecentMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,25 @@ class Built:
     built_at: datetime
     active_until: datetime
     stale_at: datetime | None = None
-    """When the first of its facts expires."""
+    """When it is to be built anew."""
+    recent_from: tuple[str, ...] = ()
+    """Tags of the messages in it that are not formed yet."""
+
+
+def tags_of_recent(user_id: str | None, messages: Sequence[RecentMessage]) -> tuple[str, ...]:
+    """The tags by which a change of a message, its session or its user finds the context that shows it."""
+    tags = [f"user:{user_id}"] if messages else []
+    for message in messages:
+        tags += [f"session:{message.session_id}", f"message:{message.message_id}"]
+    return tuple(dict.fromkeys(tags))
+
+
+class RecentSource(Protocol):
+    """Reads messages that are not formed yet."""
+
+    async def of_each(self, views: Mapping[Asker, VisibleMemory]) -> dict[Asker, Sequence[RecentMessage]]:
+        """Those that each may see, newest first."""
+        ...
 
 
 class ContextSource(Protocol):
@@ -84,8 +103,22 @@ class ReadyContexts(Protocol):
         """The active contexts of sessions, page by page."""
         ...
 
+    def of_writers(
+        self, written: Iterable[tuple[str, str]], now: datetime
+    ) -> AsyncGenerator[Sequence[Ready]]:
+        """The active contexts of these users in other sessions than that in which they wrote: (session, user)."""
+        ...
+
+    def showing(self, tags: Iterable[str], now: datetime) -> AsyncGenerator[Sequence[Ready]]:
+        """The active contexts that show messages with one of these tags (Context.recent_from)."""
+        ...
+
     async def open(self, ready: Iterable[Ready], now: datetime) -> None:
         """Make an empty context of each that there is none of, to be built with the next refresh."""
+        ...
+
+    async def overhearing(self, written: Iterable[tuple[str, str]], now: datetime) -> Sequence[Ready]:
+        """The active contexts of others that show messages of a session in which an author writes."""
         ...
 
     async def lacking(self, written: Iterable[tuple[str, str]], now: datetime) -> Sequence[Ready]:

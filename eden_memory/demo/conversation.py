@@ -19,6 +19,7 @@ INSTALLED = Path(__file__).parent / "example"
 EXAMPLE = (INSTALLED if INSTALLED.exists() else Path(__file__).parents[2] / "examples") / "demo.jsonl"
 """Beside this module when installed from a wheel, in a checkout among the examples."""
 PEOPLE = ("agents", "users", "groups", "sessions")
+HINT = "A line is {session, role, content, user, created_at}; id is optional."
 
 Content = str | list[dict[str, Any]]
 Line = TypeVar("Line", bound=BaseModel)
@@ -99,10 +100,11 @@ def read_conversation(path: Path = EXAMPLE) -> Conversation:
         exported = [PlayedMessage.model_validate(row) for row in read_export(path)]
         return Conversation(_checked(path, exported), [], _nobody())
     messages = _checked(
-        path, [_numbered(index, message) for index, message in enumerate(_lines(path, PlayedMessage), 1)]
+        path,
+        [_numbered(index, message) for index, message in enumerate(read_lines(path, PlayedMessage, HINT), 1)],
     )
     changes_path, people_path = path.with_suffix(".changes.jsonl"), path.with_suffix(".people.yaml")
-    changes = _lines(changes_path, PlayedChange) if changes_path.exists() else []
+    changes = read_lines(changes_path, PlayedChange, HINT) if changes_path.exists() else []
     people = _people(people_path) if people_path.exists() else {}
     known = {message.id for message in messages}
     if strangers := [change.id for change in changes if not {change.id, change.after} <= known]:
@@ -146,23 +148,23 @@ def _numbered(index: int, message: PlayedMessage) -> PlayedMessage:
     return message if message.id else message.model_copy(update={"id": f"m{index:04d}"})
 
 
-def _lines(path: Path, kind: type[Line]) -> list[Line]:
+def read_lines(path: Path, kind: type[Line], hint: str) -> list[Line]:
+    """Read JSON lines; EdenError, with the hint, names the first that is not valid."""
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except OSError as error:
         raise EdenError(f"{path} cannot be read: {error.strerror}", "Name a file of JSON lines.") from None
     except UnicodeDecodeError:
         raise EdenError(f"{path} is not valid UTF-8", "Name a file of JSON lines.") from None
-    return [_line(path, number, line, kind) for number, line in enumerate(lines, 1) if line.strip()]
+    return [_line(path, number, line, kind, hint) for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def _line(path: Path, number: int, line: str, kind: type[Line]) -> Line:
+def _line(path: Path, number: int, line: str, kind: type[Line], hint: str) -> Line:
     try:
         return kind.model_validate(orjson.loads(line))
     except (orjson.JSONDecodeError, ValidationError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else {"msg": error.msg, "loc": ()}
         what = f"{path}, line {number}: {'.'.join(map(str, first['loc']))} {first['msg']}".replace("  ", " ")
-        hint = "A line is {session, role, content, user, created_at}; id is optional."
         raise EdenError(what, hint) from None
 
 

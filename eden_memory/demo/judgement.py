@@ -192,14 +192,17 @@ async def example(settings: Settings, conversation: Conversation, question: str 
 
 async def verdict(database: AsyncDatabase[dict[str, Any]], names: Names) -> MemoryVerdict:
     """Compare the stored memory with what a person would want remembered of the example."""
-    formed = [
-        _formed(kind, row)
-        for name, kind in KINDS.items()
-        async for row in database[names[name]].find(
-            {"content": {"$type": "string"}, "active": {"$ne": False}}
-        )
+    return judged(read_expectations(), await formed_memory(database, names))
+
+
+async def formed_memory(
+    database: AsyncDatabase[dict[str, Any]], names: Names, **of: Any
+) -> list[FormedMemory]:
+    """Return all active memory, or that with the given fields."""
+    query = {"content": {"$type": "string"}, "active": {"$ne": False}, **of}
+    return [
+        _formed(kind, row) for name, kind in KINDS.items() async for row in database[names[name]].find(query)
     ]
-    return judged(read_expectations(), formed)
 
 
 def _formed(kind: Any, row: Mapping[str, Any]) -> FormedMemory:

@@ -137,7 +137,7 @@ async def play(settings: Settings, found: Endpoints, plan: DemoPlan, view: DemoV
             running_system(told, log_of(settings)) as system,
         ):
             play = partial(application.play, plan.conversation, plan.rate)
-            following = _follow(play, arrivals, system, journey, view)
+            following = follow(play, arrivals, system, journey, view)
             if finished := await within(following, progress, plan.cap_usd):
                 view.note("all sessions end; what is left is formed")
                 view.forming(progress)
@@ -220,7 +220,7 @@ def log_of(settings: Settings) -> Path:
     return settings.local.folder / "demo.log"
 
 
-async def _follow(
+async def follow(
     write: Callable[[], Awaitable[None]],
     arrivals: Arrivals,
     system: SystemProcess,

@@ -107,6 +107,13 @@ def index_hint(paths: MessagesSettings) -> str:
     return f"db.{paths.collection}.createIndex({{{keys}}})"
 
 
+def messages_of_user_hint(paths: MessagesSettings) -> str:
+    """Return the command that makes the index which finds a user's newest messages."""
+    keys = {paths.user_id: 1, paths.created_at: -1, "_id": -1}
+    named = ", ".join(f'"{path}": {order}' for path, order in keys.items())
+    return f"db.{paths.collection}.createIndex({{{named}}})"
+
+
 def begins_with(index: Mapping[str, Any], field: str) -> bool:
     """Tell whether an index finds every document by this field."""
     first, order = next(iter(index["key"]))

@@ -117,6 +117,7 @@ def _mongodb_checks(
         *_gateway_checks(settings, client),
         ("backfill index", lambda: source_checks.backfill_index(database, messages)),
         ("session index", lambda: source_checks.session_index(database, settings)),
+        ("author index", lambda: source_checks.author_index(database, settings)),
         ("TTL index", lambda: source_checks.ttl_index(database, messages)),
         ("pre-images", lambda: source_checks.pre_images(database, messages)),
     ]
@@ -193,7 +194,8 @@ def libraries() -> Finding:
 
 def _unmet(wanted: list[str]) -> Iterator[str]:
     for requirement in map(Requirement, wanted):
-        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+        marker = requirement.marker
+        if marker and not any(marker.evaluate({"extra": extra}) for extra in ("", "run")):
             continue
         try:
             found = version(requirement.name)

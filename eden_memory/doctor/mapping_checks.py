@@ -11,7 +11,7 @@ from bson import ObjectId
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.assembly.tailer import message_mapping, misread_of
+from eden_memory.assembly.tailer import misread_of
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.proposing import Proposal, json_messages, meaning
 from eden_memory.doctor.proposing_sessions import NO_FIELD, lists_any
@@ -20,6 +20,7 @@ from eden_memory.mongo.document_fields import Unusable, getter
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.schemas.events.chat import role_name
 from eden_memory.settings import MessagesSettings, Settings
+from eden_memory.source.configured_mapping import message_mapping
 from eden_memory.source.flagged_message_store import Misread
 from eden_memory.source.message_mapping import ROLES, MessageMapping
 

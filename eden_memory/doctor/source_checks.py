@@ -8,8 +8,9 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.api.gateway.id_types import mistyped
 from eden_memory.api.gateway.turn_shape import UnknownShape
 from eden_memory.api.gateway.turn_store import LearnedTurns, learned_turns
-from eden_memory.directory.author_store import begins_with, index_hint
+from eden_memory.directory.author_store import begins_with, index_hint, messages_of_user_hint
 from eden_memory.doctor.finding import Finding
+from eden_memory.recent.written_message_store import SMALL
 from eden_memory.settings import MessagesSettings, Settings
 from eden_memory.source.messages_store import reading_order
 from eden_memory.source.position_store import another_source, named, other_sources
@@ -123,6 +124,25 @@ def judge_session_index(indexes: Indexes, messages: MessagesSettings) -> Finding
         f"none that begins with {messages.session_id}: to learn who is in a session, every context and search reads "
         "the whole collection, and shows no user's memory if that takes longer than two seconds",
         index_hint(messages),
+    )
+
+
+async def author_index(database: Database, settings: Settings) -> Finding:
+    """Contexts and searches look up what a user wrote last, which no memory holds yet."""
+    name, messages = "author index", settings.messages
+    if not settings.memory.recent:
+        return Finding(name, "ok", "not needed (EDEN_MEMORY_RECENT=false)")
+    collection = database[messages.collection]
+    if any(begins_with(index, messages.user_id) for index in (await collection.index_information()).values()):
+        return Finding(name, "ok", f"begins with {messages.user_id}")
+    if await collection.estimated_document_count() <= SMALL:
+        return Finding(name, "ok", f"not needed up to {SMALL:,} messages")
+    return Finding(
+        name,
+        "warn",
+        f"none that begins with {messages.user_id}: what a user wrote a moment ago in another session is not shown "
+        "before memory is formed from it",
+        messages_of_user_hint(messages),
     )
 
 

@@ -10,7 +10,9 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import orjson
 
 from eden_memory.errors import Conflict
 from eden_memory.exports.export_file import (
@@ -30,8 +32,11 @@ from eden_memory.forgotten import Marks
 from eden_memory.imports.import_items import ImportedAs, Kind, SkippedItem
 from eden_memory.imports.import_report import ImportReport
 from eden_memory.imports.importing import FORGOTTEN, ForeignImport, Progress
+from eden_memory.kafka.topic_admin import topics_exist
 from eden_memory.kafka.topics import Topics
+from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.memory.memory_batch import Memory, blob_ended, named_by
+from eden_memory.redaction import Redactor, redactor_of
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
@@ -119,15 +124,18 @@ class ExportImport:
     _held: HeldMemory = field(init=False)
     _claims: ScopeClaims = field(init=False)
     _topics: Topics = field(init=False)
+    _redactor: Redactor | None = field(init=False)
 
     def __post_init__(self) -> None:
         self._held = HeldMemory(self._forgotten)
         self._topics = self.at.topics(self.at.settings.placement)
+        self._redactor = redactor_of(self.at.settings)
         header = header_of(self.path)
         self._claims = ScopeClaims(self.at.database, self.at.settings.names, header.export_id)
 
     async def survey(self, on_progress: Progress) -> OwnImportReport:
         """Read the whole file and return what would be taken; Invalid where it was cut off."""
+        await topics_exist(self.at.admin, map(self._topics.topic_of, _KINDS))
         report = OwnImportReport()
         async with aclosing(self._batches(on_progress)) as batches:
             async for batch in batches:
@@ -227,7 +235,8 @@ class ExportImport:
             return [self._gap(line.scope, number)] if withdrawn else []
         report.take_record(event, earlier=event.subject() == self._last)
         self._last = event.subject()
-        return [self._stored(line.envelope, type(event), line.line.key, line.value)]
+        value = redacted(line.value, self._redactor) if self._redactor else line.value
+        return [self._stored(line.envelope, type(event), line.line.key, value)]
 
     def _gap(self, key: str, version: int) -> StoredRecord:
         envelope = blob_ended(key, version, STAGE)
@@ -251,3 +260,15 @@ def _unless_in(elsewhere: Owned, line: Line | BadLine) -> Line | BadLine:
     if isinstance(line, RecordLine) and (type(line.event), line.event.subject()) in elsewhere:
         return BadLine(line.number, "its memory belongs to another scope here")
     return line
+
+
+def redacted(value: bytes, redact: Redactor) -> bytes:
+    """Return a record's value without the secrets of its texts; without any, the same bytes."""
+    fields: dict[str, Any] = orjson.loads(value)
+    statement: dict[str, Any] = fields.get("statement") or {}
+    for part in (fields, statement):
+        part |= {name: redact(part[name]) for name in ("text", "reason") if part.get(name)}
+    fields |= {"pins": [redact(pin) for pin in fields["pins"]]} if fields.get("pins") else {}
+    if fields == orjson.loads(value):
+        return value
+    return orjson.dumps(fields | ({"hash": fact_hash(fields["text"])} if "hash" in fields else {}))

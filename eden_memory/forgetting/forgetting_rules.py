@@ -1,13 +1,18 @@
 """Consequences of forgetting: derived marks, tombstones, and facts that hold again. Pure."""
 
+import hmac
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 from itertools import groupby
 from operator import itemgetter
 
 from eden_memory.forgotten import Mark, Marks
+from eden_memory.memory.fact_hash import fact_hash, fact_id, normalised
+from eden_memory.memory.restating import restated
+from eden_memory.schemas.documents import Erasure, FactStatement
 from eden_memory.schemas.events import (
     Event,
     FactChanged,
@@ -98,6 +103,11 @@ class Resting:
     """Its highest version."""
     contradicted_by: str | None = None
     """The fact that retired a fact by contradicting it."""
+    statements: tuple[FactStatement, ...] = ()
+    """Of a fact that holds: everything that it was merged from."""
+    expires_at: datetime | None = None
+    texts: frozenset[str] = frozenset()
+    """All that it says or ever said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +170,44 @@ def mark_of(event: Forgotten) -> Mark:
 
 
 def gone(resting: Iterable[Resting], marks: Marks) -> list[Resting]:
-    """Return the facts and reflections that have no source left."""
-    return [
-        memory for memory in resting if marks.rests_on_nothing(memory.scope, memory.sources, memory.formed_at)
-    ]
+    """Return the facts and reflections that forgetting reaches: their texts cannot be taken apart."""
+    return [memory for memory in resting if marks.reaches(memory.scope, memory.sources, memory.formed_at)]
+
+
+def stated_anew(
+    forgotten: Forgotten, resting: Iterable[Resting], marks: Marks, decides: Callable[[Scope], bool]
+) -> list[FactCommanded]:
+    """Return commands that state again what is left of facts merged from several statements.
+
+    `decides`: whether a model may decide, in one call of the scope, what statements with different texts mean for
+    one another; otherwise each becomes a fact of its own, and only those that say the same become one.
+    """
+    commands: list[FactCommanded] = []
+    for memory in resting:
+        if marks.scope_gone(memory.scope, memory.formed_at):
+            continue
+        left = [said for said in memory.statements if not marks.any_gone(said.sources)]
+        different = len({fact_hash(said.text) for said in left}) > 1
+        commands += [
+            restated(
+                memory.id,
+                said,
+                memory.scope,
+                asked_by=forgotten.asked_by,
+                asked_at=max(forgotten.forgotten_at, memory.formed_at),
+                expires_at=memory.expires_at,
+                decide=different and decides(memory.scope),
+            )
+            for said in left
+        ]
+    return commands
+
+
+def takes_its_place(memory: Resting, commands: Iterable[FactCommanded]) -> str | None:
+    """Return the fact that stands for a forgotten one: what began it, stated anew, or what contradicted it."""
+    began = f"restated/{memory.id}/1"
+    anew = (fact_id(began, memory.scope.key, 1) for command in commands if command.command_id == began)
+    return next(anew, memory.contradicted_by)
 
 
 def reflections_of(event: Forgotten, resting: Iterable[Resting]) -> dict[str, set[str]]:
@@ -202,6 +246,47 @@ def next_slice(delivery: Delivery, forgotten: Forgotten, last: str) -> Emit:
     root = (forgotten.caused_by if forgotten.after is not None else None) or delivery.id
     event = forgotten.model_copy(update={"caused_by": root, "after": last})
     return Emit(event, identity=f"{root}/after/{last}")
+
+
+def text_hash(secret: bytes, text: str) -> str:
+    """Return the keyed hash of a text: without the secret nobody can try what the text may have been."""
+    return hmac.new(secret, b"erased\x00" + normalised(text).encode(), sha256).hexdigest()
+
+
+def erasure_of(
+    delivery: Delivery,
+    resting: Sequence[Resting],
+    messages: Sequence[str],
+    withdrawn: Sequence[BlobRef],
+    events: Sequence[Emitted],
+    hashed: Callable[[str], str],
+) -> Erasure:
+    """Return what a decision erases, for the receipt; `hashed` gives a text's keyed hash."""
+    forgotten = delivery.event
+    assert isinstance(forgotten, Forgotten)
+    named = {
+        kind: tuple(f"{memory.id}@{memory.versions}" for memory in resting if memory.kind == kind)
+        for kind in ("fact", "reflection")
+    }
+    published = [event for event in events if isinstance(event, Emit)]
+    return Erasure(
+        _id=delivery.id,
+        kind=forgotten.kind,
+        target=forgotten.id,
+        asked_by=forgotten.asked_by,
+        forgotten_at=forgotten.forgotten_at,
+        messages=tuple(messages),
+        facts=named["fact"],
+        reflections=named["reflection"],
+        blobs=tuple(blob.name for blob in withdrawn),
+        restated=_ids(published, FactCommanded),
+        texts=tuple(sorted(hashed(text) for memory in resting for text in memory.texts)),
+        leads_to=_ids(published, Forgotten),
+    )
+
+
+def _ids(published: Iterable[Emit], kind: type[Event]) -> tuple[str, ...]:
+    return tuple(emit.identity for emit in published if isinstance(emit.event, kind) and emit.identity)
 
 
 def _derived(delivery: Delivery, because: Forgotten, kind: Forgettable, name: str, scope: Scope) -> Emit:

@@ -18,12 +18,17 @@ from eden_memory.forgetting.forgetting_rules import (
     Resting,
     Slice,
 )
+from eden_memory.forgetting.ledger_store import ForgottenLedgers
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.forgotten import Mark
 from eden_memory.names import Names
+from eden_memory.placement import ORIGINAL
+from eden_memory.schemas.documents import Erasure, FactStatement
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Propagated, ScopeConsolidated, decode
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
+from eden_memory.usage.usage_store import MongoUsage
 from eden_memory.windows.window_text_store import erase_window_texts
 
 Row = dict[str, Any]
@@ -37,15 +42,26 @@ MEMORY_FIELDS = (
     "sources",
     "formed_at",
     "version",
+    "retired_at",
     "retired_because",
     "replaced_by",
+    "content",
+    "history.content",
+    "statements",
+    "expires_at",
 )
+
+
+ERASED = ("messages", "facts", "reflections", "blobs", "restated", "texts", "leads_to")
+"""Lists of an erasure."""
 
 
 class MongoForgettingStore:
     """Finds what is to be forgotten in one namespace; erases texts that wait, never memory."""
 
-    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+    def __init__(self, database: AsyncDatabase[Row], names: Names, pipeline: str = ORIGINAL) -> None:
+        self.usage = MongoUsage(database, names)
+        self.ledgers = ForgottenLedgers(database, names, MongoForgetting(database, names), pipeline)
         self._marks = _majority(database, names["forgotten"])
         self._facts = _majority(database, names["facts"])
         self._reflections = _majority(database, names["reflections"])
@@ -54,12 +70,21 @@ class MongoForgettingStore:
         self._outcomes = _majority(database, names["outcomes"])
         self._messages = _majority(database, names["messages"])
         self._windows = _majority(database, names["windows"])
+        self._erasures = _majority(database, names[Erasure.COLLECTION])
 
     async def mark(self, marks: Iterable[Mark], event_id: str, at: datetime) -> None:
         """Store marks; a wider version or time takes the place of a narrower one, nothing else changes."""
         writes = [_mark(mark, event_id, at) for mark in marks]
         if writes:
             await self._marks.bulk_write(writes, ordered=False)
+
+    async def note(self, erasure: Erasure) -> None:
+        """Store what a record has erased; a repeat adds what it finds besides."""
+        row = erasure.stored()
+        lists = {name: {"$each": list(row.pop(name))} for name in ERASED if row[name]}
+        once = {name: value for name, value in row.items() if name not in (*ERASED, "_id")}
+        change: Row = {"$setOnInsert": once, **({"$addToSet": lists} if lists else {})}
+        await self._erasures.update_one({"_id": row["_id"]}, change, upsert=True)
 
     async def slice_of(self, mark: Mark, after: str | None, most: int) -> Slice:
         """Return up to `most` facts, reflections and messages, in this order and by id, behind `<kind>/<id>`."""
@@ -262,7 +287,16 @@ def _fact(row: Mapping[str, Any]) -> Resting:
         row["formed_at"],
         versions=int(row["version"]),
         contradicted_by=row.get("replaced_by") if row.get("retired_because") == "contradicted" else None,
+        texts=_texts(row),
+        statements=() if row.get("retired_at") is not None else _statements(row),
+        expires_at=row.get("expires_at"),
     )
+
+
+def _statements(row: Mapping[str, Any]) -> tuple[FactStatement, ...]:
+    if row["version"] == 1:
+        return (FactStatement(version=1, text=row["content"], sources=_sources(row)),)
+    return tuple(FactStatement.model_validate(said, strict=False) for said in row.get("statements", ()))
 
 
 def _contradicted(row: Mapping[str, Any]) -> Contradicted:
@@ -285,7 +319,13 @@ def _reflection(row: Mapping[str, Any]) -> Resting:
         _sources(row),
         row["formed_at"],
         versions=int(row.get("version", 1)),
+        texts=_texts(row),
     )
+
+
+def _texts(row: Mapping[str, Any]) -> frozenset[str]:
+    earlier = (version["content"] for version in row.get("history", ()))
+    return frozenset([row["content"], *earlier, *(said["text"] for said in row.get("statements", ()))])
 
 
 def _scope(row: Mapping[str, Any]) -> Scope:

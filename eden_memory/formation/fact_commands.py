@@ -86,17 +86,9 @@ class CommandExecutor:
         return "REEMBED"
 
     def _unmerge(self, cause: ChangeCause, fact: KnownFact, command: FactCommanded) -> Carried:
-        """Remove forgotten sources and keep the text; a fact that would lose all its sources stays as it is."""
-        if fact.retired_because == "contradicted":
-            return self._restore(cause, fact, command)
-        recorded = self._facts.recorded(fact.fact_id)
-        if recorded is None or len(fact.sources) in (0, len(recorded.sources)):
-            return "needless"
-        self._facts.change(cause, fact, "UNMERGE", sources=fact.sources)
-        return "UNMERGE"
-
-    def _restore(self, cause: ChangeCause, fact: KnownFact, command: FactCommanded) -> Carried:
         """Undo a contradiction by a forgotten fact: another one contradicts it now, or it holds again."""
+        if fact.retired_because != "contradicted":
+            return "needless"
         since = command.said_at or max(fact.said_at, newest_said(fact.sources) or fact.said_at)
         other = None if command.replaced_by is None else self._facts.newest(command.replaced_by)
         if other is not None:

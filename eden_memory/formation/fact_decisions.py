@@ -4,13 +4,14 @@ Nothing that a model says may lose a fact: what names a fact that it was not sho
 shown, is void, and the new fact is added as it was stated.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from eden_memory.formation.decision_plan import DecisionPlan
+from eden_memory.formation.decision_plan import DecisionPlan, NumberedFact
 from eden_memory.formation.fact_statements import Stated
 from eden_memory.formation.known_facts import KnownFact
 from eden_memory.formation.scope_facts import ChangeCause, ScopeFacts, Worded, later
@@ -21,6 +22,7 @@ from eden_memory.schemas.events.facts import Decision
 from eden_memory.schemas.provenance import Call, Embedding
 from eden_memory.scope_limits import ScopeLimits
 
+_LABEL = re.compile(r"\[?([KN]?)(\d{1,9})\]?")
 LONGEST = 2
 """A merged text of more than so many times the word limit is not taken."""
 
@@ -78,8 +80,9 @@ def compared(
     for decision in decisions:
         if decision.decision == "ADD":
             continue
-        choice = _choice(plan, decision, names, words)
-        name = plan.new[decision.fact - 1].fact_id if 1 <= decision.fact <= len(plan.new) else None
+        new = _new_fact(plan, decision.fact)
+        choice = _choice(plan, decision, new, names, words) if new is not None else None
+        name = new.fact_id if new is not None else None
         if choice is None or name is None or name in decided:
             void += 1
         else:
@@ -91,22 +94,34 @@ def compared(
     return Comparison(choices, considered, texts, items, void)
 
 
+def _new_fact(plan: DecisionPlan, label: str) -> NumberedFact | None:
+    """Return the new fact of this label (`N2`, or `2`); None if there is none."""
+    found = _LABEL.fullmatch(label)
+    number = int(found[2]) if found is not None and found[1] != "K" else 0
+    return plan.new[number - 1] if 1 <= number <= len(plan.new) else None
+
+
+def _candidate(plan: DecisionPlan, label: str | None) -> int:
+    """Return the number of a fact in the plan; 0 if the label is none. Earlier prompts showed that number alone."""
+    found = _LABEL.fullmatch(label or "")
+    if found is None or (found[1] == "K" and int(found[2]) > len(plan.known)):
+        return 0
+    return int(found[2]) + (len(plan.known) if found[1] == "N" else 0)
+
+
 def _choice(
-    plan: DecisionPlan, decision: FactDecision, names: Sequence[str], words: int
+    plan: DecisionPlan, decision: FactDecision, new: NumberedFact, names: Sequence[str], words: int
 ) -> SettledDecision | None:
     """Return a decision that is valid; None if it names a fact that was not compared, or lacks a usable text."""
-    if (
-        not 1 <= decision.fact <= len(plan.new)
-        or decision.existing not in plan.new[decision.fact - 1].candidates
-    ):
+    existing = _candidate(plan, decision.existing)
+    if existing not in new.candidates:
         return None
-    assert decision.existing is not None
     assert decision.decision != "ADD"
     text = " ".join((decision.text or "").split()) if decision.decision == "UPDATE" else None
     if text is not None and not 0 < len(text.split()) <= LONGEST * words:
         return None
     reason = " ".join(decision.reason.split())[:200] if decision.reason else None
-    return SettledDecision(decision.decision, names[decision.existing - 1], text, reason)
+    return SettledDecision(decision.decision, names[existing - 1], text, reason)
 
 
 class DecisionResolver:

@@ -1,7 +1,7 @@
 """Statements that wait to be decided: those of proposals, and of commands that add. Pure."""
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from eden_memory.forgotten import Marks
@@ -149,19 +149,9 @@ def unsettled(
 
 
 def remembered(stated: Sequence[Stated], scope: Scope, marks: Marks) -> list[Stated]:
-    """Return the statements that do not rest on forgotten messages alone, with the sources that are left."""
-    if not marks:
-        return list(stated)
+    """Return the statements that rest on nothing forgotten."""
     return [
-        _reduced(statement, marks)
+        statement
         for statement in stated
-        if not marks.rests_on_nothing(scope, statement.sources, statement.at)
+        if not marks or not marks.reaches(scope, statement.sources, statement.at)
     ]
-
-
-def _reduced(stated: Stated, marks: Marks) -> Stated:
-    left = marks.left(stated.sources)
-    if len(left) == len(stated.sources):
-        return stated
-    said = {"sources": left, "said_at": newest_said(left)}
-    return replace(stated, statement=stated.statement.model_copy(update=said))

@@ -82,6 +82,11 @@ class NewFact:
     said_at: datetime | None = None
 
 
+def fact_label(number: int, known: int) -> str:
+    """Return `K3` or `N1` for a candidate's number: known facts count from 1, new ones go on behind them."""
+    return f"K{number}" if number <= known else f"N{number - known}"
+
+
 @dataclass(frozen=True, slots=True)
 class DecisionMaterial:
     """The values of the prompt `fact-decisions`."""

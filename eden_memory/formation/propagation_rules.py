@@ -65,7 +65,7 @@ class Candidate:
         return (
             marks.entity_gone("reflection", own.id, own.version)
             or marks.entity_gone("reflection", made, 1)
-            or marks.rests_on_nothing(self.source, own.sources, own.formed_at)
+            or marks.reaches(self.source, own.sources, own.formed_at)
         )
 
     def statement(self, text: str) -> str | None:

@@ -2,11 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from eden_memory.directory.own_sessions import given_to_all, whose
 from eden_memory.forgotten import Marks
+from eden_memory.formation.planted_memory import Provenance, provenance_of
 from eden_memory.formation.scope_briefs import of_authors
 from eden_memory.formation.shareable import is_agent_wide, is_personal, names_one_of
 from eden_memory.formation.transcript import Transcript, renamed
@@ -23,6 +24,7 @@ _NOT_TEXT = re.compile(
 )
 _OPEN_TO_OTHERS: frozenset[ScopeKind] = frozenset({"agent", "group", "shard"})
 _OF_THE_AGENT: frozenset[ScopeKind] = frozenset({"agent", "shard"})
+SHARED_ROLES = frozenset({"user", "assistant", "system", "other"})
 _VOUCHED = frozenset({"assistant", "system"})
 """Roles that speak for the agent: no user's words, and no tool's."""
 
@@ -36,6 +38,8 @@ class AssignedItem:
     sources: tuple[SourceMessage, ...]
     whole_window: bool
     demoted_from: ScopeKind | None
+    shared: bool = True
+    """Whether its messages may form memory of a broader scope."""
 
 
 @dataclass(slots=True)
@@ -56,9 +60,11 @@ class ScopeAssignment:
     """People whose names leave what others see; empty unless the stricter setting is on."""
     subjects: Mapping[str, str] = field(default_factory=dict[str, str])
     """The words that say what a shard collects, by scope key."""
+    shared_roles: Set[str] = SHARED_ROLES
+    """Whose messages may form memory of a group, an agent or a shard."""
     counts: Counter[str] = field(default_factory=Counter[str])
     """`beyond` a limit of items, `no_scope`, `personal` (dropped), `demoted`, `shortened`, `empty`,
-    `whole_window`, `forgotten`, `unnamed` (somebody without a name)."""
+    `whole_window`, `forgotten`, `unnamed` (somebody without a name), `planted` (dropped), `unshared` (demoted)."""
 
     def assign(
         self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks
@@ -85,11 +91,12 @@ class ScopeAssignment:
             self.counts["no_scope"] += 1
             return None
         text = self._text(stated.text, self.words[named.key])
-        if not text:
-            self.counts["empty"] += 1
-            return None
         sources, whole = self.transcript.resting_on(stated.messages)
-        scope = self._scope_for(named, text, sources, whole=whole)
+        provenance = self._provenance(text, sources)
+        if not text or provenance.dropped:
+            self.counts["planted" if text else "empty"] += 1
+            return None
+        scope = self._scope_for(named, text, sources, whole=whole, may_share=provenance.shared)
         if scope is None:
             self.counts["personal"] += 1
             return None
@@ -97,15 +104,23 @@ class ScopeAssignment:
         if text is None:
             self.counts["unnamed"] += 1
             return None
-        if marks.rests_on_nothing(scope, sources, self.window.closed_at):
+        if marks.reaches(scope, sources, self.window.closed_at):
             self.counts["forgotten"] += 1
             return None
-        return AssignedItem(text, scope, sources, whole, named.kind if scope.kind != named.kind else None)
+        demoted = named.kind if scope.kind != named.kind else None
+        self.counts["unshared"] += demoted in _OPEN_TO_OTHERS and not provenance.shared
+        return AssignedItem(text, scope, sources, whole, demoted, provenance.shared)
+
+    def _provenance(self, text: str, sources: tuple[SourceMessage, ...]) -> Provenance:
+        has_users = bool(self.window.participants)
+        return provenance_of(text, self.transcript, sources, self.shared_roles, has_users=has_users)
 
     def _scope_for(
-        self, named: Scope, text: str, sources: Sequence[SourceMessage], *, whole: bool
+        self, named: Scope, text: str, sources: Sequence[SourceMessage], *, whole: bool, may_share: bool
     ) -> Scope | None:
         """Return the scope that an item may go to; None: nowhere."""
+        if named.kind in _OPEN_TO_OTHERS and not may_share:
+            return self._users(text, sources, whole=whole) or self._home("session")
         if self._is_anothers(named, text):
             return self._users(text, sources, whole=whole)
         if self._is_unvouched(named, sources):

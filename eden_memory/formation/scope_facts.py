@@ -62,11 +62,9 @@ class ScopeFacts:
         return self._newest.get(fact_id)
 
     def newest(self, fact_id: str) -> KnownFact | None:
-        """Return a fact, retired or not, with the sources not forgotten; None if it is unknown or forgotten."""
+        """Return a fact, retired or not; None if it is unknown or forgotten, or rests on something forgotten."""
         fact = self._newest.get(fact_id)
-        if fact is None or self._gone(fact):
-            return None
-        return replace(fact, sources=self._marks.left(fact.sources)) if self._marks else fact
+        return None if fact is None or self._gone(fact) else fact
 
     def active(self, fact_id: str | None) -> KnownFact | None:
         """Return a fact if it holds now."""
@@ -170,7 +168,7 @@ class ScopeFacts:
     def _gone(self, fact: KnownFact) -> bool:
         return bool(self._marks) and (
             self._marks.entity_gone("fact", fact.fact_id, fact.version)
-            or self._marks.rests_on_nothing(self.scope, fact.sources, fact.formed_at)
+            or self._marks.reaches(self.scope, fact.sources, fact.formed_at)
         )
 
     def _event(self, cause: ChangeCause, fact: KnownFact, decision: Decision) -> FactChanged:

@@ -19,6 +19,7 @@ from eden_memory.formation.plain_languages import (
     has_any,
     is_among,
 )
+from eden_memory.redaction import is_card_number
 
 _LOCAL = r"[^\s@<>()\[\],;:]"
 _EMAIL = re.compile(rf"(?<!{_LOCAL}){_LOCAL}+(?:@|\s?[(\[]at[)\]]\s?)[\w-]+(?:\.[\w-]+)+", re.IGNORECASE)
@@ -79,7 +80,7 @@ def is_personal(text: str) -> bool:
         or any(pattern.search(text) for pattern in (*_ADDRESSES, *_IDENTIFIERS))
         or any(sum(map(str.isdigit, match.group())) >= NUMBERED_DIGITS for match in _NUMBERED.finditer(text))
         or any(_is_iban(match.group()) for match in _IBAN.finditer(text))
-        or any(_is_card(match.group()) for match in _LONG_NUMBER.finditer(text))
+        or any(is_card_number(match.group()) for match in _LONG_NUMBER.finditer(text))
     )
 
 
@@ -101,13 +102,6 @@ def _is_iban(text: str) -> bool:
     plain = re.sub(r"[ -]", "", text)
     ends = range(15, min(len(plain), 34) + 1)
     return any(int("".join(str(int(c, 36)) for c in plain[4:end] + plain[:4])) % 97 == 1 for end in ends)
-
-
-def _is_card(text: str) -> bool:
-    """Check a card number by its check digit (ISO/IEC 7812, Luhn)."""
-    digits = [int(character) for character in text if character.isdigit()]
-    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
-    return len(digits) >= 13 and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
 
 
 _WORD = re.compile(r"[^\W_]+(?:[-_.&/]+[^\W_]+)*")

@@ -25,6 +25,9 @@ NAMELESS: Mapping[str, str] = {
 }
 
 
+FROM_MEMORY = re.compile(r"<MemoryContext>.*?</MemoryContext>", re.DOTALL)
+SEARCHED = re.compile(r"<facts>.*?</facts>", re.DOTALL)
+"""Memory that an application put into a message, and that a tool found: nobody has said it anew."""
 NUMBERED = re.compile(f"\\b{NAMELESS['user']} \\d+\\b", re.IGNORECASE)
 """The name of a user without one, beside others, however a model writes it."""
 
@@ -121,11 +124,7 @@ def transcript(stored: StoredWindow, window: Window, marks: Marks, shown: Sequen
     }
     by_id = {message.message_id: message for message in stored.messages}
     gone = {name for name, source in sources.items() if marks.source_gone(source)}
-    left = [
-        name
-        for name, stored_message in by_id.items()
-        if (stored_message.text or "").strip() and name not in gone
-    ]
+    left = [name for name, stored_message in by_id.items() if _said(stored_message) and name not in gone]
     chosen = [name for name in shown if name in by_id] or left
     speakers = _speakers(stored, window)
     lines = (_line(by_id[name], speakers, gone=name in gone) for name in chosen)
@@ -165,8 +164,14 @@ def _source(message: StoredMessage, session_id: str, participants: int) -> Sourc
 def _line(message: StoredMessage, speakers: Mapping[str, str], *, gone: bool) -> TranscriptLine:
     by_user = message.role == "user"
     speaker = speakers.get(message.user_id or "" if by_user else message.role) or NAMELESS[message.role]
-    text = "" if gone else (message.text or "").strip()
+    text = "" if gone else _said(message)
     return TranscriptLine(speaker, message.role, message.written_at, text or REMOVED)
+
+
+def _said(message: StoredMessage) -> str:
+    """Return the text without what came from memory."""
+    text = FROM_MEMORY.sub("", message.text or "")
+    return (SEARCHED.sub("", text) if message.role == "tool" else text).strip()
 
 
 def _speakers(stored: StoredWindow, window: Window) -> dict[str, str]:

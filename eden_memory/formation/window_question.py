@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from eden_memory.directory.participants import Streams
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import ForgottenMarks, Marks
-from eden_memory.formation.scope_assignment import ScopeAssignment
+from eden_memory.formation.scope_assignment import SHARED_ROLES, ScopeAssignment
 from eden_memory.formation.scope_briefs import Scopes, of_authors
 from eden_memory.formation.transcript import Transcript, named_by, transcript
 from eden_memory.models.question import Asking, LanguageModel, Role
@@ -31,6 +31,7 @@ class WindowQuestion:
     names: tuple[str, ...]
     """People whose names leave what others see; empty unless the stricter setting is on."""
     marks: Marks
+    shared_roles: Set[str] = SHARED_ROLES
 
     def assignment(
         self, item_words: int, fence: str, most_together: int | None = None, *, limited: bool = False
@@ -47,6 +48,7 @@ class WindowQuestion:
             most_together,
             self.names,
             self.scopes.subjects(),
+            self.shared_roles,
         )
 
 
@@ -62,9 +64,11 @@ class WindowQuestions:
         limits: FormationLimits,
         *,
         demote_names: bool,
+        shared_roles: Set[str],
     ) -> None:
         self._windows, self._streams, self._model = windows, streams, model
         self._forgetting, self._limits, self._demote_names = forgetting, limits, demote_names
+        self._shared_roles = shared_roles
 
     async def about(
         self,
@@ -88,7 +92,7 @@ class WindowQuestions:
         limited = Scopes.of(scopes, streams, self._limits, of_authors=of_authors(window))
         asking = replace(asking, shown=shown.shown, model=limited.model)
         names = _participants(stored, window) if self._demote_names else ()
-        return WindowQuestion(delivery, window, asking, limited, shown, names, marks)
+        return WindowQuestion(delivery, window, asking, limited, shown, names, marks, self._shared_roles)
 
 
 def asking_about(window: Window, delivery: Delivery, stage: str, role: Role) -> Asking:

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from eden_memory.assembly.handlers import window_limits
 from eden_memory.errors import EdenError
 from eden_memory.forgotten import Marks
 from eden_memory.imports.import_items import Entry, ImportedAs, ImportedItem, Reader, SkippedItem
@@ -25,7 +24,7 @@ from eden_memory.schemas.scopes import Audience
 from eden_memory.scope_limits import limits_of
 from eden_memory.settings import Settings
 from eden_memory.usage.estimates import start_values
-from eden_memory.windows.window_rule import weighted_tokens
+from eden_memory.windows.window_rule import weighted_tokens, window_limits
 from eden_memory.word_limits import words_of
 
 PART = 10_000

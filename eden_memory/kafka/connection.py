@@ -12,10 +12,11 @@ from eden_memory.errors import EdenError
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_consumer, starting
 from eden_memory.kafka.header_names import read_all_names
+from eden_memory.kafka.tokens import AWS, TokenProvider, token_source
 from eden_memory.own_process import patience, process_is_ours
 from eden_memory.settings import KafkaSettings
 
-CLIENT_ID = "eden-memory"
+CLIENT_ID, OAUTHBEARER = "eden-memory", "OAUTHBEARER"
 START_SECONDS = 40.0
 """For the first answer of a broker, as aiokafka waits for any."""
 
@@ -51,20 +52,18 @@ def client_kwargs(settings: KafkaSettings, bootstrap: str) -> KafkaArguments:
     if settings.security_protocol.endswith("SSL"):
         options["ssl_context"] = ssl_context(settings)
     if settings.security_protocol.startswith("SASL"):
-        username, password = _credentials(settings)
-        options["sasl_mechanism"] = _mechanism(settings)
-        options["sasl_plain_username"], options["sasl_plain_password"] = username, password
+        options |= _authentication(settings)
     return options
 
 
-def admin_config(settings: KafkaSettings, bootstrap: str) -> dict[str, str | int | float | bool]:
+def admin_config(settings: KafkaSettings, bootstrap: str) -> dict[str, Any]:
     """The configuration of confluent-kafka's AdminClient (librdkafka's names)."""
     files = {
         "ssl.ca.location": settings.ssl_ca_file,
         "ssl.certificate.location": settings.ssl_certificate_file,
         "ssl.key.location": settings.ssl_key_file,
     }
-    config: dict[str, str | int | float | bool] = {
+    config: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "client.id": CLIENT_ID,
         "security.protocol": settings.security_protocol,
@@ -75,13 +74,32 @@ def admin_config(settings: KafkaSettings, bootstrap: str) -> dict[str, str | int
         if settings.ssl_key_password is not None:
             config["ssl.key.password"] = settings.ssl_key_password.get_secret_value()
     if settings.security_protocol.startswith("SASL"):
-        username, password = _credentials(settings)
-        config |= {
-            "sasl.mechanism": _mechanism(settings),
-            "sasl.username": username,
-            "sasl.password": password,
-        }
+        config |= _admin_authentication(settings)
     return config
+
+
+def _authentication(settings: KafkaSettings) -> KafkaArguments:
+    if _by_token(settings):
+        provider = TokenProvider(token_source(settings))
+        return {"sasl_mechanism": OAUTHBEARER, "sasl_oauth_token_provider": provider}
+    username, password = _credentials(settings)
+    return {
+        "sasl_mechanism": _mechanism(settings),
+        "sasl_plain_username": username,
+        "sasl_plain_password": password,
+    }
+
+
+def _admin_authentication(settings: KafkaSettings) -> dict[str, Any]:
+    if _by_token(settings):
+        source = token_source(settings)
+        return {"sasl.mechanism": OAUTHBEARER, "oauth_cb": lambda _: tuple(source())}
+    username, password = _credentials(settings)
+    return {"sasl.mechanism": _mechanism(settings), "sasl.username": username, "sasl.password": password}
+
+
+def _by_token(settings: KafkaSettings) -> bool:
+    return _mechanism(settings) in (OAUTHBEARER, AWS)
 
 
 def ssl_context(settings: KafkaSettings) -> ssl.SSLContext:
@@ -109,7 +127,7 @@ def _mechanism(settings: KafkaSettings) -> str:
     if settings.sasl_mechanism is None:
         raise EdenError(
             f"Kafka's security protocol is {settings.security_protocol} but no SASL mechanism is set",
-            "Set EDEN_KAFKA_SASL_MECHANISM to PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.",
+            "Set EDEN_KAFKA_SASL_MECHANISM to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM.",
         )
     return settings.sasl_mechanism
 

@@ -152,6 +152,11 @@ class Topics:
         """Full names of the topics that a program's group reads, in the order of topics.yaml."""
         return [self.name(short) for short, topic in self.file.topics.items() if program in topic.groups]
 
+    def readers(self) -> dict[str, list[str]]:
+        """Return the topics (full names) that each consumer group reads; of programs that exist already."""
+        running = (name for name, program in self.file.programs.items() if not program.later)
+        return {self.group(name): topics for name in running if (topics := self.read_by(name))}
+
     def written_by(self, program: str) -> list[str]:
         """Full names of the topics that a program writes."""
         return [self.name(short) for short, topic in self.file.topics.items() if program in topic.writers()]

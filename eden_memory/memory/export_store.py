@@ -131,7 +131,7 @@ class Export:
 
 
 def _own_sources(row: Row, user: str) -> Row:
-    """Leave out the sources of others, which name their messages and sessions."""
+    """Leave out the sources of others, which name their messages and sessions, and what others stated."""
     if "sources" not in row or row.get("user_id") == user:
         return row
     own = [source for source in row["sources"] if source.get("user_id") == user]
@@ -140,9 +140,14 @@ def _own_sources(row: Row, user: str) -> Row:
     return {
         **row,
         "sources": own,
+        "statements": [said for said in row.get("statements", ()) if _is_own(said, user)],
         "message_ids": [name for name in row.get("message_ids", ()) if name in ids],
         "session_ids": [name for name in row.get("session_ids", ()) if name in sessions],
     }
+
+
+def _is_own(said: Row, user: str) -> bool:
+    return all(source.get("user_id") == user for source in said.get("sources", ()))
 
 
 def _without_audience(row: Row, user: str) -> Row:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from eden_memory.forgotten import Marks, ids_of
+from eden_memory.schemas.documents import FactStatement
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event, FactChanged, ReflectionFormed, ScopeConsolidated, SessionClosed
 from eden_memory.schemas.provenance import SourceMessage
@@ -97,6 +98,8 @@ class MemoryBatch:
     """Where the first record of a scope is in the batch."""
     last: dict[str, Delivery] = field(default_factory=dict[str, Delivery])
     erased: list[Erase] = field(default_factory=list[Erase])
+    left: list[tuple[Delivery, FactStatement]] = field(default_factory=list[tuple[Delivery, FactStatement]])
+    """Statements of dropped versions that rest on nothing forgotten: each becomes a fact again."""
 
     def take(self, index: int, delivery: Delivery, marks: Marks) -> None:
         """Take the next record of the batch."""
@@ -114,6 +117,8 @@ class MemoryBatch:
             batch.outcome = max(batch.outcome, event.outcome if isinstance(event, FactChanged) else 0)
             batch.remove(event.NAME, event.key())
             self.erased.append(_erase(event, delivery))
+            if isinstance(event, FactChanged) and (said := left_of(event, marks)) is not None:
+                self.left.append((delivery, said))
         else:
             batch.add(event)
 
@@ -150,19 +155,40 @@ def is_forgotten(event: Memory, marks: Marks) -> bool:
         return False
     match event:
         case FactChanged():
-            return marks.entity_gone("fact", event.fact_id, event.version) or marks.rests_on_nothing(
-                event.scope, event.sources, max(event.formed_at, event.valid_from)
-            )
+            return marks.entity_gone("fact", event.fact_id, event.version) or _fact_reached(event, marks)
         case ReflectionFormed(propagated_from=source):
             return (
                 marks.entity_gone("reflection", event.reflection_id, event.version)
                 or (source is not None and marks.entity_gone("reflection", source.reflection_id, 1))
-                or marks.rests_on_nothing(event.scope, event.sources, event.formed_at)
+                or marks.reaches(event.scope, event.sources, event.formed_at)
             )
         case SessionClosed():
             return marks.scope_gone(event.scope, event.closed_at)
         case ScopeConsolidated():
             return _blob_gone(event, marks)
+
+
+def _fact_reached(event: FactChanged, marks: Marks) -> bool:
+    return marks.reaches(event.scope, event.sources, max(event.formed_at, event.valid_from))
+
+
+def left_of(event: FactChanged, marks: Marks) -> FactStatement | None:
+    """Return the statement of a version that is dropped for what else its fact was merged from.
+
+    None if it goes as well: the fact itself was to be forgotten, or is retired.
+    """
+    said = statement_of(event)
+    goes = event.retired_at is not None or not marks.any_gone(event.sources)
+    stays = said is not None and not marks.reaches(event.scope, said.sources, event.formed_at)
+    return said if stays and not goes else None
+
+
+def statement_of(event: FactChanged) -> FactStatement | None:
+    """Return the statement that led to a version; None for commands that state nothing."""
+    if event.version == 1:
+        return FactStatement(version=1, text=event.text, sources=event.sources)
+    stated = event.statement
+    return stated and FactStatement(version=event.version, text=stated.text, sources=stated.sources)
 
 
 def _blob_gone(event: ScopeConsolidated, marks: Marks) -> bool:

@@ -80,6 +80,7 @@ MEMORY_INDEXES: Indexes = {
         ),
         index_on("session_id"),
         index_on("user_id"),
+        index_on("recent_from"),
         index_on("active_until", expireAfterSeconds=0),
     ),
 }

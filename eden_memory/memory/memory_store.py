@@ -22,7 +22,7 @@ from eden_memory.mongo.documents import Row, row_of
 from eden_memory.mongo.transactions import Orphans
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Document
-from eden_memory.stages.failure_decisions import backoff
+from eden_memory.stages.retry_waits import backoff
 from eden_memory.stages.stage import RetryPolicy
 
 AT_ONCE = 8

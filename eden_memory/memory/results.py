@@ -23,6 +23,20 @@ class Page(Generic[T]):
     """Gives the next page, with the same filters; None behind the last one."""
 
 
+Speaker = Literal["user", "agent"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecentMessage:
+    """A message of the user's other sessions, or an answer there, of which no memory is formed yet; ids typed."""
+
+    message_id: str
+    session_id: str
+    speaker: Speaker
+    content: str
+    said_at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Added:
     """Receipt for added texts, which are formed in the background."""

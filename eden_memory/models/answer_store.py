@@ -20,8 +20,8 @@ from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Answer
-from eden_memory.stages.failure_decisions import backoff
 from eden_memory.stages.patience import SERVERS
+from eden_memory.stages.retry_waits import backoff
 
 log = LibraryLogger()
 AWAY = (ConnectionFailure, WaitQueueTimeoutError, WTimeoutError)

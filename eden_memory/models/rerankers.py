@@ -18,13 +18,14 @@ import httpx2
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 
 from eden_memory.errors import EdenError
+from eden_memory.extras import needs_extra
 from eden_memory.failures import ProviderError
 from eden_memory.settings import SearchSettings
 
 TOKENS = 512
 AT_ONCE = 16
 """Texts of one run of the model."""
-HINT = "Give a folder with model.onnx and tokenizer.json; the extra `local-models` runs it."
+HINT = "Give a folder with model.onnx and tokenizer.json."
 QUIET = 3
 """onnxruntime's log level: errors."""
 SECONDS = 5.0
@@ -62,11 +63,9 @@ class OnnxReranker:
 
 class _CrossEncoder:
     def __init__(self, model: Path, tokenizer: Path) -> None:
-        try:
+        with needs_extra("a local reranker", "local-models"):
             import onnxruntime  # noqa: PLC0415 - an extra
             from tokenizers import Tokenizer  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            raise EdenError(f"a local reranker needs the package {error.name}", HINT) from error
         runtime: Any = onnxruntime
         options = runtime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = 2, QUIET

@@ -62,8 +62,7 @@ class Tapped:
     @property
     def scopes(self) -> tuple[str, ...]:
         """The ordering key, and the scope or session that a tombstone names."""
-        about = self.envelope
-        return () if about is None else tuple(scope for scope in (about.ordering_key, about.scope) if scope)
+        return () if self.envelope is None else self.envelope.scopes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,16 @@
-"""The servers of one command, and the settings of its namespaces."""
+"""The servers of one command, and the settings of its namespaces.
+
+A command that asks MongoDB alone runs without the extra `run`: what needs Kafka's clients imports them when used.
+"""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.kafka import KafkaArguments
-from eden_memory.kafka.connection import admin_config, client_kwargs
-from eden_memory.kafka.group_admin import GroupAdmin
-from eden_memory.kafka.topics import Topics, load_topics
-from eden_memory.local.servers import endpoints
+from eden_memory.local.servers import endpoints, mongodb_endpoint
 from eden_memory.mongo.client import connect
 from eden_memory.placement import ORIGINAL, Placement, collections_of
 from eden_memory.replay.namespaces.namespace_names import checked, placement_of, unknown
@@ -19,6 +18,11 @@ from eden_memory.replay.namespaces.namespace_store import MongoLive, MongoNamesp
 from eden_memory.schemas.documents import Namespace
 from eden_memory.settings import Settings
 from eden_memory.stages.controls import MongoGroupNotes
+
+if TYPE_CHECKING:
+    from eden_memory.kafka import KafkaArguments
+    from eden_memory.kafka.group_admin import GroupAdmin
+    from eden_memory.kafka.topics import Topics
 
 Database = AsyncDatabase[dict[str, Any]]
 
@@ -54,23 +58,31 @@ class Installation:
         """Return the prefix of a memory's collections."""
         return self.settings.mongodb.prefix + collections_of(placement.memory)
 
-    def topics(self, placement: Placement) -> Topics:
+    def topics(self, placement: Placement) -> "Topics":
         """Return the topics of a namespace."""
+        from eden_memory.kafka.topics import load_topics  # noqa: PLC0415
+
         return load_topics(self.settings.kafka, placement)
 
     @property
-    def kafka(self) -> KafkaArguments:
+    def kafka(self) -> "KafkaArguments":
         """The connection arguments of aiokafka."""
+        from eden_memory.kafka.connection import client_kwargs  # noqa: PLC0415
+
         return client_kwargs(self.settings.kafka, endpoints(self.settings).kafka)
 
     @property
     def admin(self) -> dict[str, Any]:
         """The connection arguments of librdkafka."""
+        from eden_memory.kafka.connection import admin_config  # noqa: PLC0415
+
         return admin_config(self.settings.kafka, endpoints(self.settings).kafka)
 
     @property
-    def groups(self) -> GroupAdmin:
+    def groups(self) -> "GroupAdmin":
         """The consumer groups of Kafka, until the block is left."""
+        from eden_memory.kafka.group_admin import GroupAdmin  # noqa: PLC0415
+
         return GroupAdmin(self.kafka)
 
     async def named(self, name: str) -> Namespace:
@@ -90,7 +102,7 @@ class Installation:
 @asynccontextmanager
 async def installation(settings: Settings) -> AsyncGenerator[Installation]:
     """Connect to MongoDB, and disconnect at the end."""
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+    async with connect(settings.mongodb, mongodb_endpoint(settings)) as client:
         database = client[settings.mongodb.database]
         yield Installation(await live_settings(settings, database), database)
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict
 
 from eden_memory.constants import MOST_FOUND, MOST_QUERIES, MOST_QUERY_CHARACTERS
 from eden_memory.errors import Invalid
+from eden_memory.memory.results import Speaker
 from eden_memory.models.question import Asking
 from eden_memory.schemas.scopes import Scope, ScopeKind
 from eden_memory.search.fact_candidates import NOW, When
@@ -118,6 +119,19 @@ class FoundFact:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundMessage:
+    """A message that a search found and no memory is formed from yet; ids typed."""
+
+    message_id: str
+    session_id: str
+    speaker: Speaker
+    content: str
+    said_at: datetime
+    score: float
+    """The share of the query's words that it has; not comparable with a fact's."""
+
+
+@dataclass(frozen=True, slots=True)
 class StageReport:
     """Time, candidates and scores of one stage of a search."""
 
@@ -143,3 +157,5 @@ class SearchReport:
 
     None: as asked for.
     """
+    unformed: tuple[FoundMessage, ...] = ()
+    """Messages of the user's other sessions that are not formed yet, found by their words; best first."""

@@ -21,11 +21,11 @@ from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_producer, starting
+from eden_memory.kafka.error_kinds import TOO_LARGE
 from eden_memory.kafka.fencing import fence, take_identity
 from eden_memory.kafka.outgoing import DEAD, EVERYWHERE, EVERYWHERE_ELSE, Outgoing, cut_to, refused
 from eden_memory.kafka.topics import Topics
 from eden_memory.logs import LibraryLogger
-from eden_memory.stages.failure_decisions import TOO_LARGE
 from eden_memory.stages.publishing import partition_for
 
 log = LibraryLogger("eden.tailer")

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.errors import NotFound
-from eden_memory.mongo.bson_ids import decode_id
+from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.schemas.documents import Fact, InboxForget, Message, Reflection, StoredBlob
 from eden_memory.settings import Settings
 from eden_memory.source.flagged_message_store import missing_messages
@@ -24,10 +24,14 @@ class ForgetRequests:
         self._asked = {"kind": "forget", "asked_by": by}
         self._inbox = source[settings.names[InboxForget.COLLECTION]]
 
-    async def ask(self, kind: ForgetKind, name: str) -> None:
-        """Request that it is forgotten; raises NotFound if there is none: a typing error would look like success."""
+    async def ask(self, kind: ForgetKind, name: str) -> str:
+        """Request that it is forgotten, and return the typed id of the request.
+
+        Raises NotFound if there is none: a typing error would look like success.
+        """
         target = await self._target(kind, name)
-        await self._inbox.insert_one({**self._asked, "what": kind, "target": target})
+        asked = await self._inbox.insert_one({**self._asked, "what": kind, "target": target})
+        return encode_id(asked.inserted_id)
 
     async def missing(self) -> list[Message]:
         """Return the messages whose document was missing after a lost position, and still is."""

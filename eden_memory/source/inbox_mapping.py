@@ -11,6 +11,7 @@ from eden_memory.error_text import describe
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.mongo.changes import Document, RereadRequest
 from eden_memory.mongo.document_fields import Unusable, cut
+from eden_memory.redaction import Redactor
 from eden_memory.schemas.documents import (
     InboxAddedText,
     InboxFactCommand,
@@ -54,8 +55,11 @@ def event_id_of(inbox_id: str) -> str:
 class InboxMapping:
     """Maps requests; `source` is the `ce_source` of every record."""
 
-    def __init__(self, source: str, encode_id: EncodeId, text_limit: int) -> None:
+    def __init__(
+        self, source: str, encode_id: EncodeId, text_limit: int, redactor: Redactor | None = None
+    ) -> None:
         self._source, self._encode, self._limit = source, encode_id, text_limit
+        self._redacted = redactor or str
 
     def record(self, document: Document, version: str, time: datetime) -> Outgoing:
         """Return the record of an inbox document written at this cluster time; Unusable if it requests nothing."""
@@ -99,6 +103,8 @@ class InboxMapping:
         self, event: Callable[..., Event], request: InboxCommand, version: str, time: datetime
     ) -> Event:
         fields = request.model_dump(exclude={"id", "kind", "scope", "session_id"})
+        for name in ("text", "reason"):
+            fields[name] = fields[name] and self._redacted(fields[name])
         return event(
             command_id=self._encode(request.id),
             scope=request.scope,
@@ -163,7 +169,7 @@ class InboxMapping:
             version=version,
             role=request.role,
             user_id=None if request.user_id is None else self._encode(request.user_id),
-            text=cut(request.text, self._limit),
+            text=self._redacted(cut(request.text, self._limit)),
             characters=len(request.text),
             truncated=len(request.text) > self._limit,
             created_at=request.created_at,

@@ -14,6 +14,7 @@ import orjson
 from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.mongo.changes import Document
 from eden_memory.mongo.document_fields import Unusable, cut, getter, moment_of, text_of
+from eden_memory.redaction import Redactor
 from eden_memory.schemas.envelope import (
     CONTENT_TYPE,
     SPEC_VERSION,
@@ -23,7 +24,7 @@ from eden_memory.schemas.envelope import (
     rfc3339,
 )
 from eden_memory.schemas.events import MessageRecorded, Watermark
-from eden_memory.schemas.events.chat import participant_of, role_of, roles_of
+from eden_memory.schemas.events.chat import participant_of, role_of, roles_of, with_detectors
 from eden_memory.schemas.ids import NoId
 from eden_memory.tracing import traceparent
 
@@ -56,7 +57,7 @@ class FieldPaths(NamedTuple):
 class MessageMapping:
     """Maps messages; `roles` maps the application's role names to ours, `source` is every record's `ce_source`.
 
-    Its `version` is carried by every record, and changes with the paths and the roles.
+    Its `version` is carried by every record, and changes with the paths, the roles and the detectors of secrets.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class MessageMapping:
         *,
         text_limit: int,
         roles: Mapping[str, str] | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         self.paths, self.source = paths, source
         self._session, self._role = getter(paths.session_id), getter(paths.role)
@@ -74,7 +76,8 @@ class MessageMapping:
         self._created_at = getter(paths.created_at)
         self._roles = roles_of(roles or {})
         self._encode_id, self._limit = encode_id, text_limit
-        self.version = _version(paths, self._roles)
+        self._redacted = redactor or str
+        self.version = with_detectors(_version(paths, self._roles), redactor and redactor.version)
         self._encoded: dict[str, str] = {}
         self._second: tuple[datetime | None, bytes] = (None, b"")
         self._fixed = [
@@ -97,6 +100,7 @@ class MessageMapping:
         author = self._user(document)
         text = text_of(self._content(document))
         length = len(text)
+        kept = self._redacted(text if length <= self._limit else cut(text, self._limit))
         value = orjson.dumps(
             {
                 "message_id": message_id,
@@ -104,7 +108,7 @@ class MessageMapping:
                 "version": version,
                 "role": role_of(self._role(document), self._roles),
                 "user_id": None if author is None else self._id(author, "user_id"),
-                "text": text if length <= self._limit else cut(text, self._limit),
+                "text": kept,
                 "characters": length,
                 "truncated": length > self._limit,
                 "created_at": moment_of(self._created_at(document)),

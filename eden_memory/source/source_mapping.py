@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from eden_memory.kafka.outgoing import CUT, DEAD, Outgoing, why_dead
 from eden_memory.mongo.changes import Document, DocumentPage, RereadRequest
 from eden_memory.mongo.document_fields import Unusable
+from eden_memory.redaction import Redactor
 from eden_memory.schemas.envelope import rfc3339
 from eden_memory.source.inbox_mapping import REREAD, InboxMapping
 from eden_memory.source.message_mapping import TOPIC, MessageMapping, Origin, Reason, watermark
@@ -60,9 +61,10 @@ class SourceMapping:
         collection: str,
         inbox: str,
         to_json: ToJson,
+        redactor: Redactor | None = None,
     ) -> None:
         self.message_mapping, self.collection, self.inbox = messages, collection, inbox
-        self._requests, self._to_json = requests, to_json
+        self._requests, self._to_json, self._redactor = requests, to_json, redactor
 
     def map_page(self, page: DocumentPage, origin: Origin) -> Mapped:
         """Map a page of messages that were read from the collection, not from the stream."""
@@ -141,7 +143,7 @@ class SourceMapping:
         ]
 
     def _dead_letter(self, refused: Unmapped, document: Document, time: datetime) -> Outgoing:
-        original = self._to_json(document)
+        original = self._to_json(self._redactor.document(document) if self._redactor else document)
         place = {"collection": refused.collection, "version": refused.version}
         key = self.dead_key(document)
         headers = why_dead(TOPIC, "Unusable", refused.reason, time, place)

@@ -8,6 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.errors import EdenError, Invalid, NotFound
 from eden_memory.kafka import KafkaArguments
+from eden_memory.kafka.error_kinds import UNPUBLISHABLE
 from eden_memory.kafka.topics import Topics
 from eden_memory.names import Names
 from eden_memory.stages.controls import DeadRetry, MongoControls
@@ -19,7 +20,6 @@ from eden_memory.stages.dead_letter_reading import (
     dead_letters,
     no_progress,
 )
-from eden_memory.stages.failure_decisions import UNPUBLISHABLE
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.publishing import Publisher, new_producer
 

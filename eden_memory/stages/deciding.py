@@ -12,12 +12,13 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.codec import Encoder, Read, Reader, kind_of, members, wanted
 from eden_memory.stages.dead_letters import DeathCause, dead_letter
-from eden_memory.stages.failure_decisions import Failure, Kind, attempts_allowed, backoff, delay
+from eden_memory.stages.failure_decisions import Failure, Kind, attempts_allowed, delay
 from eden_memory.stages.handler_run import HandlerRun, KeptElsewhere
 from eden_memory.stages.lanes import Again, Queued, Unit
 from eden_memory.stages.outcome import OutcomeTooLarge, Reread, StageOutcome, StoredRecord
 from eden_memory.stages.outcome_publishing import OutcomePublishing
 from eden_memory.stages.patience import SERVERS, until_done
+from eden_memory.stages.retry_waits import backoff
 from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Emitted, Gather, Result, Retry, Stage
 from eden_memory.stages.stage_health import StageHealth
 from eden_memory.task_ending import Deadline

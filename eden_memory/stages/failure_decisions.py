@@ -1,24 +1,10 @@
 """Decides what an exception means for the record that was being worked on, and how long to wait before a retry."""
 
 import asyncio
-import random
 import sys
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from aiokafka.errors import (
-    AuthenticationFailedError,
-    ClusterAuthorizationFailedError,
-    GroupAuthorizationFailedError,
-    InvalidTimestampError,
-    InvalidTopicError,
-    KafkaError,
-    MessageSizeTooLargeError,
-    PolicyViolationError,
-    RecordListTooLargeError,
-    SaslAuthenticationFailed,
-    TopicAuthorizationFailedError,
-)
 from bson.errors import InvalidDocument
 from pydantic import ValidationError
 from pymongo.errors import (
@@ -32,8 +18,11 @@ from pymongo.errors import (
 
 from eden_memory.error_text import describe
 from eden_memory.failures import CapReached, PermanentError, ProviderError, refused_for_good
+from eden_memory.kafka.error_kinds import KAFKA_ERRORS, RECORD_TOO_LARGE, REFUSED
+from eden_memory.mongo.refusals import refused_by_mongodb
 from eden_memory.schemas.envelope import EnvelopeError
 from eden_memory.stages.outcome import OutcomeTooLarge
+from eden_memory.stages.retry_waits import backoff, growing
 from eden_memory.stages.stage import RetryPolicy
 
 
@@ -61,23 +50,11 @@ _PERMANENT = (
     ValidationError,
     DocumentTooLarge,
     InvalidDocument,
-    MessageSizeTooLargeError,
     OutcomeTooLarge,
+    *RECORD_TOO_LARGE,
 )
-_AWAY = (ConnectionFailure, WaitQueueTimeoutError, WTimeoutError, KafkaError)
+_AWAY = (ConnectionFailure, WaitQueueTimeoutError, WTimeoutError, *KAFKA_ERRORS)
 _TRANSIENT = (CapReached, TimeoutError, OSError, asyncio.IncompleteReadError, PyMongoError)
-UNAUTHORIZED, AUTHENTICATION_FAILED = 13, 18
-_KAFKA_REFUSED = (
-    AuthenticationFailedError,
-    ClusterAuthorizationFailedError,
-    GroupAuthorizationFailedError,
-    SaslAuthenticationFailed,
-    TopicAuthorizationFailedError,
-)
-
-TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
-UNPUBLISHABLE = (*TOO_LARGE, InvalidTopicError, InvalidTimestampError, PolicyViolationError)
-"""Errors by which brokers refuse a record for good, however often it is sent."""
 
 
 def connection_lost(error: BaseException) -> bool:
@@ -100,14 +77,7 @@ def classify(error: BaseException) -> Kind:
 
 def refused(error: BaseException) -> bool:
     """Whether a server says that this program may not do what it asked for."""
-    if isinstance(error, OperationFailure):
-        return error.code in (UNAUTHORIZED, AUTHENTICATION_FAILED)
-    return isinstance(error, _KAFKA_REFUSED)
-
-
-def wrong_account(error: BaseException) -> bool:
-    """Whether MongoDB does not accept the user name or the password."""
-    return isinstance(error, OperationFailure) and error.code == AUTHENTICATION_FAILED
+    return refused_by_mongodb(error) or isinstance(error, REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,20 +116,6 @@ class Failure:
         if isinstance(error, CapReached):
             failure = replace(failure, counts=False, alone=True)
         return failure
-
-
-def backoff(policy: RetryPolicy, attempts: int) -> float:
-    """Seconds to wait after so many failed attempts: full jitter under a capped exponential.
-
-    Source: Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
-    """
-    ceiling = min(policy.cap, policy.first * 2 ** min(attempts - 1, 30))
-    return random.uniform(0, ceiling)  # noqa: S311 - nothing secret
-
-
-def growing(policy: RetryPolicy, failures: int) -> float:
-    """Seconds to wait after so many failures in a row that did not count: each twice the one before, capped."""
-    return min(policy.cap, policy.first * 2 ** min(failures - 1, 30))
 
 
 def delay(policy: RetryPolicy, failure: Failure, attempts: int, uncounted: int = 0) -> float:

@@ -5,11 +5,12 @@ from datetime import datetime
 
 from eden_memory import metrics
 from eden_memory.error_text import describe
+from eden_memory.kafka.error_kinds import TOO_LARGE, UNPUBLISHABLE
 from eden_memory.kafka.outgoing import DEAD
 from eden_memory.logs import LibraryLogger
 from eden_memory.stages.codec import Encoder, kind_of
 from eden_memory.stages.dead_letters import DeathCause, shrunk, unpublished
-from eden_memory.stages.failure_decisions import TOO_LARGE, UNPUBLISHABLE, Failure, Kind
+from eden_memory.stages.failure_decisions import Failure, Kind
 from eden_memory.stages.lanes import Unit
 from eden_memory.stages.outcome import Publishing, StoredRecord
 from eden_memory.stages.patience import until_done

@@ -9,7 +9,9 @@ from eden_memory.awaited import SAID_SECONDS, Awaited
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.logs import LibraryLogger
-from eden_memory.stages.failure_decisions import Kind, backoff, classify, refused, wrong_account
+from eden_memory.mongo.refusals import wrong_account
+from eden_memory.stages.failure_decisions import Kind, classify, refused
+from eden_memory.stages.retry_waits import backoff
 from eden_memory.stages.stage import RetryPolicy
 
 log = LibraryLogger()

@@ -16,7 +16,7 @@ from aiokafka.partitioner import murmur2  # pyright: ignore[reportUnknownVariabl
 
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_producer, sending, starting
-from eden_memory.stages.failure_decisions import TOO_LARGE
+from eden_memory.kafka.error_kinds import TOO_LARGE
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.task_ending import end, first_of
 

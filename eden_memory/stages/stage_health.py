@@ -9,8 +9,9 @@ from typing import get_args
 from eden_memory import metrics
 from eden_memory.logs import LibraryLogger
 from eden_memory.stages.controls import Pause, PauseKind
-from eden_memory.stages.failure_decisions import Failure, backoff
+from eden_memory.stages.failure_decisions import Failure
 from eden_memory.stages.lanes import Lanes, Queued
+from eden_memory.stages.retry_waits import backoff
 from eden_memory.stages.stage import RetryPolicy
 
 log = LibraryLogger()

@@ -1,7 +1,7 @@
 """Sums of the stored usage totals, and the facts and messages of the same days, for the cost of one."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -62,6 +62,14 @@ def together(sums: Sequence[UsageSum]) -> UsageSum:
     return UsageSum(None, sum((part.cost_usd for part in sums), Decimal(0)), counts)
 
 
+class PaidCalls(NamedTuple):
+    """The calls of one formation; `usd` None: no price is known."""
+
+    calls: int
+    failed: int
+    usd: Decimal | None
+
+
 class MongoTotals:
     """Reads `usage`, `calls`, and how many facts and messages there were."""
 
@@ -94,6 +102,22 @@ class MongoTotals:
         steps: list[Row] = [{"$match": {"namespace": namespace}}, {"$group": group}]
         found = await (await self._totals.aggregate(steps)).to_list()
         return (plain(found[0]["usd"]), int(found[0]["calls"])) if found else (Decimal(0), 0)
+
+    async def of_formations(self, formation_ids: Collection[str]) -> dict[str, PaidCalls]:
+        """Return what each formation paid, as far as its calls are kept."""
+        paid: Row = {
+            "_id": "$formation_id",
+            "calls": {"$sum": "$requests"},
+            "failed": {"$sum": {"$cond": [{"$eq": ["$outcome", "answered"]}, 0, "$requests"]}},
+            "usd": {"$sum": "$cost_usd"},
+            "priced": {"$sum": {"$cond": [{"$gt": ["$cost_usd", None]}, 1, 0]}},
+        }
+        steps: list[Row] = [{"$match": {"formation_id": {"$in": list(formation_ids)}}}, {"$group": paid}]
+        rows = await (await self._calls.aggregate(steps)).to_list()
+        return {
+            row["_id"]: PaidCalls(row["calls"], row["failed"], plain(row["usd"]) if row["priced"] else None)
+            for row in rows
+        }
 
     async def facts_formed(self, asked: UsageQuery) -> int:
         """Facts formed in these days, whatever became of them."""

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from pymongo import UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
@@ -34,10 +35,24 @@ KEPT_FIELDS = tuple(
     name for name in ModelCalled.model_fields if name in CountedCall.model_fields and name != "cost_usd"
 )
 
+GROUP = ("day", "namespace", "agent_id", "user_id", "stage", "model")
+"""What a total is of."""
+ADDED = (
+    "calls",
+    "failed_calls",
+    "input_tokens",
+    "cached_tokens",
+    "output_tokens",
+    "cost_usd",
+    "unpriced_calls",
+)
+
 USAGE_INDEXES: Indexes = {
     CountedCall.COLLECTION: (
         index_on("erase_at", expireAfterSeconds=0),
         index_on("formation_id", sparse=True),
+        index_on("user_id", sparse=True),
+        index_on("session_id", sparse=True),
         index_on("agent_id", "stage", "-started_at"),
     ),
     UsageTotal.COLLECTION: (index_on("day", "agent_id"), index_on("user_id", "day")),
@@ -74,6 +89,26 @@ class MongoUsage:
                 if attempt == ATTEMPTS or not _duplicate(error):
                     raise
         return ()
+
+    async def reduce(self, kind: Literal["session", "user"], name: str, until: datetime) -> None:
+        """Take the ids of a forgotten session or user out of what was counted up to a time; the numbers stay."""
+        of: Row = {f"{kind}_id": name, "started_at": {"$lte": until}}
+        nobody: Row = {"user_id": None, "session_id": None, "scope": None}
+        await self._calls.update_many(of, {"$set": nobody})
+        if kind == "user":
+            days: Row = {"user_id": name, "day": {"$lte": period_of("day", until)}}
+            for row in await self._totals.find(days).to_list():
+                await self._transactions.run(partial(self._merge_into_nobody, row))
+
+    async def _merge_into_nobody(self, row: Row, session: AsyncClientSession) -> None:
+        """Add a user's total to that of nobody in particular, once."""
+        found = await self._totals.find_one_and_delete({"_id": row["_id"]}, session=session)
+        if found is not None:
+            group = {**{name: found.get(name) for name in GROUP}, "user_id": None}
+            change = {"$setOnInsert": group, "$inc": {name: found[name] for name in ADDED if name in found}}
+            await self._totals.update_one(
+                {"_id": _identity(group.values())}, change, upsert=True, session=session
+            )
 
     async def counted(self, call_ids: Iterable[str]) -> set[str]:
         """Those of the calls that are in the totals."""
@@ -137,8 +172,6 @@ def _totals(calls: Sequence[ModelCalled]) -> list[UpdateOne]:
 
 
 def _total(group: tuple[Any, ...], calls: Sequence[ModelCalled]) -> UpdateOne:
-    names = ("day", "namespace", "agent_id", "user_id", "stage", "model")
-    identity = "/".join(str(part if part is not None else "-") for part in group)
     added = {
         "calls": sum(call.requests for call in calls),
         "failed_calls": sum(call.requests for call in calls if call.outcome != "answered"),
@@ -148,8 +181,12 @@ def _total(group: tuple[Any, ...], calls: Sequence[ModelCalled]) -> UpdateOne:
         "cost_usd": stored(sum((call.cost_usd or Decimal(0) for call in calls), Decimal(0))),
         "unpriced_calls": sum(call.requests for call in calls if unpriced(call)),
     }
-    change = {"$setOnInsert": dict(zip(names, group, strict=True)), "$inc": added}
-    return UpdateOne({"_id": identity}, change, upsert=True)
+    change = {"$setOnInsert": dict(zip(GROUP, group, strict=True)), "$inc": added}
+    return UpdateOne({"_id": _identity(group)}, change, upsert=True)
+
+
+def _identity(group: Iterable[Any]) -> str:
+    return "/".join(str(part if part is not None else "-") for part in group)
 
 
 def _duplicate(error: DuplicateKeyError | BulkWriteError) -> bool:

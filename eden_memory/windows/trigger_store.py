@@ -49,6 +49,7 @@ TRIGGER_INDEXES: Indexes = {
         index_on("formation_id", "place", name="pending", partialFilterExpression=PENDING),
         index_on("session_id", "_id"),
         index_on("user_id", "_id"),
+        index_on("user_id", "-time", name="added", partialFilterExpression={"mapping": None}),
     ),
     "windows": (
         index_on("session_id", "seq"),

@@ -17,7 +17,7 @@ from eden_memory.constants import (
     USER_WEIGHT,
 )
 from eden_memory.schemas.events.formation import ClosedBecause
-from eden_memory.settings import WindowsSettings
+from eden_memory.settings import Settings, WindowsSettings
 
 DEFAULTS = WindowsSettings()
 WEIGHTS = {
@@ -40,6 +40,18 @@ class Limits:
     cold: timedelta = timedelta(minutes=DEFAULTS.cold_minutes)
     stale: timedelta | None = timedelta(hours=DEFAULTS.stale_hours)
     """Idle time after which even one message closes a window; None: never."""
+
+
+def window_limits(settings: Settings) -> Limits:
+    """When windows close."""
+    windows = settings.windows
+    return Limits(
+        messages=windows.messages,
+        tokens=windows.tokens,
+        least=windows.least,
+        cold=timedelta(minutes=windows.cold_minutes),
+        stale=timedelta(hours=windows.stale_hours) or None,
+    )
 
 
 class Waiting(NamedTuple):

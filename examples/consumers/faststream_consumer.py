@@ -2,67 +2,48 @@
 
     BROKERS=127.0.0.1:9092 faststream run examples.consumers.faststream_consumer:app
 
-Records of an older version arrive in the newest one: `decode` upcasts them. What cannot be read is told and passed
-over, and so is what the handler fails at (`AckPolicy.ACK` commits it all the same): catch what must not be lost. A
-crash repeats the records since the last commit: a handler has to bear repeats anyway.
+Records of older versions arrive in the newest one. A handler that fails is called again with growing pauses; then the
+record goes to the topic `mine.memory-events.dead`, and so does what cannot be read. A crash repeats the records
+since the last commit: a handler has to tolerate repeats.
 """
 
 import os
-from typing import Any
 
-from faststream import AckPolicy, FastStream
-from faststream.kafka import KafkaBroker, KafkaMessage
+from faststream import FastStream
+from faststream.kafka import KafkaBroker
 
-from eden_memory.schemas.envelope import Envelope, EnvelopeError
-from eden_memory.schemas.events import (
-    Event,
-    FactChanged,
-    ReflectionFormed,
-    SchemaViolation,
-    ScopeConsolidated,
-    decode,
-)
+from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
+from eden_memory.subscribe import MemoryRouter, Tombstone
 
-PREFIX = os.environ.get("TOPIC_PREFIX", "")
-TOPICS = [PREFIX + topic for topic in ("memory.facts", "memory.reflections", "memory.consolidations")]
+memory = MemoryRouter(os.environ.get("GROUP", "mine.memory-events"))
+
+
+@memory.on(FactChanged)
+async def on_fact(fact: FactChanged) -> None:
+    """A version of a fact."""
+    print(f"fact {fact.fact_id}@{fact.version} {fact.decision} {fact.text!r}", flush=True)
+
+
+@memory.on(ReflectionFormed)
+async def on_reflection(reflection: ReflectionFormed) -> None:
+    """A version of a reflection."""
+    print(f"reflection {reflection.scope.key} {reflection.text!r}", flush=True)
+
+
+@memory.on(ScopeConsolidated)
+async def on_blob(blob: ScopeConsolidated) -> None:
+    """A version of a scope's blob."""
+    print(f"blob {blob.scope.key}@{blob.version} {blob.text!r}", flush=True)
+
+
+@memory.on_tombstone(FactChanged)
+@memory.on_tombstone(ReflectionFormed)
+@memory.on_tombstone(ScopeConsolidated)
+async def on_erased(erased: Tombstone) -> None:
+    """A version that was forgotten."""
+    print(f"erased {erased.entity}: {erased.reason}", flush=True)
+
 
 broker = KafkaBroker(os.environ.get("BROKERS", "127.0.0.1:9092"))
+broker.include_router(memory)
 app = FastStream(broker)
-
-
-async def as_it_is(message: KafkaMessage) -> KafkaMessage:
-    """In place of FastStream's own decoder, which takes a tombstone for broken JSON."""
-    return message
-
-
-@broker.subscriber(
-    *TOPICS,
-    group_id=os.environ.get("GROUP", "mine.memory-events"),
-    auto_offset_reset="earliest",
-    ack_policy=AckPolicy.ACK,
-    decoder=as_it_is,
-)
-async def on_memory(message: KafkaMessage) -> None:
-    """Every record, in order within its scope."""
-    record: Any = message.raw_message
-    try:
-        about = Envelope.of_headers(record.headers)
-        if record.value is None:
-            print(f"erased {about.subject}: {about.reason}", flush=True)
-        else:
-            told(decode(about.name, about.version, record.value))
-    except (EnvelopeError, SchemaViolation) as error:
-        print(f"left out {record.topic}/{record.partition}@{record.offset}: {error}", flush=True)
-
-
-def told(event: Event) -> None:
-    """What an event says."""
-    match event:
-        case FactChanged():
-            print(f"fact {event.fact_id}@{event.version} {event.decision} {event.text!r}", flush=True)
-        case ReflectionFormed():
-            print(f"reflection {event.scope.key} {event.text!r}", flush=True)
-        case ScopeConsolidated():
-            print(f"blob {event.scope.key}@{event.version} {event.text!r}", flush=True)
-        case _:
-            print(f"{event.NAME} {event.key()}", flush=True)

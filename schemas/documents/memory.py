@@ -54,6 +54,15 @@ class FactVersion(Part):
     call: Call | None = None
 
 
+class FactStatement(Part):
+    """A statement that a fact was merged from."""
+
+    version: Ordinal
+    """The version that it led to."""
+    text: str
+    sources: tuple[SourceMessage, ...] = ()
+
+
 class Fact(_Scoped):
     """A fact in its newest version."""
 
@@ -79,6 +88,8 @@ class Fact(_Scoped):
     message_ids: tuple[EntityId, ...] = ()
     sources: tuple[SourceMessage, ...] = ()
     formed_at: Moment
+    statements: tuple[FactStatement, ...] = ()
+    """What it was merged from, in order; empty at version 1, whose text and sources are its only statement."""
     said_at: Moment = Field(default_factory=_formed_at)
     """When what began the fact was said."""
     valid_from: Moment
@@ -310,7 +321,9 @@ class Context(Document):
     active_until: Moment
     """The session counts as active, and the context is kept fresh, until then."""
     stale_at: Moment | None = None
-    """When the first of its facts expires: it is built anew then; null: none does."""
+    """When it is built anew: the first of its facts expires, or messages that are not formed yet are shown."""
+    recent_from: tuple[str, ...] = ()
+    """`user:<id>`, `session:<id>` and `message:<id>` of the messages in it that are not formed yet."""
 
 
 class Access(Document):

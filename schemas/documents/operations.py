@@ -159,6 +159,32 @@ class ForgottenMark(Document):
     forgotten_at: Moment
 
 
+class Erasure(Document):
+    """What one Forgotten record has erased, as its receipt tells it. Ids and keyed hashes only, no text."""
+
+    COLLECTION: ClassVar[str] = "erasures"
+
+    id: EventId = Field(alias="_id")
+    """`ce_id` of the Forgotten record."""
+    kind: Forgettable
+    target: ForgottenId
+    asked_by: str | None = None
+    forgotten_at: Moment
+    messages: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    """`<fact id>@<highest version>`."""
+    reflections: tuple[str, ...] = ()
+    """`<reflection id>@<highest version>`."""
+    blobs: tuple[str, ...] = ()
+    """`<scope key>@<version>`."""
+    restated: tuple[str, ...] = ()
+    """Commands that state anew what is left of merged facts, or take up again what they had contradicted."""
+    texts: tuple[str, ...] = ()
+    """Keyed hashes of the erased texts."""
+    leads_to: tuple[EventId, ...] = ()
+    """Forgotten records that follow from it."""
+
+
 class UsageTotal(Document):
     """Tokens and cost of one day, agent, user, stage and model."""
 

@@ -59,7 +59,13 @@ def rules_of(mapping: str | None) -> str:
 
 def settings_of(mapping: str | None) -> str | None:
     """Return the part of a mapping's version that the settings decide."""
-    return mapping and mapping.rpartition(".")[2]
+    return mapping and mapping.rpartition(".")[2].partition("-")[0]
+
+
+def with_detectors(mapping: str, detectors: str | None) -> str:
+    """Return a mapping's version with that of the detectors of secrets, if any: behind it, because a message that no
+    detector changes is the same message."""
+    return mapping if detectors is None else f"{mapping}-{detectors}"
 
 
 class MessageRecorded(Event):

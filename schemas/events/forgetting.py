@@ -19,8 +19,8 @@ ForgottenId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.~%:/@-]+$"
 class Forgotten(Event):
     """An id is forgotten. Who meets a record that is it, or names it as its source, drops that record.
 
-    A fact or reflection that also rests on other messages stays; of what is dropped, derived records follow here and
-    tombstones in the topics of its records. A record's sources say what to compare: `message_id` with `version`,
+    What else a fact was merged from is stated anew. Of what is dropped, derived records follow here and tombstones
+    in the topics of its records. A record's sources say what to compare: `message_id` with `version`,
     `session_id` and `user_id` with `time`.
     """
 
@@ -34,7 +34,7 @@ class Forgotten(Event):
     version: Version | None = None
     until: Moment | None = None
     because: Literal["deleted", "asked", "derived", "opted_out"]
-    """derived: it rested on forgotten sources alone, or absorbed what did."""
+    """derived: it rested on a forgotten source, or absorbed what did."""
     caused_by: EventId | None = None
     """`ce_id` of the Forgotten record that it follows from."""
     session_id: EntityId | None = None

@@ -12,8 +12,8 @@ from typing import Any
 from tests.bench.peers_talk import meaning, stated_in
 from tests.model_server.script import Asked, Said, default_script
 
-NEW = re.compile(r"^(\d+)\. (?:\[(\d+)\] )?near((?: \[\d+\])*): (.*)$", re.MULTILINE)
-KNOWN = re.compile(r"^\[(\d+)\] (.*)$", re.MULTILINE)
+NEW = re.compile(r"^(N\d+) (?:\([^)]*\) )?near((?: [KN]\d+)*): (.*)$", re.MULTILINE)
+KNOWN = re.compile(r"^(K\d+) (?:\([^)]*\) )?(.*)$", re.MULTILINE)
 SPEAKER = re.compile(r"^(\w+): ", re.MULTILINE)
 Json = dict[str, Any]
 
@@ -42,14 +42,14 @@ def eden_facts(asked: Asked) -> Json:
 
 def eden_decisions(asked: Asked) -> Json:
     """NONE for what one of the facts near to it says already."""
-    known = {int(number): text for number, text in KNOWN.findall(asked.user)}
-    known |= {int(named): text for _, named, _, text in NEW.findall(asked.user) if named}
+    texts: dict[str, str] = dict(KNOWN.findall(asked.user))
+    texts |= {label: text for label, _, text in NEW.findall(asked.user)}
     decisions: list[Json] = []
-    for number, _, near, text in NEW.findall(asked.user):
-        same = [int(one) for one in re.findall(r"\d+", near) if _same(known.get(int(one), ""), text)]
+    for label, near, text in NEW.findall(asked.user):
+        same = [other for other in near.split() if _same(texts.get(other, ""), text)]
         if same:
             decided = {"decision": "NONE", "existing": same[0], "text": None, "reason": "said before"}
-            decisions.append({"fact": int(number), **decided})
+            decisions.append({"fact": label, **decided})
     return {"decisions": decisions}
 
 

@@ -34,10 +34,12 @@ def test_a_repeat_is_named_also_among_facts_that_are_near_to_none() -> None:
         OTHER_WORDS["mara-run"],
         next(text for text, fact in table().meanings.items() if fact == "mara-run"),
     )
-    prompt = f"<<x>>\nKnown\nNew\n1. [1] near: {first}\n2. near [1]: {other}\n<<x>>"
+    prompt = f"<<x>>\nKnown\nNew\nN1 near: {first}\nN2 near N1: {other}\n<<x>>"
     said = answer(Asked("decisions", "m", "", prompt, (), None, 0))
     assert isinstance(said, dict)
-    assert [(one["fact"], one["decision"], one["existing"]) for one in said["decisions"]] == [(2, "NONE", 1)]
+    assert [(one["fact"], one["decision"], one["existing"]) for one in said["decisions"]] == [
+        ("N2", "NONE", "N1")
+    ]
 
 
 @pytest.mark.parametrize(("existing", "expected"), [([], [FACT]), ([{"id": "0", "text": FACT}], [])])

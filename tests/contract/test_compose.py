@@ -248,6 +248,29 @@ def test_the_image_runs_as_a_user_that_owns_nothing() -> None:
     assert DOCKERFILE.rindex("USER 10001") > DOCKERFILE.rindex("COPY")
 
 
+def test_the_image_asks_for_its_own_health() -> None:
+    asked = re.search(r'HEALTHCHECK .* CMD \["python", "-c", \\\n\s+"(.+)"\]', DOCKERFILE)
+    assert asked is not None
+    without_port = subprocess.run([sys.executable, "-c", asked[1]], env={}, check=False)
+    nobody_there = subprocess.run(
+        [sys.executable, "-c", asked[1]], env={"EDEN_HTTP_PORT": "1"}, check=False, capture_output=True
+    )
+    assert (without_port.returncode, nobody_there.returncode) == (0, 1)
+
+
+def test_the_image_can_do_what_its_extras_are_for() -> None:
+    names = {pin.split("==")[0] for pin in pins("requirements-runtime.lock")}
+    assert {
+        "aiokafka",
+        "fastapi",
+        "mcp",
+        "openai",
+        "google-genai",
+        "watchfiles",
+        "opentelemetry-sdk",
+    } <= names
+
+
 def test_no_name_stands_twice_in_the_compose_file() -> None:
     """YAML readers take the last of two services with one name and say nothing."""
     text = (ROOT / "docker-compose.yml").read_text()

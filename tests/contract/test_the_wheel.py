@@ -24,6 +24,19 @@ app(["demo", "--help"])
 """
 
 
+PAGES = """
+import sys
+from pathlib import Path
+from eden_memory.api.ui import pages
+from eden_memory.api.ui.entry_routes import ASSETS, Asset
+from typing import get_args
+assert ASSETS.is_relative_to(Path(sys.argv[1])), ASSETS
+assert all((ASSETS / name).stat().st_size for name in get_args(Asset))
+environment = pages._environment()
+names = environment.list_templates()
+assert {"base.html", "scope.html", "fact.html"} <= set(names), names
+assert all(environment.get_template(name) for name in names)
+"""
 BESIDE = """
 import sys
 import processors, schemas
@@ -77,6 +90,18 @@ def test_the_demo_runs_from_a_wheel(installed: Path, tmp_path: Path) -> None:
     )
     assert found.returncode == 0, found.stderr
     assert "--conversation" in found.stdout
+
+
+def test_the_inspector_finds_its_pages_and_assets_in_a_wheel(installed: Path, tmp_path: Path) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", PAGES, str(installed)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0, found.stderr
 
 
 def test_it_runs_beside_packages_of_an_application_that_have_the_names_of_our_folders(

@@ -54,6 +54,17 @@ def conversations(kind: Kind) -> list[Conversation]:
     return [_conversation(one, kind) for one in _read()]
 
 
+def turns() -> list[str]:
+    """The texts of all turns, as they were said."""
+    return [
+        turn["text"]
+        for talk in _read()
+        for session in talk["sessions"]
+        for turn in session["turns"]
+        if turn["text"]
+    ]
+
+
 @cache
 def _read() -> list[dict[str, Any]]:
     return json.loads(DATA.read_bytes())

@@ -2,16 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from math import log2
-from typing import NamedTuple
 
-K = 10
-
-
-class Quality(NamedTuple):
-    """Of one question, or a mean."""
-
-    recall: float
-    ndcg: float
+from eden_memory.evals.measures import K, Quality
 
 
 def quality(order: Sequence[str], bears: Mapping[str, frozenset[str]], evidence: frozenset[str]) -> Quality:
@@ -22,8 +14,3 @@ def quality(order: Sequence[str], bears: Mapping[str, frozenset[str]], evidence:
     gain = sum(1 / log2(place + 2) for place, one in enumerate(top) if bears[one] & evidence)
     ideal = sum(1 / log2(place + 2) for place in range(min(K, relevant)))
     return Quality(len(found) / len(evidence), gain / ideal)
-
-
-def mean(of: Sequence[Quality]) -> Quality:
-    """Every question counts the same."""
-    return Quality(sum(one.recall for one in of) / len(of), sum(one.ndcg for one in of) / len(of))

@@ -14,12 +14,13 @@ from itertools import product
 from rich.console import Console
 from rich.table import Table
 
+from eden_memory.evals.measures import Quality
+from eden_memory.evals.measures import mean_quality as mean
+from eden_memory.evals.plain_words import PlainWords
 from eden_memory.search.ranking import Ranking
 from tests.evals.conversations import CATEGORIES, DATA, Kind, there
 from tests.evals.held import KnownVectors
-from tests.evals.measures import Quality, mean
 from tests.evals.newer_first import share_newer_first
-from tests.evals.plain_words import PlainWords
 from tests.evals.recalled import recalled
 from tests.evals.runs import Judged, Loaded, Order, engine, judged, loaded, rrf_60, rrf_60_of
 from tests.evals.update_forms import forms, memories
@@ -58,6 +59,11 @@ def settings(plain: dict[str, PlainWords]) -> dict[str, Order]:
     }
 
 
+def _plain_words(one: Loaded) -> PlainWords:
+    facts = [unit.fact for unit in one.of.units]
+    return PlainWords([fact.fact_id for fact in facts], [fact.text for fact in facts])
+
+
 async def _known(order: list[str]) -> list[str]:
     return order
 
@@ -79,7 +85,7 @@ def _of(run: Sequence[Judged], name: str) -> list[Judged]:
 async def measured(kind: Kind, vectors: KnownVectors) -> dict[str, list[Judged]]:
     """Every setting over all conversations."""
     where = await loaded(kind, vectors)
-    plain = {one.of.name: PlainWords([unit.fact for unit in one.of.units]) for one in where}
+    plain = {one.of.name: _plain_words(one) for one in where}
     runs: dict[str, Awaitable[list[Judged]]] = {
         name: judged(where, order) for name, order in settings(plain).items()
     }

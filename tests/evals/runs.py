@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from eden_memory.evals.measures import Quality
+from eden_memory.evals.plain_words import PlainWords
 from eden_memory.search.fact_candidates import NOW, Ranked
 from eden_memory.search.fusion import QueryLists, by_rank
 from eden_memory.search.ranking import Ranking
@@ -11,8 +13,7 @@ from eden_memory.search.search_requests import Kind as Search
 from eden_memory.search.search_requests import SearchRequest
 from tests.evals.conversations import SCOPE, Conversation, Kind, Question, conversations
 from tests.evals.held import HeldFacts, KnownVectors
-from tests.evals.measures import Quality, quality
-from tests.evals.plain_words import PlainWords
+from tests.evals.measures import quality
 
 EVERYTHING = 1_000_000
 

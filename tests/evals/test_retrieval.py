@@ -4,11 +4,12 @@ from importlib.util import find_spec
 
 import pytest
 
+from eden_memory.evals.measures import mean_quality as mean
 from eden_memory.search.ranking import Ranking
 from eden_memory.settings import MemorySettings
 from tests.evals.conversations import there
 from tests.evals.held import KnownVectors
-from tests.evals.measures import mean, quality
+from tests.evals.measures import quality
 from tests.evals.newer_first import share_newer_first
 from tests.evals.recalled import recalled
 from tests.evals.runs import engine, judged, loaded, rrf_60

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from cryptography.x509 import load_pem_x509_certificate
 from pydantic import SecretStr
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
@@ -128,6 +129,23 @@ async def test_mongodb_with_tls_scram_and_client_certificate_is_reached_by_setti
     async with connect(mongo_settings(files), with_user(mongodb)) as client:
         await client["kept"]["things"].insert_one({"_id": 1})
         assert await client["kept"]["things"].count_documents({}) == 1
+
+
+async def test_mongodb_knows_a_user_by_the_certificate_alone(mongodb: LocalMongo, files: Files) -> None:
+    subject = load_pem_x509_certificate(files.client.read_bytes()).subject.rfc4514_string()
+    async with connect(mongo_settings(files), with_user(mongodb)) as client:
+        await client["$external"].command("createUser", subject, roles=[{"role": "read", "db": "kept"}])
+    named = mongodb.endpoint + "&authMechanism=MONGODB-X509&authSource=$external"
+    async with connect(mongo_settings(files), named) as client:
+        seen = await client.admin.command("connectionStatus")
+        assert seen["authInfo"]["authenticatedUsers"] == [{"user": subject, "db": "$external"}]
+
+
+def test_the_driver_receives_what_the_address_says_of_openid_connect() -> None:
+    uri = "mongodb://a.example/?authMechanism=MONGODB-OIDC&authMechanismProperties=ENVIRONMENT:k8s"
+    credentials: Any = connect(MongoSettings(), uri).options.pool_options._credentials  # pyright: ignore
+    assert credentials.mechanism == "MONGODB-OIDC"
+    assert credentials.mechanism_properties.environment == "k8s"
 
 
 @a_failed_handshake

@@ -64,7 +64,7 @@ class Shell:
         """Repeat a command, which the page does not show, until it says so."""
         while True:
             step = await self.run(command)
-            self.steps.remove(step)
+            self.steps.pop()
             if said in step.said:
                 return
 

@@ -17,17 +17,18 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.memory.results import FactOrigin
 from eden_memory.metrics import GATEWAY_DEGRADED, GATEWAY_HITS
 from eden_memory.scope_limits import label_of
-from eden_memory.search.search_requests import FoundFact
+from eden_memory.search.search_requests import FoundFact, FoundMessage
 from eden_memory.settings import MemorySettings, Settings
 
-FACTS, END = "\n  <Facts>\n", "\n  </Facts>"
+CHANGING = ("\n  <Facts>\n", "\n  <Recent>\n")
+"""Where the part of a context begins that changes from turn to turn; nothing else stands behind it."""
 OPENING, CLOSING = "<MemoryContext>\n", "\n</MemoryContext>"
 log = LibraryLogger()
 T = TypeVar("T")
 
 
 class RememberedText(NamedTuple):
-    """`stable`: blobs and reflections. `changing`: facts with their ages, and what was found for this turn."""
+    """`stable`: blobs and reflections. `changing`: facts and messages with their ages, and what this turn found."""
 
     stable: str
     changing: str
@@ -44,14 +45,15 @@ def memory_text(context: str, found: Sequence[FactLine], now: datetime) -> Remem
 
 
 def parted(context: str) -> tuple[str, str]:
-    """Split a context into the rest and its facts; markup inside memories is escaped, so no memory can split it."""
-    start = context.find(FACTS)
-    if start < 0:
+    """Split a context into memories, and facts with messages not formed yet; no memory can split it, for markup
+    inside it is escaped.
+    """
+    starts = [start for opening in CHANGING if (start := context.find(opening)) >= 0]
+    if not starts:
         return context, ""
-    end = context.index(END, start) + len(END)
-    notice = context[: context.find("\n", len(OPENING))]
-    rest = context[:start] + context[end:]
-    return ("" if rest == notice + CLOSING else rest), notice + context[start:end] + CLOSING
+    notice, start = context[: context.find("\n", len(OPENING))], min(starts)
+    rest = context[:start] + CLOSING
+    return ("" if rest == notice + CLOSING else rest), notice + context[start:]
 
 
 def in_one(text: RememberedText) -> str:
@@ -78,6 +80,7 @@ class Found(NamedTuple):
     """What the search found for a turn, and by fact id the message that each fact rests on."""
 
     facts: Sequence[FoundFact] = ()
+    unformed: Sequence[FoundMessage] = ()
     origins: Mapping[str, FactOrigin] = {}
 
 
@@ -107,7 +110,7 @@ class Remembering:
         most = self._gateway.top_k if asked.top_k is None else asked.top_k
         if not message or not most or not self._memory.search:
             return Found()
-        facts = await service.search_facts(
+        report = await service.explain_search(
             [query_of(message)],
             session=who.session,
             user=who.user,
@@ -117,7 +120,8 @@ class Remembering:
             recency_weight=asked.recency_weight,
             score_threshold=asked.score_threshold,
         )
-        return Found(facts, await self._agents.origins(facts) if facts else {})
+        facts = report.facts
+        return Found(facts, report.unformed, await self._agents.origins(facts) if facts else {})
 
     def _put_together(self, context: str, found: Found) -> Remembered:
         GATEWAY_HITS.inc(len(found.facts))
@@ -126,6 +130,7 @@ class Remembering:
         if self._gateway.placement == "start":
             text = RememberedText(in_one(text), "")
         hits = [_hit(fact, found.origins.get(fact.fact_id)) for fact in found.facts]
+        hits += map(_unformed_hit, found.unformed)
         return Remembered(text, orjson.dumps(hits))
 
 
@@ -152,4 +157,19 @@ def _hit(found: FoundFact, origin: FactOrigin | None) -> dict[str, Any]:
         "version": found.version,
         "role": None if origin is None else origin.role,
         "created_at": found.said_at if origin is None else origin.said_at,
+    }
+
+
+def _unformed_hit(found: FoundMessage) -> dict[str, Any]:
+    """Return a hit that is no memory yet: `formed_at` is null, and `id` the message's."""
+    return {
+        "id": found.message_id,
+        "content": found.content,
+        "scope": "user",
+        "score": found.score,
+        "formed_at": None,
+        "said_at": found.said_at,
+        "version": None,
+        "role": "user" if found.speaker == "user" else "assistant",
+        "created_at": found.said_at,
     }

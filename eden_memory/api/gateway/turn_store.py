@@ -23,13 +23,13 @@ from eden_memory.api.gateway.turn_shape import (
     plain_shape,
 )
 from eden_memory.api.gateway.turns import ChatTurn, Lost
-from eden_memory.assembly.tailer import inbox_name, message_mapping
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.document_fields import Unusable
 from eden_memory.schemas.documents import Message
 from eden_memory.settings import Settings
+from eden_memory.source.configured_mapping import inbox_name, message_mapping
 from eden_memory.source.message_mapping import MessageMapping
 
 log = LibraryLogger()

@@ -18,6 +18,7 @@ from eden_memory.api.service import Memory, MemoryService
 from eden_memory.errors import Invalid
 from eden_memory.metrics import HTTP_STREAMS
 from eden_memory.mongo.application_ids import id_of, typed
+from eden_memory.schemas.events.forgetting import Forgettable
 
 AGENT_WORDS = "The agent's id: plain text, or typed (`s.TEXT`, `i.5`, `u.UUID`, `o.OBJECTID`)."
 AgentId = Annotated[str, Path(min_length=1, max_length=1_024, description=AGENT_WORDS, examples=["default"])]
@@ -43,8 +44,10 @@ class Inside:
 class Doors:
     """State that all requests of one app share."""
 
-    def __init__(self, memory: Memory, admission: RequestAdmission) -> None:
+    def __init__(self, memory: Memory, admission: RequestAdmission, *, operator: bool = False) -> None:
         self.memory, self.admission = memory, admission
+        self.operator = operator
+        """Whether operators' pages are served, which read Kafka."""
         self.settings = memory.settings.serve
         self.reach = SessionReach(memory)
         self.stopping = asyncio.Event()
@@ -55,14 +58,19 @@ class Doors:
         """Return the caller; Turned if it is not admitted."""
         return await self.admission.admit(request.scope["headers"])
 
-    async def enter(self, request: Request, right: Right, agent: str, where: Where) -> Inside:
-        """Return the admitted request; Refused unless the caller may do this with this agent, session and user."""
+    async def enter(
+        self, request: Request, right: Right, agent: str, where: Where, door: str = "http"
+    ) -> Inside:
+        """Return the admitted request; Refused unless the caller may do this with this agent, session and user.
+
+        What it asks for is recorded as asked by `door` and the caller's name.
+        """
         caller: Caller = request.state.caller
         inside = Inside(
             caller,
             self.memory.agent(
                 agent_id := id_of(agent, "agent"),
-                asked_by=f"http:{caller.name}"[:256],
+                asked_by=f"{door}:{caller.name}"[:256],
                 changes_shared=caller.changes_shared,
             ),
             agent_id,
@@ -128,6 +136,28 @@ def demand_everywhere(caller: Caller, user: str) -> None:
         )
     if caller.users is not None and user not in caller.users:
         raise Refused("this key is not for this user", "Name a user that it is bound to.")
+
+
+async def forget_target(doors: Doors, inside: Inside, what: Forgettable, target: str) -> Any:
+    """Return what is to be forgotten as the service takes it; Refused if it may belong to somebody else."""
+    if what == "user":
+        raise Invalid("a user belongs to all agents", "DELETE /v1/users/{user} forgets one.")
+    bound = inside.caller.is_bound
+    if what in ("fact", "reflection", "blob"):
+        if bound and inside.session is None and inside.user is None:
+            raise Refused(
+                "this key is bound, and the request names no session or user",
+                "Name the session or user whose memory it is.",
+            )
+        return target
+    found = id_of(target, what)
+    if what == "session":
+        await doors.still_within(inside, "write", session=found)
+    elif bound and inside.session is None:
+        raise Refused(
+            "this key is bound, and the request names no session", "Name the session that the message is in."
+        )
+    return found
 
 
 def _demand_single(request: Request) -> None:

@@ -198,6 +198,18 @@ class FoundAnswer(_Answer):
     """What each stage gave it."""
 
 
+class UnformedAnswer(_Answer):
+    """A message of the user's other sessions that no memory is formed from yet."""
+
+    message_id: str
+    session_id: str
+    speaker: Literal["user", "agent"]
+    content: str
+    said_at: datetime
+    score: float
+    """The share of the query's words that it has; not comparable with a fact's."""
+
+
 class StageAnswer(_Answer):
     """One stage of a search."""
 
@@ -211,6 +223,8 @@ class SearchAnswer(_Answer):
     """The result of a search, best first."""
 
     facts: list[FoundAnswer]
+    unformed: list[UnformedAnswer] = []
+    """Messages of the user's other sessions that are not formed yet, found by their words."""
     text_only: Literal["over_budget", "unavailable"] | None = None
     """Why facts were found by words alone: no room in a budget, or the embedder is away; null: as asked for."""
     stages: list[StageAnswer] | None = None

@@ -95,13 +95,22 @@ def problem(
 
 def problem_of(error: EdenError) -> JSONResponse:
     """Return the problem response for an error."""
-    status, code = next(of for kind, of in CODES.items() if isinstance(error, kind))
+    status, code = _code_of(error)
     headers: dict[str, str] = {}
     if isinstance(error, Unknown):
         headers["WWW-Authenticate"] = 'Bearer realm="eden"'
     if isinstance(error, TooMany):
         headers["Retry-After"] = str(math.ceil(error.seconds))
     return problem(status, code, error.what, error.hint, headers=headers)
+
+
+def status_of(error: EdenError) -> int:
+    """Return the HTTP status of an error."""
+    return _code_of(error)[0]
+
+
+def _code_of(error: EdenError) -> tuple[int, str]:
+    return next(code for kind, code in CODES.items() if isinstance(error, kind))
 
 
 def register(app: FastAPI) -> None:

@@ -20,9 +20,9 @@ from eden_memory.api.http import openapi, problem
 from eden_memory.api.http.doors import Doors
 from eden_memory.api.http.middleware import BodyLimit, Measured, SecureHeaders
 from eden_memory.api.http.routes import ROUTERS
-from eden_memory.api.mcp.mcp_server import McpApp
+from eden_memory.api.mcp.mcp_app import McpApp
 from eden_memory.api.service import Memory
-from eden_memory.app.system import namespace_of
+from eden_memory.api.ui.inspector import inspector_router
 from eden_memory.errors import EdenError
 from eden_memory.logs import LibraryLogger
 from eden_memory.settings import Settings
@@ -42,12 +42,17 @@ def create_app(
     keys: ApiKeys | None = None,
     admission: RequestAdmission | None = None,
     parts: Callable[[], Sequence[ProcessPart]] = lambda: (),
+    *,
+    operator: bool = False,
 ) -> FastAPI:
-    """All doors over one memory; `parts` tell /readyz how they stand. Nothing is connected here."""
+    """All doors over one memory; `parts` tell /readyz how they stand. Nothing is connected here.
+
+    `operator`: with the inspector's pages for operators, which read Kafka.
+    """
     serve = memory.settings.serve
     keys = keys or ApiKeys(memory.database, memory.settings.names, memory.clock)
     admission = admission or RequestAdmission(keys, serve)
-    doors = Doors(memory, admission)
+    doors = Doors(memory, admission, operator=operator)
     mcp = McpApp(memory, admission, doors.stopping)
     app = FastAPI(
         title=openapi.TITLE, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=_running(mcp)
@@ -56,6 +61,7 @@ def create_app(
     for router in ROUTERS:
         app.include_router(router)
     app.include_router(gateway_router(Gateway(memory, keys, memory.settings, admission)))
+    app.include_router(inspector_router(operator=operator))
     app.router.routes.append(Route("/mcp", endpoint=mcp))
     _health(app, admission, memory.settings, parts)
     problem.register(app)
@@ -98,7 +104,7 @@ def _health(
     app: FastAPI, admission: RequestAdmission, settings: Settings, parts: Callable[[], Sequence[ProcessPart]]
 ) -> None:
     """`/livez` and `/readyz` for whoever asks, `/metrics` for those who may know of all agents."""
-    for route in health_app(parts, namespace_of(settings)).routes:
+    for route in health_app(parts, settings.metrics_namespace).routes:
         path: str = getattr(route, "path", "")
         if path == "/metrics":
             app.router.routes.append(Route(path, LetIn(getattr(route, "app", None), admission)))
@@ -165,26 +171,30 @@ class DoorsServer:
         return State(live, self._where if live else "the change stream of MongoDB is not open")
 
 
-async def serve(settings: Settings, signals: Signals) -> None:
-    """Run the doors until a signal."""
-    async with serving(settings) as parts:
+async def serve(settings: Settings, signals: Signals, *, operator: bool = False) -> None:
+    """Run the doors until a signal; `operator` as :func:`create_app`."""
+    async with serving(settings, operator=operator) as parts:
         await Process(parts, signals, settings.run.drain_seconds + 5).run()
 
 
 @asynccontextmanager
-async def serving(settings: Settings, **options: Any) -> AsyncGenerator[list[ProcessPart]]:
+async def serving(
+    settings: Settings, *, operator: bool = False, **options: Any
+) -> AsyncGenerator[list[ProcessPart]]:
     """The parts, ready to run. EdenError where whoever reaches the port could not be told apart."""
     async with Memory(settings, **options) as memory:
         keys = ApiKeys(memory.database, settings.names, memory.clock)
         await demand_account(keys)
         await demand_key(settings, keys)
         parts: list[ProcessPart] = []
-        app = create_app(memory, keys, RequestAdmission(keys, settings.serve), lambda: parts)
+        app = create_app(
+            memory, keys, RequestAdmission(keys, settings.serve), lambda: parts, operator=operator
+        )
         parts.append(DoorsServer(app, memory))
         if settings.http.port is not None:
             doors = tuple(parts)
             where = settings.http.host, settings.http.port
-            parts.append(HealthServer(lambda: doors, *where, namespace_of(settings)))
+            parts.append(HealthServer(lambda: doors, *where, settings.metrics_namespace))
         yield parts
 
 

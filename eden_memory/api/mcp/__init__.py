@@ -1,1 +1,5 @@
 """The MCP server: memory as tools and resources, over stdio (`eden mcp`) and streamable HTTP (/mcp)."""
+
+from eden_memory.extras import needs
+
+needs("mcp", "the MCP server")

@@ -43,6 +43,17 @@ class FoundMemory(BaseModel):
         )
 
 
+class UnformedMessage(BaseModel):
+    """A message of another conversation of the user's that is not formed into memory yet."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    message_id: str
+    speaker: Literal["user", "agent"]
+    content: str
+    said_at: datetime
+
+
 class SearchStage(BaseModel):
     """One stage of a search."""
 
@@ -60,6 +71,9 @@ class FoundMemories(BaseModel):
 
     note: str = Note
     facts: list[FoundMemory]
+    unformed: list[UnformedMessage] = Field(
+        default=[], description="what was said in other conversations and is not formed into memory yet"
+    )
     text_only: Literal["over_budget", "unavailable"] | None = Field(
         default=None, description="set: found by words alone, so other wordings may find more; why"
     )
@@ -70,6 +84,7 @@ class FoundMemories(BaseModel):
         """The answer of a search, with its stages if they are asked for."""
         return cls(
             facts=[FoundMemory.of(fact, debug=debug) for fact in report.facts],
+            unformed=[UnformedMessage.model_validate(message) for message in report.unformed],
             text_only=report.text_only,
             stages=[SearchStage.model_validate(stage) for stage in report.stages] if debug else None,
         )

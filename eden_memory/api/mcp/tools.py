@@ -11,6 +11,7 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 from pymongo.errors import PyMongoError
 
+from eden_memory.api.forgetting_receipts import receipt_of
 from eden_memory.api.mcp.mcp_connection import Door, Opened
 from eden_memory.api.mcp.tool_answers import (
     AcceptedText,
@@ -25,6 +26,7 @@ from eden_memory.constants import MOST_QUERIES
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.application_ids import id_of
+from eden_memory.receipts.receipt import Receipt
 from eden_memory.search.search_requests import FactScope, Kind
 
 log = LibraryLogger("eden.mcp")
@@ -85,6 +87,7 @@ class MemoryTools:
         add(told(self.list_memories), title="List memories", annotations=READS)
         add(told(self.add_memory), title="Remember", annotations=ADDS)
         add(told(self.forget), title="Forget", annotations=ERASES)
+        add(told(self.forget_receipt), title="Receipt", annotations=READS)
 
     async def search_facts(
         self,
@@ -221,6 +224,20 @@ class MemoryTools:
             await self._door.demand(memory, "write", target)
         request = await memory.service.forget(what, target, session=memory.session, user=memory.user)
         return ForgetAnswer(request_id=request)
+
+    async def forget_receipt(
+        self,
+        ctx: Call,
+        request_id: Annotated[
+            str, Field(min_length=1, max_length=1_024, description="what `forget` has answered")
+        ],
+    ) -> Receipt:
+        """Return the signed receipt of a request to forget: what was erased, and when each store is clean.
+
+        It names memory by ids and keyed hashes. Only for keys that administer all agents and users.
+        """
+        opened = await self._door.open(ctx.request_context, "admin", "", "")
+        return await receipt_of(opened.memory, opened.connection.caller, request_id)
 
 
 async def _listed(memory: Opened, kind: str, inactive: bool, limit: int, cursor: str | None) -> ListAnswer:

@@ -2,35 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated, TypeVar
 
 import typer
 
 from eden_memory.cli import tables, terminal
-from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask, nothing
+from eden_memory.cli.memory.viewer import Agent, AsJson, Scopes, Session, User, Viewer, ask, kinds_of, nothing
 from eden_memory.cli.terminal import parse_time
 from eden_memory.memory.results import BlobView, FactView, Page, ReflectionView
-from eden_memory.schemas.scopes import Scope, ScopeKind
+from eden_memory.schemas.scopes import Scope
 
 T = TypeVar("T")
 Row = tuple[Scope, str, *tuple[str, ...]]
 """A line of a list: scope, text, then times, state and id."""
 
 
-class ScopeName(StrEnum):
-    """The kinds of scope (schemas.scopes.ScopeKind)."""
-
-    SESSION = "session"
-    USER = "user"
-    GROUP = "group"
-    AGENT = "agent"
-    SHARD = "shard"
-
-
-Scopes = Annotated[
-    list[ScopeName] | None, typer.Option("--scope", help="only of this scope (again: several)")
-]
 HoldsSince = Annotated[
     datetime | None,
     typer.Option("--since", parser=parse_time, metavar="TIME", help="since then or later (UTC)"),
@@ -80,7 +66,7 @@ def facts(
     async def work(who: Viewer) -> Page[FactView]:
         return await who.memory.list_facts(
             **who.named,
-            scopes=_kinds(scopes),
+            scopes=kinds_of(scopes),
             active=active,
             since=since,
             until=until,
@@ -123,7 +109,7 @@ def reflections(
     async def work(who: Viewer) -> Page[ReflectionView]:
         return await who.memory.list_reflections(
             **who.named,
-            scopes=_kinds(scopes),
+            scopes=kinds_of(scopes),
             absorbed=False if buffered else None,
             since=since,
             until=until,
@@ -155,7 +141,7 @@ def blobs(
     """
 
     async def work(who: Viewer) -> list[BlobView]:
-        return await who.memory.list_blobs(**who.named, scopes=_kinds(scopes))
+        return await who.memory.list_blobs(**who.named, scopes=kinds_of(scopes))
 
     found = ask(agent, session, user, work)
     if as_json:
@@ -193,7 +179,3 @@ def _show(
     tables.show_table(columns, rows, nothing(f"no {columns[1]}s to show here", user))
     if page.cursor is not None:
         typer.echo(f"more: --cursor {page.cursor}", err=True)
-
-
-def _kinds(names: list[ScopeName] | None) -> list[ScopeKind] | None:
-    return [name.value for name in names] if names else None

@@ -5,23 +5,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from eden_memory import structured_logs
 from eden_memory.cli.memory.viewer import Agent, Session, User, Viewer, who
-from eden_memory.errors import EdenError, Invalid
+from eden_memory.errors import Invalid
 from eden_memory.mirror.mirror_folder import MirrorFolder
 from eden_memory.mirror.mirrored_memory import MirroredMemory
+from eden_memory.mirror.mirroring import Mirroring
 from eden_memory.mongo.bson_ids import decode_id
 from eden_memory.settings import Settings
 from eden_memory.task_ending import heeding
 
-if TYPE_CHECKING:
-    from eden_memory.mirror.mirroring import Mirroring
-
-HINT = "Install the extra `mirror`: pip install 'eden-memory[mirror]'."
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="the folder of the files")]
 
 
@@ -52,10 +49,6 @@ def mirror(
     """
     if accept and restore:
         raise Invalid("--accept and --restore exclude each other", "Take the files, or discard them.")
-    try:
-        from eden_memory.mirror.mirroring import Mirroring  # noqa: PLC0415 - needs an extra
-    except ModuleNotFoundError as error:
-        raise EdenError(f"`eden mirror` needs {error.name}", HINT) from None
     structured_logs.configure(debug=debug)
     with suppress(KeyboardInterrupt):
         begin = partial(Mirroring, accept=accept, restore=restore)
@@ -63,7 +56,7 @@ def mirror(
 
 
 async def _mirror(
-    begin: "Callable[[MirroredMemory, MirrorFolder], Mirroring]",
+    begin: Callable[[MirroredMemory, MirrorFolder], Mirroring],
     path: Path,
     viewer: tuple[str | None, str | None, str | None],
     *,

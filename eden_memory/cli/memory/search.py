@@ -1,15 +1,15 @@
 """`eden search`: search facts as an agent would; `--debug` shows every stage of the search."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 
 import typer
 
 from eden_memory.cli import tables, terminal
-from eden_memory.cli.memory.viewer import Agent, AsJson, Session, User, Viewer, ask, nothing
+from eden_memory.cli.memory.viewer import Agent, AsJson, Scopes, Session, User, Viewer, ask, kinds_of, nothing
 from eden_memory.cli.terminal import parse_time
-from eden_memory.search.search_requests import SearchReport
+from eden_memory.search.search_requests import FoundMessage, SearchReport
 
 Time = Annotated[
     datetime | None, typer.Option(parser=parse_time, metavar="TIME", help="what was known then (UTC)")
@@ -21,6 +21,7 @@ def search(
     agent: Agent = None,
     session: Session = None,
     user: User = None,
+    scopes: Scopes = None,
     top_k: Annotated[int, typer.Option(min=1, max=200, help="facts, at most")] = 10,
     search_type: Annotated[
         Literal["hybrid", "semantic", "text"], typer.Option("--type", help="by meaning, by words, or both")
@@ -51,6 +52,7 @@ def search(
         return await who.memory.explain_search(
             queries,
             **who.named,
+            scopes=kinds_of(scopes),
             top_k=top_k,
             search_type=search_type,
             as_of=as_of,
@@ -79,7 +81,9 @@ def _show(report: SearchReport, empty: str, *, debug: bool) -> None:
         for fact in report.facts
     )
     columns = ["score", "scope", "fact", "since", "id", *(["scores"] if debug else [])]
-    tables.show_table(columns, rows, empty)
+    tables.show_table(columns, rows, empty if not report.unformed else "no facts were found")
+    if report.unformed:
+        _show_unformed(report.unformed)
     if report.text_only == "over_budget":
         typer.echo("no room in a budget: found by words alone (`eden budget list`)", err=True)
     for warning in report.warnings:
@@ -89,6 +93,15 @@ def _show(report: SearchReport, empty: str, *, debug: bool) -> None:
         tables.console().print()
         tables.show_table(("stage", "ms", "candidates"), stages, "no stage ran")
         tables.console().print(f"{report.milliseconds:.1f} ms in all")
+
+
+def _show_unformed(found: Sequence[FoundMessage]) -> None:
+    rows = (
+        (message.speaker, tables.line(message.content), terminal.moment(message.said_at), message.message_id)
+        for message in found
+    )
+    tables.console().print()
+    tables.show_table(("by", "not formed yet", "said", "message"), rows, "")
 
 
 def _scores(scores: Mapping[str, float]) -> str:

@@ -18,7 +18,7 @@ from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.dropping import drop as drop_namespace
 from eden_memory.replay.namespaces.dropping import placement_named
 from eden_memory.replay.namespaces.namespace_names import placement_of
-from eden_memory.replay.namespaces.switching import original_of, refuse_behind, switch
+from eden_memory.replay.namespaces.switching import original_of, refuse_behind, switch, with_original
 from eden_memory.replay.namespaces.switching import rollback as back
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.reform.selection import selected
@@ -79,7 +79,7 @@ async def _list(settings: Settings) -> None:
     rows: list[Sequence[str]] = []
     async with installation(settings) as at:
         live = await at.live.placement()
-        for namespace in await _all(at):
+        for namespace in await with_original(at):
             made = "" if namespace.kind == ORIGINAL else f"{namespace.created_at:%Y-%m-%d %H:%M}"
             marked = "live" if placement_of(namespace) == live else ""
             sizes = await _sizes(at, namespace.prefix)
@@ -87,13 +87,6 @@ async def _list(settings: Settings) -> None:
                 (namespace.id, marked, namespace.kind, namespace.pipeline, namespace.state, made, *sizes)
             )
     show_table(COLUMNS, rows, "no namespaces", whole=("namespace",))
-
-
-async def _all(at: Installation) -> list[Namespace]:
-    """List the namespaces, the original first, even if it has no document."""
-    known = await at.namespaces.all()
-    original = next((namespace for namespace in known if namespace.id == ORIGINAL), None) or original_of(at)
-    return [original, *(namespace for namespace in known if namespace.id != ORIGINAL)]
 
 
 async def _sizes(at: Installation, prefix: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from decimal import Decimal
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -19,6 +19,10 @@ from eden_memory.cli.replay.reform_report import report
 from eden_memory.cli.tables import width
 from eden_memory.cli.terminal import confirm
 from eden_memory.errors import EdenError
+from eden_memory.local.servers import endpoints
+from eden_memory.mongo.client import connect
+from eden_memory.placement import Placement
+from eden_memory.replay.namespaces.namespace_store import live_settings
 from eden_memory.replay.reform.namespace_reform import (
     Confirmation,
     Estimated,
@@ -29,9 +33,13 @@ from eden_memory.replay.reform.namespace_reform import (
     Switched,
     reform,
 )
+from eden_memory.replay.reform.reform_settings import overridden
 from eden_memory.settings import Settings
 from eden_memory.structured_logs import warnings_only
 from eden_memory.task_ending import heeding
+
+if TYPE_CHECKING:
+    from eden_memory.evals.dataset import EvalSet
 
 AT_CAP, STOPPED = 3, 130
 NICE = 10
@@ -75,6 +83,10 @@ def run(
     ] = None,
     cap: Annotated[float | None, typer.Option(min=0, help="US dollars at which it pauses")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+    eval_: Annotated[
+        Path | None,
+        typer.Option("--eval", help="questions on your chat, JSON lines: is the new memory better?"),
+    ] = None,
     switch: Annotated[bool, typer.Option("--switch", help="then make it live")] = False,
     accept: Annotated[
         bool, typer.Option("--accept", help="switch even though only a part was formed anew")
@@ -92,6 +104,8 @@ def run(
     eden reform trial --user ada --set memory.similar=0.8 --yes
 
     eden reform trial --streams streams.json --rewindow --set windows.messages=20
+
+    eden reform trial --set memory.similar=0.8 --eval questions.jsonl
 
     eden reform trial --switch
     """
@@ -111,11 +125,14 @@ def run(
         accept,
     )
     console = Console(highlight=False, soft_wrap=True, width=width())
+    questions = _questions(eval_) if eval_ else None
     with suppress(AttributeError, OSError):  # not there on Windows
         os.nice(NICE)
     try:
         with warnings_only():
-            ended = asyncio.run(heeding(reformed(Settings(), name, request, console, yes=yes)))
+            ended = asyncio.run(
+                heeding(reformed(Settings(), name, request, console, yes=yes, questions=questions))
+            )
     except KeyboardInterrupt:
         typer.echo(f"stopped; `eden reform {name}` goes on", err=True)
         sys.exit(STOPPED)
@@ -130,9 +147,18 @@ def _usd(cap: float) -> Decimal:
 
 
 async def reformed(
-    settings: Settings, name: str, request: ReformRequest, console: Console, *, yes: bool = False
+    settings: Settings,
+    name: str,
+    request: ReformRequest,
+    console: Console,
+    *,
+    yes: bool = False,
+    questions: "EvalSet | None" = None,
 ) -> Ended:
-    """Begin or continue a reform; print its steps, and ask before those that need consent, unless `yes`."""
+    """Begin or continue a reform; print its steps, and ask before those that need consent, unless `yes`.
+
+    `questions`: what both memories are asked once all is formed.
+    """
     ended: Ended = "formed"
     with shown.ReformBar(console, name) as bar:
         async with aclosing(reform(settings, name, request, bar.reading, bar.progress)) as steps:
@@ -145,11 +171,42 @@ async def reformed(
                         confirm(step.text)
                     case PausedAtCap():
                         ended = "capped"
+                    case Formed() if questions is not None:
+                        worse = await _evaluated(settings, name, request, step, questions, console)
+                        if worse and request.switch and not yes:
+                            confirm("Switch all the same?")
                     case Switched():
                         ended = "switched"
                     case _:
                         pass
     return ended
+
+
+def _questions(file: Path) -> "EvalSet":
+    from eden_memory.evals.dataset import read_set  # noqa: PLC0415 - for this option alone
+
+    return read_set(file)
+
+
+async def _evaluated(
+    settings: Settings,
+    name: str,
+    request: ReformRequest,
+    step: Formed,
+    questions: "EvalSet",
+    console: Console,
+) -> bool:
+    """Print how the new memory answers beside the live one; return whether it is worse."""
+    from eden_memory.evals.trial import tried  # noqa: PLC0415 - numpy and search models, for this alone
+
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        live = await live_settings(settings, client[settings.mongodb.database])
+    own = overridden(settings, step.reform.asked.overrides).placed(Placement(name, name))
+    left = None if request.cap is None else max(Decimal(0), request.cap - step.reform.spent_usd)
+    trial = await tried(live, name, own, questions, left)
+    for line in shown.evaluated(trial):
+        console.print(line, markup=False) if isinstance(line, str) else console.print(line)
+    return bool(trial.worse)
 
 
 def _lines(name: str, request: ReformRequest, step: ReformStep) -> Iterable[Any]:

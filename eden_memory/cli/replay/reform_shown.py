@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import TextColumn
@@ -17,6 +18,9 @@ from eden_memory.replay.reform.selection import selected
 from eden_memory.replay.user_edits.user_edits import AppliedAdditions, AppliedEdits, SettledEdit
 from eden_memory.schemas.documents import Reform, ReformAsked, ReformCalls
 
+if TYPE_CHECKING:
+    from eden_memory.evals.trial import TrialReport
+
 MOST_LISTED = 20
 
 
@@ -31,6 +35,19 @@ def estimated(name: str, asked: ReformAsked, plan: ReformPlan, cap: Decimal | No
     lines: list[str | Table] = [head, *([f"with {own}"] if own else [])]
     lines += ["with streams of its own"] if asked.streams else []
     return [*lines, _table(plan.rows), _sum(plan.rows, cap)]
+
+
+def evaluated(trial: "TrialReport") -> list[str | Table]:
+    """Return how both memories answer, measure by measure, and the verdict."""
+    from eden_memory.evals.eval_report import answer_table, retrieval_table  # noqa: PLC0415 - numpy and models
+
+    found: list[str | Table] = []
+    for header, rows in (answer_table(trial.report), retrieval_table(trial.report)):
+        table = Table(*header, box=None, pad_edge=False, header_style="dim")
+        for row in rows:
+            table.add_row(*row)
+        found.append(table)
+    return [*found, *trial.verdicts, trial.verdict]
 
 
 def _table(rows: Sequence[ReformCalls]) -> Table:

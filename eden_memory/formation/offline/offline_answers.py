@@ -32,6 +32,7 @@ from eden_memory.formation.prompt_material import (
     ReflectionMaterial,
     ScopeBrief,
     TranscriptLine,
+    fact_label,
 )
 from eden_memory.formation.shareable import is_agent_wide
 from eden_memory.formation.transcript import NAMELESS, NUMBERED, REMOVED
@@ -227,14 +228,15 @@ def judge(material: PropagationMaterial) -> JudgedReflections:
 def decide(material: DecisionMaterial) -> FactDecisions:
     """Return a decision for each new fact that means something for a known one; the others are added."""
     shown = (*material.known, *material.new)
-    decided = (_decision(number, new, shown, material.words) for number, new in enumerate(material.new, 1))
+    decided = (_decision(number, material, shown) for number in range(1, len(material.new) + 1))
     return FactDecisions(decisions=[decision for decision in decided if decision])
 
 
 def _decision(
-    number: int, new: NewFact, shown: tuple[KnownLine | NewFact, ...], words: int
+    number: int, material: DecisionMaterial, shown: tuple[KnownLine | NewFact, ...]
 ) -> FactDecision | None:
     """Decide by the nearest fact that it means something for; an older value overrules nothing."""
+    new, known = material.new[number - 1], len(material.known)
     nearest_first = sorted(zip(new.similarities, new.candidates, strict=True), reverse=True)
     for similarity, existing in nearest_first:
         other = shown[existing - 1]
@@ -242,9 +244,14 @@ def _decision(
         if decision == "UPDATE" and _older(new, other):
             decision = "DELETE"
         if decision != "ADD":
-            text = cut_at_sentence(new.text, words) if decision == "UPDATE" else None
-            why = _REASONS[decision]
-            return FactDecision(fact=number, decision=decision, existing=existing, text=text, reason=why)
+            text = cut_at_sentence(new.text, material.words) if decision == "UPDATE" else None
+            return FactDecision(
+                fact=fact_label(known + number, known),
+                decision=decision,
+                existing=fact_label(existing, known),
+                text=text,
+                reason=_REASONS[decision],
+            )
     return None
 
 

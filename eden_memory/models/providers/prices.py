@@ -5,9 +5,6 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-import genai_prices
-from genai_prices.data_snapshot import get_snapshot
-
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.calls import Tokens
 
@@ -72,6 +69,8 @@ def deprecated(provider: str, model: str) -> bool:
 
 
 def _cost(provider: str, model: str, tokens: Tokens, at: datetime | None = None) -> Decimal | None:
+    import genai_prices  # noqa: PLC0415 - comes with a provider's extra
+
     usage = genai_prices.Usage(
         input_tokens=tokens.input,
         cache_read_tokens=min(tokens.cached, tokens.input),
@@ -87,6 +86,8 @@ def _cost(provider: str, model: str, tokens: Tokens, at: datetime | None = None)
 
 
 def _model(provider: str, model: str) -> Any:
+    from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - as above
+
     where = _provider(provider)
     try:
         return get_snapshot().find_provider_model(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
+from eden_memory.extras import needs
 from eden_memory.models.calls import ChatProvider, EmbeddingProvider
 from eden_memory.models.guard.pace import LONGEST
 from eden_memory.models.providers.api_keys import endpoint_variable, key_in, key_of
@@ -19,12 +20,11 @@ from eden_memory.models.providers.catalogue import (
     embedding_model,
     provider_name,
 )
-from eden_memory.models.providers.compatible import CompatibleChat, wire_to
-from eden_memory.models.providers.openai import OpenAIChat, OpenAIEmbeddings, OpenAIWire, wire_to_openai
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:
     from eden_memory.models.providers.google import GoogleConnection
+    from eden_memory.models.providers.openai import OpenAIWire
 
 CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 60.0
@@ -75,26 +75,34 @@ class Providers:
                 await chat.close()
 
     def _chat(self, provider: str) -> ChatProvider:
-        models = self._settings.models
-        if provider == "openai":
-            return OpenAIChat(self._openai(), models.effort)
+        effort = self._settings.models.effort
+        _need_sdk(provider)
         if provider == "google":
-            from eden_memory.models.providers.google import GoogleChat  # noqa: PLC0415 - loads a large SDK
+            from eden_memory.models.providers.google import GoogleChat  # noqa: PLC0415 - an extra, and large
 
-            return GoogleChat(self._google(), models.effort)
-        return CompatibleChat(self._wire("EDEN_LLM", provider), models.effort)
+            return GoogleChat(self._google(), effort)
+        from eden_memory.models.providers.compatible import CompatibleChat  # noqa: PLC0415 - an extra
+        from eden_memory.models.providers.openai import OpenAIChat  # noqa: PLC0415 - an extra
+
+        if provider == "openai":
+            return OpenAIChat(self._openai(), effort)
+        return CompatibleChat(self._wire("EDEN_LLM", provider), effort)
 
     def _embeddings(self, embedder: str) -> EmbeddingProvider:
-        if embedder == "openai":
-            return OpenAIEmbeddings(self._openai())
+        _need_sdk(embedder)
         if embedder == "google":
             from eden_memory.models.providers.google import GoogleEmbeddings  # noqa: PLC0415 - see above
 
             dimensions = self.embedding_model.dimensions if self.embedding_model else 0
             return GoogleEmbeddings(self._google(), dimensions or None)
-        return OpenAIEmbeddings(self._wire("EDEN_EMBEDDER", embedder))
+        from eden_memory.models.providers.openai import OpenAIEmbeddings  # noqa: PLC0415 - see above
 
-    def _openai(self) -> OpenAIWire:
+        wire = self._openai() if embedder == "openai" else self._wire("EDEN_EMBEDDER", embedder)
+        return OpenAIEmbeddings(wire)
+
+    def _openai(self) -> "OpenAIWire":
+        from eden_memory.models.providers.openai import wire_to_openai  # noqa: PLC0415 - see above
+
         return wire_to_openai(key_of("openai"), self._pool("openai"), self._longest, self._base_url)
 
     def _google(self) -> "GoogleConnection":
@@ -102,7 +110,9 @@ class Providers:
 
         return GoogleConnection(key_of("google"), self._pool("google"), self._longest, self._base_url)
 
-    def _wire(self, setting: str, url: str) -> OpenAIWire:
+    def _wire(self, setting: str, url: str) -> "OpenAIWire":
+        from eden_memory.models.providers.compatible import wire_to  # noqa: PLC0415 - see above
+
         check_url(setting, url)
         variable = self._key_variable(url)
         return wire_to(url, key_in(variable), variable, self._pool(url), self._longest)
@@ -118,6 +128,11 @@ class Providers:
         if provider not in self._pools:
             self._pools[provider] = connections(models.at_once, self._longest)
         return self._pools[provider]
+
+
+def _need_sdk(provider: str) -> None:
+    """MissingExtra where its SDK is not installed; OpenAI's speaks to compatible endpoints too."""
+    needs("google" if provider == "google" else "openai", f"the provider {provider_name(provider)}")
 
 
 def connections(at_once: int, seconds: float) -> httpx2.AsyncClient:

@@ -87,6 +87,13 @@ def original_of(at: Installation) -> Namespace:
     )
 
 
+async def with_original(at: Installation) -> list[Namespace]:
+    """Return the namespaces, the original first, even if it has no document."""
+    known = await at.namespaces.all()
+    original = next((namespace for namespace in known if namespace.id == ORIGINAL), None) or original_of(at)
+    return [original, *(namespace for namespace in known if namespace.id != ORIGINAL)]
+
+
 async def _usable(at: Installation, name: str, live: Placement) -> Placement:
     found = await at.namespaces.get(name)
     if found is None and name != ORIGINAL:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.assembly.handlers import Account, MongoClient, window_limits
+from eden_memory.assembly.handlers import Account, MongoClient
 from eden_memory.assembly.mongo_setup import dimensions_of, set_up
 from eden_memory.assembly.stage_parts import consolidation_wakeups, stage_workers
 from eden_memory.directory.audience_store import MongoAudiences
@@ -41,6 +41,7 @@ from eden_memory.task_ending import end
 from eden_memory.usage.totals_store import MongoTotals
 from eden_memory.usage.usage_store import MongoUsage
 from eden_memory.windows.trigger_store import MongoTriggerStore
+from eden_memory.windows.window_rule import window_limits
 
 STAGES = (
     pipeline.FORMATION_TRIGGER,

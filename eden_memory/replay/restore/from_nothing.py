@@ -13,7 +13,6 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.assembly.tailer import inbox_name
 from eden_memory.errors import EdenError
 from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
@@ -39,6 +38,7 @@ from eden_memory.replay.restore.trigger_restore import TriggerRestore
 from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, Forgotten, ModelCalled, ScopeChanged
+from eden_memory.source.configured_mapping import inbox_name
 from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.stage import Delivery

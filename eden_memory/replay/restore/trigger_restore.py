@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 
-from eden_memory.assembly.handlers import MongoClient, window_limits
+from eden_memory.assembly.handlers import MongoClient
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.participants import Missing, SessionFacts
 from eden_memory.kafka.connection import client_kwargs
@@ -48,6 +48,7 @@ from eden_memory.settings import Settings
 from eden_memory.stages.publishing import partition_for
 from eden_memory.windows.session_state import StoredMessage, corrects
 from eden_memory.windows.trigger_batch import control_of
+from eden_memory.windows.window_rule import window_limits
 
 GONE = frozenset({"forgotten", "opted_out"})
 """Tombstones after which no text of a message is used any more; after a deletion none up to its version."""

@@ -15,7 +15,7 @@ from eden_memory.api.service import MemoryService
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.documents import InboxFormNow, InboxSessionEnded
 from eden_memory.schemas.scopes import Scope
-from eden_memory.settings import Settings
+from eden_memory.settings import MemorySettings, Settings
 from tests.integration.context.harness import Kit, fact, mapped, reflection
 
 pytestmark = pytest.mark.servers
@@ -59,13 +59,18 @@ async def test_a_context_holds_what_the_user_of_the_session_may_see(kit: Kit) ->
         assert text in context
 
 
+def without_recent(settings: Settings) -> Settings:
+    """Messages that are not formed yet are read whenever they are asked for."""
+    return mapped(settings).model_copy(update={"memory": MemorySettings(recent=False)})
+
+
 async def test_a_cold_read_is_one_query_of_the_snapshots_and_a_warm_one_none(settings: Settings) -> None:
     commands = Commands()
     assert settings.mongodb.uri is not None
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
         settings.mongodb.uri.get_secret_value(), event_listeners=[commands]
     )
-    async with client, MemoryService("a", client=client, settings=mapped(settings)) as service:
+    async with client, MemoryService("a", client=client, settings=without_recent(settings)) as service:
         kit = Kit(mapped(settings), client)
         await kit.session("one", ["ada"])
         await kit.put(ADA, blob="Prefers trains.")

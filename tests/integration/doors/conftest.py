@@ -42,11 +42,11 @@ class Doors:
 
 
 @asynccontextmanager
-async def doors_of(kit: Kit) -> AsyncGenerator[Doors]:
-    """A server in this event loop."""
+async def doors_of(kit: Kit, *, operator: bool = False) -> AsyncGenerator[Doors]:
+    """A server in this event loop, with operators' pages on request."""
     async with Memory(kit.settings, client=kit.client) as memory:
         keys = ApiKeys(memory.database, kit.settings.names)
-        app = create_app(memory, keys, RequestAdmission(keys, kit.settings.serve))
+        app = create_app(memory, keys, RequestAdmission(keys, kit.settings.serve), operator=operator)
         server = Quiet(uvicorn.Config(app, log_level="critical", lifespan="on", ws="none"))
         with bound_socket() as bound:
             task = asyncio.create_task(server.serve([bound]))

@@ -74,3 +74,14 @@ async def test_killed_again_and_again_it_is_whole_in_the_end(
     ends = await published(other)
     assert (await other.told("import", "eden", str(file), "--yes"))[0] == 0
     assert await published(other) == ends, "a further run publishes nothing"
+
+
+async def test_an_installation_without_topics_is_told_what_to_do(
+    kit: ReplayKit, elsewhere: Settings, tmp_path: Path
+) -> None:
+    await kit.lived(1)
+    file = tmp_path / "memory.jsonl"
+    assert (await kit.told("export", str(file)))[0] == 0
+    async with on_servers(ReplayKit, elsewhere, prepare=False) as bare:
+        code, said = await bare.told("import", "eden", str(file), "--dry-run")
+    assert (code, "eden topics apply" in said) == (1, True), said

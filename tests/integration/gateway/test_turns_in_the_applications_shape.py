@@ -9,11 +9,11 @@ import orjson
 import pytest
 from bson import ObjectId
 
-from eden_memory.assembly.tailer import inbox_name, message_mapping
 from eden_memory.doctor.source_checks import gateway_turns
 from eden_memory.errors import EdenError
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import MessagesSettings, Settings
+from eden_memory.source.configured_mapping import inbox_name, message_mapping
 from tests.integration.gateway.gateway_kit import Chats, behind, chats_of, says
 from tests.integration.system.running_system import prepare, stages, until
 from tests.model_server.chat_upstream import ChatUpstream

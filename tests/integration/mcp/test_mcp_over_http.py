@@ -60,6 +60,7 @@ async def test_tools_and_resources_say_what_they_are(server: McpServer, mode: st
         *(
             "add_memory",
             "forget",
+            "forget_receipt",
             "edit_memory",
             "retire_memory",
             "pin_sentence",

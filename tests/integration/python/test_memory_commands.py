@@ -233,6 +233,11 @@ def test_a_search_tells_its_stages_when_asked_to(filled: Settings) -> None:
     assert as_json("search", "x", "--user", "nobody", "--agent", "nobody") == []
     report = as_json("search", "mark", "--user", "ada", "--agent", "a", "--type", "text", "--debug")
     assert set(report) >= {"facts", "stages", "warnings", "milliseconds"}
+    of_agent = as_json(
+        "search", "mark", "--user", "ada", "--agent", "a", "--type", "text", "--scope", "agent"
+    )
+    assert {fact["scope"]["kind"] for fact in report["facts"]} > {"agent"}
+    assert {fact["scope"]["kind"] for fact in of_agent} == {"agent"}
 
 
 def test_the_synchronous_service_gives_what_the_async_one_gives(filled: Settings) -> None:

@@ -1,5 +1,6 @@
 """Memory formed anew beside live memory: what is paid, what differs, what goes on."""
 
+import io
 import json
 from collections.abc import AsyncGenerator
 from decimal import Decimal
@@ -7,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from eden_memory.assembly import handlers
 from eden_memory.assembly.stage_parts import stage_parts
+from eden_memory.cli.replay.reform import reformed
 from eden_memory.errors import EdenError
+from eden_memory.evals.dataset import EvalLine, eval_set
 from eden_memory.kafka.topics import load_topics
 from eden_memory.replay.group_progress import GroupProgress
+from eden_memory.replay.reform.namespace_reform import ReformRequest
 from eden_memory.replay.reform.reform_assembly import LIVE, STAGES
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.settings import Settings
@@ -99,6 +104,35 @@ async def test_a_changed_prompt_differs_and_costs_about_what_was_expected(
         not {row["content"] for row in (await memory(lived.database, lived.settings))["facts"].values()}
         & texts
     )
+
+
+async def test_questions_say_that_a_memory_is_worse_before_it_is_switched_to(lived: System) -> None:
+    of = {"conversation": "helper"}
+    lines: list[dict[str, Any]] = []
+    for number in range(WINDOWS):
+        told = await lived.database["messages"].find_one(
+            {"content": f"fact user: ana keeps same-hive{number % 2} number {number} moreover."}
+        )
+        assert told is not None
+        text = f"Which same-hive{number % 2} number {number} is kept by ana?"
+        asked = {
+            "text": text,
+            "user": "ana",
+            "evidence": [str(told["_id"])],
+            "answers": [f"number {number} moreover"],
+        }
+        lines.append({**of, "kind": "question", "id": f"q{number}", **asked})
+    keeps = {"scope": "user:ana", "says": "Ana keeps a hive.", "mentions": [["same-hive"]]}
+    lines.append({**of, "kind": "expected", "id": "hive", **keeps})
+    questions = eval_set("own", [EvalLine.model_validate(line) for line in lines])
+    said = io.StringIO()
+    console, request = Console(file=said, width=200), ReformRequest(overrides=("limits.facts=1",), at_once=2)
+    assert (
+        await reformed(lived.settings, "fewer", request, console, yes=True, questions=questions) == "formed"
+    )
+    assert "it is worse: " in said.getvalue(), said.getvalue()
+    assert "retrieval (R@10): -" in said.getvalue()
+    assert "extraction: -1.000" in said.getvalue()
 
 
 async def test_a_users_windows_alone_are_cut_anew_and_hold_every_message_once(lived: System) -> None:

@@ -91,6 +91,7 @@ class EveryDoor:
             "search": await service.search_facts(questions[:3], **named, top_k=100, include_retired=True),
             "words": await service.search_facts(questions[:3], **named, top_k=100, search_type="text"),
         }
+        said["unformed"] = (await service.explain_search(questions[:3], **named)).unformed
         for question in questions:
             said[f"context, {question}"] = await service.get_memory_context(**named, message=question)
         ids = [row["_id"] async for row in self.running.memory("facts").find({}, {"_id": 1})]

@@ -11,8 +11,8 @@ from typing import Any
 from tests.model_server.script import Asked, Said, default_script
 
 TOLD = re.compile(r"\b(fact|note) ([a-z]+(?::\w+)?): (.+)")
-KNOWN = re.compile(r"^\[(\d+)\] (?:\([^)]*\) )?(.+)$", re.MULTILINE)
-NEW = re.compile(r"^(\d+)\. (?:\([^)]*\) )?(?:\[\d+\] )?near((?: \[\d+\])+): (.+)$", re.MULTILINE)
+KNOWN = re.compile(r"^(K\d+) (?:\([^)]*\) )?(.+)$", re.MULTILINE)
+NEW = re.compile(r"^(N\d+) (?:\([^)]*\) )?near((?: [KN]\d+)+): (.+)$", re.MULTILINE)
 SAME = re.compile(r"\bsame-\w+")
 WORD = "unanswerable"
 """A message that holds it gets no usable answer about its facts, ever."""
@@ -39,17 +39,17 @@ def _told(asked: Asked, what: str) -> list[dict[str, Any]]:
 
 
 def _decided(prompt: str) -> list[dict[str, Any]]:
-    known = {int(number): text for number, text in KNOWN.findall(prompt)}
+    known: dict[str, str] = dict(KNOWN.findall(prompt))
     decisions: list[dict[str, Any]] = []
-    for number, near, text in NEW.findall(prompt):
-        for candidate in map(int, re.findall(r"\d+", near)):
+    for label, near, text in NEW.findall(prompt):
+        for candidate in near.split():
             if (same := SAME.search(text)) and same[0] in known.get(candidate, ""):
-                decisions.append(_decision(int(number), candidate, text))
+                decisions.append(_decision(label, candidate, text))
                 break
     return decisions
 
 
-def _decision(number: int, existing: int, text: str) -> dict[str, Any]:
+def _decision(label: str, existing: str, text: str) -> dict[str, Any]:
     word = "DELETE" if "instead" in text else "UPDATE" if "moreover" in text else "NONE"
     merged = text if word == "UPDATE" else None
-    return {"fact": number, "decision": word, "existing": existing, "text": merged, "reason": "scripted"}
+    return {"fact": label, "decision": word, "existing": existing, "text": merged, "reason": "scripted"}

@@ -63,24 +63,40 @@ async def test_a_message_deleted_in_the_application_takes_its_memory_along(share
     assert [one.content for one in found] == ["Fay lives in Lund."]
 
 
-async def test_a_fact_with_another_source_stays(shared: System) -> None:
-    first, second = await shared.session("gus"), await shared.session("gus")
-    (one,) = await shared.told(first, "gus", "fact user: Gus sails the sloop Kestrel same-sloop")
-    (two,) = await shared.write(second, "gus", "fact user: The sloop Kestrel is what Gus sails same-sloop")
-    await shared.form(second)
-    await shared.formed([two], 1)
-    await shared.forget("message", one)
-
-    async def forgotten() -> bool:
-        row = await shared.memory("messages").find_one({"_id": encode_id(one)})
-        return row is not None and row["deleted"]
-
-    await until(forgotten, "the message is forgotten")
-    await until_quiet(shared)
-    (fact,) = await shared.facts("gus")
-    assert "Kestrel" in fact
-    await shared.forget("message", two)
+async def test_a_merged_fact_goes_back_to_what_the_other_messages_say(shared: System) -> None:
+    said = [
+        "Gus sails the sloop Kestrel same-sloop",
+        "moreover Gus sails the sloop Kestrel to Zephyrine same-sloop",
+        "The sloop Kestrel is what Gus sails same-sloop",
+    ]
+    names = await merged(shared, "gus", *said)
+    assert await shared.facts("gus") == [said[1]], "one fact of three messages, as the second put it"
+    asked = shared.models.tally.calls["decisions"]
+    await shared.forget("message", names[1])
+    await gone(shared, "Zephyrine")
+    await until(lambda: holds_facts(shared, "gus", said[0], said[2]), "what the other two say stands again")
+    assert shared.models.tally.calls["decisions"] == asked + 1, (
+        "one call decides what they are to one another"
+    )
+    await shared.forget("message", names[0])
+    await until(lambda: holds_facts(shared, "gus", said[2]), "the last statement, as it was put")
+    assert shared.models.tally.calls["decisions"] == asked + 1, "nothing is asked about one statement"
+    await shared.forget("message", names[2])
     await gone(shared, "Kestrel")
+    assert await shared.facts("gus") == []
+
+
+async def merged(shared: System, user: str, *texts: str) -> list[str]:
+    """Messages of sessions of their own, each a statement about the same thing."""
+    names: list[str] = []
+    for text in texts:
+        session = await shared.session(user)
+        names += await shared.told(session, user, f"fact user: {text}")
+    return names
+
+
+async def holds_facts(shared: System, user: str, *texts: str) -> bool:
+    return await shared.facts(user) == sorted(texts)
 
 
 async def until_quiet(shared: System) -> None:

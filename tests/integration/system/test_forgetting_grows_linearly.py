@@ -41,6 +41,7 @@ def memory(name: str, number: int) -> Row:
         "scope_key": SCOPE,
         "user_id": USER,
         "sources": [{**source, "version": VERSION, "time": NOON}],
+        "content": f"{name} {number}",
         "message_ids": [source["message_id"]],
         "session_ids": [SESSION],
         "formed_at": NOON,

@@ -14,7 +14,8 @@ from eden_memory.memory.stored_memory import AppliedScope, StoredScope
 from eden_memory.mongo.client import connect
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.forgetting import ForgettingStage
-from eden_memory.schemas.events import Event, Forgotten
+from eden_memory.schemas.events import Event, FactCommanded, Forgotten
+from eden_memory.schemas.provenance import Statement
 from eden_memory.settings import Settings
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase
 from tests.integration.memory.writer_kit import PREFIX, Database
@@ -177,3 +178,15 @@ async def test_forgetting_reads_by_indexes(database: Database) -> None:
             "explain", {"find": PREFIX + name, "filter": query}, verbosity="queryPlanner"
         )
         assert "IXSCAN" in str(plan["queryPlanner"]["winningPlan"]), name
+
+
+async def test_what_was_merged_into_a_fact_while_it_was_forgotten_is_stated_anew(database: Database) -> None:
+    store = ForgetsBeforeTheCommit(database)
+    writer = AtlasWriter(store, MongoForgetting(database, NAMES))
+    said = Statement(number=1, text="Ana rows.", sources=(source(2),))
+    second = fact("f", 2, "Ana lives in Porto and rows.", sources=[source(1), source(2)])
+    second = second.model_copy(update={"statement": said})
+    decision = await writer([delivered(fact("f", sources=[source(1)])), delivered(second)])
+    assert erased(decision) == {"f@1", "f@2"}
+    (anew,) = [event for event in told(decision) if isinstance(event, FactCommanded)]
+    assert (anew.command_id, anew.text, anew.sources) == ("restated/f/2", "Ana rows.", (source(2),))

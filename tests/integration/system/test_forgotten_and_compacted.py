@@ -1,9 +1,12 @@
-"""After compaction nothing of a forgotten text is left in any topic that is kept for ever."""
+"""A word that was said, formed, merged, consolidated and searched is forgotten: nothing of it is left anywhere."""
 
 import asyncio
 
 import pytest
+from prometheus_client import generate_latest
 
+from eden_memory.doctor.canary_scan_store import InTopics, in_collections, in_topics
+from eden_memory.kafka.topics import load_topics
 from eden_memory.settings import Settings
 from tests.chaos.compaction import FILLER_PAUSE, fill, hurry
 from tests.integration.system.commands import eden
@@ -11,12 +14,20 @@ from tests.integration.system.running_system import PARTITIONS, System, fast, st
 from tests.model_server.serving import Serving
 
 pytestmark = pytest.mark.servers
-FOR_EVER = ("chat.messages", "memory.facts", "memory.reflections", "memory.consolidations")
+COMPACTED = (
+    "chat.messages",
+    "memory.facts",
+    "memory.reflections",
+    "memory.consolidations",
+    "memory.extractions",
+    "memory.candidates",
+)
+WORD = b"Zanzibar"
 ROUNDS = 120
 
 
-async def test_compaction_leaves_nothing_of_what_was_forgotten(
-    settings: Settings, shared_models: Serving
+async def test_nothing_is_left_anywhere_of_what_was_forgotten(
+    settings: Settings, shared_models: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = fast(settings, shared_models)
     async with system(settings, shared_models, run=False) as running:
@@ -25,17 +36,26 @@ async def test_compaction_leaves_nothing_of_what_was_forgotten(
             await running.told(
                 session,
                 "xan",
-                "fact user: Xan digs at Zanzibar.",
+                "fact user: Xan digs at Zanzibar same-dig.",
                 *(f"note user: Xan likes Zanzibar {n}." for n in range(4)),
             )
             await running.told(other, "yul", "fact user: Yul lives in Bergen.")
+            later = await running.session("xan")
+            await running.told(later, "xan", "fact user: Xan digs for gold same-dig.")
             await running.shows(session, "xan", "Zanzibar", "<Consolidated>")
+            assert await running.service.search_facts(["Xan digs at Zanzibar"], session=session, user="xan")
             assert "Asked." in await eden(settings, "forget", "session", session, "--yes")
-            await running.shows(session, "xan", without=["Zanzibar"])
+            await running.shows(session, "xan", "Xan digs for gold", without=["Zanzibar"])
             await until(lambda: _tombstoned(running), "the newest record of each key is a tombstone")
-        for topic in FOR_EVER:
+            await until(lambda: _not_stored(running), "no document holds it")
+        for topic in COMPACTED:
             await _compact(running, topic)
-        kept = [one.value for topic in FOR_EVER for one in await running.records(topic)]
+        names = [topic.name for topic in load_topics(settings.kafka)]
+        assert await in_topics(running.client, names, WORD) == InTopics({}, {})
+        assert await in_collections(running.database, settings.mongodb.prefix, WORD) == {}
+        assert WORD.decode() not in caplog.text
+        assert WORD not in generate_latest()
+        kept = [one.value for topic in COMPACTED for one in await running.records(topic)]
     assert [value for value in kept if value is not None and b"Bergen" in value]
 
 
@@ -46,7 +66,7 @@ async def _compact(running: System, topic: str) -> None:
     await asyncio.to_thread(hurry, kafka.bootstrap, kafka.topic_prefix + topic)
     for _ in range(ROUNDS):
         values = [one.value for one in await running.records(topic)]
-        if not [one for one in values if one is not None and b"Zanzibar" in one]:
+        if not [one for one in values if one is not None and WORD in one]:
             return
         await asyncio.sleep(FILLER_PAUSE)
         await fill(kafka.bootstrap, kafka.topic_prefix + topic, PARTITIONS)
@@ -54,8 +74,9 @@ async def _compact(running: System, topic: str) -> None:
 
 
 async def _tombstoned(running: System) -> bool:
-    for topic in FOR_EVER:
-        last = {one.key: one.value for one in await running.records(topic)}
-        if any(b"Zanzibar" in value for value in last.values() if value is not None):
-            return False
-    return True
+    names = [topic.name for topic in load_topics(running.settings.kafka)]
+    return not (await in_topics(running.client, names, WORD)).standing
+
+
+async def _not_stored(running: System) -> bool:
+    return not await in_collections(running.database, running.settings.mongodb.prefix, WORD)

@@ -190,3 +190,15 @@ def environment(kit: OnServers) -> dict[str, str]:
         "EDEN_KAFKA_TOPIC_PREFIX": kafka.topic_prefix,
         "EDEN_KAFKA_GROUP_PREFIX": kafka.group_prefix,
     }
+
+
+async def test_a_forgotten_user_leaves_numbers_that_are_nobodys(kit: OnServers) -> None:
+    store, told = MongoUsage(kit.database, NAMES), calls(300)
+    await store.count(told)
+    for _ in range(2):
+        await store.reduce("user", "i.1", NOON + timedelta(days=9))
+    assert await as_told(kit.database, told)
+    for kind in (UsageTotal, CountedCall):
+        found = kit.database[NAMES[kind.COLLECTION]]
+        assert await found.count_documents({"user_id": "i.1"}) == 0
+        assert await found.count_documents({"user_id": "i.2"}) > 0

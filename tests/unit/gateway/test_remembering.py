@@ -22,6 +22,7 @@ from eden_memory.api.gateway.remembering import (
 from eden_memory.api.service import Memory
 from eden_memory.context.context_xml import FactLine
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.search_requests import FoundMessage
 from eden_memory.settings import GatewaySettings, Settings
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -39,6 +40,7 @@ class Service:
 
     context: str | Exception | None = CONTEXT
     found: Any = ()
+    unformed: Any = ()
 
     def agent(self, agent_id: Any = "default") -> "Service":
         return self
@@ -46,9 +48,9 @@ class Service:
     async def get_memory_context(self, session: Any, user: Any, *, scopes: Any = None) -> str:
         return await _said(self.context)
 
-    async def search_facts(self, queries: list[str], **given: Any) -> Any:
+    async def explain_search(self, queries: list[str], **given: Any) -> Any:
         self.given = {name: value for name, value in given.items() if value is not None}
-        return await _said(self.found)
+        return SimpleNamespace(facts=await _said(self.found), unformed=self.unformed)
 
     async def origins(self, found: Any) -> dict[str, Any]:
         return {}
@@ -82,6 +84,13 @@ async def test_what_was_found_is_said_once_and_reported_in_full() -> None:
     assert found.text.changing.count("Has a cat.") == 1
     assert "<RetrievedFacts>\n    - [user] Had a &lt;dog&gt;. (just now)" in found.text.changing
     assert [one["content"] for one in orjson.loads(found.hits)] == ["Has a cat.", "Had a <dog>."]
+
+
+async def test_what_is_not_formed_yet_is_a_hit_without_the_time_of_a_formation() -> None:
+    said = FoundMessage("s.m", "s.1", "agent", "Had a dog.", NOW, 0.5)
+    (found,) = orjson.loads((await remembered(Service(unformed=[said]))).hits)
+    assert (found["id"], found["content"], found["role"]) == ("s.m", "Had a dog.", "assistant")
+    assert found["formed_at"] is found["version"] is None
 
 
 async def test_the_requests_wishes_reach_the_search() -> None:
@@ -131,6 +140,10 @@ def test_a_context_parts_at_its_facts_whatever_memories_say() -> None:
     assert "cat" not in stable
     assert facts == f"{HEAD}  <Facts>\n    - [user] Has a cat. (1m ago)\n  </Facts>\n</MemoryContext>"
     assert parted(facts) == ("", facts)
+    recent = "  <Recent>\n    - [user] Hi. (just now)\n  </Recent>\n</MemoryContext>"
+    assert parted(HEAD + recent) == ("", HEAD + recent)
+    with_both = CONTEXT.replace("</MemoryContext>", recent)
+    assert parted(with_both) == (stable, facts.replace("</MemoryContext>", recent))
     assert parted("") == ("", "")
 
 

@@ -172,7 +172,6 @@ async def test_a_fact_that_never_stood_is_told_to_forgetting_if_it_contradicted_
 @pytest.mark.parametrize(
     ("event", "marks"),
     [
-        (fact("f", sources=[source(1), source(2)]), [FORGOTTEN]),
         (fact("f", 2), [Mark("fact", "f@1", "for_ever")]),
         (fact("f"), [Mark("user", "i.4711", "created_up_to", until=minute(0))]),
         (fact("f", sources=[source(1)]), [Mark("message", "i.1", "up_to_version", version="0" * 16)]),

@@ -10,13 +10,13 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.assembly.handlers import window_limits
 from eden_memory.mongo.changes import DocumentPage, version_of
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FormationRequested, decode
 from eden_memory.settings import Settings, WindowsSettings
 from eden_memory.source.source_mapping import Mapped
 from eden_memory.stages.stage import Delivery
+from eden_memory.windows.window_rule import window_limits
 from tests.unit.source.mappings import BEGAN, change, mapped, message, source_mapping
 from tests.unit.windows.memory_store import MemoryStore
 from tests.unit.windows.records import formations, names, run, trigger

@@ -11,6 +11,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from eden_memory.access.admission import TooMany
+from eden_memory.access.callers import Caller
 from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Inside, doors_of
 from eden_memory.api.http.http_answers import ChangeAnswer
 from eden_memory.api.http.http_requests import Where
@@ -95,21 +96,21 @@ async def events(
     inside = await doors.enter(request, "read", agent, where)
     if last_event_id:
         seen_by(last_event_id)  # refused here: in the stream it could only end it
-    return EventStream(doors, inside, _stream(doors, request, inside, last_event_id or None))
+    return EventStream(doors, inside.caller, memory_events(doors, request, inside, last_event_id or None))
 
 
 class EventStream(StreamingResponse):
     """Counted while it is open; what it opened is closed whenever and however the client leaves."""
 
-    def __init__(self, doors: Doors, inside: Inside, body: AsyncGenerator[bytes]) -> None:
+    def __init__(self, doors: Doors, caller: Caller, body: AsyncGenerator[bytes]) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(body, media_type="text/event-stream", headers=headers)
-        self._doors, self._inside, self._body = doors, inside, body
+        self._doors, self._caller, self._body = doors, caller, body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         try:
-            async with self._doors.streaming(self._inside.caller):
+            async with self._doors.streaming(self._caller):
                 await super().__call__(scope, receive, send)
         except TooMany as error:
             await problem_of(error)(scope, receive, send)
@@ -117,17 +118,25 @@ class EventStream(StreamingResponse):
             await self._body.aclose()
 
 
-async def _stream(doors: Doors, request: Request, inside: Inside, after: str | None) -> AsyncGenerator[bytes]:
+def _event(change: MemoryChange) -> ServerSentEvent:
+    return ServerSentEvent(change.id, change.what, ChangeAnswer.model_validate(change).model_dump_json())
+
+
+async def memory_events(
+    doors: Doors,
+    request: Request,
+    inside: Inside,
+    after: str | None,
+    event_of: Callable[[MemoryChange], ServerSentEvent] = _event,
+) -> AsyncGenerator[bytes]:
+    """Yield the changes that an admitted request may see, as events, while it may see them."""
+
     async def check_access() -> None:
         await doors.admission.still(request.scope["headers"])
         await doors.still_within(inside, "read")
 
     changes = inside.service.changes(**inside.where, after=after)
-    sent = server_sent(changes, _event, doors.settings.heartbeat_seconds, doors.stopping, check_access)
+    sent = server_sent(changes, event_of, doors.settings.heartbeat_seconds, doors.stopping, check_access)
     async with aclosing(sent):
         async for chunk in sent:
             yield chunk
-
-
-def _event(change: MemoryChange) -> ServerSentEvent:
-    return ServerSentEvent(change.id, change.what, ChangeAnswer.model_validate(change).model_dump_json())

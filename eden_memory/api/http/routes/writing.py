@@ -4,8 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 
-from eden_memory.access.callers import Refused
-from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Inside, doors_of
+from eden_memory.api.http.doors import AdmittedRoute, AgentId, doors_of, forget_target
 from eden_memory.api.http.http_answers import AddedAnswer, AskedAnswer, StartedAnswer
 from eden_memory.api.http.http_requests import (
     Addition,
@@ -14,8 +13,6 @@ from eden_memory.api.http.http_requests import (
     UserQuery,
     Where,
 )
-from eden_memory.errors import Invalid
-from eden_memory.mongo.application_ids import id_of
 
 router = APIRouter(prefix="/v1/agents/{agent}", route_class=AdmittedRoute)
 SessionId = Annotated[
@@ -47,7 +44,7 @@ async def forget(
     """Memories derived only from it are deleted. A key that is bound to agents or users names its session or user."""
     doors = doors_of(request)
     inside = await doors.enter(request, "write", agent, where)
-    target = await _target(doors, inside, body)
+    target = await forget_target(doors, inside, body.what, body.target)
     return AskedAnswer(request_id=await inside.service.forget(body.what, target, **inside.where))
 
 
@@ -77,25 +74,3 @@ async def form(
     inside = await doors_of(request).enter(request, "write", agent, Where(session=session, user=where.user))
     ask = inside.service.maybe_form_memories if where.if_due else inside.service.form_now
     return AskedAnswer(request_id=await ask(inside.session))
-
-
-async def _target(doors: Doors, inside: Inside, body: Forgetting) -> Any:
-    """Return the target as the service takes it; Refused if it may belong to somebody else."""
-    if body.what == "user":
-        raise Invalid("a user belongs to all agents", "DELETE /v1/users/{user} forgets one.")
-    bound = inside.caller.is_bound
-    if body.what in ("fact", "reflection", "blob"):
-        if bound and inside.session is None and inside.user is None:
-            raise Refused(
-                "this key is bound, and the request names no session or user",
-                "Name the session or user whose memory it is.",
-            )
-        return body.target
-    target = id_of(body.target, body.what)
-    if body.what == "session":
-        await doors.still_within(inside, "write", session=target)
-    elif bound and inside.session is None:
-        raise Refused(
-            "this key is bound, and the request names no session", "Name the session that the message is in."
-        )
-    return target

@@ -129,8 +129,10 @@ def none_of(material: DecisionMaterial) -> list[FactDecision]:
     return []
 
 
-def said(fact: int, decision: Any, existing: int | None, text: str | None = None) -> FactDecision:
-    return FactDecision(fact=fact, decision=decision, existing=existing, text=text, reason="so it is")
+def said(fact: int, decision: Any, existing: int | str | None, text: str | None = None) -> FactDecision:
+    """`existing`: a label, or the number in the plan, as earlier prompts showed it."""
+    named = None if existing is None else str(existing)
+    return FactDecision(fact=f"N{fact}", decision=decision, existing=named, text=text, reason="so it is")
 
 
 @dataclass

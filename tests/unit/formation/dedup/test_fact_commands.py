@@ -110,25 +110,14 @@ async def test_a_command_reaches_no_fact_of_another_scope() -> None:
     assert kit.memory.texts() == [LYON]
 
 
-@pytest.mark.parametrize("retired", [False, True])
-async def test_unmerging_takes_off_forgotten_sources_and_leaves_the_rest(retired: bool) -> None:
+async def test_nothing_joins_a_fact_of_which_a_source_is_forgotten() -> None:
     kit = Bench()
     (fact,) = await kit.decide(proposal("one", (LYON, ["a", "b"])))
-    if retired:
-        await kit.decide(command("r", "retire", fact_id=fact.fact_id, minutes=2))
     assert await kit.decide(command("c", "unmerge", fact_id=fact.fact_id)) == [], "nothing is forgotten"
     kit.memory.forgotten.append(Mark("message", "s.a", "for_ever"))
-    (event,) = await kit.decide(command("d", "unmerge", fact_id=fact.fact_id, minutes=5))
-    assert ([one.message_id for one in event.sources], event.text, event.decision) == (
-        ["s.b"],
-        LYON,
-        "UNMERGE",
-    )
-    assert (event.retired_at, event.embedding is None) == ((at(2), True) if retired else (None, False))
-    kit.memory.forgotten.append(Mark("message", "s.b", "for_ever"))
-    assert await kit.decide(command("e", "unmerge", fact_id=fact.fact_id)) == [], (
-        "forgetting removes it whole"
-    )
+    assert await kit.decide(command("d", "edit", text=DOG, fact_id=fact.fact_id)) == []
+    (event,) = await kit.decide(proposal("two", (LYON, ["c"])))
+    assert (event.fact_id != fact.fact_id, [source.message_id for source in event.sources]) == (True, ["s.c"])
 
 
 @pytest.mark.parametrize("applied", [None, 0], ids=["in the store", "decided only"])

@@ -171,6 +171,9 @@ async def test_earlier_new_facts_are_candidates_behind_the_known_ones() -> None:
         said(1, "NONE", 3),
         said(0, "DELETE", 1),
         said(7, "DELETE", 1),
+        said(1, "NONE", "K3"),
+        said(1, "NONE", "N1"),
+        said(1, "NONE", "the first"),
     ],
 )
 async def test_a_decision_that_names_what_was_not_shown_or_lacks_its_text_is_void(
@@ -182,6 +185,21 @@ async def test_a_decision_that_names_what_was_not_shown_or_lacks_its_text_is_voi
     assert (event.decision, event.text) == ("ADD", PORTO)
     assert kit.memory.texts() == sorted([LYON, DOG, PORTO])
     assert kit.counts["void"] == 1
+
+
+@pytest.mark.parametrize("label", ["K1", "[K1]", "1"])
+async def test_known_and_new_facts_are_named_by_labels_of_their_own(label: str) -> None:
+    kit = bench(said(1, "UPDATE", label, "Ben's dog is called Max"), said(2, "NONE", "N1"))
+    await known(kit, LYON, DOG)
+    await kit.decide(proposal("one", "The dog of Ben is called Max", "Ben calls his dog Max"))
+    assert kit.memory.texts() == sorted([LYON, "Ben's dog is called Max"])
+    assert kit.counts["void"] == 0
+
+
+def test_an_answer_that_was_kept_with_numbers_is_read() -> None:
+    kept = {"fact": 1, "decision": "NONE", "existing": 2, "text": None, "reason": None}
+    decision = FactDecision.model_validate(kept)
+    assert (decision.fact, decision.existing) == ("1", "2")
 
 
 @pytest.mark.parametrize("decision", ["DELETE", "UPDATE", "NONE"])
@@ -370,14 +388,11 @@ def forget(kit: Bench, kind: str, target: str) -> None:
     kit.memory.forgotten.append(Mark(kind, target, "for_ever"))  # pyright: ignore[reportArgumentType]
 
 
-async def test_what_rests_on_forgotten_messages_alone_is_dropped_and_the_rest_is_reduced() -> None:
+async def test_what_rests_on_forgotten_messages_is_dropped_also_among_others() -> None:
     kit = Bench()
     forget(kit, "message", "s.a")
-    events = await kit.decide(proposal("one", (LYON, ["a"]), (DOG, ["a", "b"])))
-    (fact,) = kit.memory.active()
-    assert (fact.text, [one.message_id for one in fact.sources]) == (DOG, ["s.b"])
-    assert events[0].statement
-    assert [one.message_id for one in events[0].statement.sources] == ["s.b"]
+    await kit.decide(proposal("one", (LYON, ["a", "b"]), (DOG, ["b"])))
+    assert kit.memory.texts() == [DOG]
     assert kit.embedder.calls == [[DOG]], "forgotten text reaches no model"
     assert kit.counts["forgotten"] == 1
 

@@ -6,7 +6,7 @@ from eden_memory.forgotten import Mark
 from eden_memory.formation.prompt_material import DecisionMaterial
 from eden_memory.processors import fact_dedup
 from eden_memory.schemas.answers import FactDecision
-from eden_memory.schemas.events import FactChanged, FactsProposed
+from eden_memory.schemas.events import FactChanged
 from tests.unit.formation.dedup.dedup_kit import (
     Bench,
     Script,
@@ -16,7 +16,6 @@ from tests.unit.formation.dedup.dedup_kit import (
     none_of,
     proposal,
     said,
-    source,
 )
 from tests.unit.formation.dedup.test_any_order_of_windows import by_key_and_date
 
@@ -118,17 +117,6 @@ async def test_a_decision_that_grows_too_large_is_made_again_with_fewer_proposal
     await kit.decide(*units)
     assert len(kit.memory.decisions["user:s.agent:s.ana"]) > 1
     assert kit.memory.texts() == [ONE]
-
-
-async def test_what_is_left_of_a_statement_dates_it() -> None:
-    kit = bench(none_of)
-    sources = [source("old", "s.p", minutes=100), source("new", "s.p", minutes=500)]
-    one = proposal("p", ONE, minutes=900)
-    assert isinstance(one.event, FactsProposed)
-    stated = one.event.facts[0].model_copy(update={"sources": tuple(sources), "said_at": at(500)})
-    kit.memory.forgotten.append(Mark("message", "s.new", "for_ever"))
-    (fact,) = await kit.decide(one._replace(event=one.event.model_copy(update={"facts": (stated,)})))
-    assert (fact.said_at, fact.valid_from) == (at(100), at(100))
 
 
 async def test_an_added_fact_holds_since_the_time_that_the_command_says() -> None:

@@ -54,6 +54,23 @@ def test_messages_without_a_text_have_no_number() -> None:
     assert told.resting_on([1])[0][0].message_id == "s.m3"
 
 
+def test_what_came_from_memory_is_not_read_as_if_somebody_had_said_it() -> None:
+    memory = "<MemoryContext>\n- Mara has a boat.\n</MemoryContext>"
+    found = '<facts>\n{"fact": "Mara has a boat."}\n</facts>'
+    told = of(
+        Talk(
+            (
+                said(1, memory),
+                said(2, f"{memory}\nWhat is it called?"),
+                said(3, f"{found} 1 fact", role="tool"),
+                said(4, "the <facts> tag </facts> itself"),
+            )
+        )
+    )
+    texts = ["What is it called?", "1 fact", "the <facts> tag </facts> itself"]
+    assert [line.text for line in told.lines] == texts
+
+
 def test_what_is_forgotten_has_no_number_either() -> None:
     marks = Marks([Mark("message", "s.m1", "up_to_version", version=f"{1:016x}")])
     assert of(talk("a", "b"), marks).shown == ("s.m2",)

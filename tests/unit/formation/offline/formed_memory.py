@@ -116,12 +116,12 @@ class Memory:
             )
 
     def _apply(
-        self, key: str, text: str, vector: Sequence[float], existing: int | None, decision: object
+        self, key: str, text: str, vector: Sequence[float], existing: str | None, decision: object
     ) -> None:
         if existing is None:
             self.facts[key].append((text, vector))
         elif decision != "NONE":
-            self.facts[key][existing - 1] = (text, vector)
+            self.facts[key][int(existing.removeprefix("K")) - 1] = (text, vector)
 
     async def formed(self) -> list[FormedMemory]:
         """All of it, and the blobs that consolidation makes of the reflections."""

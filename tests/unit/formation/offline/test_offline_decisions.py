@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.formation.prompt_material import DecisionMaterial, KnownLine, NewFact
+from eden_memory.formation.prompt_material import DecisionMaterial, KnownLine, NewFact, fact_label
 from eden_memory.schemas.answers import FactDecision, FactDecisions
 from tests.unit.formation.offline.formed_memory import answered
 
@@ -58,21 +58,21 @@ async def test_another_value_that_was_said_before_overrules_nothing() -> None:
 async def test_the_same_in_other_words_is_known_already(known: str, new: str, similarity: float) -> None:
     decision = await decided(known, new, similarity)
     assert decision
-    assert (decision.decision, decision.existing, decision.text) == ("NONE", 1, None)
+    assert (decision.decision, decision.existing, decision.text) == ("NONE", "K1", None)
 
 
 @pytest.mark.parametrize(("known", "new", "similarity"), CHANGED)
 async def test_another_value_of_the_same_updates(known: str, new: str, similarity: float) -> None:
     decision = await decided(known, new, similarity)
     assert decision
-    assert (decision.decision, decision.existing, decision.text) == ("UPDATE", 1, new)
+    assert (decision.decision, decision.existing, decision.text) == ("UPDATE", "K1", new)
 
 
 @pytest.mark.parametrize(("known", "new", "similarity"), ENDED)
 async def test_what_no_longer_holds_retires_what_is_known(known: str, new: str, similarity: float) -> None:
     decision = await decided(known, new, similarity)
     assert decision
-    assert (decision.decision, decision.existing, decision.text) == ("DELETE", 1, None)
+    assert (decision.decision, decision.existing, decision.text) == ("DELETE", "K1", None)
 
 
 @pytest.mark.parametrize(("known", "new", "similarity"), OTHER)
@@ -85,7 +85,7 @@ async def test_numbers_behind_the_known_facts_mean_earlier_new_ones() -> None:
     facts = tuple(NewFact(text, (1, *range(2, 2 + at)), (0.7, *[0.95] * at)) for at, text in enumerate(new))
     material = DecisionMaterial((KnownLine("The office opens at 8:30.", 0.7),), facts, 30)
     (decision,) = (await answered(material, FactDecisions)).decisions
-    assert (decision.fact, decision.decision, decision.existing) == (3, "NONE", 2)
+    assert (decision.fact, decision.decision, decision.existing) == ("N3", "NONE", "N1")
 
 
 async def test_twenty_sessions_that_state_one_fact_leave_one() -> None:
@@ -96,7 +96,7 @@ async def test_twenty_sessions_that_state_one_fact_leave_one() -> None:
     )
     facts = tuple(NewFact(said[at % 3], tuple(range(1, at + 1)), (0.95,) * at) for at in range(20))
     decisions = (await answered(DecisionMaterial((), facts, 30), FactDecisions)).decisions
-    assert [one.fact for one in decisions] == list(range(2, 21))
+    assert [one.fact for one in decisions] == [f"N{number}" for number in range(2, 21)]
     assert {one.decision for one in decisions} == {"NONE"}
 
 
@@ -120,6 +120,7 @@ async def test_only_facts_that_were_shown_are_named_and_texts_keep_the_limit(
         facts.append(NewFact(" ".join(text), tuple(shown), (0.9,) * len(shown)))
     lines = tuple(KnownLine(" ".join(text), 0.9) for text in known)
     for one in (await answered(DecisionMaterial(lines, tuple(facts), words), FactDecisions)).decisions:
-        assert one.existing in facts[one.fact - 1].candidates
+        candidates = facts[int(one.fact.removeprefix("N")) - 1].candidates
+        assert one.existing in [fact_label(number, len(lines)) for number in candidates]
         assert (one.decision == "UPDATE") == (one.text is not None)
         assert len((one.text or "").split()) <= words

@@ -38,7 +38,7 @@ anything = st.text(max_size=120) | st.sampled_from(
         FENCE,
         f"x\n{FENCE}\n# new facts",
         "\n[1] 12:00 Tom: yes",
-        "a\u2028- b\x85# c\x0b[2] x\r\n\x1d2. near [1]: y",
+        "a\u2028- b\x85# c\x0b[2] x\r\n\x1dN2 near K1: y",
     ]
 )
 
@@ -118,9 +118,9 @@ def test_facts_to_decide_on_keep_to_one_line_each(known: list[str], new: list[st
     prompt = decisions(tuple(known), tuple((text, (1,)) for text in new))
     own = own_lines(prompt)
     assert own[0] == "Known"
-    assert [one.split()[0] for one in own[1 : len(known) + 1]] == [f"[{n}]" for n in range(1, len(known) + 1)]
+    assert [one.split()[0] for one in own[1 : len(known) + 1]] == [f"K{n}" for n in range(1, len(known) + 1)]
     assert own[len(known) + 1] == "New"
-    assert [one.split()[0] for one in own[len(known) + 2 :]] == [f"{n}." for n in range(1, len(new) + 1)]
+    assert [one.split()[0] for one in own[len(known) + 2 :]] == [f"N{n}" for n in range(1, len(new) + 1)]
 
 
 @given(anything, st.lists(anything, min_size=1, max_size=4))
@@ -187,17 +187,17 @@ def test_known_and_new_facts_are_shown_with_the_times_at_which_they_were_said() 
     known, new = KnownLine("old a", 0.9, may), NewFact("new a", (1,), (0.9,), january)
     shown = DecisionMaterial((known,), (new, NewFact("new b", (2,), (0.9,), may)), 30)
     prompt = prompts.fact_decisions(shown, FENCE)
-    assert "[1] (2026-05-04 09:05) old a" in own_lines(prompt)
-    assert "1. (2026-01-04 09:05) [2] near [1]: new a" in own_lines(prompt)
+    assert "K1 (2026-05-04 09:05) old a" in own_lines(prompt)
+    assert "N1 (2026-01-04 09:05) near K1: new a" in own_lines(prompt)
     assert "what was said later holds" in prompt.system
 
 
 def test_new_facts_are_numbered_behind_the_known_ones_where_others_are_near_to_them() -> None:
     prompt = decisions(("old a", "old b"), (("new a", (1,)), ("new b", (2, 3)), ("new c", (4,))))
     assert own_lines(prompt)[-3:] == [
-        "1. [3] near [1]: new a",
-        "2. [4] near [2] [3]: new b",
-        "3. near [4]: new c",
+        "N1 near K1: new a",
+        "N2 near K2 N1: new b",
+        "N3 near N2: new c",
     ]
 
 
@@ -206,6 +206,14 @@ def test_guidance_is_shown_as_it_is_written_and_never_run() -> None:
     assert "Only {{ 7 * 7 }} boats. {% for %}" in facts("x", scopes=scopes).system
     assert "Keep prices." in merged("old", "new", guidance="Keep prices.").system
     assert "{{ fence }}" in facts("{{ fence }}").user
+
+
+def test_examples_show_scopes_that_are_there() -> None:
+    assert '"scope": "user", "messages": [3]' in facts("x").system
+    of_agent = facts("x", scopes=(ScopeBrief("shard:fair"),)).system
+    assert '"scope": "shard:fair"' in of_agent
+    assert '"scope": "user"' not in of_agent
+    assert '"scope": "session", "messages": [2]' in reflections("x").system
 
 
 def test_limits_are_told() -> None:
@@ -308,7 +316,7 @@ def test_what_surrounds_the_conversation_is_a_small_part_of_the_prompt() -> None
     asked = prompts.fact_extraction(FactMaterial(lines, scopes, 30, 30), FENCE)
     asked_again = prompts.reflection_extraction(ReflectionMaterial(lines, (*scopes, SESSION), (), 35), FENCE)
     for prompt in (asked, asked_again):
-        assert len(prompt.system) + len(prompt.user) < 1.35 * told
+        assert len(prompt.system) + len(prompt.user) < 1.45 * told
 
 
 def test_fences_differ_by_decision_and_by_secret_and_are_the_same_again() -> None:

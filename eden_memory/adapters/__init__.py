@@ -1,0 +1,1 @@
+"""Memory inside agent frameworks, one module each (docs/adapters.md)."""

@@ -1,0 +1,129 @@
+"""One conversation's memory, as adapters bind it: its context, its search tool, its messages."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from eden_memory.api.gateway.chat_access import ChatAccess
+from eden_memory.api.gateway.turn_shape import UnknownShape
+from eden_memory.api.gateway.turn_store import TurnStore, learned_turns
+from eden_memory.api.gateway.turns import ChatTurn, session_prefix
+from eden_memory.api.service import MemoryService
+from eden_memory.api.tool import INSTRUCTIONS, answer, search_tool
+from eden_memory.errors import EdenError
+from eden_memory.mongo.application_ids import raw, typed
+from eden_memory.mongo.document_fields import Unusable, getter, text_of
+from eden_memory.settings import MessagesSettings, Role
+
+SEARCH: Mapping[str, Any] = search_tool("openai")["function"]
+"""Name, description and parameters (JSON Schema) of the search tool."""
+
+
+class SaidMessage(NamedTuple):
+    """One message of a chat."""
+
+    role: Role
+    text: str
+    name: str = ""
+    """Distinguishes it from others of its session; a repeat of the name is the same message. Empty: always new."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationMemory:
+    """An agent's memory for one user in one session; ids as the application has them."""
+
+    service: MemoryService
+    session: Any
+    user: Any = None
+
+    async def context(self, message: str | None = None) -> str:
+        """Return the XML for the prompt; with the user's `message`, also what a question about the past recalls."""
+        return await self.service.get_memory_context(self.session, self.user, message)
+
+    async def instructions(self, message: str | None = None) -> str:
+        """Return the context, and how to use the search tool."""
+        return "\n\n".join(filter(None, (INSTRUCTIONS, await self.context(message))))
+
+    async def search(self, arguments: str | Mapping[str, Any]) -> str:
+        """Answer a call of the search tool; arguments that do not fit become a sentence for the model."""
+        explain = partial(self.service.explain_search, session=self.session, user=self.user)
+        return await answer(explain, arguments)
+
+    @property
+    def messages(self) -> "ChatMessages":
+        """The session's messages in the application's collection."""
+        return ChatMessages(self)
+
+
+class ChatMessages:
+    """Reads and writes a session's messages in the application's own collection, as the application writes them.
+
+    Memory is formed from these messages like from any others.
+    """
+
+    def __init__(self, of: ConversationMemory) -> None:
+        memory = of.service.memory
+        self._of, self._settings, self._source = of, memory.settings, memory.source
+        self._fields: MessagesSettings = memory.settings.messages
+        self._store = TurnStore(memory.source, memory.database, memory.settings)
+
+    async def add(self, said: Sequence[SaidMessage], at: datetime | None = None) -> int:
+        """Write the messages that are not stored yet, and return how many; EdenError if their shape is not known."""
+        shape = (await learned_turns(self._source, self._settings)).shape
+        if isinstance(shape, UnknownShape):
+            raise EdenError(
+                f"messages cannot be written like those in {self._fields.collection!r}: {shape.reason}",
+                "Set EDEN_GATEWAY_TURNS=messages, or write them in your application.",
+            )
+        service = self._of.service
+        who = ChatAccess(raw(service.agent_id, "agent"), self._of.session, self._of.user)
+        await self._store.make_session(who.session, who.agent, who.user)
+        return await self._store.put(
+            who, [self._turn(one) for one in said if one.text.strip()], at or datetime.now(UTC)
+        )
+
+    async def read(self, limit: int | None = None) -> list[SaidMessage]:
+        """Return the newest messages of user and assistant, oldest first."""
+        found = [self._said(row) async for row in self._newest(limit)]
+        return [said for said in reversed(found) if said.text]
+
+    async def pop(self) -> SaidMessage | None:
+        """Delete the newest message, and return it: what memory derived from it alone is forgotten."""
+        async for row in self._newest(1):
+            await self._collection.delete_one({"_id": row["_id"]})
+            return self._said(row)
+        return None
+
+    async def clear(self) -> None:
+        """Delete the session's messages: what memory derived from them alone is forgotten."""
+        await self._collection.delete_many(self._query)
+
+    @property
+    def _collection(self) -> Any:
+        return self._source[self._fields.collection]
+
+    @property
+    def _query(self) -> dict[str, Any]:
+        return {self._fields.session_id: self._of.session}
+
+    def _newest(self, limit: int | None) -> Any:
+        ours = ("user", "assistant")
+        theirs = [name for name, role in self._fields.roles.items() if role in ours]
+        query = self._query | {self._fields.role: {"$in": [*ours, *theirs]}}
+        order = [(self._fields.created_at, -1), ("_id", -1)]
+        return self._collection.find(query).sort(order).limit(limit or 0)
+
+    def _said(self, row: Mapping[str, Any]) -> SaidMessage:
+        role = getter(self._fields.role)(row)
+        try:
+            text = text_of(getter(self._fields.content)(row))
+        except Unusable:
+            text = ""
+        return SaidMessage(self._fields.roles.get(role) or role, text)
+
+    def _turn(self, said: SaidMessage) -> ChatTurn:
+        slot = session_prefix(typed(self._of.session, "session"))
+        return ChatTurn(slot + (said.name or uuid4().hex), slot, said.role, said.text)

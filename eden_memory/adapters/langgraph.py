@@ -1,0 +1,141 @@
+"""LangGraph: memory as a `BaseStore`, and a node that reads the context (extra `langgraph`)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from eden_memory.adapters.conversation import ConversationMemory
+from eden_memory.api.service import Memory, MemoryService
+from eden_memory.errors import Invalid, NotFound
+from eden_memory.extras import needs_extra
+from eden_memory.memory.results import FactView
+
+with needs_extra("eden_memory.adapters.langgraph", "langgraph"):
+    from langchain_core.messages import BaseMessage
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result, SearchItem, SearchOp
+
+TEXT = "text"
+PAGE = 200
+Namespace = tuple[str, ...]
+
+
+class EdenStore(BaseStore):
+    """Facts as items: the namespace is `("user", USER)`, or `("agent",)` for what all users of the agent share.
+
+    A value is `{"text": …}`; items also have `said_at` and `version`. Keys are ids of facts: `put` with the key of a
+    fact changes its text; any other key adds a text word for word, under an id of its own. Deleting retires
+    a fact. Changes are carried out in the background by `eden run`, a moment later.
+    """
+
+    def __init__(self, service: MemoryService) -> None:
+        self._service, self._loop = service, asyncio.get_running_loop()
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Wait for :meth:`abatch`, from another thread than that of the event loop."""
+        return asyncio.run_coroutine_threadsafe(self.abatch(ops), self._loop).result()
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """Carry out the operations, one after the other."""
+        return [await self._carry_out(op) for op in ops]
+
+    async def _carry_out(self, op: Op) -> Result:
+        match op:
+            case GetOp():
+                return await self._get(op.namespace, op.key)
+            case SearchOp():
+                return await self._search(op)
+            case PutOp():
+                return await self._put(op)
+            case _:
+                raise Invalid("memory does not list namespaces", "Your application knows its users.")
+
+    async def _get(self, namespace: Namespace, key: str) -> Item | None:
+        fact = await self._fact(namespace, key)
+        return None if fact is None or not fact.active else Item(**_fields(namespace, fact.fact_id, fact))
+
+    async def _fact(self, namespace: Namespace, key: str) -> FactView | None:
+        user = _user(namespace)
+        try:
+            fact = (await self._service.history(key, user=user)).fact
+        except NotFound:
+            return None
+        return fact if fact.scope.kind == _kind(user) else None
+
+    async def _search(self, op: SearchOp) -> list[SearchItem]:
+        user, first, last = _user(op.namespace_prefix), op.offset, op.offset + op.limit
+        if op.filter:
+            raise Invalid("facts cannot be filtered by fields", "Leave out the filter.")
+        kinds = (_kind(user),)
+        if op.query is None:
+            facts = (await self._service.list_facts(user=user, scopes=kinds, limit=min(last, PAGE))).items
+            return [
+                SearchItem(**_fields(op.namespace_prefix, fact.fact_id, fact)) for fact in facts[first:last]
+            ]
+        found = await self._service.search_facts(op.query, user=user, scopes=kinds, top_k=last)
+        return [
+            SearchItem(**_fields(op.namespace_prefix, fact.fact_id, fact), score=fact.score)
+            for fact in found[first:last]
+        ]
+
+    async def _put(self, op: PutOp) -> None:
+        user = _user(op.namespace)
+        known = await self._fact(op.namespace, op.key)
+        if known is None and op.value is not None:
+            await self._service.add(_text(op.value), user=user, verbatim=True)
+        elif op.value is not None:
+            await self._service.edit(op.key, _text(op.value), user=user)
+        elif known is not None and known.active:
+            await self._service.retire(op.key, user=user)
+
+
+def context_node(
+    memory: Memory, agent: Any = "default", *, into: str = "memory"
+) -> Callable[[Mapping[str, Any], RunnableConfig], Awaitable[dict[str, str]]]:
+    """Return a node that writes the context, as XML for the system prompt, into a field of the state.
+
+    The session is the run's `thread_id`, the user its `user_id` (`config["configurable"]`); the last message recalls.
+    """
+
+    async def read_context(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, str]:
+        whose = config.get("configurable", {})
+        read = ConversationMemory(memory.agent(agent), whose["thread_id"], whose.get("user_id"))
+        return {into: await read.context(_last_text(state.get("messages", ())))}
+
+    return read_context
+
+
+def _user(namespace: Namespace) -> str | None:
+    match namespace:
+        case ("user", user):
+            return user
+        case ("agent",):
+            return None
+        case _:
+            raise Invalid('a namespace of memory is ("user", USER) or ("agent",)', "Use one of these.")
+
+
+def _kind(user: str | None) -> Literal["user", "agent"]:
+    return "agent" if user is None else "user"
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    text = value.get(TEXT)
+    if not isinstance(text, str):
+        raise Invalid('a value of memory is {"text": "…"}', "Give the text to remember.")
+    return text
+
+
+def _fields(namespace: Namespace, key: str, fact: Any) -> dict[str, Any]:
+    said_at = fact.valid_from
+    return {
+        "namespace": namespace,
+        "key": key,
+        "value": {TEXT: fact.content, "said_at": said_at.isoformat(), "version": fact.version},
+        "created_at": fact.formed_at,
+        "updated_at": said_at,
+    }
+
+
+def _last_text(messages: Sequence[BaseMessage]) -> str | None:
+    return messages[-1].text if messages and messages[-1].type == "human" else None

@@ -1,0 +1,192 @@
+"""`/ui/change`, `/ui/add`: edit, retire, forget and add. A page asks and says what follows; its form does it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from eden_memory.access.callers import Refused
+from eden_memory.api.http.doors import demand_everywhere, forget_target
+from eden_memory.api.http.http_requests import Expected, Reason, Text
+from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
+from eden_memory.api.ui.scope_routes import open_scope
+from eden_memory.api.ui.visiting import DOOR, Place, Visit, visit
+from eden_memory.constants import LONGEST_BLOB
+from eden_memory.errors import Conflict, Invalid, NotFound
+from eden_memory.memory.browsing_store import Filters
+from eden_memory.memory.results import FactView, ReflectionView
+from eden_memory.mongo.application_ids import id_of, typed
+from eden_memory.schemas.scopes import Scope
+
+router = APIRouter(prefix="/ui", route_class=AdmittedPage)
+What = Literal["fact", "reflection", "blob", "message", "session", "user"]
+Act = Literal["edit", "retire", "forget"]
+
+
+class ChangePlace(Place):
+    """What is to be changed, and how; a blob is named by its scope's key."""
+
+    what: What
+    act: Act
+    id: Annotated[str, Field(min_length=1, max_length=4_096)]
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ChangeForm(_Form):
+    """The new text, and why; for the version that the page showed."""
+
+    text: Annotated[str | None, Field(max_length=LONGEST_BLOB)] = None
+    version: Expected = None
+    reason: Reason = None
+
+
+class AddForm(_Form):
+    """A text to remember."""
+
+    text: Text
+    how: Literal["formed", "fact", "reflection"] = "formed"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a change is about, as it stands; `scope` None: what the application holds, a message, session or user."""
+
+    name: str
+    text: str | None
+    version: int | None
+    scope: Scope | None
+    back: str
+
+
+@router.get("/change")
+async def asking(request: Request, place: Annotated[ChangePlace, Query()]) -> Response:
+    """Ask whether to change it, and say what follows."""
+    here = await visit(request, place, "write")
+    target = await _target(here, place)
+    return here.render("change.html", place=place, target=target, action=here.link("change", **_query(place)))
+
+
+@router.post("/change")
+async def change(request: Request, place: Annotated[ChangePlace, Query()]) -> Response:
+    """Request the change, and go back to what it is about."""
+    here = await visit(request, place, "write")
+    form = await form_of(request, ChangeForm)
+    target = await _target(here, place)
+    asked = await ACTS[place.act](here, place, form)
+    back = target.back
+    return RedirectResponse(f"{back}{'&' if '?' in back else '?'}asked={asked}", 303)
+
+
+@router.get("/add")
+async def adding(request: Request, place: Annotated[Place, Query()]) -> Response:
+    """Ask for a text to remember."""
+    here = await visit(request, place, "write")
+    return here.render("add.html", action=here.link("add"))
+
+
+@router.post("/add")
+async def add(request: Request, place: Annotated[Place, Query()]) -> Response:
+    """Request that a text is remembered: for the user of this page, or for everybody."""
+    here = await visit(request, place, "write")
+    form = await form_of(request, AddForm)
+    options: dict[str, Any] = {} if form.how == "formed" else {"verbatim": True, "kind": form.how}
+    added = await here.service.add(form.text, **here.where, **options)
+    return RedirectResponse(here.link("agent", asked=added.request_ids[0]), 303)
+
+
+async def _edit(here: Visit, place: ChangePlace, form: ChangeForm) -> str:
+    if form.text is None:
+        raise Invalid("the text is empty", "Retire or forget it instead.")
+    return await here.service.edit(
+        place.id, _lines(form.text), **here.where, expected_version=form.version, reason=form.reason
+    )
+
+
+async def _retire(here: Visit, place: ChangePlace, form: ChangeForm) -> str:
+    return await here.service.retire(
+        place.id, **here.where, expected_version=form.version, reason=form.reason
+    )
+
+
+async def _forget(here: Visit, place: ChangePlace, form: ChangeForm) -> str:
+    if place.what == "user":
+        user = id_of(place.id, "user")
+        demand_everywhere(here.caller, typed(user, "user"))
+        asked_by = f"{DOOR}:{here.caller.name}"[:256]
+        return await here.doors.memory.agent(asked_by=asked_by).forget("user", user)
+    name = f"{place.id}@{form.version}" if place.what == "blob" else place.id
+    target = await forget_target(here.doors, here.inside, place.what, name)
+    return await here.service.forget(place.what, target, **here.where)
+
+
+ACTS: dict[Act, Callable[[Visit, ChangePlace, ChangeForm], Awaitable[str]]] = {
+    "edit": _edit,
+    "retire": _retire,
+    "forget": _forget,
+}
+
+
+async def _target(here: Visit, place: ChangePlace) -> Target:
+    """Return what is to be changed; NotFound, Refused or Conflict where the change cannot be asked for."""
+    target = await _found(here, place)
+    if target.scope is None:
+        if place.act != "forget":
+            raise Invalid(f"a {place.what} can only be forgotten here")
+        return target
+    if not here.may_change(target.scope):
+        raise Refused("this key may not change it", "Use a key with the right `write` that reaches it.")
+    if place.act == "retire" and place.what == "blob":
+        raise Invalid("a blob cannot be retired", "Edit it, or forget a version of it.")
+    return target
+
+
+async def _found(here: Visit, place: ChangePlace) -> Target:
+    match place.what:
+        case "fact":
+            fact = (await here.service.history(place.id, **here.where)).fact
+            _demand_standing(place, retired=not fact.active)
+            return _memory(here, fact, "fact")
+        case "reflection":
+            reflection = await here.service.reflection(place.id, **here.where)
+            _demand_standing(place, retired=reflection.retired_at is not None)
+            return _memory(here, reflection, "reflection")
+        case "blob":
+            return await _blob(here, place)
+        case _:
+            back = here.link("agent", session=None, user=None)
+            return Target(f"{place.what} {place.id}", None, None, None, back)
+
+
+def _demand_standing(place: ChangePlace, *, retired: bool) -> None:
+    if retired and place.act != "forget":
+        raise Conflict(f"the {place.what} is retired", "Only its history is left.")
+
+
+def _memory(here: Visit, found: FactView | ReflectionView, page: str) -> Target:
+    name = found.fact_id if isinstance(found, FactView) else found.reflection_id
+    back = here.link(page, id=name)
+    return Target(f"{page} {name}", found.content, found.version, found.scope, back)
+
+
+async def _blob(here: Visit, place: ChangePlace) -> Target:
+    opened = await open_scope(here, place.id)
+    blobs = await opened.browsing.blobs(here.asker, opened.view, Filters())
+    if not blobs:
+        raise NotFound("there is no such blob here")
+    name = f"version {blobs[0].version} of the blob of {place.id}"
+    return Target(name, blobs[0].content, blobs[0].version, opened.scope, opened.link("scope"))
+
+
+def _query(place: ChangePlace) -> dict[str, str]:
+    return {"what": place.what, "act": place.act, "id": place.id}
+
+
+def _lines(text: str) -> str:
+    """Return a text with the line ends that memory has; forms send others."""
+    return text.replace("\r\n", "\n")

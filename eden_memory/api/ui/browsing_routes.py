@@ -1,0 +1,133 @@
+"""`/ui/agents`, `/ui/agent`: agents, and the users, sessions, groups and shards that they remember."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+
+from eden_memory.access.callers import Caller, Refused
+from eden_memory.api.http.doors import doors_of
+from eden_memory.api.http.http_requests import Cursor
+from eden_memory.api.ui.inspector_route import AdmittedPage
+from eden_memory.api.ui.pages import render
+from eden_memory.api.ui.visiting import Place, Visit, address, visit
+from eden_memory.directory.label_store import Labels
+from eden_memory.memory.results import Page
+from eden_memory.memory.scope_list_store import ListedScope, ScopeLists, ScopeQuery
+from eden_memory.mongo.application_ids import TYPED
+from eden_memory.schemas.scopes import Scope
+
+router = APIRouter(prefix="/ui", route_class=AdmittedPage)
+LISTED = ("user", "session", "group", "shard")
+PAGE = 50
+
+
+class AgentPlace(Place):
+    """A page of an agent's scopes of one kind."""
+
+    kind: Literal["user", "session", "group", "shard"] = "user"
+    find: Annotated[str, Field(max_length=1_024)] = ""
+    """How the id begins."""
+    cursor: Cursor = None
+
+
+@router.get("/agents")
+async def agents(request: Request) -> Response:
+    """Show the agents that the caller may read."""
+    doors = doors_of(request)
+    caller: Caller = request.state.caller
+    readers = await doors.memory.current()
+    if caller.agents is None:
+        found = await ScopeLists(doors.memory.database, readers.settings.names).agents()
+    else:
+        found = sorted(caller.agents)
+    labels = await Labels(doors.memory.source, readers.settings).of("agent", found)
+    rows = [(agent, labels.get(agent, ""), address("agent", agent=agent)) for agent in found]
+    return render(request, "agents.html", agents=rows)
+
+
+@router.get("/agent")
+async def agent(request: Request, place: Annotated[AgentPlace, Query()]) -> Response:
+    """Show an agent: what it remembers for everybody, and the scopes of one kind that the caller may see."""
+    caller: Caller = request.state.caller
+    if caller.users is not None and place.user is None and len(caller.users) > 1:
+        place = place.model_copy(update={"user": sorted(caller.users)[0]})
+    here = await visit(request, place)
+    page = await _page(here, place)
+    labels = await _labels(Labels(here.doors.memory.source, here.readers.settings), here, page)
+    rows = [(item, labels.get(_id(item.scope), ""), await _link(here, item.scope)) for item in page.items]
+    return here.render(
+        "agent.html",
+        kinds=LISTED,
+        kind=place.kind,
+        find=place.find,
+        rows=rows,
+        cursor=page.cursor,
+        labels=labels,
+    )
+
+
+async def _page(here: Visit, place: AgentPlace) -> Page[ListedScope]:
+    """Return the page; of a caller that is bound to users only what is theirs."""
+    bound = here.caller.users
+    users = bound if place.kind == "user" else frozenset((here.user,)) if here.user is not None else None
+    if place.kind in ("group", "shard"):
+        users = None
+        if bound is not None:
+            return _of_view(here, place)
+    find = place.find
+    if find and place.kind != "shard" and not TYPED.match(find):
+        find = f"s.{find}"
+    query = ScopeQuery(here.agent, place.kind, find, users, place.cursor, PAGE)
+    page = await ScopeLists(here.doors.memory.database, here.readers.settings.names).scopes(query)
+    if bound is None or place.kind != "session":
+        return page
+    return Page(tuple([item for item in page.items if await _reaches(here, item.scope)]), page.cursor)
+
+
+def _of_view(here: Visit, place: AgentPlace) -> Page[ListedScope]:
+    """Return the groups or shards that the user whom the caller names may see."""
+    shown = [visible for visible in here.view.shown if visible.scope.kind == place.kind]
+    return Page(
+        tuple(
+            ListedScope(
+                visible.scope,
+                visible.snapshot.active_facts,
+                len(visible.snapshot.buffer),
+                visible.snapshot.blob_version,
+                visible.snapshot.changed_at,
+            )
+            for visible in shown
+        )
+    )
+
+
+async def _reaches(here: Visit, scope: Scope) -> bool:
+    try:
+        await here.doors.reach.demand(here.caller, "read", here.agent, scope.session_id, here.user)
+    except Refused:
+        return False
+    return True
+
+
+async def _link(here: Visit, scope: Scope) -> str:
+    """Return the address of a scope's page; a group's memory is seen as one of its members sees it."""
+    if scope.kind != "group" or here.user is not None or here.session is not None:
+        return here.scope_link(scope)
+    assert scope.group_id is not None
+    labels = Labels(here.doors.memory.source, here.readers.settings)
+    member = await labels.member_of(scope.group_id)
+    session = await labels.session_of(scope.group_id) if member is None else None
+    return here.scope_link(scope, user=member, session=session)
+
+
+async def _labels(labels: Labels, here: Visit, page: Page[ListedScope]) -> dict[str, str]:
+    """Return the names of the agent and of what is listed."""
+    kind = page.items[0].scope.kind if page.items else None
+    ids = [_id(item.scope) for item in page.items]
+    of_page = await labels.of(kind, ids) if kind in ("user", "session", "group") else {}
+    return of_page | await labels.of("agent", [here.agent])
+
+
+def _id(scope: Scope) -> str:
+    return scope.user_id or scope.session_id or scope.group_id or scope.shard or scope.agent_id

@@ -1,0 +1,123 @@
+"""`/ui`, `/ui/costs`: how memory stands today, and what models cost, by day, stage, model, agent and user."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from eden_memory.access.callers import Caller, only_id
+from eden_memory.api.http.doors import doors_of
+from eden_memory.api.http.http_requests import IdText
+from eden_memory.api.ui.inspector_route import AdmittedPage
+from eden_memory.api.ui.pages import render
+from eden_memory.api.ui.svg_plots import bar_plot
+from eden_memory.api.ui.window_routes import pending_lines
+from eden_memory.errors import EdenError
+from eden_memory.memory.version_store import count_documents
+from eden_memory.mongo.application_ids import typed_id_of
+from eden_memory.stages.controls import MongoControls
+from eden_memory.usage.totals_store import MongoTotals, UsageQuery, together
+from eden_memory.windows.window_list_store import ListedWindow, WindowLists
+
+router = APIRouter(prefix="/ui", route_class=AdmittedPage)
+GROUPED = {"stage": "stage", "model": "model", "agent": "agent_id", "user": "user_id"}
+MOST_ROWS, LATELY = 50, 14
+SHOWN_WINDOWS = 5
+
+
+class CostsPlace(BaseModel):
+    """Whose costs, of how many days, and by what they are listed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    agent: IdText | None = None
+    user: IdText | None = None
+    days: Annotated[int, Field(ge=1, le=366)] = 30
+    by: Literal["stage", "model", "agent", "user"] = "stage"
+
+
+@router.get("")
+@router.get("/")
+async def overview(request: Request) -> Response:
+    """Show the figures of all memory; of a caller that is bound, its agents."""
+    if request.state.caller.is_bound:
+        return RedirectResponse("/ui/agents", 303)
+    doors = doors_of(request)
+    readers = await doors.memory.current()
+    database, names = doors.memory.database, readers.settings.names
+    query = UsageQuery(*_days(1))
+    totals, lists, controls = (
+        MongoTotals(database, names),
+        WindowLists(database, names),
+        MongoControls(database, names),
+    )
+    lately = UsageQuery(*_days(LATELY), by="day")
+    return render(
+        request,
+        "overview.html",
+        counts=await count_documents(database, names),
+        today=together(await totals.sums(query)),
+        plot=await _plot(totals, lately),
+        pending=await pending_lines(doors, readers),
+        waiting=await lists.waiting(SHOWN_WINDOWS),
+        failed=await _failed(lists),
+        pauses=await controls.pauses(),
+        troubles=await controls.troubles(),
+    )
+
+
+@router.get("/costs")
+async def costs(request: Request, place: Annotated[CostsPlace, Query()]) -> Response:
+    """Show what models cost; a bound caller names an agent or user of its own, or has just one."""
+    caller: Caller = request.state.caller
+    agent = typed_id_of(place.agent, "agent") if place.agent else _bound_to(caller.agents)
+    user = typed_id_of(place.user, "user") if place.user else _bound_to(caller.users)
+    if agent is not None or caller.is_bound:
+        caller.demand("read", agent or "", user)
+    doors = doors_of(request)
+    readers = await doors.memory.current()
+    totals = MongoTotals(doors.memory.database, readers.settings.names)
+    whose: dict[str, Any] = {"agent_id": agent, "user_id": user}
+    first, last = _days(place.days)
+    sums = await totals.sums(UsageQuery(first, last, GROUPED[place.by], **whose))
+    return render(
+        request,
+        "costs.html",
+        place=place,
+        agent=agent,
+        user=user,
+        groups=tuple(GROUPED),
+        sums=sums[:MOST_ROWS],
+        whole=together(sums),
+        plot=await _plot(totals, UsageQuery(first, last, "day", **whose)),
+        counted_to=await totals.counted_to(),
+    )
+
+
+async def _failed(lists: WindowLists) -> list[ListedWindow] | None:
+    """Return a few failed windows; None if they cannot be found in time."""
+    try:
+        return await lists.failed(SHOWN_WINDOWS)
+    except EdenError:
+        return None
+
+
+async def _plot(totals: MongoTotals, query: UsageQuery) -> Any:
+    """Return the costs by day, those without calls included."""
+    known = {of.of: of.cost_usd for of in await totals.sums(query)}
+    first, last = (datetime.fromisoformat(day) for day in (query.first, query.last))
+    days = [f"{first + timedelta(days=at):%Y-%m-%d}" for at in range((last - first).days + 1)]
+    return bar_plot([(day, known.get(day, Decimal(0))) for day in days])
+
+
+def _days(number: int) -> tuple[str, str]:
+    today = datetime.now(UTC)
+    return f"{today - timedelta(days=number - 1):%Y-%m-%d}", f"{today:%Y-%m-%d}"
+
+
+def _bound_to(ids: frozenset[str] | None) -> str | None:
+    """Return the only id that a caller is bound to, else the first; None where it is not bound."""
+    return only_id(ids) or (min(ids) if ids else None)

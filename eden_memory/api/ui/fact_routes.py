@@ -1,0 +1,54 @@
+"""`/ui/fact`, `/ui/reflection`, `/ui/context`: a memory with its history and chain, and what an agent reads."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+
+from eden_memory.api.ui.inspector_route import AdmittedPage
+from eden_memory.api.ui.visiting import Place, Visit, visit
+from eden_memory.observability.fact_chain_store import FactChains
+
+router = APIRouter(prefix="/ui", route_class=AdmittedPage)
+
+
+class MemoryPlace(Place):
+    """A fact or reflection."""
+
+    id: Annotated[str, Field(min_length=1, max_length=4_096)]
+
+
+class ContextPlace(Place):
+    """A context, and the message to recall for."""
+
+    message: Annotated[str, Field(max_length=20_000)] = ""
+
+
+@router.get("/fact")
+async def fact(request: Request, place: Annotated[MemoryPlace, Query()]) -> Response:
+    """Show a fact: its versions and why, the messages that it rests on, and the contexts that show it."""
+    here = await visit(request, place)
+    history = await here.service.history(place.id, **here.where)
+    chain = await _chains(here).of(history.fact, here.asker)
+    return here.render("fact.html", history=history, fact=history.fact, chain=chain)
+
+
+@router.get("/reflection")
+async def reflection(request: Request, place: Annotated[MemoryPlace, Query()]) -> Response:
+    """Show a reflection, its earlier texts, and the messages that it rests on."""
+    here = await visit(request, place)
+    found = await here.service.reflection(place.id, **here.where)
+    windows = await _chains(here).windows(found.sources)
+    return here.render("reflection.html", reflection=found, windows=windows)
+
+
+@router.get("/context")
+async def context(request: Request, place: Annotated[ContextPlace, Query()]) -> Response:
+    """Show the context as the agent reads it, for the session and user of this page."""
+    here = await visit(request, place)
+    xml = await here.service.get_memory_context(here.inside.session, here.inside.user, place.message or None)
+    return here.render("context.html", xml=xml, message=place.message)
+
+
+def _chains(here: Visit) -> FactChains:
+    return FactChains(here.doors.memory.database, here.readers.settings.names)

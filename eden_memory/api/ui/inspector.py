@@ -1,0 +1,35 @@
+"""Assemble the inspector: all pages under /ui, those for operators only where the process serves them."""
+
+from fastapi import APIRouter
+
+from eden_memory.api.ui import (
+    action_routes,
+    browsing_routes,
+    cost_routes,
+    entry_routes,
+    fact_routes,
+    live_routes,
+    operator_routes,
+    scope_routes,
+    window_routes,
+)
+
+ROUTERS = (
+    entry_routes.router,
+    cost_routes.router,
+    browsing_routes.router,
+    scope_routes.router,
+    fact_routes.router,
+    action_routes.router,
+    window_routes.router,
+    live_routes.router,
+)
+
+
+def inspector_router(*, operator: bool = False) -> APIRouter:
+    """Return the routes, with operators' pages on request; they stand in no OpenAPI document."""
+    router = APIRouter(include_in_schema=False)
+    of_operators = (operator_routes.router,) if operator else ()
+    for part in (*ROUTERS, *of_operators, entry_routes.unknown_page()):
+        router.include_router(part)
+    return router

@@ -1,0 +1,235 @@
+"""`/ui/operator`: lag, dead letters, namespaces and budgets, for operators' keys (`eden serve --operator`)."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from aiokafka.errors import KafkaError
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import BaseModel, ConfigDict
+
+from eden_memory.access.callers import Refused
+from eden_memory.api.http.doors import doors_of
+from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
+from eden_memory.api.ui.pages import is_operator, render
+from eden_memory.api.ui.svg_plots import budget_plot
+from eden_memory.api.ui.visiting import address
+from eden_memory.errors import EdenError
+from eden_memory.kafka.lag import LagReader, LagReading
+from eden_memory.logs import LibraryLogger
+from eden_memory.replay.comparing.memory_report import ReportRequest, compared
+from eden_memory.replay.comparing.report import KINDS, total_of
+from eden_memory.replay.installation import Installation
+from eden_memory.replay.namespaces.namespace_names import placement_of
+from eden_memory.replay.namespaces.switching import refuse_behind, switch, with_original
+from eden_memory.replay.reform.reform_store import MongoReforms
+from eden_memory.stages.dead_letter_handling import DeadLetterHandling
+from eden_memory.stages.dead_letter_reading import DeadLetter, DeadLetterFilter
+from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
+
+log = LibraryLogger("eden.ui")
+LISTED, DIFFERENCES = 100, 10
+Name = Annotated[str, Query(min_length=1, max_length=64)]
+LetterId = Annotated[str, Query(min_length=3, max_length=500)]
+
+
+async def demand_operator(request: Request) -> None:
+    """Raise Refused for callers that do not administer the whole installation."""
+    if not is_operator(request.state.caller):
+        raise Refused(
+            "this page is for operators", "Use a key with the right `admin` that is bound to nothing."
+        )
+
+
+router = APIRouter(prefix="/ui/operator", route_class=AdmittedPage, dependencies=[Depends(demand_operator)])
+
+
+class LetterForm(BaseModel):
+    """What becomes of a dead letter."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    act: Literal["retry", "drop"]
+
+
+class SwitchForm(BaseModel):
+    """Whether a reform becomes live as it is, without what came since it was formed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    as_it_is: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBehind:
+    """How far a consumer group is behind, over all its partitions."""
+
+    group: str
+    records: int
+    seconds: float | None
+    """Since the oldest unread record came; None: nothing is unread, or not known."""
+    members: int
+
+
+@router.get("")
+async def index() -> Response:
+    """Begin with what may need an operator."""
+    return RedirectResponse("/ui/operator/dead-letters", 303)
+
+
+@router.get("/lag")
+async def lag(request: Request) -> Response:
+    """Show how far each consumer group is behind."""
+    at = await installation_of(request)
+    topics = at.topics(at.settings.placement)
+    with _kafka():
+        reader = LagReader(at.kafka, [topic.name for topic in topics], topics.readers())
+        try:
+            await reader.start()
+            reading = await reader.read()
+        finally:
+            await reader.close()
+    return render(request, "operator_lag.html", groups=_behind(reading, topics.readers()))
+
+
+@router.get("/dead-letters")
+async def dead_letters(request: Request, everything: bool = False) -> Response:
+    """List dead letters, oldest first."""
+    found: list[tuple[DeadLetter, str]] = []
+    with _kafka():
+        letters = (await _letters(request)).found(DeadLetterFilter(), settled=everything)
+        async for letter in letters:
+            found.append(letter)
+            if len(found) > LISTED:
+                break
+    return render(
+        request,
+        "dead_letters.html",
+        letters=[(letter, state, _letter_page(letter.id)) for letter, state in found[:LISTED]],
+        more=len(found) > LISTED,
+        everything=everything,
+    )
+
+
+@router.get("/dead-letter")
+async def dead_letter(request: Request, id: LetterId, asked: str | None = None) -> Response:  # noqa: A002
+    """Show one dead letter: why, and its original value."""
+    with _kafka():
+        letter, state = await (await _letters(request)).at(id)
+    value = letter.record.value
+    text = None if value is None else value.decode(errors="replace")
+    action = _letter_page(letter.id)
+    return render(
+        request, "dead_letter.html", letter=letter, state=state, value=text, action=action, asked=asked
+    )
+
+
+@router.post("/dead-letter")
+async def settle(request: Request, id: LetterId) -> Response:  # noqa: A002
+    """Have its stage try it again, or take it off the list."""
+    form = await form_of(request, LetterForm)
+    letters = await _letters(request)
+    with _kafka():
+        letter, _ = await letters.at(id)
+        done = "dropped" if form.act == "drop" else await letters.retry(letter)
+        if form.act == "drop":
+            await letters.drop(letter)
+    log.info("a dead letter was settled", by=request.state.caller.name, letter=letter.id, done=done)
+    return RedirectResponse(address("operator/dead-letter", id=letter.id, asked=done), 303)
+
+
+@router.get("/namespaces")
+async def namespaces(request: Request) -> Response:
+    """List the live memory and every namespace."""
+    at = await installation_of(request)
+    live = await at.live.placement()
+    rows = [
+        (namespace, placement_of(namespace) == live, sum([count for count, _ in sizes.values()]))
+        for namespace in await with_original(at)
+        for sizes in [await at.namespaces.sizes(namespace.prefix)]
+    ]
+    return render(request, "namespaces.html", rows=rows, live=live.memory)
+
+
+@router.get("/namespace")
+async def namespace(request: Request, name: Name, report: bool = False) -> Response:
+    """Show a namespace and its reform; on request, what it remembers differently, side by side with live memory."""
+    at = await installation_of(request)
+    found = next((known for known in await with_original(at) if known.id == name), None) or await at.named(
+        name
+    )
+    live = await at.live.placement()
+    compares = report and placement_of(found) != live
+    wanted = ReportRequest(against=live.memory, most=DIFFERENCES)
+    made = await compared(at.settings, at.database, name, wanted) if compares else None
+    return render(
+        request,
+        "namespace.html",
+        namespace=found,
+        is_live=placement_of(found) == live,
+        live=live.memory,
+        reform=await MongoReforms(at.database, at.settings.mongodb.prefix).get(name),
+        report=made,
+        kinds=KINDS,
+        spent=total_of(made.spent) if made is not None and made.spent else None,
+    )
+
+
+@router.post("/namespace")
+async def switch_to(request: Request, name: Name) -> Response:
+    """Make a namespace live; refused for a reform that has not caught up, unless as it is."""
+    form = await form_of(request, SwitchForm)
+    at = await installation_of(request)
+    if not form.as_it_is:
+        await refuse_behind(at, name)
+    with _kafka():
+        was = await switch(at, name)
+    log.info("a namespace was made live", by=request.state.caller.name, namespace=name, was=was.memory)
+    return RedirectResponse("/ui/operator/namespaces", 303)
+
+
+@router.get("/budgets")
+async def budgets(request: Request) -> Response:
+    """Show what formation may spend, and has spent."""
+    at = await installation_of(request)
+    spendings = await MongoBudgets(at.database, at.settings.names).all()
+    held = await MongoFormations(at.database, at.settings.names).held_back()
+    plots = [(spending, budget_plot(spending)) for spending in spendings]
+    return render(request, "budgets.html", plots=plots, held=held)
+
+
+async def installation_of(request: Request) -> Installation:
+    """Return the installation whose memory is served."""
+    memory = doors_of(request).memory
+    return Installation((await memory.current()).settings, memory.database)
+
+
+async def _letters(request: Request) -> DeadLetterHandling:
+    at = await installation_of(request)
+    return DeadLetterHandling(at.database, at.settings.names, at.topics(at.settings.placement), at.kafka)
+
+
+def _letter_page(name: str) -> str:
+    return address("operator/dead-letter", id=name)
+
+
+def _behind(reading: LagReading, groups: dict[str, list[str]]) -> list[GroupBehind]:
+    """Return the sums by group, those that are furthest behind first."""
+    found: list[GroupBehind] = []
+    for group in groups:
+        rows = [row for row in reading.groups if row.group == group]
+        seconds = [row.seconds for row in rows if row.seconds is not None and row.lag]
+        records = sum(row.lag for row in rows)
+        found.append(GroupBehind(group, records, max(seconds, default=None), reading.members.get(group, 0)))
+    return sorted(found, key=lambda behind: (-behind.records, behind.group))
+
+
+@contextmanager
+def _kafka() -> Generator[None]:
+    """Raise EdenError where Kafka does not answer."""
+    try:
+        yield
+    except (KafkaError, OSError) as error:
+        raise EdenError("Kafka does not answer", f"{type(error).__name__}: see `eden doctor`.") from error

@@ -1,0 +1,198 @@
+"""`/ui/scope`, `/ui/reflections`, `/ui/facts`: one scope's blob with its versions, buffer, reflections and facts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field, model_validator
+
+from eden_memory.access.visible import VisibleMemory, VisibleScope
+from eden_memory.api.http.http_requests import Cursor
+from eden_memory.api.ui.inspector_route import AdmittedPage
+from eden_memory.api.ui.visiting import Place, Visit, visit
+from eden_memory.app.readers import Readers
+from eden_memory.constants import MOST_QUERY_CHARACTERS
+from eden_memory.directory.label_store import Labels
+from eden_memory.errors import Invalid, NotFound
+from eden_memory.memory.browsing_store import Browsing, Filters, scopes_of
+from eden_memory.memory.results import BlobVersionView, BlobView
+from eden_memory.replay.comparing.differing import Run, word_diff
+from eden_memory.schemas.scopes import Scope
+from eden_memory.search.search_requests import SearchReport
+
+router = APIRouter(prefix="/ui", route_class=AdmittedPage)
+BUFFER, PAGE = 20, 25
+FOUND = 50
+STATES = {"active": True, "retired": False, "all": None}
+ABSORBED = {"waiting": False, "absorbed": True, "all": None}
+State = Literal["active", "retired", "all"]
+
+
+class ScopePlace(Place):
+    """A scope, and which version of its blob is compared with the one before it."""
+
+    key: Annotated[str, Field(min_length=1, max_length=4_096)]
+    version: Annotated[int | None, Field(ge=1, le=2**31)] = None
+
+
+class FactsPlace(ScopePlace):
+    """A page of a scope's facts, or a search in them."""
+
+    state: State = "active"
+    since: Annotated[str, Field(max_length=10)] = ""
+    until: Annotated[str, Field(max_length=10)] = ""
+    q: Annotated[str, Field(max_length=MOST_QUERY_CHARACTERS)] = ""
+    cursor: Cursor = None
+
+    @model_validator(mode="after")
+    def _dates(self) -> "FactsPlace":
+        _ = self.begins, self.ends
+        return self
+
+    @property
+    def begins(self) -> datetime | None:
+        """The beginning of the first day."""
+        return _day(self.since)
+
+    @property
+    def ends(self) -> datetime | None:
+        """The beginning of the day behind the last."""
+        return _day(self.until)
+
+
+class ReflectionsPlace(ScopePlace):
+    """A page of a scope's reflections."""
+
+    state: Literal["waiting", "absorbed", "all"] = "all"
+    cursor: Cursor = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenScope:
+    """A scope that the visitor may see; the view is narrowed to it."""
+
+    here: Visit
+    scope: Scope
+    view: VisibleMemory
+    readers: Readers
+    label: str | None
+    """What the application calls its user."""
+
+    @property
+    def browsing(self) -> Browsing:
+        """Lists of what is stored."""
+        return Browsing(self.here.doors.memory.database, self.readers.settings.names)
+
+    @property
+    def stored(self) -> VisibleScope | None:
+        """What is stored of it; None: nothing."""
+        return next(iter(self.view.shown), None)
+
+    @property
+    def name(self) -> str | None:
+        """What the application calls its user, group or session."""
+        return self.label or (None if self.stored is None else self.stored.name)
+
+    @property
+    def may_change(self) -> bool:
+        """Whether to offer changes."""
+        return self.here.may_change(self.scope)
+
+    def link(self, page: str, **query: object) -> str:
+        """Return the address of one of the scope's pages."""
+        return self.here.link(page, key=self.scope.key, **query)
+
+
+async def open_scope(here: Visit, key: str) -> OpenScope:
+    """Return a visible scope; NotFound for any other."""
+    view, readers = here.view, here.readers
+    if key not in view.scope_keys:
+        raise NotFound("there is no such scope here", "It may need its user or session to be named.")
+    shown = tuple(visible for visible in view.shown if visible.scope.key == key)
+    scope = scopes_of(here.asker, view)[key]
+    labels = Labels(here.doors.memory.source, readers.settings)
+    named = {} if scope.user_id is None else await labels.of("user", [scope.user_id])
+    narrowed = replace(view, shown=shown, scope_keys=(key,))
+    return OpenScope(here, scope, narrowed, readers, named.get(scope.user_id or ""))
+
+
+@router.get("/scope")
+async def scope(request: Request, place: Annotated[ScopePlace, Query()]) -> Response:
+    """Show a scope's blob, the words that a version changed, and the buffer."""
+    here = await visit(request, place)
+    opened = await open_scope(here, place.key)
+    blobs = await opened.browsing.blobs(here.asker, opened.view, Filters())
+    blob = next(iter(blobs), None)
+    waiting = await opened.browsing.reflections(here.asker, opened.view, Filters(flag=False, limit=BUFFER))
+    return here.render(
+        "scope.html", opened=opened, blob=blob, changed=_changed(blob, place.version), waiting=waiting
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedVersion:
+    """A version of a blob beside the one before it."""
+
+    version: int
+    before: int | None
+    runs: Sequence[Run]
+
+
+def _changed(blob: BlobView | None, asked: int | None) -> ChangedVersion | None:
+    """Return the words that a version changed (None: the newest); None where there is no blob."""
+    if blob is None:
+        return None
+    newest = BlobVersionView(blob.version, blob.content, blob.consolidated_at)
+    versions = [newest, *blob.earlier]
+    place = next((at for at, of in enumerate(versions) if of.version == (asked or blob.version)), None)
+    if place is None:
+        raise NotFound("this version of the blob is not kept", "The last 20 are.")
+    before = versions[place + 1] if place + 1 < len(versions) else None
+    runs = word_diff("" if before is None else before.content, versions[place].content)
+    return ChangedVersion(versions[place].version, before.version if before else None, runs)
+
+
+@router.get("/reflections")
+async def reflections(request: Request, place: Annotated[ReflectionsPlace, Query()]) -> Response:
+    """Show a scope's reflections, newest first."""
+    here = await visit(request, place)
+    opened = await open_scope(here, place.key)
+    filters = Filters(flag=ABSORBED[place.state], limit=PAGE, cursor=place.cursor)
+    page = await opened.browsing.reflections(here.asker, opened.view, filters)
+    return here.render("reflections.html", opened=opened, page=page, place=place, states=tuple(ABSORBED))
+
+
+@router.get("/facts")
+async def facts(request: Request, place: Annotated[FactsPlace, Query()]) -> Response:
+    """Show a scope's facts, newest first, or those that a search finds, best first."""
+    here = await visit(request, place)
+    opened = await open_scope(here, place.key)
+    if place.q.strip():
+        report = await _search(opened, place)
+        found = [fact for fact in report.facts if fact.scope.key == place.key]
+        return here.render(
+            "facts.html", opened=opened, place=place, states=tuple(STATES), found=found, report=report
+        )
+    filters = Filters(None, STATES[place.state], place.begins, place.ends, PAGE, place.cursor)
+    page = await opened.browsing.facts(here.asker, opened.view, filters)
+    return here.render("facts.html", opened=opened, place=place, states=tuple(STATES), page=page, found=None)
+
+
+async def _search(opened: OpenScope, place: FactsPlace) -> SearchReport:
+    """Search the scopes of this kind that are visible; retired facts too unless only active ones are wanted."""
+    return await opened.here.service.explain_search(
+        place.q,
+        **opened.here.where,
+        scopes=[opened.scope.kind],
+        include_retired=place.state != "active",
+        top_k=FOUND,
+    )
+
+
+def _day(text: str) -> datetime | None:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC) if text else None
+    except ValueError:
+        raise Invalid("a date is not valid", "Give it as 2026-01-31.") from None

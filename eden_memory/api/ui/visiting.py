@@ -1,0 +1,129 @@
+"""An admitted request for pages about an agent, and links that stay with its agent, session and user."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from pydantic import Field
+
+from eden_memory.access.callers import Caller, Refused, Right, only_id
+from eden_memory.access.visible import Asker, VisibleMemory
+from eden_memory.api.http.doors import Doors, Inside, doors_of
+from eden_memory.api.http.http_requests import IdText, Where
+from eden_memory.api.memory_changes import position_of
+from eden_memory.api.service import MemoryService
+from eden_memory.api.ui.pages import render
+from eden_memory.app.readers import Readers
+from eden_memory.mongo.application_ids import typed, typed_or_none
+from eden_memory.schemas.scopes import Scope
+
+DOOR = "ui"
+"""Requests are recorded as asked by `ui:` and the key's name."""
+
+
+class Place(Where):
+    """Whose memory a page shows: of an agent, as a user sees it in a session, or outside of any."""
+
+    agent: IdText
+    asked: Annotated[str | None, Field(max_length=1_100)] = None
+    """The request that a form has just led to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """An admitted request; ids typed."""
+
+    request: Request
+    inside: Inside
+    agent: str
+    session: str | None
+    user: str | None
+    view: VisibleMemory
+    """What may be seen here, as it was stored when the request came."""
+    readers: Readers
+    asked: str | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks."""
+        return self.inside.caller
+
+    @property
+    def service(self) -> MemoryService:
+        """The agent's memory."""
+        return self.inside.service
+
+    @property
+    def doors(self) -> Doors:
+        """The app's doors."""
+        return doors_of(self.request)
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """Session and user as arguments of the service's calls."""
+        return self.inside.where
+
+    @property
+    def asker(self) -> Asker:
+        """Agent, session and user."""
+        return Asker(self.agent, self.session, self.user)
+
+    @property
+    def events(self) -> str:
+        """The address of the events that say that memory has changed since this page was made."""
+        return self.link("events", after=position_of(self.view))
+
+    def may_change(self, scope: Scope) -> bool:
+        """Return whether to offer changes of a scope; what is asked for is checked again, and more closely."""
+        own = scope.kind in ("user", "session") or self.caller.changes_shared is not False
+        return self.caller.may("write") and own
+
+    @property
+    def may_forget_users(self) -> bool:
+        """Return whether to offer that a user is forgotten, with all agents."""
+        return self.caller.may("admin") and self.caller.agents is None
+
+    def link(self, page: str, **query: Any) -> str:
+        """Return a page's address; session and user stay as they are unless the query names them."""
+        stay = {"agent": self.agent, "session": self.session, "user": self.user}
+        return address(page, **(stay | query))
+
+    def scope_link(self, scope: Scope, page: str = "scope", **query: Any) -> str:
+        """Return the address of a scope's page, where its memory can be seen."""
+        if scope.kind == "user":
+            query |= {"user": scope.user_id, "session": None}
+        elif scope.kind == "session":
+            query |= {"session": scope.session_id}
+        return self.link(page, key=scope.key, **query)
+
+    def render(self, template: str, **values: Any) -> HTMLResponse:
+        """Return a page of this visit."""
+        return render(self.request, template, visit=self, **values)
+
+
+def demand_unbound(caller: Caller) -> None:
+    """Raise Refused for a caller that is bound to agents or users."""
+    if caller.is_bound:
+        raise Refused(
+            "this page shows all memory", "This key is for some agents or users: start at its agents."
+        )
+
+
+def address(page: str, **query: Any) -> str:
+    """Return the address of a page; a value of None is left out."""
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"/ui/{page}" + (f"?{urlencode(given)}" if given else "")
+
+
+async def visit(request: Request, place: Place, right: Right = "read") -> Visit:
+    """Return the admitted request; Refused as :meth:`Doors.enter`. A key's only user need not be named."""
+    doors = doors_of(request)
+    caller: Caller = request.state.caller
+    where = Where(session=place.session, user=place.user or only_id(caller.users))
+    inside = await doors.enter(request, right, place.agent, where, DOOR)
+    agent, readers = typed(inside.agent, "agent"), await doors.memory.current()
+    session, user = typed_or_none(inside.session, "session"), typed_or_none(inside.user, "user")
+    view = await readers.contexts.view(Asker(agent, session, user))
+    return Visit(request, inside, agent, session, user, view, readers, place.asked)

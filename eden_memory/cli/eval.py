@@ -1,0 +1,179 @@
+"""`eden eval`: compare memory systems on conversations with questions, at equal budgets of tokens."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from eden_memory.cli.tables import console as plain_console
+from eden_memory.cli.terminal import confirm
+from eden_memory.errors import Invalid
+from eden_memory.evals.converters import CONVERTERS, Format, converted, write_lines
+from eden_memory.evals.dataset import OWN_SET, EvalSet, eval_set, read_set
+from eden_memory.evals.eval_report import (
+    answer_table,
+    formation_table,
+    retrieval_table,
+    write_report,
+)
+from eden_memory.evals.evaluation import BUDGETS, SYSTEMS, EvalPlan, EvalReport, evaluate
+from eden_memory.models.providers.catalogue import asked_for, provider_name
+from eden_memory.settings import Settings
+from eden_memory.structured_logs import warnings_only
+from eden_memory.task_ending import heeding
+
+AT_CAP, STOPPED = 3, 130
+
+
+def eval_(
+    file: Annotated[
+        Path, typer.Argument(help="conversations and questions, JSON lines; unset: a small set of our own")
+    ] = OWN_SET,
+    format_: Annotated[
+        Format, typer.Option("--format", help="lines, or the dataset whose own files are converted")
+    ] = "lines",
+    convert_to: Annotated[
+        Path | None, typer.Option(help="write the converted lines to this file, and evaluate nothing")
+    ] = None,
+    system: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="eden, eden+memory.similar=0.8, offline, whole, bm25, rrf, mem0 or package.module:function; "
+            f"may be repeated; unset: {', '.join(SYSTEMS)}, and eden with a model"
+        ),
+    ] = None,
+    llm: Annotated[
+        str | None, typer.Option(help="openai, google or a URL, for memory and answers; unset: EDEN_LLM")
+    ] = None,
+    reader: Annotated[
+        str | None, typer.Option(help="the model that answers: openai:gpt-5-mini, URL#model; unset: facts'")
+    ] = None,
+    judge: Annotated[
+        str | None, typer.Option(help="the model that judges free answers; unset: the reader")
+    ] = None,
+    answers: Annotated[bool, typer.Option(help="--no-answers measures formation and retrieval alone")] = True,
+    budget: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="tokens of memory; may be repeated; unset: 500, 2000, 8000"),
+    ] = None,
+    k: Annotated[int, typer.Option("-k", min=1, max=50, help="of R@k and nDCG@k")] = 10,
+    limit: Annotated[int | None, typer.Option(min=1, help="only so many conversations")] = None,
+    out: Annotated[Path, typer.Option(help="folder of the report, answers and records")] = Path("eden-eval"),
+    cap: Annotated[float, typer.Option(min=0.0, help="US dollars that this run may cost at most")] = 1.0,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask before texts are sent")] = False,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="drop what evaluations have left in MongoDB and Kafka, and stop")
+    ] = False,
+) -> None:
+    """Compare memory systems on questions about conversations: accuracy over tokens, errors of each step.
+
+    Answers and records stay in the output folder: the same command goes on after a stop, and a second run pays only
+    for what changed. Exit code 3: it ended at the cap.
+
+    Examples:
+
+    eden eval
+
+    eden eval locomo10.json --format locomo --llm openai --system eden --system bm25 --cap 5
+
+    eden eval own.jsonl --system eden --system eden+memory.similar=0.8
+    """
+    if clear:
+        _clear()
+        return
+    dataset = _dataset(file, format_, convert_to, limit)
+    if dataset is None:
+        return
+    settings = Settings() if llm is None else Settings(llm=llm)
+    names = tuple(system or (*SYSTEMS, *(("eden",) if asked_for(settings) else ())))
+    plan = EvalPlan(
+        dataset,
+        names,
+        out,
+        tuple(sorted(set(budget or BUDGETS))),
+        reader,
+        judge,
+        answers,
+        k,
+        Decimal(str(cap)),
+    )
+    console = Console(highlight=False, stderr=True)
+    _agree(console, settings, plan, yes=yes)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    try:
+        with warnings_only():
+            report = asyncio.run(heeding(evaluate(settings, plan, lambda text: console.print(f"· {text}"))))
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command goes on", err=True)
+        sys.exit(STOPPED)
+    show(report, out)
+    if report.capped:
+        typer.echo(
+            f"it ended at the cap of {cap:g} USD; the same command with a higher --cap goes on", err=True
+        )
+        sys.exit(AT_CAP)
+
+
+def _clear() -> None:
+    from eden_memory.demo.play import running_servers  # noqa: PLC0415 - loads the whole system
+    from eden_memory.evals.own_memory import clear  # noqa: PLC0415 - as above
+
+    settings = Settings()
+    with running_servers(settings, keep=False) as found:
+        typer.echo(f"{asyncio.run(clear(settings, found))} databases of evaluations were dropped")
+
+
+def _dataset(file: Path, form: Format, convert_to: Path | None, limit: int | None) -> EvalSet | None:
+    if form == "lines":
+        if convert_to is not None:
+            raise Invalid("--convert-to needs --format", f"Name one of {', '.join(CONVERTERS)}.")
+        return read_set(file, limit)
+    lines = converted(file, form)
+    if convert_to is None:
+        return eval_set(file.stem, lines, limit)
+    typer.echo(f"{write_lines(convert_to, lines):,} lines are in {convert_to}")
+    return None
+
+
+def _agree(console: Console, settings: Settings, plan: EvalPlan, *, yes: bool) -> None:
+    """Say where texts go and what they may cost, and ask before others' texts leave this machine."""
+    named = (plan.reader, plan.judge)
+    where = [*map(provider_name, asked_for(settings)), *(model for model in named if model is not None)]
+    if not where:
+        return
+    to = " and ".join(dict.fromkeys(where))
+    console.print(
+        f"conversations and questions go to {to}; it stops at {plan.cap:g} USD (--cap)", markup=False
+    )
+    if not yes and plan.dataset.name != OWN_SET.stem:
+        confirm(f"Send them to {to}?")
+
+
+def show(report: EvalReport, out: Path) -> None:
+    """Print the tables, and where the report is."""
+    console = plain_console()
+    for title, (header, rows) in (
+        ("answers by budget of memory tokens", answer_table(report)),
+        ("retrieval", retrieval_table(report)),
+        ("formation", formation_table(report)),
+    ):
+        if rows:
+            console.print(_table(title, header, rows))
+    written = write_report(report, out)
+    typer.echo(f"paid: {report.paid:.4f} USD; {', '.join(map(str, written))}", err=True)
+    if len(written) < 3:
+        typer.echo("the figure needs matplotlib: pip install 'eden-memory[eval]'", err=True)
+
+
+def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(*header, title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -1,0 +1,1 @@
+"""Measures memory systems on conversations with questions, at equal budgets of tokens."""

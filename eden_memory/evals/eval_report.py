@@ -1,0 +1,200 @@
+"""The tables, the JSON and the figure of an evaluation."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from eden_memory.evals.answering import CHOOSER, JUDGE, READER
+from eden_memory.evals.evaluation import BudgetFigures, EvalReport, SystemResult, budget_figures
+from eden_memory.evals.measures import Share
+from eden_memory.evals.spending import Spent
+
+Row = Sequence[str]
+FIGURE = "accuracy.svg"
+SCORES = ("exact", "f1", "contains", "choice", "absent", "judge")
+
+
+def answer_table(report: EvalReport) -> tuple[list[str], list[Row]]:
+    """Return header and rows: each system at each budget."""
+    scored = _scores(report)
+    header = ["system", "budget", "tokens shown", "answer in memory", "accuracy", *scored]
+    header += ["tokens/question", "USD/question", "s/question"]
+    rows: list[Row] = []
+    for system in report.systems:
+        for budget, results in system.at.items():
+            of = budget_figures(results)
+            scores = (_number(of.scores.get(name)) for name in scored)
+            rows.append(
+                (
+                    system.system,
+                    f"{budget:,}",
+                    f"{of.memory_tokens:,.0f}",
+                    _number(of.in_memory),
+                    _number(of.accuracy),
+                    *scores,
+                    *_each(of),
+                )
+            )
+    return header, rows
+
+
+def _scores(report: EvalReport) -> list[str]:
+    used = {
+        name
+        for system in report.systems
+        for results in system.at.values()
+        for result in results
+        for name in result.scores
+    }
+    return [name for name in SCORES if name in used]
+
+
+def _each(of: BudgetFigures) -> tuple[str, str, str]:
+    return f"{of.tokens:,.0f}", f"{of.usd:.6f}", f"{of.seconds:.3f}"
+
+
+def retrieval_table(report: EvalReport) -> tuple[list[str], list[Row]]:
+    """Return header and rows: each system, all languages and each."""
+    languages = sorted({language for system in report.systems for language in system.by_language})
+    header = ["system", f"R@{report.k}", f"nDCG@{report.k}", "newer first", "s/search"]
+    header += [f"R@{report.k} {language}" for language in languages]
+    rows: list[Row] = [
+        (
+            system.system,
+            _number(system.quality.recall if system.quality else None),
+            _number(system.quality.ndcg if system.quality else None),
+            _share(system.newer_first),
+            f"{system.search_seconds:.3f}",
+            *(
+                _number(system.by_language[language].recall if language in system.by_language else None)
+                for language in languages
+            ),
+        )
+        for system in report.systems
+    ]
+    return header, rows
+
+
+def formation_table(report: EvalReport) -> tuple[list[str], list[Row]]:
+    """Return header and rows: each system that formed memory."""
+    header = [
+        "system",
+        "expected found",
+        "kept though forbidden",
+        "clean",
+        "false merges",
+        "missed duplicates",
+    ]
+    header += ["missed updates", "tokens", "USD", "s"]
+    formed = [system for system in report.systems if system.formed is not None]
+    return header, [
+        (system.system, *_extraction(system), *_decisions(system), *_cost(system)) for system in formed
+    ]
+
+
+def _extraction(system: SystemResult) -> tuple[str, str, str]:
+    found = system.extraction
+    if found is None:
+        return "", "", ""
+    expected = len(found.found) + len(found.missed)
+    return f"{len(found.found)} of {expected}", str(len(found.violated)), _number(found.clean)
+
+
+def _decisions(system: SystemResult) -> tuple[str, ...]:
+    found = system.decisions
+    shares = (found.false_merges, found.missed_duplicates, found.missed_updates) if found else ()
+    return tuple(_share(each) for each in shares) or ("", "", "")
+
+
+def _cost(system: SystemResult) -> tuple[str, str, str]:
+    spent = system.formed or Spent()
+    return f"{spent.tokens:,}", f"{spent.usd:.4f}", f"{spent.seconds:.0f}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _share(of: Share) -> str:
+    return f"{of.value:.3f} [{of.low:.2f}, {of.high:.2f}] of {of.of}" if of.of else ""
+
+
+def markdown(report: EvalReport) -> str:
+    """Return the whole report as a page."""
+    reader, judge = report.reader or "none", report.judge or "none"
+    parts = [
+        f"# {report.dataset}",
+        f"Reader: {reader}. Judge: {judge}. Embedder: {report.embedder}. Paid in this run: {report.paid:.4f} USD"
+        + (f", and {report.unpriced} calls of unknown price." if report.unpriced else "."),
+    ]
+    if report.capped:
+        parts.append("**Incomplete: it ended at the cap.**")
+    parts.append("## Answers by budget of memory tokens\n\n" + _markdown(*answer_table(report)))
+    parts.append("## Retrieval\n\n" + _markdown(*retrieval_table(report)))
+    header, rows = formation_table(report)
+    if rows:
+        parts.append("## Formation\n\n" + _markdown(header, rows))
+    named = (("Reader", READER), ("Chooser", CHOOSER), ("Judge", JUDGE))
+    shown = "\n\n".join(f"{name}:\n\n```\n{prompt}\n```" for name, prompt in named)
+    return "\n\n".join([*parts, f"## Prompts\n\n{shown}"]) + "\n"
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Row]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def write_report(report: EvalReport, out: Path) -> list[Path]:
+    """Write report.md, report.json and, where matplotlib is installed, the figure; return what was written."""
+    out.mkdir(parents=True, exist_ok=True)
+    page, data = out / "report.md", out / "report.json"
+    page.write_text(markdown(report), encoding="utf-8")
+    data.write_bytes(
+        orjson.dumps(_plain(asdict(report)), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
+    )
+    figure = draw(report, out / FIGURE)
+    return [page, data, *([figure] if figure else [])]
+
+
+def _plain(value: Any) -> Any:
+    """Return JSON values; pydantic models and decimals as text or objects."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json", by_alias=True)
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]  # pyright: ignore[reportUnknownVariableType]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def draw(report: EvalReport, path: Path) -> Path | None:
+    """Draw accuracy (without a reader: answers in memory) over the tokens shown; None without the extra `eval`."""
+    try:
+        backend: Any = import_module("matplotlib.backends.backend_svg")
+        figures: Any = import_module("matplotlib.figure")
+    except ImportError:
+        return None
+    figure = figures.Figure(figsize=(7, 4.5), layout="constrained")
+    backend.FigureCanvasSVG(figure)
+    axes = figure.add_subplot()
+    for system in report.systems:
+        points = [_point(budget_figures(results)) for results in system.at.values()]
+        axes.plot(*zip(*points, strict=True), marker="o", label=system.system)
+    axes.set_xscale("log")
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("tokens of memory shown, mean of the questions")
+    axes.set_ylabel("accuracy" if report.reader else "answer is in the memory shown")
+    axes.set_title(report.dataset)
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend()
+    figure.savefig(path, format="svg", metadata={"Date": None})
+    return path
+
+
+def _point(of: BudgetFigures) -> tuple[float, float]:
+    measured = of.in_memory if of.accuracy is None else of.accuracy
+    return max(1.0, of.memory_tokens), measured or 0.0

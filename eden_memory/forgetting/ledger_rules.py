@@ -1,0 +1,91 @@
+"""Records of stored outcomes without what is forgotten. Pure."""
+
+from collections.abc import Iterable
+
+from eden_memory.forgotten import Marks, ids_of
+from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import Memory, is_forgotten, named_by
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import (
+    Event,
+    FactChanged,
+    FactCommanded,
+    FactsExtracted,
+    FactsProposed,
+    MemoryCommanded,
+    ReflectionFormed,
+    ScopeConsolidated,
+)
+from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.stages.stage import Delivery, Emit, Erase
+
+Stating = FactsExtracted | FactsProposed
+Commanding = FactCommanded | MemoryCommanded
+REASON = "forgotten"
+
+
+def concerned(events: Iterable[Event]) -> set[tuple[str, str]]:
+    """Return (kind, target) of everything whose forgetting concerns any of the events."""
+    named: set[tuple[str, str]] = set()
+    for event in events:
+        named |= named_by([event]) | ids_of(None, _sources(event))
+    return named
+
+
+def without_forgotten(event: Event, marks: Marks) -> Event | None:
+    """Return an event without what is forgotten: the same one if nothing is, None if nothing else is in it."""
+    match event:
+        case FactsExtracted() | FactsProposed():
+            facts = tuple(fact for fact in event.facts if not marks.any_gone(fact.sources))
+            if len(facts) == len(event.facts):
+                return event
+            left = event.model_copy(update={"facts": facts})
+            return left if facts or isinstance(event, FactsExtracted) else None
+        case FactCommanded() | MemoryCommanded():
+            return None if marks.any_gone(event.sources) else event
+        case FactChanged() | ReflectionFormed() | ScopeConsolidated():
+            return _without_text(event) if event.text and is_forgotten(event, marks) else event
+        case _:
+            return event
+
+
+def _without_text(event: Memory) -> Event:
+    """Return a version with its numbers alone: who decides next goes on from them."""
+    match event:
+        case FactChanged():
+            empty: dict[str, object] = {
+                "hash": fact_hash(""),
+                "embedding": None,
+                "statement": None,
+                "reason": None,
+            }
+        case ScopeConsolidated():
+            empty = {"words": 0, "pins": ()}
+        case _:
+            empty = {}
+    return event.model_copy(update={"text": "", **empty})
+
+
+def published_again(
+    event: Event, left: Event | None, before: Envelope, cause: Delivery
+) -> Emit | Erase | None:
+    """Return the record that takes the place of one in a topic kept until it is consumed; None if none has to.
+
+    It has the id of the one before it, so that who has read that passes over it.
+    """
+    if isinstance(event, Stating) and left is not None:
+        return Emit(left, cause, time=before.time, identity=before.id)
+    if isinstance(event, FactsProposed | FactCommanded | MemoryCommanded):
+        scope = event.scope.key
+        return Erase(type(event), event.key(), scope, event.subject(), REASON, scope=scope, cause=cause)
+    return None
+
+
+def _sources(event: Event) -> list[SourceMessage]:
+    match event:
+        case FactsExtracted() | FactsProposed():
+            return [source for fact in event.facts for source in fact.sources]
+        case FactCommanded() | MemoryCommanded():
+            return list(event.sources)
+        case _:
+            return []

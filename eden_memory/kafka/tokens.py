@@ -1,0 +1,123 @@
+"""Tokens for SASL OAUTHBEARER: out of a file, from an OpenID Connect endpoint, or signed for Amazon MSK (AWS IAM)."""
+
+import asyncio
+import json
+import os
+import threading
+import time
+from base64 import urlsafe_b64decode
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import httpx2
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import AuthenticationFailedError, KafkaConnectionError
+
+from eden_memory.errors import EdenError
+from eden_memory.extras import needs_extra
+from eden_memory.settings import KafkaSettings
+
+AWS = "AWS_MSK_IAM"
+SECONDS = 10.0
+"""For an answer of the token endpoint."""
+UNKNOWN_LIFETIME = 300.0
+"""Seconds after which a token is read again that does not say when it expires."""
+USED = 0.8
+"""The share of a token's lifetime after which the next one is asked for."""
+NO_SOURCE = (
+    "Set EDEN_KAFKA_SASL_TOKEN_FILE, or EDEN_KAFKA_SASL_TOKEN_URL, EDEN_KAFKA_SASL_USERNAME and "
+    "EDEN_KAFKA_SASL_PASSWORD."
+)
+
+
+class Token(NamedTuple):
+    """A token, and when it expires, in seconds since 1970."""
+
+    value: str
+    expires_at: float
+
+
+TokenSource = Callable[[], Token]
+
+
+class TokenProvider(AbstractTokenProvider):
+    """What aiokafka asks for a token with each connection."""
+
+    def __init__(self, source: TokenSource) -> None:
+        self._source = source
+
+    async def token(self) -> str:
+        """Return a valid token; KafkaError if there is none now."""
+        return (await asyncio.to_thread(self._source)).value
+
+
+def token_source(settings: KafkaSettings) -> TokenSource:
+    """Return what brings tokens; EdenError if the settings name nothing that does."""
+    if settings.sasl_mechanism == AWS:
+        return CachedTokens(_signed_for_aws)
+    if settings.sasl_token_file is not None:
+        file = settings.sasl_token_file
+        return lambda: _dated(file.read_text().strip())
+    if settings.sasl_token_url is None or not settings.sasl_username or settings.sasl_password is None:
+        raise EdenError("Kafka's SASL mechanism is OAUTHBEARER but nothing brings its tokens", NO_SOURCE)
+    return CachedTokens(lambda: _from_endpoint(settings))
+
+
+class CachedTokens:
+    """A source that asks for the next token when most of the lifetime of the last one has passed."""
+
+    def __init__(self, source: TokenSource, clock: Callable[[], float] = time.time) -> None:
+        self._source, self._clock = source, clock
+        self._lock = threading.Lock()
+        self._token, self._until = Token("", 0.0), 0.0
+
+    def __call__(self) -> Token:
+        """Return a token that is still valid."""
+        with self._lock:
+            now = self._clock()
+            if now >= self._until:
+                self._token = self._source()
+                self._until = now + (self._token.expires_at - now) * USED
+            return self._token
+
+
+def _from_endpoint(settings: KafkaSettings) -> Token:
+    """OAuth 2.0's client credentials grant (RFC 6749, section 4.4)."""
+    assert settings.sasl_token_url is not None
+    assert settings.sasl_password is not None
+    asked = {"grant_type": "client_credentials"}
+    if settings.sasl_token_scope:
+        asked["scope"] = settings.sasl_token_scope
+    account = settings.sasl_username or "", settings.sasl_password.get_secret_value()
+    try:
+        answer = httpx2.post(settings.sasl_token_url, data=asked, auth=account, timeout=SECONDS)
+    except httpx2.HTTPError as error:
+        raise KafkaConnectionError(f"the token endpoint does not answer: {type(error).__name__}") from None
+    if answer.status_code >= httpx2.codes.INTERNAL_SERVER_ERROR:
+        raise KafkaConnectionError(f"the token endpoint failed with status {answer.status_code}")
+    if not answer.is_success:
+        raise AuthenticationFailedError(f"the token endpoint refused with status {answer.status_code}")
+    found: dict[str, Any] = answer.json()
+    lifetime = float(found.get("expires_in") or UNKNOWN_LIFETIME)
+    return Token(str(found["access_token"]), time.time() + lifetime)
+
+
+def _signed_for_aws() -> Token:
+    with needs_extra("Kafka's SASL mechanism AWS_MSK_IAM", "aws"):
+        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415 # pyright: ignore
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if not region:
+        raise EdenError("the AWS region of Kafka is not known", "Set AWS_REGION.")
+    signer: Any = MSKAuthTokenProvider
+    token, expires_at_ms = signer.generate_auth_token(region)
+    return Token(token, expires_at_ms / 1000)
+
+
+def _dated(token: str) -> Token:
+    """With the time of its expiry, if it is a JSON Web Token that says so."""
+    try:
+        claims = token.split(".")[1]
+        expires_at = float(json.loads(urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["exp"])
+    except (LookupError, ValueError):
+        expires_at = time.time() + UNKNOWN_LIFETIME
+    return Token(token, expires_at)

@@ -1,0 +1,140 @@
+"""The chain of a memory from MongoDB alone: back to its windows and messages, forward to ready contexts."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.access.visible import Asker
+from eden_memory.context.context_xml import one_line
+from eden_memory.memory.results import FactView
+from eden_memory.mongo.documents import plain
+from eden_memory.names import Names
+from eden_memory.schemas.documents import Context, CountedCall, Message, WindowTexts
+from eden_memory.schemas.provenance import SourceMessage
+
+Row = dict[str, Any]
+MOST_CONTEXTS, MOST_MESSAGES = 20, 100
+
+
+@dataclass(frozen=True, slots=True)
+class ChainMessage:
+    """A message that a memory rests on."""
+
+    source: SourceMessage
+    role: str | None
+    """None where it is no longer known."""
+    text: str | None
+    """None where memory does not keep it any more: windows do for seven days."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainWindow:
+    """The window in which messages were formed; `formation_id` None: not known (any more)."""
+
+    formation_id: str | None
+    closed_because: str | None
+    closed_at: datetime | None
+    calls: int
+    cost_usd: Decimal | None
+    """Of its calls, while they are kept; None where no price is known."""
+    messages: tuple[ChainMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChainContext:
+    """A ready context that the fact's scope went into."""
+
+    session_id: str
+    user_id: str | None
+    built_at: datetime
+    shows: bool
+    """Whether the fact's text stands in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactChain:
+    """A fact's way from messages to contexts."""
+
+    windows: tuple[ChainWindow, ...]
+    contexts: tuple[ChainContext, ...]
+
+
+class FactChains:
+    """Reads the chains of memories that the asker may see: only of their own messages, only their own contexts."""
+
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+        self._messages, self._windows = (
+            database[names[Message.COLLECTION]],
+            database[names[WindowTexts.COLLECTION]],
+        )
+        self._calls, self._contexts = (
+            database[names[CountedCall.COLLECTION]],
+            database[names[Context.COLLECTION]],
+        )
+
+    async def of(self, fact: FactView, asked: Asker) -> FactChain:
+        """Return the chain of a fact; its sources are those that the asker may see."""
+        return FactChain(await self.windows(fact.sources), await self._shown_in(fact, asked))
+
+    async def windows(self, sources: Sequence[SourceMessage]) -> tuple[ChainWindow, ...]:
+        """Return the windows of these messages, oldest first."""
+        sources = sources[-MOST_MESSAGES:]
+        ids = [source.message_id for source in sources]
+        rows = {row["_id"]: row async for row in self._messages.find({"_id": {"$in": ids}})}
+        formed = {name: row["formation_id"] for name, row in rows.items() if row.get("formation_id")}
+        windows = {
+            row["_id"]: row
+            async for row in self._windows.find({"_id": {"$in": sorted(set(formed.values()))}})
+        }
+        texts = _texts(windows.values(), rows)
+        grouped: dict[str | None, list[ChainMessage]] = {}
+        for source in sorted(sources, key=lambda message: message.said_at):
+            row = rows.get(source.message_id, {})
+            message = ChainMessage(source, row.get("role"), texts.get(source.message_id))
+            grouped.setdefault(formed.get(source.message_id), []).append(message)
+        return tuple([await self._window(name, windows.get(name or ""), of) for name, of in grouped.items()])
+
+    async def _window(
+        self, name: str | None, row: Row | None, messages: Iterable[ChainMessage]
+    ) -> ChainWindow:
+        calls = [] if name is None else await self._calls.find({"formation_id": name}).to_list()
+        priced = [plain(call["cost_usd"]) for call in calls if call.get("cost_usd") is not None]
+        closed: Row = {} if row is None else row["closed"]
+        return ChainWindow(
+            name,
+            closed.get("because"),
+            closed.get("at"),
+            len(calls),
+            sum(priced, Decimal(0)) if priced else None,
+            tuple(messages),
+        )
+
+    async def _shown_in(self, fact: FactView, asked: Asker) -> tuple[ChainContext, ...]:
+        wanted: Row = {"scope_keys": fact.scope.key}
+        asker = {"session_id": asked.session_id, "user_id": asked.user_id}
+        wanted |= {name: value for name, value in asker.items() if value is not None}
+        rows = self._contexts.find(wanted, sort=[("active_until", -1)], limit=MOST_CONTEXTS)
+        line = one_line(fact.content)
+        return tuple(
+            [
+                ChainContext(row["session_id"], row.get("user_id"), row["built_at"], line in row["xml"])
+                async for row in rows
+            ]
+        )
+
+
+def _texts(windows: Iterable[Row], rows: dict[str, Row]) -> dict[str, str]:
+    """Return what the messages say, while they wait or their window keeps it; not of deleted and forgotten ones."""
+    texts = {
+        message["message_id"]: message["text"]
+        for row in windows
+        for message in row["messages"]
+        if message["text"]
+    }
+    texts |= {name: row["text"] for name, row in rows.items() if row.get("text")}
+    gone = {name for name, row in rows.items() if row.get("deleted") or row.get("forgotten")}
+    return {name: text for name, text in texts.items() if name not in gone}

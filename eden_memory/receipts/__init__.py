@@ -1,0 +1,1 @@
+"""Receipts: signed lists of what was forgotten, and looking again."""

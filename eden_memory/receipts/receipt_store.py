@@ -1,0 +1,144 @@
+"""Collects what a request has erased, in every pipeline, and says when each store is clean."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from eden_memory.errors import Conflict, NotFound
+from eden_memory.kafka.topics import Topic
+from eden_memory.names import Names
+from eden_memory.placement import ORIGINAL, Placement
+from eden_memory.receipts.looking_again_store import LookingAgain, names_of
+from eden_memory.receipts.receipt import AskedToForget, CleanStore, ErasedInMemory, Receipt, erased_in, signed
+from eden_memory.receipts.signing_key import signing_key
+from eden_memory.replay.installation import Installation
+from eden_memory.replay.reform.reform_store import neglected
+from eden_memory.schemas.documents import Erasure
+from eden_memory.source.inbox_mapping import event_id_of
+
+Row = dict[str, Any]
+LOOK_SECONDS = 0.2
+PATIENCE = 120.0
+TOGETHER = 1_000
+
+
+class Receipts:
+    """Makes receipts of one installation's requests."""
+
+    def __init__(self, at: Installation) -> None:
+        self._at = at
+
+    async def of(self, request_id: str, patience: float = PATIENCE) -> Receipt:
+        """Return the receipt of a request (its inbox document's typed id), once everything is carried out.
+
+        NotFound if it is not carried out within `patience` seconds.
+        """
+        until = monotonic() + patience
+        while True:
+            behind = await neglected(self._at.database, self._at.settings.mongodb.prefix)
+            found = await self._erased(request_id, {namespace.pipeline for namespace in behind})
+            if found is not None:
+                return self._receipt(request_id, found, [namespace.id for namespace in behind])
+            if monotonic() > until:
+                raise NotFound(
+                    f"no request {request_id} to forget is carried out",
+                    "Check that `eden run` is running (`eden status`), and ask for the receipt again.",
+                )
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _erased(self, request_id: str, behind: Collection[str]) -> Mapping[str, list[Erasure]] | None:
+        """Return the erasures by pipeline; None while any is missing."""
+        found: dict[str, list[Erasure]] = {}
+        for placement in await pipelines(self._at):
+            names = names_of(self._at, placement)
+            erasures = await _closure(self._at.database, names, placement, event_id_of(request_id))
+            if erasures is not None:
+                found[placement.pipeline] = erasures
+            elif placement.pipeline == ORIGINAL or placement.pipeline not in behind:
+                return None
+        return found
+
+    def _receipt(self, request_id: str, found: Mapping[str, list[Erasure]], behind: Sequence[str]) -> Receipt:
+        root = event_id_of(request_id)
+        first = next(erasure for erasures in found.values() for erasure in erasures if erasure.id == root)
+        now = datetime.now(UTC)
+        asked = AskedToForget(
+            request_id=request_id,
+            kind=first.kind,
+            target=first.target,
+            asked_by=first.asked_by,
+            asked_at=first.forgotten_at,
+        )
+        memories: list[ErasedInMemory] = [erased_in(name, erasures) for name, erasures in found.items()]
+        topics = self._at.topics(self._at.settings.placement)
+        clean = [CleanStore(store="MongoDB", by=now), *(_clean(topic, now) for topic in topics)]
+        return Receipt(
+            asked=asked, memories=tuple(memories), clean=tuple(clean), not_yet=tuple(behind), made_at=now
+        )
+
+
+async def signed_receipt(
+    at: Installation, request_id: str, patience: float = PATIENCE, *, in_topics: bool = True
+) -> Receipt:
+    """Return the signed receipt of a request, once it is carried out and nothing of it is in memory.
+
+    `in_topics`: look in Kafka as well. NotFound if nobody has carried out such a request; Conflict if something is
+    still there after `patience` seconds.
+    """
+    key, until = signing_key(at.settings.receipts.key), monotonic() + patience
+    receipt, looking = await Receipts(at).of(request_id, patience), LookingAgain(at)
+    while left := await looking.in_memory(receipt) or (
+        (await looking.at(receipt)).still_there if in_topics else ()
+    ):
+        if monotonic() > until:
+            raise Conflict(
+                f"{len(left)} of what is to be erased are still there, {left[0].name} in {left[0].where}",
+                "Check that `eden run` is running (`eden status`), and ask for the receipt again.",
+            )
+        await asyncio.sleep(LOOK_SECONDS)
+    return signed(receipt, key)
+
+
+async def pipelines(at: Installation) -> list[Placement]:
+    """Return a placement of every pipeline that is not dropped, the first one's before the others."""
+    placements = {ORIGINAL: Placement()}
+    for namespace in await at.namespaces.all():
+        if namespace.state != "dropped":
+            placements.setdefault(namespace.pipeline, Placement(namespace.id, namespace.pipeline))
+    return list(placements.values())
+
+
+async def _closure(
+    database: AsyncDatabase[Row], names: Names, placement: Placement, root: str
+) -> list[Erasure] | None:
+    """Return what a record and all that follow from it have erased; None if one is not decided yet."""
+    collection = database[names[Erasure.COLLECTION]]
+    found, wanted = dict[str, Erasure](), {root}
+    while wanted:
+        some = list(wanted)[:TOGETHER]
+        rows = await collection.find({"_id": {"$in": some}}).to_list()
+        if len(rows) < len(some):
+            return None
+        for row in rows:
+            erasure = Erasure.model_validate(row, strict=False)
+            found[erasure.id] = erasure
+            wanted |= {_in_pipeline(name, placement) for name in erasure.leads_to}
+        wanted -= found.keys()
+    return list(found.values())
+
+
+def _in_pipeline(name: str, placement: Placement) -> str:
+    """Return the id that a derived record has in another pipeline than the first (forgetting.pipeline_marks)."""
+    own = placement.pipeline != ORIGINAL and name.startswith("derived/")
+    return f"{placement.pipeline}/{name}" if own else name
+
+
+def _clean(topic: Topic, now: datetime) -> CleanStore:
+    """Return when nothing of it is left in a topic's segments: compacted, or deleted by age."""
+    names = ("max.compaction.lag.ms",) if topic.compacted else ("retention.ms",)
+    wait = sum(int(topic.config[name]) for name in (*names, "segment.ms"))
+    return CleanStore(store=f"Kafka: {topic.name}", by=now + timedelta(milliseconds=wait))

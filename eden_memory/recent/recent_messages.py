@@ -1,0 +1,151 @@
+"""Find the messages of a user that no memory is formed from yet: read when asked, without a model."""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import PyMongoError
+
+from eden_memory.access.presence_store import MongoPresence
+from eden_memory.access.visible import Asker, VisibleMemory
+from eden_memory.directory.author_store import MessageAuthors
+from eden_memory.directory.directory_store import MongoDirectory
+from eden_memory.directory.own_sessions import whose
+from eden_memory.directory.participants import Audiences, Off
+from eden_memory.forgotten import ForgottenMarks
+from eden_memory.logs import LibraryLogger
+from eden_memory.memory.results import RecentMessage
+from eden_memory.metrics import RECENT_FAILED, RECENT_SECONDS
+from eden_memory.recent.recent_rules import (
+    SessionNow,
+    WrittenMessage,
+    is_asked_for,
+    named_in,
+    unsettled,
+    was_alone,
+)
+from eden_memory.recent.settled_store import SettledFormations
+from eden_memory.recent.written_message_store import WrittenMessages
+from eden_memory.schemas.documents import SessionState, Stream
+from eden_memory.settings import Settings
+
+log = LibraryLogger()
+Database = AsyncDatabase[dict[str, Any]]
+MOST_SECONDS = 1.0
+"""A context or a search is given without these messages then."""
+WARN_EVERY_SECONDS = 60.0
+AT_ONCE = 20
+"""Askers of one process whose messages are read at the same time."""
+
+
+class RecentMessages:
+    """The messages of one namespace; `source` is the application's database, `memory` our own."""
+
+    def __init__(
+        self,
+        source: Database,
+        memory: Database,
+        settings: Settings,
+        forgotten: ForgottenMarks,
+        clock: Callable[[], datetime],
+    ) -> None:
+        names = settings.names
+        self._on, self._kept = settings.memory.recent, timedelta(hours=settings.memory.recent_hours)
+        self._written = WrittenMessages(source, memory, settings)
+        self._authors = MessageAuthors(source, memory, settings)
+        self._presence = MongoPresence(source, memory, settings)
+        self._directory = MongoDirectory(source, memory[names[Stream.COLLECTION]], settings)
+        self._states = memory[names[SessionState.COLLECTION]]
+        self._settled = SettledFormations(memory, names, forgotten)
+        self._forgotten, self._clock = forgotten, clock
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._warned_at = -WARN_EVERY_SECONDS
+
+    async def of_each(self, views: Mapping[Asker, VisibleMemory]) -> dict[Asker, Sequence[RecentMessage]]:
+        """Return the messages of several askers."""
+        found = await asyncio.gather(*(self.of(asked, view) for asked, view in views.items()))
+        return dict(zip(views, found, strict=True))
+
+    async def of(self, asked: Asker, view: VisibleMemory) -> Sequence[RecentMessage]:
+        """Return the messages of the asker's other sessions, newest first; none where the asker may see none.
+
+        They come from sessions of the same agent in which the asker was always alone. If they cannot be read in a
+        second, the answer is given without them, and the log says why.
+        """
+        if not self._on or not is_asked_for(asked, view):
+            return ()
+        try:
+            async with self._slots, asyncio.timeout(MOST_SECONDS):
+                with RECENT_SECONDS.time():
+                    return await self._read(asked)
+        except (PyMongoError, TimeoutError) as error:
+            RECENT_FAILED.inc()
+            self._warn(type(error).__name__)
+            return ()
+
+    async def _read(self, asked: Asker) -> Sequence[RecentMessage]:
+        """Read texts first, and who was present and what is forgotten after them: a change between is heeded."""
+        user, since = asked.user_id or "", self._clock() - self._kept
+        named = await self._written.sessions_of(user, since)
+        sessions = [name for name in named if name != asked.session_id]
+        written = await self._written.messages_of(sessions, since)
+        if not written:
+            return ()
+        known = await self._written.recorded(message.message_id for message in written)
+        formations = {row["formation_id"] for row in known.values()} - {None}
+        alone, settled, asker_is_alone = await asyncio.gather(
+            self._alone(asked, written), self._settled.among(formations), self._is_alone(asked)
+        )
+        private = [message for message in written if message.session_id in alone]
+        if not asker_is_alone or not private:
+            return ()
+        marks, leaving = await asyncio.gather(
+            self._forgotten.among(named_in(user, private)), self._written.being_forgotten()
+        )
+        return unsettled(user, private, known, settled, (marks, leaving), since)
+
+    async def _alone(self, asked: Asker, written: Sequence[WrittenMessage]) -> set[str]:
+        """Return the sessions of these messages in which the asker was always alone."""
+        sessions = list(dict.fromkeys(message.session_id for message in written))
+        users = dict.fromkeys(sessions, (asked.user_id or "",))
+        chats = [name for name in sessions if whose(name) is None]
+        facts, off, authors, states, anonymous = await asyncio.gather(
+            self._directory.look_up(sessions, users),
+            self._directory.off(users, ()) if self._directory.switches else _nobody(),
+            self._authors.of(chats),
+            self._states_of(sessions),
+            self._written.anonymous_in(chats),
+        )
+        now = {
+            name: SessionNow(
+                facts[name],
+                authors.get(name) if name in chats else frozenset(),
+                frozenset(states.get(name, {}).get("users", ())),
+                Audiences.of_row(states.get(name, {})),
+                name in anonymous,
+            )
+            for name in sessions
+        }
+        return {name for name in sessions if was_alone(asked, name, now[name], off)}
+
+    async def _states_of(self, sessions: Collection[str]) -> dict[str, dict[str, Any]]:
+        fields = {"users": 1, "audiences": 1, "audience_changes": 1}
+        rows = await self._states.find({"_id": {"$in": list(sessions)}}, fields).to_list()
+        return {row["_id"]: row for row in rows}
+
+    async def _is_alone(self, asked: Asker) -> bool:
+        """Tell whether nobody has joined the session that asks since its memory was read."""
+        users = (await self._presence.users([asked]))[asked]
+        return users is not None and set(users) == {asked.user_id}
+
+    def _warn(self, reason: str) -> None:
+        if time.monotonic() - self._warned_at >= WARN_EVERY_SECONDS:
+            self._warned_at = time.monotonic()
+            log.warning("messages that are not formed yet cannot be read; answers lack them", reason=reason)
+
+
+async def _nobody() -> Off:
+    return Off()

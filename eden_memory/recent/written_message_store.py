@@ -1,0 +1,256 @@
+"""Read a user's newest messages where they are written: the application's collection, the inbox, added texts."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pymongo import DESCENDING, ReadPreference
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import OperationFailure
+from pymongo.read_concern import ReadConcern
+
+from eden_memory.directory.author_store import begins_with, messages_of_user_hint
+from eden_memory.forgotten import Mark, Marks
+from eden_memory.logs import LibraryLogger
+from eden_memory.mongo.bson_ids import decode_id, encode_id
+from eden_memory.mongo.document_fields import Unusable, getter, moment_of, text_of
+from eden_memory.recent.recent_rules import WrittenMessage
+from eden_memory.redaction import redactor_of
+from eden_memory.schemas.documents import Message, WindowTexts
+from eden_memory.schemas.events.chat import AGENT_SIDE, role_of, roles_of, values_of
+from eden_memory.settings import MessagesSettings, Settings
+
+log = LibraryLogger()
+Row = dict[str, Any]
+Database = AsyncDatabase[Row]
+Stored = Mapping[str, Any]
+MOST_SESSIONS = 10
+"""Of a user, those written in last."""
+MOST_MESSAGES = 40
+"""Of a session, the newest."""
+MOST_AUTHORED = 100
+"""Messages of a user that are looked at to find the sessions."""
+MOST_MILLISECONDS = 500
+"""Time limit of one query."""
+SMALL = 10_000
+"""Messages of a collection that is read without an index on the author."""
+LOOK_AGAIN_SECONDS = 60.0
+"""How long what was learned of indexes is used."""
+ADDED: Row = {"mapping": None}
+"""Rows of `memory_messages` that may be of added texts: no document of the application has them."""
+
+
+class WrittenMessages:
+    """`source` is the application's database, `memory` our own."""
+
+    def __init__(self, source: Database, memory: Database, settings: Settings) -> None:
+        self._mapping, self._paths, names = (
+            MessageFields(settings.messages),
+            settings.messages,
+            settings.names,
+        )
+        self._messages = _local(source, settings.messages.collection)
+        self._inbox = _local(source, names["inbox"])
+        self._recorded = memory[names[Message.COLLECTION]]
+        self._windows = memory[names[WindowTexts.COLLECTION]]
+        sessions = settings.sessions
+        self._sessions = None if sessions.collection is None else source[sessions.collection]
+        self._users = sessions.users
+        self._order = [(name, DESCENDING) for name in dict.fromkeys((self._paths.created_at, "_id"))]
+        self._indexed: dict[str, tuple[float, bool]] = {}
+        self._redactor = redactor_of(settings)
+
+    async def sessions_of(self, user_id: str, since: datetime) -> list[str]:
+        """Return the sessions that the user has written in since a time, or is listed in; the last ones first."""
+        user = decode_id(user_id)
+        inbox, authored, added, listed = await asyncio.gather(
+            self._inbox.distinct("session_id", {"kind": "added_text", "user_id": user}),
+            self._authored(user, since),
+            self._added_by(user_id, since),
+            self._listing(user),
+        )
+        named = [*filter(None, map(_typed, inbox)), *authored, *added, *listed]
+        return list(dict.fromkeys(named))[
+            : MOST_SESSIONS + 1
+        ]  # the session that asks is one of them, as a rule
+
+    async def messages_of(self, session_ids: Iterable[str], since: datetime) -> list[WrittenMessage]:
+        """Return the newest messages of sessions as they are at this moment."""
+        wanted = list(session_ids)
+        if not wanted:
+            return []
+        found = await asyncio.gather(
+            self._waiting_texts(wanted), self._added_texts(wanted, since), *map(self._in_session, wanted)
+        )
+        by_id: dict[str, WrittenMessage] = {}
+        for message in (message for messages in found for message in messages):
+            by_id[message.message_id] = self._redacted(message)
+        return list(by_id.values())
+
+    def _redacted(self, message: WrittenMessage) -> WrittenMessage:
+        """Return the message as the tailer would publish it, without secrets."""
+        return message if self._redactor is None else message._replace(text=self._redactor(message.text))
+
+    async def being_forgotten(self) -> Marks:
+        """Return marks for the requests to forget that no stage has carried out yet."""
+        asked = self._inbox.find({"kind": "forget", "what": {"$in": ["message", "session", "user"]}})
+        targets = [(row["what"], _typed(row["target"])) async for row in asked]
+        return Marks(Mark(what, target, "for_ever") for what, target in targets if target is not None)
+
+    async def anonymous_in(self, session_ids: Sequence[str]) -> set[str]:
+        """Return the sessions in which a user wrote whom nobody names."""
+        paths, agent_side = self._paths, self._mapping.of_agent_side
+        query = {
+            paths.session_id: {"$in": [decode_id(name) for name in session_ids]},
+            paths.role: {"$nin": agent_side},
+            paths.user_id: None,
+        }
+        named = await self._messages.distinct(paths.session_id, query, maxTimeMS=MOST_MILLISECONDS)
+        return {typed for name in named if (typed := _typed(name)) is not None}
+
+    async def recorded(self, message_ids: Iterable[str]) -> dict[str, Row]:
+        """Return what formation-trigger keeps of these messages, without their texts."""
+        rows = await self._recorded.find({"_id": {"$in": list(message_ids)}}, {"text": 0}).to_list()
+        return {row["_id"]: row for row in rows}
+
+    async def _authored(self, user: Any, since: datetime) -> list[str]:
+        path = self._paths.user_id
+        if not await self._short(self._messages, path, messages_of_user_hint(self._paths)):
+            return []
+        query = self._messages.find({path: user}, self._mapping.fields, sort=self._order, limit=MOST_AUTHORED)
+        rows = await query.max_time_ms(MOST_MILLISECONDS).to_list()
+        return [name for row in rows if (name := self._mapping.session_of(row, since)) is not None]
+
+    async def _added_by(self, user_id: str, since: datetime) -> list[str]:
+        query = {**ADDED, "user_id": user_id, "time": {"$gte": since}}
+        found = self._recorded.find(
+            query, {"session_id": 1}, sort=[("time", DESCENDING)], limit=MOST_AUTHORED
+        )
+        return [row["session_id"] async for row in found.max_time_ms(MOST_MILLISECONDS) if row["session_id"]]
+
+    async def _listing(self, user: Any) -> list[str]:
+        """Return the newest sessions whose document lists the user: their messages may name no author."""
+        if self._sessions is None:
+            return []
+        hint = f'db.{self._sessions.name}.createIndex({{"{self._users}": 1, "_id": -1}})'
+        if not await self._short(self._sessions, self._users, hint):
+            return []
+        found = self._sessions.find({self._users: user}, {"_id": 1}, sort=[("_id", -1)], limit=MOST_SESSIONS)
+        rows = await found.max_time_ms(MOST_MILLISECONDS).to_list()
+        return [name for row in rows if (name := _typed(row["_id"])) is not None]
+
+    async def _in_session(self, session_id: str) -> list[WrittenMessage]:
+        query = {
+            self._paths.session_id: decode_id(session_id),
+            self._paths.role: {"$in": self._mapping.shown},
+        }
+        found = self._messages.find(query, self._mapping.fields, sort=self._order, limit=MOST_MESSAGES)
+        rows = await found.max_time_ms(MOST_MILLISECONDS).to_list()
+        return [message for row in rows if (message := self._mapping.message(row)) is not None]
+
+    async def _waiting_texts(self, session_ids: Sequence[str]) -> list[WrittenMessage]:
+        """Return added texts that the tailer has not carried yet."""
+        wanted = [decode_id(name) for name in session_ids]
+        rows = self._inbox.find({"kind": "added_text", "session_id": {"$in": wanted}})
+        return [message async for row in rows if (message := _added_text(row)) is not None]
+
+    async def _added_texts(self, session_ids: Sequence[str], since: datetime) -> list[WrittenMessage]:
+        """Return added texts as formation-trigger keeps them: in their row, or in their closed window."""
+        query = {**ADDED, "session_id": {"$in": list(session_ids)}, "time": {"$gte": since}}
+        rows = await self._recorded.find(query).max_time_ms(MOST_MILLISECONDS).to_list()
+        formed = {row["formation_id"] for row in rows if row["formation_id"] is not None}
+        windows = self._windows.find({"_id": {"$in": list(formed)}}, {"messages": 1})
+        texts = {item["message_id"]: item["text"] async for row in windows for item in row["messages"]}
+        return [_recorded(row, row["text"] or texts.get(row["_id"]) or "") for row in rows]
+
+    async def _short(self, collection: AsyncCollection[Row], path: str, hint: str) -> bool:
+        """Tell whether an index begins with the path, or the collection is small; looked up once a minute."""
+        at, short = self._indexed.get(collection.name, (-LOOK_AGAIN_SECONDS, True))
+        if time.monotonic() - at < LOOK_AGAIN_SECONDS:
+            return short
+        now_short = await _has_index(collection, path) or await collection.estimated_document_count() <= SMALL
+        if short and not now_short:
+            log.warning(
+                "messages that are not formed yet are not shown", collection=collection.name, hint=hint
+            )
+        self._indexed[collection.name] = time.monotonic(), now_short
+        return now_short
+
+
+class MessageFields:
+    """Reads the application's documents as the tailer does."""
+
+    def __init__(self, paths: MessagesSettings) -> None:
+        self._session, self._role = getter(paths.session_id), getter(paths.role)
+        self._content, self._created = getter(paths.content), getter(paths.created_at)
+        self._roles = roles_of(paths.roles)
+        named = (paths.session_id, paths.role, paths.content, paths.user_id, paths.created_at)
+        self.fields = dict.fromkeys(named, 1)
+        self.shown = self._values({"user", "assistant"})
+        self.of_agent_side = self._values(AGENT_SIDE)
+
+    def message(self, row: Stored) -> WrittenMessage | None:
+        """Return the message of a document; None for one that becomes no message, or whose age is not known."""
+        times = [time for time in (_moment(self._created(row)), _moment(row["_id"])) if time is not None]
+        name, session = _typed(row["_id"]), _typed(self._session(row))
+        if name is None or session is None or not times:
+            return None
+        try:
+            text = text_of(self._content(row))
+        except Unusable:
+            return None
+        role = role_of(self._role(row), self._roles)
+        return WrittenMessage(name, session, role, text, times[0], min(times))
+
+    def session_of(self, row: Stored, since: datetime) -> str | None:
+        """Return the session of a document that is not older."""
+        message = self.message(row)
+        return message.session_id if message is not None and message.said_at >= since else None
+
+    def _values(self, roles: Iterable[str]) -> list[Any]:
+        wanted = set(roles)
+        return [value for name, role in self._roles.items() if role in wanted for value in values_of(name)]
+
+
+def _added_text(row: Row) -> WrittenMessage | None:
+    """Return the text of an inbox document; its ObjectId, or the time given with it, says when it was said."""
+    name, session, text = _typed(row["_id"]), _typed(row.get("session_id")), row.get("text")
+    times = [time for time in (_moment(row.get("created_at")), _moment(row["_id"])) if time is not None]
+    if name is None or session is None or not isinstance(text, str) or not times:
+        return None
+    return WrittenMessage(name, session, str(row.get("role", "user")), text, times[0], min(times))
+
+
+def _recorded(row: Row, text: str) -> WrittenMessage:
+    times = [row["time"], *filter(None, [row.get("created_at")])]
+    return WrittenMessage(row["_id"], row["session_id"], row["role"], text, min(times), min(times))
+
+
+def _moment(value: Any) -> datetime | None:
+    said = moment_of(value)
+    return None if said is None else datetime.fromisoformat(said).astimezone(UTC)
+
+
+def _typed(value: Any) -> str | None:
+    try:
+        return None if value is None else encode_id(value)
+    except TypeError:
+        return None
+
+
+async def _has_index(collection: AsyncCollection[Row], path: str) -> bool:
+    try:
+        indexes = await collection.index_information()
+    except OperationFailure:  # not allowed to list them
+        return False
+    return any(begins_with(index, path) for index in indexes.values())
+
+
+def _local(database: Database, name: str) -> AsyncCollection[Row]:
+    """Also what is acknowledged, and not yet on a majority."""
+    return database.get_collection(
+        name, read_preference=ReadPreference.PRIMARY, read_concern=ReadConcern("local")
+    )

@@ -1,0 +1,137 @@
+"""Replace secrets in texts before they become memory: keys, tokens, passwords in addresses, card numbers.
+
+The detectors of named keys are those of bc-detect-secrets, a maintained fork of detect-secrets. A text without a word
+of 16 characters and without 13 digits in a row has no secret that they know: one pass clears most chat messages.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple, cast
+
+from eden_memory.metrics import REDACTED
+from eden_memory.settings import Settings
+
+VERSION = "s1"
+"""Of the detectors. Raise it with every change of what they find, also one that the library brings."""
+SHORTEST = 16
+"""Characters of the shortest secret but a card number."""
+BY_LIBRARY = {
+    "aws": "AWSKeyDetector",
+    "discord": "DiscordBotTokenDetector",
+    "github_token": "GitHubTokenDetector",
+    "mailchimp": "MailchimpDetector",
+    "npm": "NpmDetector",
+    "sendgrid": "SendGridDetector",
+    "slack": "SlackDetector",
+    "square_oauth": "SquareOAuthDetector",
+    "stripe": "StripeDetector",
+    "twilio": "TwilioKeyDetector",
+}
+"""Modules and classes of the library whose patterns take linear time on any text."""
+SEAM = "\n[…]\n"
+"""Where a long text is cut (`eden_memory.mongo.document_fields.CUT`): a secret there may have lost a half."""
+
+_DIGITS = re.compile(r"[0-9](?:[ -]?[0-9]){12}")
+_CARD = re.compile(r"(?<![\w.+-])[2-6](?:[ -]?[0-9]){12,18}(?![\w-])")
+_OURS: Mapping[str, str] = {
+    "private_key": r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----(?s:.*?)"
+    r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----|\Z)",
+    "provider_key": r"(?<![\w-])sk[-_](?=[\w-]*[0-9])[\w-]{20,}|(?<![\w-])AIza[\w-]{35}",
+    "access_token": r"(?<![\w-])(?:github_pat_\w{22,}|gl(?:pat|dt|rt)-[\w-]{20,}|hf_[A-Za-z0-9]{30,}"
+    r"|pypi-[\w-]{40,}|xapp-[\w-]{20,}|ya29\.[\w-]{20,})",
+    "secret": r"(?P<kept>(?i:\b(?:(?:api|access|secret)[ _-]?key|secret|(?:auth[ _-]?)?token|password|passwd|bearer)"
+    r"[\"']?(?:\s{1,3}is)?\s{0,3}[:= ]\s{0,3}[\"']?))"
+    r"(?=[\w+/=.-]{0,200}[0-9])(?=[\w+/=.-]{0,200}[A-Za-z])[\w+/=.-]{16,}",
+    "url_password": r"(?<=://)[^\s:/@]{1,128}:[^\s/@]{1,128}(?=@)",
+}
+_JWT = re.compile(r"(?<![\w-])eyJ[\w-]+\.[\w-]+(?:\.[\w-]*)?")
+_HALF = re.compile(
+    rf"(?<!\S)\S{{{SHORTEST},}}(?={re.escape(SEAM)})|(?<={re.escape(SEAM)})\S{{{SHORTEST},}}(?:\n\S{{{SHORTEST},}})*"
+)
+
+
+class Detector(NamedTuple):
+    """A kind of secret: its pattern, and what tells a real one from what only looks alike."""
+
+    kind: str
+    pattern: re.Pattern[str]
+    is_real: Callable[[str], bool] = bool
+
+
+class Redactor:
+    """Replaces each secret of a text by `[redacted: <kind>]`, and counts it; other texts come back as they are."""
+
+    version = VERSION
+
+    def __call__(self, text: str) -> str:
+        """Return the text without its secrets."""
+        return _redacted(text) if may_hold_a_secret(text) else text
+
+    def document(self, value: Any) -> Any:
+        """Return a document, or any value in it, with each text redacted; ids stay."""
+        match value:
+            case str():
+                return self(value)
+            case Mapping():
+                fields = cast("Mapping[str, Any]", value).items()
+                return {name: field if name == "_id" else self.document(field) for name, field in fields}
+            case list() | tuple():
+                return [self.document(part) for part in cast("Sequence[Any]", value)]
+            case _:
+                return value
+
+
+def redactor_of(settings: Settings) -> Redactor | None:
+    """Return the redactor of an installation; None where it is switched off."""
+    return Redactor() if settings.messages.redact_secrets else None
+
+
+def may_hold_a_secret(text: str) -> bool:
+    """Return whether a text is worth the detectors' time: in one pass, and never False where they would find one."""
+    return max(map(len, text.split()), default=0) >= SHORTEST or _DIGITS.search(text) is not None
+
+
+def is_card_number(text: str) -> bool:
+    """Check a card number by its check digit (ISO/IEC 7812, Luhn)."""
+    digits = [int(character) for character in text if character.isdigit()]
+    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
+    return len(digits) >= 13 and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+
+
+def _redacted(text: str) -> str:
+    for detector in _detectors():
+        text = detector.pattern.sub(partial(_mark, detector), text)
+    return text
+
+
+def _mark(detector: Detector, found: re.Match[str]) -> str:
+    if not detector.is_real(found.group()):
+        return found.group()
+    REDACTED.labels(detector.kind).inc()
+    kept = found.groupdict().get("kept") or ""
+    return f"{kept}[redacted: {detector.kind.replace('_', ' ')}]"
+
+
+@cache
+def _detectors() -> tuple[Detector, ...]:
+    return (
+        *_by_library(),
+        Detector("json_web_token", _JWT, _library("jwt", "JwtTokenDetector").is_formally_valid),
+        *(Detector(kind, re.compile(pattern)) for kind, pattern in _OURS.items()),
+        Detector("card_number", _CARD, is_card_number),
+        Detector("cut_in_half", _HALF),
+    )
+
+
+def _by_library() -> Iterator[Detector]:
+    for module, name in BY_LIBRARY.items():
+        for pattern in _library(module, name).denylist:
+            yield Detector(module, pattern)
+
+
+def _library(module: str, name: str) -> Any:
+    """Return a detector class of the library, which takes a while to load: when the first text needs it."""
+    from importlib import import_module  # noqa: PLC0415
+
+    return getattr(import_module(f"detect_secrets.plugins.{module}"), name)

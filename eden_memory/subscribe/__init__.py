@@ -1,0 +1,12 @@
+"""Typed consumers of the memory topics with FastStream (extra `faststream`): docs/subscribers.md."""
+
+from eden_memory.extras import needs_extra
+
+with needs_extra("eden_memory.subscribe", "faststream"):
+    from eden_memory.subscribe.retries import Retries
+    from eden_memory.subscribe.router import About, MemoryRouter
+
+from eden_memory.subscribe.newest import NewestVersions, version_of
+from eden_memory.subscribe.tombstone import Tombstone
+
+__all__ = ["About", "MemoryRouter", "NewestVersions", "Retries", "Tombstone", "version_of"]

@@ -1,0 +1,145 @@
+"""`MemoryRouter`: handlers that take events of the memory topics, as a router of FastStream."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
+
+from faststream import AckPolicy, Depends
+from faststream.kafka import KafkaMessage, KafkaRouter, Topic
+from faststream.kafka.annotations import KafkaMessage as InjectedMessage
+
+from eden_memory.kafka.outgoing import DEAD
+from eden_memory.kafka.topics import Topics, load_topics
+from eden_memory.schemas.envelope import Envelope, EnvelopeError
+from eden_memory.schemas.events import Event, decode
+from eden_memory.settings import Settings
+from eden_memory.subscribe.retries import HandlerRetries, Retries
+from eden_memory.subscribe.tombstone import Tombstone
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Start = Literal["earliest", "latest"]
+Original = Callable[[Any], Awaitable[KafkaMessage]]
+
+
+def about(message: InjectedMessage) -> Envelope:
+    """Return a record's CloudEvents attributes; EnvelopeError if it has none."""
+    record: Any = message.raw_message
+    return Envelope.of_headers(record.headers)
+
+
+About = Annotated[Envelope, Depends(about)]
+"""As a handler's second argument: the record's CloudEvents attributes (`ce_id`, `ce_time`, `ce_source`, …)."""
+
+
+class MemoryRouter(KafkaRouter):
+    """Typed handlers in one consumer group: `broker.include_router(memory)`.
+
+    Records of older versions arrive in the newest one. Of a topic's handlers, the first that matches takes the
+    record; records that no handler wants are passed over. A record whose handler keeps failing, or that cannot be
+    read, goes to the topic `dead_letters` (`<group>.dead`). `topics`: those of another namespace (`load_topics`).
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        retries: Retries | None = None,
+        dead_letters: str | None = None,
+        start: Start = "earliest",
+        topics: Topics | None = None,
+        **router: Any,
+    ) -> None:
+        self.group = group
+        self.start: Start = start
+        self.topics = topics or load_topics(Settings().kafka)
+        self._of_topic: dict[str, Any] = {}
+        around = HandlerRetries(retries or Retries(), group, self._publish_dead)
+        super().__init__(**router, middlewares=(*router.pop("middlewares", ()), around))
+        self.dead_letters: Any = self.publisher(
+            dead_letters or group + DEAD,
+            title=f"{group}{DEAD}",
+            description="Records that could not be read, or whose handler kept failing, unchanged, with the reason.",
+        )
+
+    def on(
+        self, event: type[Event], *, scope: str | None = None
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Decorate an event's handler; `scope`: only scope keys (in `chat.messages`, session ids) like `user:*`."""
+        return self._handler(event, scope, of_tombstones=False)
+
+    def on_tombstone(
+        self, event: type[Event], *, scope: str | None = None
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Decorate a handler of an event's tombstones: it takes a `Tombstone`."""
+        return self._handler(event, scope, of_tombstones=True)
+
+    def record(self, event: Event, *, erased: bool = False) -> dict[str, Any]:
+        """Return an event (`erased`: its tombstone) as arguments of `broker.publish`: for tests of handlers."""
+        envelope = event.envelope(f"test-{event.key()}", "test", datetime.now(UTC))
+        return {
+            "message": None if erased else event.json_bytes(),
+            "topic": self.topics.topic_of(event.NAME),
+            "key": event.key().encode(),
+            "headers": {name: text.decode() for name, text in envelope.headers()},
+        }
+
+    def _handler(self, event: type[Event], scope: str | None, *, of_tombstones: bool) -> Any:
+        def wanted(message: KafkaMessage) -> bool:
+            return _fits(message, event.NAME, scope, of_tombstones=of_tombstones)
+
+        return self._subscriber(self.topics.topic_of(event))(filter=wanted)
+
+    def _subscriber(self, topic: str) -> Any:
+        """Return the topic's one subscriber: two in a group would each read half of the partitions."""
+        if topic not in self._of_topic:
+            declaration = next(declared.declaration for declared in self.topics if declared.name == topic)
+            self._of_topic[topic] = self.subscriber(
+                Topic(topic, declare=False),  # FastStream would create one that is not compacted
+                title=topic,
+                group_id=self.group,
+                auto_offset_reset=self.start,
+                ack_policy=AckPolicy.NACK_ON_ERROR,
+                parser=readable,
+                decoder=decoded,
+                description=declaration.description if declaration else None,
+            )
+        return self._of_topic[topic]
+
+    async def _publish_dead(self, **letter: Any) -> None:
+        await self.dead_letters.publish(**letter)
+
+
+async def readable(record: Any, original: Original) -> KafkaMessage:
+    """Parse a record whatever its headers hold: FastStream's own parser raises at one that has no text."""
+    headers = [
+        (name, (value or b"").decode(errors="backslashreplace").encode()) for name, value in record.headers
+    ]
+    message = await original(replace(record, headers=headers))
+    message.raw_message = record
+    return message
+
+
+async def decoded(message: KafkaMessage) -> Event | Tombstone:
+    """Return the event in its newest version, or its tombstone; EnvelopeError, SchemaViolation."""
+    record: Any = message.raw_message
+    attributes = about(message)
+    if record.value is None:
+        return Tombstone.of(attributes, record.key)
+    return decode(attributes.name, attributes.version, record.value)
+
+
+def _fits(message: KafkaMessage, event: str, scope: str | None, *, of_tombstones: bool) -> bool:
+    """Return whether a handler takes a record: the topic's first handler also takes what cannot be read."""
+    record: Any = message.raw_message
+    try:
+        attributes = about(message)
+    except EnvelopeError:
+        return True
+    return (
+        attributes.name == event
+        and (record.value is None) == of_tombstones
+        and (scope is None or any(fnmatchcase(key, scope) for key in attributes.scopes))
+    )

@@ -1,0 +1,162 @@
+"""Each adapter in its real framework: what was said through one is remembered, and read through the others."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
+from langchain_core.messages import AnyMessage, HumanMessage
+from langgraph.graph import END, START, StateGraph
+from langgraph.runtime import Runtime
+from openai import AsyncOpenAI
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+from typer.testing import CliRunner
+
+from eden_memory.adapters.conversation import ConversationMemory
+from eden_memory.adapters.langgraph import EdenStore, context_node
+from eden_memory.adapters.openai_agents import ChatSession, instructions, search_tool
+from eden_memory.adapters.pydantic_ai import memory_toolset
+from eden_memory.cli.main import app
+from eden_memory.errors import Invalid
+from tests.integration.adapters.conftest import Lived, call_of_search, eventually
+from tests.model_server.chat_upstream import Reply
+
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(240)]
+BOAT = "My boat is called Gaivota."
+QUESTION = "What is the name of my boat?"
+USER = ("user", "rui")
+
+
+async def test_openai_agents_keep_the_chat_and_remember_it(lived: Lived) -> None:
+    set_tracing_disabled(True)
+    memory = lived.of("c1", "rui")
+    client = AsyncOpenAI(base_url=lived.provider.openai_url, api_key="sk-test")
+    agent = Agent(
+        "boatyard",
+        instructions=instructions(memory, "Be brief."),
+        tools=[search_tool(memory)],
+        model=OpenAIChatCompletionsModel("gpt-5-mini", client),
+    )
+    session = ChatSession(memory)
+    lived.answers(Reply(("Noted.",)))
+    assert (await Runner.run(agent, BOAT, session=session)).final_output == "Noted."
+    await lived.formed(memory, "Gaivota")
+    lived.answers(call_of_search("name of the boat"), Reply(("Gaivota.",)))
+    result = await Runner.run(agent, QUESTION, session=session)
+    await client.close()
+
+    assert result.final_output == "Gaivota."
+    asked, answered = (came.messages for came in lived.provider.came[-2:])
+    assert "Be brief." in asked[0]["content"]
+    assert "Gaivota" in asked[0]["content"]
+    assert [message["content"] for message in asked[1:]] == [BOAT, "Noted.", QUESTION]
+    assert "Gaivota" in str(answered[-1])
+    texts = [BOAT, "Noted.", QUESTION, "Gaivota."]
+    assert [item["content"] for item in await items(session)] == texts  # no calls of tools
+    assert [item["content"] for item in await items(session, 2)] == texts[2:]
+    popped: Any = await session.pop_item()
+    assert (popped["role"], popped["content"]) == ("assistant", "Gaivota.")
+    assert [item["content"] for item in await items(session)] == texts[:3]
+
+
+async def items(session: ChatSession, limit: int | None = None) -> list[Any]:
+    return list(await session.get_items(limit))
+
+
+async def test_pydantic_ai_reads_the_context_and_searches(lived: Lived) -> None:
+    memory = lived.of("c2", "rui")
+    await memory.service.add("Rui's boat is blue.", user="rui", verbatim=True)
+    await lived.formed(memory, "blue")
+    provider = OpenAIProvider(base_url=lived.provider.openai_url, api_key="sk-test")
+    agent = PydanticAgent(
+        OpenAIChatModel("gpt-5-mini", provider=provider),
+        deps_type=ConversationMemory,
+        toolsets=[memory_toolset(lambda run: run.deps)],
+    )
+    lived.answers(call_of_search("colour of the boat"), Reply(("Blue.",)))
+    result = await agent.run("What colour is my boat?", deps=memory)
+    assert result.output == "Blue."
+    asked, answered = (came.messages for came in lived.provider.came[-2:])
+    assert "boat is blue" in asked[0]["content"]
+    assert "search_facts" in asked[0]["content"]
+    assert "boat is blue" in answered[-1]["content"]
+    lived.answers(call_of_search(), Reply(("Sorry.",)))
+    await agent.run("What colour is my boat?", deps=memory)
+    await provider.client.close()
+    assert "do not fit the tool's schema" in lived.provider.came[-1].messages[-1]["content"]
+
+
+class State(TypedDict):
+    messages: list[AnyMessage]
+    memory: str
+    found: list[str]
+
+
+async def test_langgraph_reads_searches_and_changes_memory(lived: Lived) -> None:
+    store = EdenStore(lived.memory.agent())
+    await store.aput(USER, "new", {"text": "Rui sails on Sundays."})
+    await lived.formed(lived.of("c3", "rui"), "Sundays")
+
+    def search(state: State, runtime: Runtime[None]) -> dict[str, list[str]]:
+        assert runtime.store is not None
+        found = runtime.store.search(USER, query=str(state["messages"][-1].content), limit=1)
+        return {"found": [item.value["text"] for item in found]}
+
+    graph: Any = StateGraph(State)
+    graph.add_node("remember", context_node(lived.memory))
+    graph.add_node("search", search)
+    graph.add_edge(START, "remember")
+    graph.add_edge("remember", "search")
+    graph.add_edge("search", END)
+    config = {"configurable": {"thread_id": "c3", "user_id": "rui"}}
+    state = {"messages": [HumanMessage("When does Rui sail?")]}
+    end = await graph.compile(store=store).ainvoke(state, config)
+    assert "sails on Sundays" in end["memory"]
+    assert end["found"] == ["Rui sails on Sundays."]
+
+    (item,) = [item for item in await store.asearch(USER) if "Sundays" in item.value["text"]]
+    assert await store.aget(("user", "ana"), item.key) is None
+    assert await store.aget(("agent",), item.key) is None
+    await store.aput(USER, item.key, {"text": "Rui sails on Mondays."})
+    await eventually(lambda: text_is(store, item.key, "Rui sails on Mondays."), "the new text")
+    await store.adelete(USER, item.key)
+    await eventually(lambda: text_is(store, item.key, None), "the fact is retired")
+    with pytest.raises(Invalid, match="namespace of memory"):
+        await store.asearch(("memories", "rui"))
+
+
+async def text_is(store: EdenStore, key: str, text: str | None) -> bool:
+    item = await store.aget(USER, key)
+    return (None if item is None else item.value["text"]) == text
+
+
+async def test_a_coding_agents_hook_leaves_its_turns_to_memory(
+    lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = lived.settings
+    assert settings.mongodb.uri is not None
+    monkeypatch.setenv("EDEN_MONGODB_URI", settings.mongodb.uri.get_secret_value())
+    monkeypatch.setenv("EDEN_MONGODB_DATABASE", settings.mongodb.database)
+    transcript = tmp_path / "t.jsonl"
+    answer = {"role": "assistant", "content": [{"type": "text", "text": "I will use tabs."}]}
+    lines = ({"type": "assistant", "uuid": "u1", "message": answer}, {"type": "system"})
+    transcript.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    asked = {
+        "hook_event_name": "UserPromptSubmit",
+        "session_id": "s1",
+        "prompt": "My laptop is called Tern.",
+    }
+    ended = {"hook_event_name": "Stop", "session_id": "s1", "transcript_path": str(transcript)}
+    for event in (asked, ended, ended, {"hook_event_name": "PreToolUse", "session_id": "s1"}):
+        result = await asyncio.to_thread(
+            CliRunner().invoke, app, ["capture", "--user", "dev"], input=json.dumps(event)
+        )
+        assert (result.exit_code, result.output) == (0, "")
+    memory = lived.of("s1", "dev")
+    said = [(message.role, message.text) for message in await memory.messages.read()]
+    assert said == [("user", asked["prompt"]), ("assistant", "I will use tabs.")]
+    await lived.formed(memory, "Tern")

@@ -1,0 +1,60 @@
+"""What is left of a merged fact when a part of what it was merged from is forgotten."""
+
+import pytest
+
+from eden_memory.forgetting.forgetting_rules import Resting, gone, stated_anew, takes_its_place
+from eden_memory.forgotten import Mark, Marks
+from eden_memory.schemas.documents import FactStatement
+from eden_memory.schemas.events import FactCommanded, Forgotten
+from tests.unit.memory.memory_histories import USER, minute, source
+
+FORGOTTEN = Forgotten(
+    kind="message", id="i.1", reach="for_ever", because="asked", asked_by=None, forgotten_at=minute(30)
+)
+MARKS = Marks([Mark("message", "i.1", "for_ever")])
+
+
+def said(version: int, text: str, *messages: int) -> FactStatement:
+    return FactStatement(version=version, text=text, sources=tuple(map(source, messages)))
+
+
+def merged(*statements: FactStatement) -> Resting:
+    sources = tuple(source for statement in statements for source in statement.sources)
+    return Resting("fact", "f", USER, sources, minute(0), versions=len(statements), statements=statements)
+
+
+def left(fact: Resting, marks: Marks = MARKS, *, decides: bool = True) -> list[FactCommanded]:
+    return stated_anew(FORGOTTEN, gone([fact], marks), marks, lambda _: decides)
+
+
+def test_the_only_other_statement_comes_back_word_for_word_without_a_model() -> None:
+    (command,) = left(merged(said(1, "Ana lives in Porto.", 1), said(2, "Ana rows.", 2)))
+    assert (command.text, command.sources, command.decide) == ("Ana rows.", (source(2),), False)
+    assert command.said_at == source(2).said_at
+
+
+def test_statements_that_say_the_same_need_no_model_and_different_ones_do() -> None:
+    same = merged(said(1, "Ana rows!", 1), said(2, "Ana rows.", 2), said(3, "ana rows", 3))
+    assert [command.decide for command in left(same)] == [False, False]
+    other = merged(said(1, "Ana rows!", 1), said(2, "Ana rows.", 2), said(3, "Ana swims.", 3))
+    assert [command.decide for command in left(other)] == [True, True]
+    assert [command.decide for command in left(other, decides=False)] == [False, False]
+
+
+def test_a_statement_that_names_the_message_among_others_goes_with_it() -> None:
+    assert left(merged(said(1, "Ana rows.", 1, 2))) == []
+
+
+@pytest.mark.parametrize("reach", ["user", "fact"])
+def test_nothing_comes_back_of_what_is_meant_itself(reach: str) -> None:
+    fact = merged(said(1, "Ana rows.", 1), said(2, "Ana rows.", 2))
+    user = Marks([Mark("user", "i.4711", "created_up_to", until=minute(60))])
+    assert left(fact, user if reach == "user" else Marks()) == []
+
+
+def test_a_fact_that_it_had_contradicted_stays_contradicted_by_what_is_left() -> None:
+    fact = merged(said(1, "Ana rows.", 2), said(2, "Ana rows.", 1))
+    commands = left(fact)
+    assert [command.command_id for command in commands] == ["restated/f/1"]
+    assert takes_its_place(fact, commands) not in (None, "f")
+    assert takes_its_place(fact, []) is None

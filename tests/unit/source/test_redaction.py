@@ -1,0 +1,219 @@
+"""Secrets leave texts before Kafka has them; ordinary chat comes through letter by letter."""
+
+import json
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eden_memory.exports import importing
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.document_fields import cut, text_of
+from eden_memory.redaction import Redactor, may_hold_a_secret
+from eden_memory.schemas.events import FactCommanded, decode
+from eden_memory.schemas.events.chat import rules_of, settings_of
+from eden_memory.schemas.scopes import Scope
+from eden_memory.source.inbox_mapping import InboxMapping
+from eden_memory.source.known_message_topics import digest_of
+from eden_memory.source.message_mapping import MessageMapping
+from eden_memory.source.source_mapping import SourceMapping
+from tests.evals.conversations import there, turns
+from tests.unit.source.mappings import (
+    BEGAN,
+    INBOX,
+    MESSAGES,
+    PATHS,
+    SOURCE,
+    change,
+    map_one,
+    mapped,
+    message,
+    to_json,
+)
+
+DEMO = Path(__file__).parents[3] / "examples/demo.jsonl"
+KEY = "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEpAIBAAKCAQEA7bq9\n" * 12 + "-----END RSA PRIVATE KEY-----"
+SECRETS = {  # in parts, so that no scanner takes them for real ones
+    "aws": "AKIA" + "IOSFODNN7EXAMPLE",
+    "github token": "ghp_" + "a1B2" * 9,
+    "slack": "xoxb-" + "123456789012-1234567890123-abcDEF",
+    "stripe": "sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc",
+    "sendgrid": "SG." + "a" * 22 + "." + "b" * 43,
+    "twilio": "SK" + "0123456789abcdef" * 2,
+    "mailchimp": "0123456789abcdef" * 2 + "-us12",
+    "npm": "npm_" + "a1B2" * 9,
+    "square oauth": "sq0csp-" + "a" * 43,
+    "discord": "M" + "a" * 23 + "." + "b" * 6 + "." + "c" * 27,
+    "provider key": "sk-proj-" + "a1B2" * 12,
+    "access token": "glpat-" + "a1B2" * 5,
+    "json web token": "eyJhbGciOiJIUzI1NiJ9." + "eyJzdWIiOiIxMjM0NTY3ODkwIn0." + "a1B2" * 10 + "aaa",
+    "private key": KEY,
+    "url password": "postgres://juniper:hunter22@db.slipway.example/yard",
+    "secret": "api_key = " + "q7Wm2Zx9Lp4Rt6Yv",
+    "card number": "4111 1111 1111 1111",
+}
+ORDINARY = (
+    "Nine of the keel bolts measure 310 mm, order 20260311, see https://slipway.example/orders/20260311?sort=newest.",
+    "The commit is 9fceb02d0ae598e95dc970b74767f19372d61af8, of 2026-03-01T12:00:00.000Z.",
+    "My number is +46 31 123 45 67, and 1234 5678 9012 3456 is no card.",
+    "Password managers and tokens are a good idea, says everybody-who-knows-better-than-we-do.",
+    "Die Donaudampfschifffahrtsgesellschaft fährt um 1772366400000 ab.",
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ",
+)
+
+
+def redacting(limit: int = 8_000) -> MessageMapping:
+    return MessageMapping(PATHS, SOURCE, encode_id, text_limit=limit, redactor=Redactor())
+
+
+def source() -> SourceMapping:
+    requests = InboxMapping(SOURCE, encode_id, 8_000, Redactor())
+    return SourceMapping(redacting(), requests, MESSAGES, INBOX, to_json, Redactor())
+
+
+@pytest.mark.parametrize(("kind", "secret"), SECRETS.items())
+def test_a_secret_in_a_message_is_replaced_and_the_rest_stays(kind: str, secret: str) -> None:
+    assert may_hold_a_secret(secret), "the prefilter lets it pass to the detectors"
+    found = map_one(message(content=f"Here it is: {secret} and thanks"), redacting())
+    assert f"[redacted: {kind}]" in found.text
+    assert found.text.startswith("Here it is: ")
+    assert found.text.endswith(" and thanks")
+    for part in secret.removeprefix("api_key = ").removeprefix("postgres://").split("@")[0].split("\n"):
+        assert part not in found.text
+    assert found.characters == len(f"Here it is: {secret} and thanks")
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_texts_come_through_as_they_are(text: str) -> None:
+    assert Redactor()(text) == text
+
+
+def test_the_demos_conversation_holds_no_secret() -> None:
+    texts = [text_of(json.loads(line)["content"]) for line in DEMO.read_text().splitlines()]
+    assert [text for text in texts if Redactor()(text) != text] == []
+
+
+@pytest.mark.skipif(not there(), reason="the conversations are not here")
+def test_ordinary_chat_between_people_holds_no_secret() -> None:
+    assert [text for text in turns() if Redactor()(text) != text] == []
+
+
+def _asked(**fields: Any) -> dict[str, Any]:
+    return {"_id": "r1", "asked_by": "test", **fields}
+
+
+def test_what_the_inbox_asks_for_loses_its_secrets_too() -> None:
+    requests = InboxMapping(SOURCE, encode_id, 8_000, Redactor())
+    version = change(1, "insert").version
+    added = _asked(kind="added_text", session_id="s1", text=f"use {SECRETS['aws']}")
+    command = _asked(
+        kind="fact_command",
+        scope=Scope.of_user("s.a", "s.u").model_dump(mode="json"),
+        action="add",
+        text=f"Ada's key is {SECRETS['aws']}.",
+        by="person",
+        reason=SECRETS["aws"],
+    )
+    for asked in (added, command):
+        record = requests.record(asked, version, BEGAN)
+        assert SECRETS["aws"].encode() not in (record.value or b"")
+        assert b"[redacted: aws]" in (record.value or b"")
+
+
+def test_a_dead_letter_of_the_tailer_holds_no_secret_and_keeps_its_key() -> None:
+    document = message(SECRETS["aws"], session_id=None, content=["kept", {"deep": SECRETS["stripe"]}])
+    result = mapped(change(1, "insert", document))
+    (letter,) = source().dead_letters(result.unmapped, [], BEGAN)
+    found = json.loads(letter.value or b"")
+    assert found["content"] == ["kept", {"deep": "[redacted: stripe]"}]
+    assert (found["_id"], json.loads(letter.key)) == (SECRETS["aws"], {"_id": SECRETS["aws"]})
+    assert document["content"] == ["kept", {"deep": SECRETS["stripe"]}], (
+        "the application's document is untouched"
+    )
+
+
+def test_a_record_of_an_export_is_redacted_with_its_hash() -> None:
+    (example,) = (Path(__file__).parents[3] / "schemas/examples/FactChanged/v3").glob("edited*.json")
+    value = example.read_bytes()
+    assert importing.redacted(value, Redactor()) == value
+    spoilt = json.loads(value) | {"text": f"The key is {SECRETS['aws']}."}
+    found = json.loads(importing.redacted(json.dumps(spoilt).encode(), Redactor()))
+    assert found["text"] == "The key is [redacted: aws]."
+    assert found["hash"] != spoilt["hash"]
+
+
+def test_the_detectors_version_leaves_messages_without_secrets_the_same() -> None:
+    plain, now = MessageMapping(PATHS, SOURCE, encode_id, text_limit=8_000), redacting()
+    assert now.version != plain.version
+    assert (rules_of(now.version), settings_of(now.version)) == (
+        rules_of(plain.version),
+        settings_of(plain.version),
+    )
+    for document in (message(role="assistant"), message()):
+        records = [mapping.record(document, "1" * 16, b"", "stream") for mapping in (plain, now)]
+        assert len({digest_of(record.value) for record in records}) == 1
+    assert len(now.version) <= 32
+
+
+@pytest.mark.parametrize("at", range(300, 420, 7))
+def test_a_secret_that_a_long_text_is_cut_in_leaves_no_half(at: int) -> None:
+    text = "word " * (at // 5) + SECRETS["provider key"] + " word" * 400
+    assert "a1B2" not in Redactor()(cut(text, 600)) or "sk-proj" not in text[:400]
+    assert "a1B2a1B2a1B2" not in Redactor()(cut(text, 600))
+
+
+ATTACKS = (
+    "eyJ" * 4_000,
+    "://" * 4_000,
+    "://" + ":" * 12_000,
+    "-----BEGIN PRIVATE KEY-----" * 500,
+    "sk-" * 4_000,
+    "4" * 12_000,
+    "token " * 2_000,
+    "aws key " * 1_500,
+    "4 " * 6_000,
+    "a" * 12_000,
+    "\n[…]\n" * 2_400,
+)
+
+
+@pytest.mark.parametrize("text", ATTACKS, ids=lambda text: text[:12])
+def test_no_text_takes_more_than_its_length(text: str) -> None:
+    redact = Redactor()
+    redact(text)
+    short, long = (_seconds(redact, text * times) for times in (1, 4))
+    assert long < 12 * max(short, 0.002), "four times the text takes about four times as long"
+
+
+def _seconds(redact: Redactor, text: str) -> float:
+    def once() -> float:
+        begun = process_time()
+        redact(text)
+        return process_time() - begun
+
+    return min(once() for _ in range(3))
+
+
+@given(st.text(max_size=300))
+def test_redacting_again_changes_nothing(text: str) -> None:
+    redact = Redactor()
+    assert redact(redact(text)) == redact(text)
+
+
+def test_an_edited_fact_is_decoded_after_redaction() -> None:
+    requests = InboxMapping(SOURCE, encode_id, 8_000, Redactor())
+    edit = _asked(
+        kind="fact_command",
+        scope=Scope.of_agent("s.a").model_dump(mode="json"),
+        action="edit",
+        fact_id="f1",
+        text=SECRETS["card number"],
+        by="person",
+    )
+    record = requests.record(edit, change(1, "insert").version, BEGAN)
+    found = decode("FactCommanded", FactCommanded.VERSION, record.value or b"")
+    assert isinstance(found, FactCommanded)
+    assert found.text == "[redacted: card number]"
