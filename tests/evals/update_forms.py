@@ -36,4 +36,7 @@ def _read() -> dict[str, Any]:
 
 
 def _pairs(rows: Sequence[Sequence[str]]) -> list[Pair]:
-    return [Pair(*row, *times_of(number, number)) for number, row in enumerate(rows)]
+    return [
+        Pair(older, newer, question, *times_of(number, number))
+        for number, (older, newer, question) in enumerate(rows)
+    ]
