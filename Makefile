@@ -6,7 +6,7 @@ BIN := .venv/bin
 IMAGE := run serve openai google local-models mirror otel
 STAMP := .venv/.installed
 
-.PHONY: chart dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics help setup lock demo test lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers screenshots eval-retrieval transcripts chaos up down status doctor clean ci
+.PHONY: chart dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics bench-traces help setup lock demo test lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers screenshots eval-retrieval transcripts chaos canaries up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -75,7 +75,10 @@ dashboards: setup ## write Grafana's dashboards anew from tests/dashboards
 bench-metrics: setup ## what metrics cost, and how long one page of them takes
 	@$(BIN)/python -W ignore -m tests.bench.metrics
 
-bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-replay bench-reform bench-imports bench-comparing bench-inspector ## all benchmarks
+bench-traces: setup ## what traces cost, every one of them and one in ten
+	@$(BIN)/python -W ignore -m tests.bench.traces
+
+bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-traces bench-replay bench-reform bench-imports bench-comparing bench-inspector ## all benchmarks
 
 bench-tailer: setup ## the tailer against its bounds
 	@$(BIN)/python -m tests.bench.tailer
@@ -135,7 +138,11 @@ transcripts: setup ## play docs/transcripts anew, where a script makes them, and
 	@$(BIN)/python -W ignore -m tests.transcripts.picture
 	@$(BIN)/python -W ignore -m tests.transcripts.rebuild
 	@$(BIN)/python -W ignore -m tests.transcripts.reform
+	@$(BIN)/python -W ignore -m tests.transcripts.traces
 	@$(BIN)/python -W ignore -m tests.transcripts.moving
+
+canaries: setup ## unique words said, formed, killed -9 and forgotten, then looked for everywhere: SEEDS=20
+	EDEN_TEST_CANARY_SEEDS=$${SEEDS:-20} $(BIN)/pytest -q tests/integration/system/test_canaries.py
 
 chaos: setup ## faults from a seed under load, tailer, stages, formation, rebuilding and reforms, imports: ROUNDS=200 SEED=1
 	@status=0; for part in tailer stages formation rebuild reform imports; do \

@@ -421,6 +421,18 @@ class MetricsSettings(SettingsGroup):
     oplog: bool = Field(default=True, description="the tailer looks how long its place in the oplog lasts")
 
 
+class OtelSettings(SettingsGroup):
+    """Traces and metrics over OTLP (docs/traces.md); needs the extra `otel`."""
+
+    endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://",
+        description="base URL of a collector that takes OTLP over HTTP, as http://localhost:4318; unset: off",
+    )
+    share: float = Field(1.0, ge=0, le=1, description="share of the traces that are exported, by their ids")
+    metrics_seconds: PositiveFloat = Field(30.0, description="seconds between two exports of the metrics")
+
+
 class GatewaySettings(SettingsGroup):
     """The OpenAI-compatible chat gateway (docs/gateway.md)."""
 
@@ -545,6 +557,7 @@ class Settings(BaseSettings):
     http: HttpSettings = HttpSettings()  # pyright: ignore[reportCallIssue]
     serve: ServeSettings = ServeSettings()  # pyright: ignore[reportCallIssue]
     metrics: MetricsSettings = MetricsSettings()  # pyright: ignore[reportCallIssue]
+    otel: OtelSettings = OtelSettings()  # pyright: ignore[reportCallIssue]
     gateway: GatewaySettings = GatewaySettings()  # pyright: ignore[reportCallIssue]
     run: RunSettings = RunSettings()  # pyright: ignore[reportCallIssue]
     tailer: TailerSettings = TailerSettings()  # pyright: ignore[reportCallIssue]

@@ -69,7 +69,8 @@ class ForgettingStage:
             ledgers = await self._store.ledgers.erase((), made, withdrawn, delivery)
             again = await self._taken_up_again(delivery, event, ())
             events = [*follows(delivery, event, made, (), withdrawn), *ledgers, *again]
-            await self._store.note(erasure_of(delivery, made, (), withdrawn, events, self._hashed))
+            if events:
+                await self._store.note(erasure_of(delivery, made, (), withdrawn, events, self._hashed))
             return Decision(events)
         if event.kind in ("session", "user") and event.until is not None and event.after is None:
             await self._store.usage.reduce(event.kind, event.id, event.until)

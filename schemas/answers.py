@@ -6,9 +6,12 @@ an answer may hold is checked against what was shown, never taken from the answe
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict
+from pydantic import BeforeValidator, ConfigDict, ValidationInfo
 
 from eden_memory.schemas.described import DescribedModel
+
+AS_SAID = object()
+"""The context in which a model's own text is read: a number stands for a label that has its digits."""
 
 
 class ModelAnswer(DescribedModel):
@@ -33,9 +36,9 @@ class ExtractedFacts(ModelAnswer):
     facts: list[StatedFact]
 
 
-def _as_text(label: Any) -> Any:
-    """Take a number for its digits: answers to earlier prompts numbered the facts."""
-    return str(label) if type(label) is int else label
+def _as_text(label: Any, validation: ValidationInfo) -> Any:
+    """Take a number for its digits in the text of an answer: answers to earlier prompts numbered the facts."""
+    return str(label) if validation.context is AS_SAID and type(label) is int else label
 
 
 FactLabel = Annotated[str, BeforeValidator(_as_text)]

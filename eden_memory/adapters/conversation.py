@@ -54,7 +54,7 @@ class ConversationMemory:
 
     @property
     def messages(self) -> "ChatMessages":
-        """The session's messages in the application's collection."""
+        """The session's messages in the application's collection; NotAnId without a session."""
         return ChatMessages(self)
 
 
@@ -65,7 +65,7 @@ class ChatMessages:
     """
 
     def __init__(self, of: ConversationMemory) -> None:
-        memory = of.service.memory
+        memory, self._session = of.service.memory, typed(of.session, "session")
         self._of, self._settings, self._source = of, memory.settings, memory.source
         self._fields: MessagesSettings = memory.settings.messages
         self._store = TurnStore(memory.source, memory.database, memory.settings)
@@ -125,5 +125,5 @@ class ChatMessages:
         return SaidMessage(self._fields.roles.get(role) or role, text)
 
     def _turn(self, said: SaidMessage) -> ChatTurn:
-        slot = session_prefix(typed(self._of.session, "session"))
+        slot = session_prefix(self._session)
         return ChatTurn(slot + (said.name or uuid4().hex), slot, said.role, said.text)

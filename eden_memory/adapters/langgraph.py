@@ -99,6 +99,8 @@ def context_node(
 
     async def read_context(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, str]:
         whose = config.get("configurable", {})
+        if "thread_id" not in whose:
+            raise Invalid("a run names no session", 'Set "thread_id" in its configuration.')
         read = ConversationMemory(memory.agent(agent), whose["thread_id"], whose.get("user_id"))
         return {into: await read.context(_last_text(state.get("messages", ())))}
 

@@ -20,6 +20,7 @@ from eden_memory.memory.memory_views import reflection_view
 from eden_memory.memory.results import (
     BlobView,
     ConsolidationStatus,
+    Explained,
     FactHistory,
     FactView,
     MemoryChange,
@@ -30,6 +31,7 @@ from eden_memory.memory.results import (
 )
 from eden_memory.models.question import Asking
 from eden_memory.mongo.application_ids import typed, typed_or_none
+from eden_memory.observability.why_store import MOST_EXPLAINED
 from eden_memory.schemas.scopes import Scope, ScopeKind
 from eden_memory.search.fact_candidates import When
 from eden_memory.search.search_requests import (
@@ -158,6 +160,22 @@ class ReadCalls:
                 readers.recent.of(asked, view) if as_of is None else _none(),
             )
         return replace(report, unformed=found_unformed(request.texts, recent, request.top_k))
+
+    async def why(self, text: str, *, session: Any = None, user: Any = None) -> tuple[Explained, ...]:
+        """Explain why something is remembered as it is, or is not: facts, reflections and the user's own messages.
+
+        `text` is compared by words; no model is called. Only what the user may see in this session is explained, and
+        messages only where the user is alone. Raises Invalid for a text without words.
+        """
+        if not text.split():
+            raise Invalid("there is nothing to explain", "Give a few words of the memory or message.")
+        asked, view, readers = await self._seen(session, user)
+        request = SearchRequest(
+            (text,), MOST_EXPLAINED, "text", When(include_retired=True), private=view.private
+        )
+        async with readers.searching.engine() as engine:
+            report = await engine.find(_searched(view, request.when), request)
+        return await readers.explanations.of(asked, view, text, report)
 
     def _asking(self, user: Any) -> Asking:
         """Return who pays for the embedding of a query."""

@@ -22,6 +22,7 @@ from eden_memory.memory.browsing_store import Browsing
 from eden_memory.memory.export_store import Export
 from eden_memory.memory.results import FactOrigin
 from eden_memory.mongo.client import connect
+from eden_memory.observability.why_store import Explanations
 from eden_memory.placement import Placement
 from eden_memory.recent.recent_messages import RecentMessages
 from eden_memory.replay.namespaces.namespace_store import MongoLive
@@ -102,6 +103,7 @@ class ProcessMemory:
             contexts,
             Searching(settings, self.database, self._engine, contexts.follow),
             RecentMessages(self.source, self.database, settings, forgotten, self.clock),
+            Explanations(self.source, self.database, settings, forgotten),
         )
 
     async def __aenter__(self) -> Self:

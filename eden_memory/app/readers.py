@@ -16,6 +16,7 @@ from eden_memory.formation.consolidation_rules import due
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.results import ConsolidationStatus, ScopeStats
 from eden_memory.names import Names
+from eden_memory.observability.why_store import Explanations
 from eden_memory.placement import Placement
 from eden_memory.recent.recent_messages import RecentMessages
 from eden_memory.schemas.documents import Reflection
@@ -32,12 +33,13 @@ AGAIN_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """Contexts, search and messages not formed yet of one namespace."""
+    """Contexts, search, messages not formed yet and explanations of one namespace."""
 
     settings: Settings
     contexts: Contexts
     searching: Searching
     recent: RecentMessages
+    explanations: Explanations
 
     async def take_over(self, former: "Readers") -> None:
         """Become ready, if the former were in use: its stream open, its search loaded."""

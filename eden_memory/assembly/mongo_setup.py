@@ -8,6 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import CollectionInvalid, OperationFailure
 
 from eden_memory.errors import EdenError
+from eden_memory.forgetting.ledger_store import ERASURE_INDEXES
 from eden_memory.memory.memory_index_store import MEMORY_INDEXES
 from eden_memory.models.answer_store import ANSWER_INDEXES, MongoAnswers
 from eden_memory.models.providers.catalogue import embedding_model
@@ -74,6 +75,7 @@ INDEXES: Indexes = {
     **TRIGGER_INDEXES,
     **USAGE_INDEXES,
     **BUDGET_INDEXES,
+    **ERASURE_INDEXES,
 }
 
 
@@ -90,6 +92,7 @@ async def set_up(
     before = await _indexes(database, names)
     for name, models in MEMORY_INDEXES.items():
         await _create(database, names[name], models)
+    await _create(database, names[Erasure.COLLECTION], ERASURE_INDEXES[Erasure.COLLECTION])
     await MongoLedger(database, names).prepare()
     await MongoAnswers(database, names).prepare()
     await MongoTriggerStore(database, names, Limits()).create_indexes()

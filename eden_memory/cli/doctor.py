@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from eden_memory.cli.terminal import folded
-from eden_memory.doctor.canary import canary as planted
 from eden_memory.doctor.collection_candidates import (
     MessagesCandidate,
     candidates,
@@ -69,6 +68,8 @@ def doctor(
         init(Settings(), collection, write=write, force=force)
         return
     if canary:
+        from eden_memory.doctor.canary import canary as planted  # noqa: PLC0415 - of the extra `run`
+
         findings = asyncio.run(planted(Settings(), agent))
         show(Console(highlight=False), findings)
         raise typer.Exit(int(failed(findings)))

@@ -57,6 +57,7 @@ COMMANDS: Mapping[str, Entry] = {
         "eval:eval_",
         "Compare memory systems on questions about conversations: accuracy over tokens, errors of each step.",
         patient=True,
+        extra="eval",
     ),
     "context": Entry(
         "context:context", "Print the context of a session's user: the XML for the agent's prompt."
@@ -74,6 +75,10 @@ COMMANDS: Mapping[str, Entry] = {
     "history": Entry(
         "memory.history_command:history",
         "Show all versions of a fact, reflection or blob: the reason for each, its sources and its cost.",
+    ),
+    "why": Entry(
+        "memory.why_command:why",
+        "Explain why something is remembered so, or is not: message, window, calls, answer, decision.",
     ),
     "stats": Entry(
         "memory.numbers:stats",
@@ -215,6 +220,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         "reflections",
         "blobs",
         "history",
+        "why",
         "stats",
         "trace",
         "windows",

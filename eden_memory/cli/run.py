@@ -9,6 +9,7 @@ from eden_memory.app import system as app
 from eden_memory.settings import Settings
 from eden_memory.stages import process
 from eden_memory.structured_logs import configure
+from eden_memory.telemetry.exporting import exporting
 
 
 def run(
@@ -27,4 +28,6 @@ def run(
 ) -> None:
     """Run the tailer and the stages until SIGTERM; any number of copies may run."""
     configure(debug=debug)
-    process.run_until_signal(partial(app.run, Settings(), parts or [], new_source=new_source))
+    settings = Settings()
+    with exporting(settings):
+        process.run_until_signal(partial(app.run, settings, parts or [], new_source=new_source))

@@ -9,6 +9,7 @@ from eden_memory.api.http import serving
 from eden_memory.settings import Settings
 from eden_memory.stages import process
 from eden_memory.structured_logs import configure
+from eden_memory.telemetry.exporting import exporting
 
 
 def serve(
@@ -27,4 +28,6 @@ def serve(
     say where. Any number of copies may run.
     """
     configure(debug=debug)
-    process.run_until_signal(partial(serving.serve, Settings(), operator=operator))
+    settings = Settings()
+    with exporting(settings):
+        process.run_until_signal(partial(serving.serve, settings, operator=operator))

@@ -4,10 +4,11 @@ Texts that the tailer has not carried yet count: turns of a chat may come throug
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pymongo import ReadPreference
+from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
@@ -60,6 +61,35 @@ class MessageAuthors:
             return dict.fromkeys(wanted)
         return dict(zip(wanted, await asyncio.gather(*map(self._of, wanted)), strict=True))
 
+    async def everybody_in(self, session_ids: Collection[str]) -> dict[str, frozenset[str | None]] | None:
+        """Return the users who write in each of a few sessions, in two queries; None among them: an unnamed one.
+
+        None in place of all: they cannot be known. A session without messages of users is left out.
+        """
+        if not session_ids or not await self._is_tailed():
+            return None if session_ids else {}
+        paths, wanted = self._paths, {"$in": [decode_id(name) for name in session_ids]}
+        found = await asyncio.gather(
+            _pairs(
+                self._messages,
+                paths.session_id,
+                paths.user_id,
+                {paths.role: {"$nin": self._agent_side}},
+                wanted,
+            ),
+            _pairs(self._inbox, "session_id", "user_id", {"role": {"$nin": sorted(AGENT_SIDE)}}, wanted),
+        )
+        everybody: dict[str, set[str | None]] = {}
+        try:
+            for session, author in (pair for pairs in found for pair in pairs):
+                everybody.setdefault(encode_id(session), set()).add(
+                    None if author is None else encode_id(author)
+                )
+        except TypeError:
+            self._warn("an author is no id", "Run `eden doctor`.")
+            return None
+        return {name: frozenset(authors) for name, authors in everybody.items()}
+
     async def _of(self, session_id: str) -> frozenset[str] | None:
         paths = self._paths
         session, most = decode_id(session_id), MOST_MILLISECONDS
@@ -99,6 +129,16 @@ class MessageAuthors:
             self._warned = True
             what = "who is in a session cannot be known: no user's memory is shown in it"
             log.warning(what, messages=self._paths.collection, reason=reason, hint=hint)
+
+
+async def _pairs(
+    collection: AsyncCollection[dict[str, Any]], session: str, user: str, of: Mapping[str, Any], wanted: Any
+) -> list[tuple[Any, Any]]:
+    """Return (session, author) of messages, each once; an index on session, role and author answers."""
+    grouped = {"$group": {"_id": {"session": f"${session}", "user": f"${user}"}}}
+    match = {"$match": {session: wanted, **of}}
+    cursor = await collection.aggregate([match, grouped], maxTimeMS=MOST_MILLISECONDS)
+    return [(row["_id"]["session"], row["_id"].get("user")) async for row in cursor]
 
 
 def index_hint(paths: MessagesSettings) -> str:

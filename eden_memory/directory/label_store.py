@@ -1,4 +1,4 @@
-"""What the application calls agents, users, sessions and groups, and who may show a group's memory."""
+"""Names that the application gives agents, users, sessions and groups; and who may see a group's memory."""
 
 from collections.abc import Collection
 from typing import Any, Literal

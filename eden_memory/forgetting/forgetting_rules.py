@@ -18,6 +18,7 @@ from eden_memory.schemas.events import (
     FactChanged,
     FactCommanded,
     Forgotten,
+    MemoryCommanded,
     MessageRecorded,
     ReflectionFormed,
     ScopeConsolidated,
@@ -108,6 +109,8 @@ class Resting:
     expires_at: datetime | None = None
     texts: frozenset[str] = frozenset()
     """All that it says or ever said."""
+    commands: frozenset[str] = frozenset()
+    """Commands that led to its versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +238,7 @@ def follows(
     outgoing += [_derived(delivery, forgotten, "blob", blob.name, blob.scope) for blob in withdrawn]
     outgoing += [_message(message) for message in told]
     for memory in resting:
-        outgoing += _tombstones(memory)
+        outgoing += [*_tombstones(memory), *_commands(memory)]
     return outgoing + [
         _erase(ScopeConsolidated, blob.name, blob.scope, blob.scope.key, blob.version) for blob in withdrawn
     ]
@@ -325,6 +328,12 @@ def _tombstones(resting: Resting) -> list[Erase]:
         _erase(FactChanged, f"{resting.id}@{version}", resting.scope, resting.id, version)
         for version in range(1, resting.versions + 1)
     ]
+
+
+def _commands(resting: Resting) -> list[Erase]:
+    """Return tombstones of the commands that hold its texts in topics kept until they are consumed."""
+    of = MemoryCommanded if resting.kind == "reflection" else FactCommanded
+    return [_erase(of, name, resting.scope, name) for name in sorted(resting.commands)]
 
 
 def _reflection_keys(resting: Resting) -> list[str]:

@@ -47,6 +47,8 @@ MEMORY_FIELDS = (
     "replaced_by",
     "content",
     "history.content",
+    "history.command.command_id",
+    "command.command_id",
     "statements",
     "expires_at",
 )
@@ -288,6 +290,7 @@ def _fact(row: Mapping[str, Any]) -> Resting:
         versions=int(row["version"]),
         contradicted_by=row.get("replaced_by") if row.get("retired_because") == "contradicted" else None,
         texts=_texts(row),
+        commands=_commands(row),
         statements=() if row.get("retired_at") is not None else _statements(row),
         expires_at=row.get("expires_at"),
     )
@@ -320,7 +323,13 @@ def _reflection(row: Mapping[str, Any]) -> Resting:
         row["formed_at"],
         versions=int(row.get("version", 1)),
         texts=_texts(row),
+        commands=_commands(row),
     )
+
+
+def _commands(row: Mapping[str, Any]) -> frozenset[str]:
+    behind = [version.get("command") for version in (row, *row.get("history", ()))]
+    return frozenset(command["command_id"] for command in behind if command)
 
 
 def _texts(row: Mapping[str, Any]) -> frozenset[str]:

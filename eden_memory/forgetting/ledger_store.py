@@ -13,9 +13,11 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.forgetting.forgetting_rules import BlobRef, Resting
 from eden_memory.forgetting.ledger_rules import concerned, published_again, without_forgotten
 from eden_memory.forgotten import ForgottenMarks
+from eden_memory.memory.restating import is_restated
+from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL
-from eden_memory.schemas.documents import Answer, Outcome, WindowTexts
+from eden_memory.schemas.documents import Answer, Erasure, Outcome, WindowTexts
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event, decode
 from eden_memory.stages.codec import event_id
@@ -23,6 +25,7 @@ from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.windows.window_text_store import FACTS, readers_of
 
 Row = dict[str, Any]
+ERASURE_INDEXES: Indexes = {Erasure.COLLECTION: (index_on("restated", sparse=True),)}
 TOGETHER = 200
 """Outcomes or questions that one query looks for."""
 
@@ -50,6 +53,7 @@ class ForgottenLedgers:
             write_concern=WriteConcern("majority", j=True),
         )
         self._outcomes = safely[names[Outcome.COLLECTION]]
+        self._erasures = safely[names[Erasure.COLLECTION]]
         self._answers = safely[names[Answer.COLLECTION]]
         self._windows = safely[names[WindowTexts.COLLECTION]]
         self._forgotten = forgotten
@@ -71,6 +75,7 @@ class ForgottenLedgers:
         rows = await self._found("members", members)
         rows |= await self._found("members", [name for row in rows.values() for name in _following(row)])
         rows |= await self._found("writes", _writes(resting, blobs))
+        rows |= await self._found("members", await self._restating(resting))
         await self._erase_answers([*members, *_questions(rows.values()), *map(_consolidation, blobs)])
         return await self._reduce(await self._events(rows.values()), cause)
 
@@ -79,6 +84,14 @@ class ForgottenLedgers:
         for some in _slices(messages):
             found += await self._windows.distinct("_id", {"messages.message_id": {"$in": some}})
         return list(dict.fromkeys(found))
+
+    async def _restating(self, resting: Iterable[Resting]) -> list[str]:
+        """Return the members of the ledger whose outcomes hold what these facts were stated anew by."""
+        found: list[str] = []
+        for some in _slices(name for memory in resting for name in memory.commands if is_restated(name)):
+            named = self._erasures.find({"restated": {"$in": some}}, {"_id": 1})
+            found += [f"forgetting:{row['_id']}" async for row in named]
+        return found
 
     async def _found(self, field: str, names: Iterable[str]) -> dict[str, Row]:
         rows: dict[str, Row] = {}
@@ -103,6 +116,8 @@ class ForgottenLedgers:
         return found
 
     async def _reduce(self, stored: Sequence[_Stored], cause: Delivery) -> list[Emitted]:
+        if not stored:
+            return []
         marks = await self._forgotten.among(concerned(held.event for held in stored))
         again: list[Emitted] = []
         for held in stored:

@@ -12,7 +12,7 @@ from eden_memory.errors import EdenError
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_consumer, starting
 from eden_memory.kafka.header_names import read_all_names
-from eden_memory.kafka.tokens import AWS, TokenProvider, token_source
+from eden_memory.kafka.tokens import AWS, TokenProvider, librdkafka_callback, token_source
 from eden_memory.own_process import patience, process_is_ours
 from eden_memory.settings import KafkaSettings
 
@@ -92,8 +92,7 @@ def _authentication(settings: KafkaSettings) -> KafkaArguments:
 
 def _admin_authentication(settings: KafkaSettings) -> dict[str, Any]:
     if _by_token(settings):
-        source = token_source(settings)
-        return {"sasl.mechanism": OAUTHBEARER, "oauth_cb": lambda _: tuple(source())}
+        return {"sasl.mechanism": OAUTHBEARER, "oauth_cb": librdkafka_callback(token_source(settings))}
     username, password = _credentials(settings)
     return {"sasl.mechanism": _mechanism(settings), "sasl.username": username, "sasl.password": password}
 

@@ -7,6 +7,7 @@ import threading
 import time
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import httpx2
@@ -46,9 +47,19 @@ class TokenProvider(AbstractTokenProvider):
     def __init__(self, source: TokenSource) -> None:
         self._source = source
 
-    async def token(self) -> str:
+    async def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride] - it has no annotations
         """Return a valid token; KafkaError if there is none now."""
         return (await asyncio.to_thread(self._source)).value
+
+
+def librdkafka_callback(source: TokenSource) -> Callable[[str], tuple[str, float]]:
+    """Return what librdkafka calls, with its own configuration, for a token and its expiry."""
+
+    def asked(_configuration: str) -> tuple[str, float]:
+        token = source()
+        return token.value, token.expires_at
+
+    return asked
 
 
 def token_source(settings: KafkaSettings) -> TokenSource:
@@ -104,12 +115,11 @@ def _from_endpoint(settings: KafkaSettings) -> Token:
 
 def _signed_for_aws() -> Token:
     with needs_extra("Kafka's SASL mechanism AWS_MSK_IAM", "aws"):
-        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415 # pyright: ignore
+        signers: Any = import_module("aws_msk_iam_sasl_signer")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if not region:
         raise EdenError("the AWS region of Kafka is not known", "Set AWS_REGION.")
-    signer: Any = MSKAuthTokenProvider
-    token, expires_at_ms = signer.generate_auth_token(region)
+    token, expires_at_ms = signers.MSKAuthTokenProvider.generate_auth_token(region)
     return Token(token, expires_at_ms / 1000)
 
 

@@ -4,7 +4,7 @@ import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, cast, get_args
@@ -75,9 +75,10 @@ def _is_time(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """How a collection is listed: its switch, and the fields it is sorted by behind `formed_at`, newest first.
+    """How a collection is listed: its switch, and the fields it is sorted by behind `first`, newest first.
 
-    `since` and `until` go by `dated`, the time that lists show; the order stays as it is while facts are stated anew.
+    `since` and `until` go by `dated`, the time that lists show; sorted by `formed_at`, the order stays as it is while
+    facts are stated anew, and sorted by `dated`, a page of long ago costs what the first one does.
     """
 
     of: str
@@ -88,13 +89,20 @@ class _List:
     hidden: tuple[str, ...] = ()
     unlisted: str | None = None
     """The time that takes an item out of the list of those whose switch is off."""
+    first: str = "formed_at"
 
     @property
     def sort(self) -> list[tuple[str, int]]:
-        return [("formed_at", -1), *self.order]
+        return [(self.first, -1), *self.order]
+
+    @property
+    def name(self) -> str:
+        """The list that cursors are bound to."""
+        return self.of if self.first == "formed_at" else f"{self.of} by {self.first}"
 
 
 FACTS = _List(Fact.COLLECTION, "active", "valid_from", (("_id", 1),), (str,), ("embedding", "history"))
+FACTS_BY_TIME = replace(FACTS, first=FACTS.dated)
 REFLECTIONS = _List(
     Reflection.COLLECTION,
     "absorbed",
@@ -111,10 +119,12 @@ class Browsing:
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._database, self._names = database, names
 
-    async def facts(self, asked: Asker, view: VisibleMemory, filters: Filters) -> Page[FactView]:
-        """Newest first."""
+    async def facts(
+        self, asked: Asker, view: VisibleMemory, filters: Filters, *, by_time: bool = False
+    ) -> Page[FactView]:
+        """Newest first: those formed last, or (`by_time`) those that hold since last."""
         scopes = scopes_of(asked, view)
-        rows, cursor = await self._page(FACTS, asked, view, filters)
+        rows, cursor = await self._page(FACTS_BY_TIME if by_time else FACTS, asked, view, filters)
         found = (document_of(Fact, row) for row in rows)
         return Page(tuple(views.fact_view(fact, scopes[fact.scope_key], asked) for fact in found), cursor)
 
@@ -214,7 +224,7 @@ class Browsing:
     async def _page(
         self, listed: _List, asked: Asker, view: VisibleMemory, filters: Filters
     ) -> tuple[list[Row], str | None]:
-        digest = filters.digest(listed.of, asked)
+        digest = filters.digest(listed.name, asked)
         keys = view.narrowed(filters.scopes).scope_keys
         query = page_query(listed, keys, filters, digest) | without(view.private)
         fields = dict.fromkeys(listed.hidden, 0) or None
@@ -242,14 +252,17 @@ def page_query(listed: _List, keys: Sequence[str], filters: Filters, digest: str
         query[listed.unlisted] = None
     if filters.cursor is not None:
         place = place_of(digest, filters.cursor, listed.types)
-        query |= {"formed_at": {"$lte": place[0]}, "$or": _behind(listed.sort, place)}
-    return query | _within(listed.dated, filters)
+        query |= {listed.first: {"$lte": place[0]}, "$or": _behind(listed.sort, place)}
+    return query | _within(listed, filters)
 
 
-def _within(dated: str, filters: Filters) -> Row:
-    """Select by time; documents of an earlier version that lack it go by `formed_at`."""
+def _within(listed: _List, filters: Filters) -> Row:
+    """Select by time; documents of an earlier version that lack it go by `formed_at`, unless sorted by that time."""
+    dated = listed.dated
     asked = {"$gte": filters.since, "$lt": filters.until}
     bounds = {name: _utc(moment) for name, moment in asked.items() if moment is not None}
+    if bounds and listed.first == dated:
+        return {"$and": [{dated: bounds}]}
     return {"$and": [{"$or": [{dated: bounds}, {dated: None, "formed_at": bounds}]}]} if bounds else {}
 
 

@@ -8,6 +8,11 @@ from eden_memory.schemas.provenance import newest_said
 from eden_memory.schemas.scopes import Scope
 
 
+def is_restated(command_id: str) -> bool:
+    """Return whether a command states anew what was left of a fact."""
+    return command_id.startswith("restated/")
+
+
 def restated(
     fact_id: str,
     said: FactStatement,

@@ -37,6 +37,47 @@ class RecentMessage:
     said_at: datetime
 
 
+ExplainedOutcome = Literal[
+    "remembered",
+    "retired",
+    "not_recorded",
+    "waiting",
+    "waits_for_document",
+    "over_budget",
+    "being_formed",
+    "dead",
+    "nothing_proposed",
+    "rejected",
+    "not_visible",
+    "switched_off",
+    "forgotten",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedStep:
+    """One step from a message to memory; ids typed where they are the application's."""
+
+    what: Literal["message", "window", "call", "answer", "decision", "memory"]
+    id: str | None
+    at: datetime | None
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Why a memory is as it is, or what became of a message."""
+
+    what: Literal["fact", "reflection", "message"]
+    id: str
+    content: str | None
+    """None for a message that is forgotten or switched off."""
+    outcome: ExplainedOutcome
+    because: str
+    steps: tuple[ExplainedStep, ...]
+    """In order: message, window, calls, answer, decisions, memories."""
+
+
 @dataclass(frozen=True, slots=True)
 class Added:
     """Receipt for added texts, which are formed in the background."""

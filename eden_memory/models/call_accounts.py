@@ -13,6 +13,7 @@ from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.events.usage import CallOutcome
 from eden_memory.stages.handler_run import note
+from eden_memory.telemetry.spans import called as span_of_call
 
 Cost = Callable[[str, str, Tokens], Decimal | None]
 """(provider, model, tokens) → US dollars, None where the price is unknown."""
@@ -94,7 +95,10 @@ class Accounts:
         """Note a call; `again`: it was noted before a crash, and is the same record."""
         called = self._called(ended, asking)
         note(called)
-        if self._watch is not None and not again:
+        if again:
+            return
+        span_of_call(called)
+        if self._watch is not None:
             self._watch.called(called)
 
     def _called(self, ended: Ended, asking: Asking | None) -> ModelCalled:

@@ -4,10 +4,8 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import TopicPartition
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.kafka.topic_reading import TopicOffsets, reading_partitions
 from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.receipts.receipt import ErasedInMemory, Receipt
@@ -82,29 +80,18 @@ class LookingAgain:
 
     async def _in_topics(self, memory: ErasedInMemory) -> tuple[list[StillThere], int]:
         """Return the keys whose newest record has a value, and how many older records are on the disk still."""
+        from eden_memory.receipts.erased_record_topics import newest_of  # noqa: PLC0415 - of the extra `run`
+
         topics = self._at.topics(Placement(memory.pipeline, memory.pipeline))
         still: list[StillThere] = []
         ended = 0
         for event, keys in _keys(memory).items():
             topic = topics.topic_of(event)
-            newest, values = await self._newest(topic, keys) if keys else ({}, 0)
+            newest, values = await newest_of(self._at.kafka, topic, keys) if keys else ({}, 0)
             left = [key for key, has_value in newest.items() if has_value]
             still += [StillThere(topic, key) for key in left]
             ended += values - len(left)
         return still, ended
-
-    async def _newest(self, topic: str, keys: Collection[str]) -> tuple[dict[str, bool], int]:
-        async with TopicOffsets(self._at.kafka, [topic]) as offsets:
-            partitions: list[TopicPartition] = offsets.partitions
-        newest: dict[str, bool] = {}
-        values = 0
-        async with reading_partitions(self._at.kafka, partitions) as reader:
-            async for batch in reader.batches():
-                for record in batch:
-                    if (key := (record.key or b"").decode(errors="replace")) in keys:
-                        newest[key] = record.value is not None
-                        values += record.value is not None
-        return newest, values
 
 
 def names_of(at: Installation, placement: Placement) -> Names:

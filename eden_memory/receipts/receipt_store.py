@@ -19,8 +19,10 @@ from eden_memory.replay.installation import Installation
 from eden_memory.replay.reform.reform_store import neglected
 from eden_memory.schemas.documents import Erasure
 from eden_memory.source.inbox_mapping import event_id_of
+from eden_memory.stages.outcome_store import MongoLedger
 
 Row = dict[str, Any]
+FORGETTING = "forgetting"
 LOOK_SECONDS = 0.2
 PATIENCE = 120.0
 TOGETHER = 1_000
@@ -64,7 +66,10 @@ class Receipts:
 
     def _receipt(self, request_id: str, found: Mapping[str, list[Erasure]], behind: Sequence[str]) -> Receipt:
         root = event_id_of(request_id)
-        first = next(erasure for erasures in found.values() for erasure in erasures if erasure.id == root)
+        roots = [erasure for erasures in found.values() for erasure in erasures if erasure.id == root]
+        if not roots:
+            raise NotFound(f"what the request {request_id} has erased was not noted", "Forget it again.")
+        first = roots[0]
         now = datetime.now(UTC)
         asked = AskedToForget(
             request_id=request_id,
@@ -117,17 +122,20 @@ async def _closure(
 ) -> list[Erasure] | None:
     """Return what a record and all that follow from it have erased; None if one is not decided yet."""
     collection = database[names[Erasure.COLLECTION]]
-    found, wanted = dict[str, Erasure](), {root}
+    ledger = MongoLedger(database, names)
+    found, decided, wanted = dict[str, Erasure](), set[str](), {root}
     while wanted:
         some = list(wanted)[:TOGETHER]
         rows = await collection.find({"_id": {"$in": some}}).to_list()
-        if len(rows) < len(some):
+        without = {*some} - {row["_id"] for row in rows}
+        if await ledger.decided(FORGETTING, list(without)) != without:
             return None
+        decided |= without  # they have erased nothing
         for row in rows:
             erasure = Erasure.model_validate(row, strict=False)
             found[erasure.id] = erasure
             wanted |= {_in_pipeline(name, placement) for name in erasure.leads_to}
-        wanted -= found.keys()
+        wanted -= {*found, *decided}
     return list(found.values())
 
 

@@ -14,12 +14,13 @@ from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.own_sessions import whose
-from eden_memory.directory.participants import Audiences, Off
+from eden_memory.directory.participants import Audiences, Missing, Off, SessionFacts
 from eden_memory.forgotten import ForgottenMarks
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.results import RecentMessage
 from eden_memory.metrics import RECENT_FAILED, RECENT_SECONDS
 from eden_memory.recent.recent_rules import (
+    Row,
     SessionNow,
     WrittenMessage,
     is_asked_for,
@@ -94,10 +95,8 @@ class RecentMessages:
         written = await self._written.messages_of(sessions, since)
         if not written:
             return ()
-        known = await self._written.recorded(message.message_id for message in written)
-        formations = {row["formation_id"] for row in known.values()} - {None}
-        alone, settled, asker_is_alone = await asyncio.gather(
-            self._alone(asked, written), self._settled.among(formations), self._is_alone(asked)
+        alone, (known, settled), asker_is_alone = await asyncio.gather(
+            self._alone(asked, written), self._known(written), self._is_alone(asked)
         )
         private = [message for message in written if message.session_id in alone]
         if not asker_is_alone or not private:
@@ -107,28 +106,24 @@ class RecentMessages:
         )
         return unsettled(user, private, known, settled, (marks, leaving), since)
 
+    async def _known(self, written: Sequence[WrittenMessage]) -> tuple[Mapping[str, Row], set[str]]:
+        """Return what formation-trigger keeps of the messages, and which of their formations are settled."""
+        known = await self._written.recorded(message.message_id for message in written)
+        formations = (row["formation_id"] for row in known.values())
+        return known, await self._settled.among(name for name in formations if name is not None)
+
     async def _alone(self, asked: Asker, written: Sequence[WrittenMessage]) -> set[str]:
         """Return the sessions of these messages in which the asker was always alone."""
         sessions = list(dict.fromkeys(message.session_id for message in written))
         users = dict.fromkeys(sessions, (asked.user_id or "",))
         chats = [name for name in sessions if whose(name) is None]
-        facts, off, authors, states, anonymous = await asyncio.gather(
+        facts, off, authors, states = await asyncio.gather(
             self._directory.look_up(sessions, users),
             self._directory.off(users, ()) if self._directory.switches else _nobody(),
-            self._authors.of(chats),
+            self._authors.everybody_in(chats),
             self._states_of(sessions),
-            self._written.anonymous_in(chats),
         )
-        now = {
-            name: SessionNow(
-                facts[name],
-                authors.get(name) if name in chats else frozenset(),
-                frozenset(states.get(name, {}).get("users", ())),
-                Audiences.of_row(states.get(name, {})),
-                name in anonymous,
-            )
-            for name in sessions
-        }
+        now = {name: _session_now(name, facts[name], authors, states.get(name, {})) for name in sessions}
         return {name for name in sessions if was_alone(asked, name, now[name], off)}
 
     async def _states_of(self, sessions: Collection[str]) -> dict[str, dict[str, Any]]:
@@ -149,3 +144,19 @@ class RecentMessages:
 
 async def _nobody() -> Off:
     return Off()
+
+
+def _session_now(
+    name: str,
+    facts: SessionFacts | Missing,
+    authors: Mapping[str, frozenset[str | None]] | None,
+    state: Mapping[str, Any],
+) -> SessionNow:
+    written = None if authors is None else authors.get(name, frozenset())
+    return SessionNow(
+        facts,
+        None if written is None else frozenset(author for author in written if author is not None),
+        frozenset(state.get("users", ())),
+        Audiences.of_row(state),
+        anonymous=written is not None and None in written,
+    )

@@ -93,7 +93,7 @@ def unsettled(
         and message.text.strip()
         and message.said_at >= since
         and _waits(message, known.get(message.message_id), settled)
-        and not _forgotten(_source(user_id, message, known.get(message.message_id)), marks)
+        and not is_forgotten(user_id, message, known.get(message.message_id), marks)
     ]
     return sorted(found, key=lambda message: (message.said_at, message.message_id), reverse=True)
 
@@ -107,7 +107,9 @@ def _waits(message: WrittenMessage, row: Row | None, settled: Collection[str]) -
     return row["formation_id"] is None or row["formation_id"] not in settled
 
 
-def _forgotten(source: SourceMessage, marks: Iterable[Marks]) -> bool:
+def is_forgotten(user_id: str, message: WrittenMessage, row: Row | None, marks: Iterable[Marks]) -> bool:
+    """Tell whether a mark reaches the message, its session or its user."""
+    source = _source(user_id, message, row)
     return any(known.source_gone(source) for known in marks)
 
 

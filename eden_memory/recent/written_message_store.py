@@ -20,7 +20,7 @@ from eden_memory.mongo.document_fields import Unusable, getter, moment_of, text_
 from eden_memory.recent.recent_rules import WrittenMessage
 from eden_memory.redaction import redactor_of
 from eden_memory.schemas.documents import Message, WindowTexts
-from eden_memory.schemas.events.chat import AGENT_SIDE, role_of, roles_of, values_of
+from eden_memory.schemas.events.chat import role_of, roles_of, values_of
 from eden_memory.settings import MessagesSettings, Settings
 
 log = LibraryLogger()
@@ -29,10 +29,12 @@ Database = AsyncDatabase[Row]
 Stored = Mapping[str, Any]
 MOST_SESSIONS = 10
 """Of a user, those written in last."""
-MOST_MESSAGES = 40
-"""Of a session, the newest."""
+MOST_MESSAGES = 200
+"""Of these sessions, the newest."""
 MOST_AUTHORED = 100
 """Messages of a user that are looked at to find the sessions."""
+MOST_LOOKED_AT = 1_000
+"""Messages of a user that are looked through for words."""
 MOST_MILLISECONDS = 500
 """Time limit of one query."""
 SMALL = 10_000
@@ -68,11 +70,15 @@ class WrittenMessages:
         user = decode_id(user_id)
         inbox, authored, added, listed = await asyncio.gather(
             self._inbox.distinct("session_id", {"kind": "added_text", "user_id": user}),
-            self._authored(user, since),
+            self._authored(user, MOST_AUTHORED),
             self._added_by(user_id, since),
             self._listing(user),
         )
-        named = [*filter(None, map(_typed, inbox)), *authored, *added, *listed]
+        written = (self._mapping.message(row) for row in authored)
+        recent = [
+            message.session_id for message in written if message is not None and message.said_at >= since
+        ]
+        named = [*filter(None, map(_typed, inbox)), *recent, *added, *listed]
         return list(dict.fromkeys(named))[
             : MOST_SESSIONS + 1
         ]  # the session that asks is one of them, as a rule
@@ -83,7 +89,7 @@ class WrittenMessages:
         if not wanted:
             return []
         found = await asyncio.gather(
-            self._waiting_texts(wanted), self._added_texts(wanted, since), *map(self._in_session, wanted)
+            self._waiting_texts(wanted), self._added_texts(wanted, since), self._in_sessions(wanted)
         )
         by_id: dict[str, WrittenMessage] = {}
         for message in (message for messages in found for message in messages):
@@ -94,35 +100,36 @@ class WrittenMessages:
         """Return the message as the tailer would publish it, without secrets."""
         return message if self._redactor is None else message._replace(text=self._redactor(message.text))
 
+    async def written_by(self, user_id: str) -> list[WrittenMessage]:
+        """Return the newest messages and added texts of a user, as far as their texts are stored."""
+        user, waiting = decode_id(user_id), {"kind": "added_text", "user_id": decode_id(user_id)}
+        own = await self._authored(user, MOST_LOOKED_AT)
+        found = [
+            *map(self._mapping.message, own),
+            *map(_added_text, await self._inbox.find(waiting).to_list()),
+        ]
+        added = await self._added({"user_id": user_id})
+        by_id = {message.message_id: message for message in (*added, *filter(None, found)) if message.text}
+        return list(map(self._redacted, by_id.values()))
+
     async def being_forgotten(self) -> Marks:
         """Return marks for the requests to forget that no stage has carried out yet."""
         asked = self._inbox.find({"kind": "forget", "what": {"$in": ["message", "session", "user"]}})
         targets = [(row["what"], _typed(row["target"])) async for row in asked]
         return Marks(Mark(what, target, "for_ever") for what, target in targets if target is not None)
 
-    async def anonymous_in(self, session_ids: Sequence[str]) -> set[str]:
-        """Return the sessions in which a user wrote whom nobody names."""
-        paths, agent_side = self._paths, self._mapping.of_agent_side
-        query = {
-            paths.session_id: {"$in": [decode_id(name) for name in session_ids]},
-            paths.role: {"$nin": agent_side},
-            paths.user_id: None,
-        }
-        named = await self._messages.distinct(paths.session_id, query, maxTimeMS=MOST_MILLISECONDS)
-        return {typed for name in named if (typed := _typed(name)) is not None}
-
     async def recorded(self, message_ids: Iterable[str]) -> dict[str, Row]:
         """Return what formation-trigger keeps of these messages, without their texts."""
         rows = await self._recorded.find({"_id": {"$in": list(message_ids)}}, {"text": 0}).to_list()
         return {row["_id"]: row for row in rows}
 
-    async def _authored(self, user: Any, since: datetime) -> list[str]:
+    async def _authored(self, user: Any, most: int) -> list[Row]:
+        """Return the newest documents of an author; none where looking for them would take long."""
         path = self._paths.user_id
         if not await self._short(self._messages, path, messages_of_user_hint(self._paths)):
             return []
-        query = self._messages.find({path: user}, self._mapping.fields, sort=self._order, limit=MOST_AUTHORED)
-        rows = await query.max_time_ms(MOST_MILLISECONDS).to_list()
-        return [name for row in rows if (name := self._mapping.session_of(row, since)) is not None]
+        query = self._messages.find({path: user}, self._mapping.fields, sort=self._order, limit=most)
+        return await query.max_time_ms(MOST_MILLISECONDS).to_list()
 
     async def _added_by(self, user_id: str, since: datetime) -> list[str]:
         query = {**ADDED, "user_id": user_id, "time": {"$gte": since}}
@@ -142,11 +149,9 @@ class WrittenMessages:
         rows = await found.max_time_ms(MOST_MILLISECONDS).to_list()
         return [name for row in rows if (name := _typed(row["_id"])) is not None]
 
-    async def _in_session(self, session_id: str) -> list[WrittenMessage]:
-        query = {
-            self._paths.session_id: decode_id(session_id),
-            self._paths.role: {"$in": self._mapping.shown},
-        }
+    async def _in_sessions(self, session_ids: Sequence[str]) -> list[WrittenMessage]:
+        wanted = [decode_id(name) for name in session_ids]
+        query = {self._paths.session_id: {"$in": wanted}, self._paths.role: {"$in": self._mapping.shown}}
         found = self._messages.find(query, self._mapping.fields, sort=self._order, limit=MOST_MESSAGES)
         rows = await found.max_time_ms(MOST_MILLISECONDS).to_list()
         return [message for row in rows if (message := self._mapping.message(row)) is not None]
@@ -159,8 +164,11 @@ class WrittenMessages:
 
     async def _added_texts(self, session_ids: Sequence[str], since: datetime) -> list[WrittenMessage]:
         """Return added texts as formation-trigger keeps them: in their row, or in their closed window."""
-        query = {**ADDED, "session_id": {"$in": list(session_ids)}, "time": {"$gte": since}}
-        rows = await self._recorded.find(query).max_time_ms(MOST_MILLISECONDS).to_list()
+        return await self._added({"session_id": {"$in": list(session_ids)}, "time": {"$gte": since}})
+
+    async def _added(self, of: Row) -> list[WrittenMessage]:
+        found = self._recorded.find({**ADDED, **of}, sort=[("time", DESCENDING)], limit=MOST_LOOKED_AT)
+        rows = await found.max_time_ms(MOST_MILLISECONDS).to_list()
         formed = {row["formation_id"] for row in rows if row["formation_id"] is not None}
         windows = self._windows.find({"_id": {"$in": list(formed)}}, {"messages": 1})
         texts = {item["message_id"]: item["text"] async for row in windows for item in row["messages"]}
@@ -190,7 +198,6 @@ class MessageFields:
         named = (paths.session_id, paths.role, paths.content, paths.user_id, paths.created_at)
         self.fields = dict.fromkeys(named, 1)
         self.shown = self._values({"user", "assistant"})
-        self.of_agent_side = self._values(AGENT_SIDE)
 
     def message(self, row: Stored) -> WrittenMessage | None:
         """Return the message of a document; None for one that becomes no message, or whose age is not known."""
@@ -204,11 +211,6 @@ class MessageFields:
             return None
         role = role_of(self._role(row), self._roles)
         return WrittenMessage(name, session, role, text, times[0], min(times))
-
-    def session_of(self, row: Stored, since: datetime) -> str | None:
-        """Return the session of a document that is not older."""
-        message = self.message(row)
-        return message.session_id if message is not None and message.said_at >= since else None
 
     def _values(self, roles: Iterable[str]) -> list[Any]:
         wanted = set(roles)

@@ -210,9 +210,9 @@ def asked_words(query: str) -> list[AskedWord]:
     return [AskedWord(word, _stem(word)) for word in telling or words]
 
 
-def stems_of(text: str) -> set[str]:
-    """The stems that a text is found by."""
-    return {_stem(word) for word in words_of(text)}
+def stems_of(text: str) -> frozenset[str]:
+    """The words of a fact as those of a query are compared with them."""
+    return frozenset(map(_stem, words_of(text)))
 
 
 def together(rarities: Sequence[Rarity]) -> Rarity:

@@ -25,6 +25,7 @@ from eden_memory.source.messages_store import CollectionReader
 from eden_memory.source.position_store import MongoPositions, TailerPosition
 from eden_memory.source.source_mapping import Mapped, SourceMapping, Unmapped
 from eden_memory.task_ending import end
+from eden_memory.telemetry.spans import sent
 
 log = LibraryLogger("eden.tailer")
 
@@ -108,7 +109,9 @@ class Leader:
             )
         for start in range(0, len(mapped.unmapped), DEAD_TOGETHER):
             await self._bury(mapped.unmapped[start : start + DEAD_TOGETHER], now)
+        begun = time.time_ns()
         await (self.publisher.add if more else self.publisher.send)(mapped.records)
+        sent(mapped.records, begun)
         self._carried.extend(mapped.carried)
         self.published |= MESSAGE in _count(origin, mapped)
 

@@ -22,6 +22,7 @@ from eden_memory.stages.retry_waits import backoff
 from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Emitted, Gather, Result, Retry, Stage
 from eden_memory.stages.stage_health import StageHealth
 from eden_memory.task_ending import Deadline
+from eden_memory.telemetry.spans import Processing
 
 if TYPE_CHECKING:
     from eden_memory.stages.worker import Surroundings
@@ -64,10 +65,15 @@ class Deciding:
         if not wanted(read):
             return self._finish(unit, "skipped")
         self._cut(unit, read)
-        result = await self._handled(wanted(read))
-        if isinstance(result, Gather):
-            return self._gather(read, result)
-        return await self._conclude(unit, read, result)
+        offset = unit.items[0].record.offset
+        with Processing(self._stage.name, self._group, wanted(read), offset) as span:
+            result = await self._handled(wanted(read))
+            if isinstance(result, Gather):
+                span.drop()
+                return self._gather(read, result)
+            if isinstance(result, Dead | Failure):
+                span.failed("dead" if isinstance(result, Dead) else str(result.kind))
+            return await self._conclude(unit, read, result)
 
     async def _known(self, unit: Unit, read: list[Read]) -> list[StageOutcome]:
         """The outcomes of the unit's first records if those were decided before; the unit is cut to fit."""

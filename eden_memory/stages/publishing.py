@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from eden_memory.kafka.broken_clients import close_producer, sending, starting
 from eden_memory.kafka.error_kinds import TOO_LARGE
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.task_ending import end, first_of
+from eden_memory.telemetry.spans import sent
 
 MAX_BATCH_BYTES = 1_000_000
 MAX_RECORD_BYTES = 5_000_000
@@ -91,7 +93,7 @@ class Publisher:
 
     async def publish(self, records: Sequence[StoredRecord]) -> None:
         """Send in order per partition and wait for the confirmations; a KafkaError if one is refused."""
-        producer = await self.producer()
+        producer, begun = await self.producer(), time.time_ns()
         waiting: list[_Waiting] = []
         loop = asyncio.get_running_loop()
         counts = {topic: len(await producer.partitions_for(topic)) for topic in {r.topic for r in records}}
@@ -103,6 +105,7 @@ class Publisher:
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+        sent(records, begun)
 
     async def producer(self) -> Any:
         """The producer in use, started; a new one after the last one failed."""
@@ -191,9 +194,9 @@ class _Sender:
             self._one_by_one = len(taken)
             self._queue.extendleft(reversed(taken))
             taken.clear()
-        for sent in taken:
-            if not sent.confirmed.done():
-                sent.confirmed.set_result(None)
+        for waited in taken:
+            if not waited.confirmed.done():
+                waited.confirmed.set_result(None)
 
 
 async def _confirmation(producer: Any, sent: "asyncio.Future[Any]") -> None:

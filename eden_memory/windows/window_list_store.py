@@ -40,7 +40,7 @@ class ListedWindow:
     closed_at: datetime
     state: WindowState
     reason: str | None
-    """What it waits for, or why its formation was given up."""
+    """The document or budget that it waits for, or why its formation was given up."""
 
 
 class WindowLists:

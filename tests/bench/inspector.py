@@ -33,7 +33,7 @@ PAGES = {
     "agent": "/ui/agent?agent=a",
     "scope": f"/ui/scope?{OF_EVE}",
     "facts": f"/ui/facts?{OF_EVE}",
-    "facts of a month": f"/ui/facts?{OF_EVE}&since=2026-05-01&until=2026-05-31",
+    "facts of a week in April": f"/ui/facts?{OF_EVE}&since=2026-04-01&until=2026-04-08",
     "retired facts": f"/ui/facts?{OF_EVE}&state=retired",
     "fact": f"/ui/fact?agent=a&user=eve&id={SEED}-500",
     "context": "/ui/context?agent=a&user=eve",

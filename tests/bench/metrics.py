@@ -13,7 +13,13 @@ import os
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -69,30 +75,41 @@ Measure = Callable[[int], Awaitable[float]]
 """A number of records → CPU seconds of one of them."""
 
 
-async def overhead(mongodb: str, kafka: str, records: int, rounds: int) -> dict[str, float]:
-    """Medians of CPU in µs a record, on and off by turns, so that both meet the same load."""
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What is compared, by turns, so that both meet the same load."""
+
+    records: int
+    rounds: int
+    on: Callable[[], AbstractContextManager[None]] = nullcontext
+    off: Callable[[], AbstractContextManager[None]] = without_metrics
+
+
+async def overhead(mongodb: str, kafka: str, turns: Turns) -> dict[str, float]:
+    """Medians of CPU in µs a record, on and off."""
     figures: dict[str, float] = {}
+    records = turns.records
     async with bench(_settings(mongodb, kafka), PARTITIONS) as kit:
 
         async def nothing_done(number: int) -> float:
             return await lanes_cpu(kit, number, decides=False) / number
 
-        figures |= await _by_turns("deciding", _deciding(kit), records, rounds)
+        figures |= await _by_turns("deciding", _deciding(kit), turns, records)
         await kit.put([asked(f"s{one % 500}", one // 500) for one in range(10 * records)])
-        figures |= await _by_turns("bare", nothing_done, 10 * records, rounds)
+        figures |= await _by_turns("bare", nothing_done, turns, 10 * records)
     async with namespace(mongodb, kafka) as trigger:
-        figures |= await _by_turns("trigger", _triggering(trigger), 10 * records, rounds)
+        figures |= await _by_turns("trigger", _triggering(trigger), turns, 10 * records)
     return figures
 
 
-async def _by_turns(what: str, measure: Measure, records: int, rounds: int) -> dict[str, float]:
+async def _by_turns(what: str, measure: Measure, turns: Turns, records: int) -> dict[str, float]:
     """Pairs of neighbours, each the other way round than the one before; the first run warms up."""
     await measure(records)
     on: list[float] = []
     off: list[float] = []
-    for number in range(rounds):
+    for number in range(turns.rounds):
         for kept in (True, False) if number % 2 else (False, True):
-            with nullcontext() if kept else without_metrics():
+            with turns.on() if kept else turns.off():
                 (on if kept else off).append(1e6 * await measure(records))
     pairs = [one / other for one, other in zip(on, off, strict=True)]
     return {f"{what}_on": median(on), f"{what}_off": median(off), f"{what}_ratio": median(pairs)}
@@ -215,7 +232,7 @@ def main(records: int, rounds: int) -> Report:
         tempfile.TemporaryDirectory() as folder,
         running_servers(given, Path(folder), Path(".eden/jars")) as servers,
     ):
-        figures = asyncio.run(overhead(servers.mongodb_uri, servers.kafka_bootstrap, records, rounds))
+        figures = asyncio.run(overhead(servers.mongodb_uri, servers.kafka_bootstrap, Turns(records, rounds)))
     return report(figures, scrape())
 
 

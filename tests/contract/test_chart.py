@@ -26,7 +26,7 @@ VALUES = cast("dict[str, Any]", yaml.safe_load((CHART / "values.yaml").read_text
 HELM = str(TOOLS / "bin/helm") if (TOOLS / "bin/helm").exists() else shutil.which("helm")
 KUBECONFORM = TOOLS / "bin/kubeconform"
 rendered_only = pytest.mark.skipif(HELM is None, reason="helm is not installed: `make chart` installs it")
-EVERYTHING = {
+EVERYTHING: dict[str, Any] = {
     "env": {"EDEN_LLM": "openai"},
     "files": ["certificates"],
     "imagePullSecrets": [{"name": "registry"}],
@@ -42,7 +42,7 @@ EVERYTHING = {
     "nodeSelector": {"pool": "memory"},
     "tolerations": [{"key": "memory", "operator": "Exists"}],
 }
-LITTLE = {
+LITTLE: dict[str, Any] = {
     "api": {"enabled": False},
     "keda": {"enabled": False},
     "setup": {"enabled": False},

@@ -50,7 +50,7 @@ class TokenEndpoint(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps({"access_token": token(), "expires_in": 600} if known else {}).encode())
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Nothing."""
 
 

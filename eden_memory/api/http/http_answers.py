@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
+from eden_memory.memory.results import ExplainedOutcome
 from eden_memory.models.providers.catalogue import shown_model
 from eden_memory.schemas.scopes import ScopeKind, Sharing
 
@@ -229,6 +230,27 @@ class SearchAnswer(_Answer):
     """Why facts were found by words alone: no room in a budget, or the embedder is away; null: as asked for."""
     stages: list[StageAnswer] | None = None
     """Asked for by `debug`."""
+
+
+class ExplainedStepAnswer(_Answer):
+    """One step from a message to memory."""
+
+    what: Literal["message", "window", "call", "answer", "decision", "memory"]
+    id: str | None
+    at: datetime | None
+    told: str
+
+
+class ExplainedAnswer(_Answer):
+    """Why a memory is as it is, or what became of a message."""
+
+    what: Literal["fact", "reflection", "message"]
+    id: str
+    content: str | None
+    """Null for a message that is forgotten or switched off."""
+    outcome: ExplainedOutcome
+    because: str
+    steps: list[ExplainedStepAnswer]
 
 
 class AskedAnswer(_Answer):

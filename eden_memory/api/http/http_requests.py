@@ -68,6 +68,13 @@ class ContextWhere(Where):
     """The user's message: what it asks of the past is searched for, and added."""
 
 
+class WhyWhere(Where):
+    """The session and user who ask, and the words of the memory or message to explain."""
+
+    text: Annotated[str, Field(min_length=1, max_length=1_000)]
+    """Words of a fact, a reflection or a message of the user's."""
+
+
 class ListQuery(Where):
     """A page of a list, newest first."""
 

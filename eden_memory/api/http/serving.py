@@ -157,7 +157,7 @@ class DoorsServer:
 
     async def run(self) -> None:
         """Serve until `stop`."""
-        log.info("listens", where=self._where)
+        log.info("listens", where=self._where, inspector=f"{self._where}/ui")
         await self.server.serve()
 
     def stop(self) -> None:

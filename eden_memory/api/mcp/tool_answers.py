@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from eden_memory.memory.results import BlobView, FactView, ReflectionView
+from eden_memory.memory.results import BlobView, ExplainedOutcome, FactView, ReflectionView
 from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.search.search_requests import FoundFact, SearchReport
 
@@ -196,3 +196,34 @@ class CorrectionAnswer(BaseModel):
 
     request_id: str
     status: str = "accepted: it is carried out in the background; the history keeps what stood there before"
+
+
+class WhyStep(BaseModel):
+    """One step from a message to memory."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    what: Literal["message", "window", "call", "answer", "decision", "memory"]
+    id: str | None
+    at: datetime | None
+    told: str
+
+
+class ExplainedMemory(BaseModel):
+    """Why a memory is as it is, or what became of a message."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    what: Kind | Literal["message"]
+    id: str
+    content: str | None
+    outcome: ExplainedOutcome
+    because: str
+    steps: list[WhyStep]
+
+
+class WhyAnswer(BaseModel):
+    """Explanations; an empty list where nothing that may be seen here has these words."""
+
+    note: str = Note
+    explained: list[ExplainedMemory]

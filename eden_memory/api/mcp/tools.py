@@ -16,10 +16,12 @@ from eden_memory.api.mcp.mcp_connection import Door, Opened
 from eden_memory.api.mcp.tool_answers import (
     AcceptedText,
     ContextAnswer,
+    ExplainedMemory,
     ForgetAnswer,
     FoundMemories,
     ListAnswer,
     ListedMemory,
+    WhyAnswer,
 )
 from eden_memory.api.tool import DEBUG_WORDS, SCOPE_WORDS, TYPE_WORDS
 from eden_memory.constants import MOST_QUERIES
@@ -85,6 +87,7 @@ class MemoryTools:
         add(told(self.search_facts), title="Search memory", annotations=READS)
         add(told(self.get_memory_context), title="Memory context", annotations=READS)
         add(told(self.list_memories), title="List memories", annotations=READS)
+        add(told(self.why), title="Why is it remembered so", annotations=READS)
         add(told(self.add_memory), title="Remember", annotations=ADDS)
         add(told(self.forget), title="Forget", annotations=ERASES)
         add(told(self.forget_receipt), title="Receipt", annotations=READS)
@@ -161,6 +164,26 @@ class MemoryTools:
         """List stored memories, newest first: to review what is remembered, or to find the id of one to forget."""
         memory = await self._door.open(ctx.request_context, "read", session, user)
         return await _listed(memory, kind, include_inactive, limit, cursor or None)
+
+    async def why(
+        self,
+        ctx: Call,
+        text: Annotated[
+            str,
+            Field(
+                min_length=1, max_length=1_000, description="words of a memory, or of a message of the user's"
+            ),
+        ],
+        session: Session = "",
+        user: User = "",
+    ) -> WhyAnswer:
+        """Why something is remembered as it is, or is not: its message, window, calls, answer and decision.
+
+        Use it when the user asks why you remember something, or why you do not.
+        """
+        memory = await self._door.open(ctx.request_context, "read", session, user)
+        found = await memory.service.why(text, session=memory.session, user=memory.user)
+        return WhyAnswer(explained=[ExplainedMemory.model_validate(explained) for explained in found])
 
     async def add_memory(
         self,

@@ -1,5 +1,7 @@
 """Assemble the inspector: all pages under /ui, those for operators only where the process serves them."""
 
+from collections.abc import Sequence
+
 from fastapi import APIRouter
 
 from eden_memory.api.ui import (
@@ -9,10 +11,10 @@ from eden_memory.api.ui import (
     entry_routes,
     fact_routes,
     live_routes,
-    operator_routes,
     scope_routes,
     window_routes,
 )
+from eden_memory.extras import needs
 
 ROUTERS = (
     entry_routes.router,
@@ -29,7 +31,15 @@ ROUTERS = (
 def inspector_router(*, operator: bool = False) -> APIRouter:
     """Return the routes, with operators' pages on request; they stand in no OpenAPI document."""
     router = APIRouter(include_in_schema=False)
-    of_operators = (operator_routes.router,) if operator else ()
+    of_operators = _of_operators() if operator else ()
     for part in (*ROUTERS, *of_operators, entry_routes.unknown_page()):
         router.include_router(part)
     return router
+
+
+def _of_operators() -> Sequence[APIRouter]:
+    """Return operators' pages, which read Kafka; MissingExtra where its clients are not installed."""
+    needs("run", "`eden serve --operator`")
+    from eden_memory.api.ui import operator_routes  # noqa: PLC0415 - the extra `serve` brings no Kafka client
+
+    return (operator_routes.router,)

@@ -47,7 +47,7 @@ router = APIRouter(prefix="/ui/operator", route_class=AdmittedPage, dependencies
 
 
 class LetterForm(BaseModel):
-    """What becomes of a dead letter."""
+    """The decision about a dead letter."""
 
     model_config = ConfigDict(extra="forbid")
 

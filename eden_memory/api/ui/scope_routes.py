@@ -78,7 +78,7 @@ class OpenScope:
     view: VisibleMemory
     readers: Readers
     label: str | None
-    """What the application calls its user."""
+    """The application's name of its user."""
 
     @property
     def browsing(self) -> Browsing:
@@ -87,12 +87,12 @@ class OpenScope:
 
     @property
     def stored(self) -> VisibleScope | None:
-        """What is stored of it; None: nothing."""
+        """The stored part of it; None: nothing is stored."""
         return next(iter(self.view.shown), None)
 
     @property
     def name(self) -> str | None:
-        """What the application calls its user, group or session."""
+        """The application's name of its user, group or session."""
         return self.label or (None if self.stored is None else self.stored.name)
 
     @property
@@ -176,7 +176,7 @@ async def facts(request: Request, place: Annotated[FactsPlace, Query()]) -> Resp
             "facts.html", opened=opened, place=place, states=tuple(STATES), found=found, report=report
         )
     filters = Filters(None, STATES[place.state], place.begins, place.ends, PAGE, place.cursor)
-    page = await opened.browsing.facts(here.asker, opened.view, filters)
+    page = await opened.browsing.facts(here.asker, opened.view, filters, by_time=True)
     return here.render("facts.html", opened=opened, place=place, states=tuple(STATES), page=page, found=None)
 
 

@@ -51,8 +51,8 @@ class Fence:
 FACT_EXTRACTION = "fact-extraction/3"
 FACT_DECISIONS = "fact-decisions/3"
 REFLECTION_EXTRACTION = "reflection-extraction/3"
-CONSOLIDATION = "consolidation/2"
-PROPAGATION = "propagation/1"
+CONSOLIDATION = "consolidation/3"
+PROPAGATION = "propagation/2"
 VERSIONS = (FACT_EXTRACTION, FACT_DECISIONS, REFLECTION_EXTRACTION, CONSOLIDATION, PROPAGATION)
 PARTS = ("system", "user")
 
@@ -119,7 +119,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Any] = environment.filters
-    for function in (fact_label, messages, moment, indented, language_or, one_line, plain):
+    for function in (fact_label, indented, language_or, messages, moment, one_line, plain):
         filters[function.__name__] = function
     return environment
 

@@ -6,6 +6,7 @@ from pydantic_core import ErrorDetails
 from eden_memory.models.calls import Completion, PromptTurn
 from eden_memory.models.providers.provider_json import found_json
 from eden_memory.models.question import A, Prompt
+from eden_memory.schemas.answers import AS_SAID
 
 TRUNCATED = "truncated"
 REFUSED = "refused"
@@ -27,7 +28,7 @@ def parsed(text: str, answer: type[A]) -> A | str:
     if not text.strip():
         return EMPTY
     try:
-        return answer.model_validate_json(found_json(text))
+        return answer.model_validate_json(found_json(text), context=AS_SAID)
     except ValidationError as error:
         return _named(error)
 

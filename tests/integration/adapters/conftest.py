@@ -1,7 +1,7 @@
 """One running memory for the tests of this folder: everything runs, rules form memory, a provider is imitated."""
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,7 +31,7 @@ class Lived:
     def answers(self, *replies: Reply) -> None:
         """What the provider says next, in order."""
         left = iter(replies)
-        self.provider.reply = lambda _: next(left)
+        self.provider.reply = partial(_next, left)
 
     async def formed(self, conversation: ConversationMemory, word: str) -> None:
         """Form what was said, and wait until a fact holds this word."""
@@ -63,3 +63,8 @@ async def eventually(holds: Callable[[], Awaitable[Any]], what: str) -> None:
         return bool(await holds())
 
     await until(condition, what)
+
+
+def _next(replies: Iterator[Reply], body: Any) -> Reply:
+    del body
+    return next(replies)

@@ -1,7 +1,9 @@
-"""Each adapter in its real framework: what was said through one is remembered, and read through the others."""
+"""Each adapter in its real framework, and the programs of docs/adapters.md and README as a new user runs them."""
 
 import asyncio
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -23,12 +25,33 @@ from eden_memory.adapters.pydantic_ai import memory_toolset
 from eden_memory.cli.main import app
 from eden_memory.errors import Invalid
 from tests.integration.adapters.conftest import Lived, call_of_search, eventually
+from tests.integration.mcp.written import ROOT, blocks
 from tests.model_server.chat_upstream import Reply
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(240)]
 BOAT = "My boat is called Gaivota."
 QUESTION = "What is the name of my boat?"
 USER = ("user", "rui")
+PIPE = asyncio.subprocess.PIPE
+ANSWER = "On 9 March."
+MESSAGE: dict[str, Any] = {
+    "type": "message",
+    "id": "m",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "output_text", "text": ANSWER, "annotations": []}],
+}
+OF_RESPONSES: dict[str, Any] = {
+    "id": "r",
+    "object": "response",
+    "created_at": 1,
+    "model": "m",
+    "status": "completed",
+    "output": [MESSAGE],
+    "parallel_tool_calls": False,
+    "tool_choice": "auto",
+    "tools": [],
+}
 
 
 async def test_openai_agents_keep_the_chat_and_remember_it(lived: Lived) -> None:
@@ -160,3 +183,72 @@ async def test_a_coding_agents_hook_leaves_its_turns_to_memory(
     said = [(message.role, message.text) for message in await memory.messages.read()]
     assert said == [("user", asked["prompt"]), ("assistant", "I will use tabs.")]
     await lived.formed(memory, "Tern")
+
+
+def environment(lived: Lived) -> dict[str, str]:
+    settings = lived.settings
+    assert settings.mongodb.uri is not None
+    return {
+        **os.environ,
+        "EDEN_MONGODB_URI": settings.mongodb.uri.get_secret_value(),
+        "EDEN_MONGODB_DATABASE": settings.mongodb.database,
+        "EDEN_KAFKA_TOPIC_PREFIX": settings.kafka.topic_prefix,
+        "OPENAI_API_KEY": "sk-test",
+        "OPENAI_BASE_URL": lived.provider.openai_url,
+        "OPENAI_AGENTS_DISABLE_TRACING": "1",
+        "PYTHONPATH": str(ROOT),
+    }
+
+
+def python_of(page: str, heading: str) -> str:
+    return next(text for language, text in blocks(page, heading) if language == "python")
+
+
+@pytest.fixture(scope="module")
+async def boat(lived: Lived) -> Lived:
+    memory = lived.of("c1", "rui")
+    await memory.service.add("The boat Gaivota is due on 9 March.", user="rui", verbatim=True)
+    await lived.formed(memory, "Gaivota")
+    return lived
+
+
+@pytest.mark.parametrize(
+    ("heading", "reply", "expected"),
+    [
+        ("LangGraph", Reply(), "Gaivota"),
+        ("OpenAI Agents SDK", Reply(response=(200, [], json.dumps(OF_RESPONSES).encode())), ANSWER),
+        ("pydantic-ai", Reply((ANSWER,)), ANSWER),
+    ],
+)
+async def test_the_pages_program_runs(
+    boat: Lived, tmp_path: Path, heading: str, reply: Reply, expected: str
+) -> None:
+    boat.answers(reply)
+    program = tmp_path / "program.py"
+    program.write_text(python_of("docs/adapters.md", heading))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(program), cwd=tmp_path, env=environment(boat), stdout=PIPE, stderr=PIPE
+    )
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    assert expected in out.decode()
+    if heading != "LangGraph":
+        assert "Gaivota" in boat.provider.came[-1].raw.decode()
+
+
+async def test_the_readmes_consumer_prints_a_fact_that_was_formed(boat: Lived, tmp_path: Path) -> None:
+    text = python_of("README.md", "Living with it")
+    written = text.replace("127.0.0.1:9092", boat.settings.kafka.bootstrap or "")
+    (tmp_path / "consumer.py").write_text(written)
+    assert len([line for line in text.splitlines() if line]) <= 12
+    command = (sys.executable, "-m", "faststream", "run", "consumer:app")
+    process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, env=environment(boat), stdout=PIPE)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            while b"Gaivota" not in (line := await process.stdout.readline()):
+                assert line, "it has ended"
+    finally:
+        process.terminate()
+        await process.wait()
+    assert line.startswith(b"user:s.default:s.rui ADD ")

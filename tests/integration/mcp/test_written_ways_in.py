@@ -5,7 +5,6 @@ import json
 import os
 import sys
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
@@ -20,7 +19,7 @@ from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.integration.context.harness import Kit, fact, kit_for
 from tests.integration.mcp.stored import remember
-from tests.integration.mcp.written import ROOT, blocks
+from tests.integration.mcp.written import ROOT, blocks, eden_serve
 from tests.model_server.chat_upstream import ChatUpstream, chat_upstream
 from tests.names import NAMES
 
@@ -69,7 +68,7 @@ async def written(settings: Settings, provider: ChatUpstream) -> AsyncGenerator[
         await kit.put(rui, active_facts=1, recent_facts=(fact(BOAT),), revision=2)
         port = str(ports.choose())
         environment = _environment(settings, provider, port)
-        async with _serving(environment, port):
+        async with eden_serve(environment, port):
             yield Written(environment, port, kit)
 
 
@@ -86,32 +85,10 @@ def _environment(settings: Settings, provider: ChatUpstream, port: str) -> dict[
     }
 
 
-@asynccontextmanager
-async def _serving(environment: Mapping[str, str], port: str) -> AsyncGenerator[None]:
-    command = (sys.executable, "-m", "eden_memory.cli.main", "serve")
-    process = await asyncio.create_subprocess_exec(*command, env=environment)
-    try:
-        async with httpx2.AsyncClient() as http, asyncio.timeout(120):
-            while not await _ready(http, port):
-                assert process.returncode is None, "eden serve has ended"
-                await asyncio.sleep(0.1)
-        yield
-    finally:
-        process.terminate()
-        await process.wait()
-
-
-async def _ready(http: httpx2.AsyncClient, port: str) -> bool:
-    try:
-        return (await http.get(f"http://127.0.0.1:{port}/readyz")).status_code == 200
-    except httpx2.TransportError:
-        return False
-
-
 async def test_the_four_ways_in_run_as_the_readme_writes_them(
     written: Written, provider: ChatUpstream
 ) -> None:
-    python, http, mcp, gateway, _ = [
+    python, http, mcp, gateway = [
         (language, written.here(text)) for language, text in blocks("README.md", "Four ways in")
     ]
     assert [python[0], http[0], mcp[0], gateway[0]] == ["python", "sh", "json", "python"]
@@ -155,7 +132,7 @@ async def test_the_hosts_configurations_reach_their_user_and_nobody_else(written
 
 
 async def _only_mara(client: Client) -> None:
-    assert len((await client.list_tools()).tools) == 10
+    assert len((await client.list_tools()).tools) == 11
     context = await client.call_tool("get_memory_context", {})
     assert "sails on Sundays" in str(context.structured_content)
     refused = await client.call_tool("get_memory_context", {"user": "rui", "session": "c1"})

@@ -122,6 +122,7 @@ async def forget(kit: OnServers, kind: Forgettable) -> int:
 async def work(kit: OnServers, kind: Forgettable, count: int) -> dict[str, int]:
     """What MongoDB examines, returns and changes, and how often it is asked: by operation and collection."""
     await fill(kit, count)
+    await kit.database[NAMES["erasures"]].delete_many({})
     profile = kit.database["system.profile"]
     await profile.drop()
     await kit.database.create_collection("system.profile", capped=True, size=PROFILE_BYTES)

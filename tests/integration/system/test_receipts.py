@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,8 +29,8 @@ async def test_a_receipt_tells_what_was_erased_and_is_held_against_the_stores(
         shared.settings, "forget", "session", session, "--yes", "--by", "nia", "--receipt", str(file)
     )
     assert "Erased." in said_so
-    receipt = json.loads(file.read_text())
-    (memory,) = receipt["memories"]
+    receipt: dict[str, Any] = json.loads(file.read_text())
+    memory: dict[str, Any] = receipt["memories"][0]
     assert (receipt["asked"]["kind"], receipt["asked"]["target"]) == ("session", encode_id(session))
     assert receipt["asked"]["asked_by"] == "nia"
     assert memory["facts"] == [f"{fact['_id']}@1"]
@@ -43,7 +44,7 @@ async def test_a_receipt_tells_what_was_erased_and_is_held_against_the_stores(
     with pytest.raises(AssertionError, match=f"facts: {fact['_id']} is there"):
         await eden(shared.settings, "forget", "verify", str(file))
     await shared.memory("facts").delete_one({"_id": fact["_id"]})
-    changed = {**receipt, "memories": [{**memory, "facts": []}]}
+    changed: dict[str, Any] = {**receipt, "memories": [{**memory, "facts": []}]}
     file.write_text(json.dumps(changed))
     with pytest.raises(AssertionError, match="not signed by this installation"):
         await eden(shared.settings, "forget", "verify", str(file))

@@ -6,14 +6,16 @@ from urllib.parse import quote
 import pytest
 from playwright.async_api import Browser
 
+from eden_memory.schemas.scopes import Scope
 from tests.browser import NARROW, Watched, window
 from tests.integration.doors.conftest import Doors
 from tests.integration.doors.world import Key
-from tests.integration.python.stored import ADA, AGENT, BOB, YARD, inbox
+from tests.integration.python.stored import ADA, AGENT, BOB, YARD, fact, inbox, store
 from tests.integration.ui.visiting import faults, signed_in
 from tests.integration.ui.world import ATTACKS, FORMATION, ONE
 
 pytestmark = pytest.mark.servers
+EVE = Scope.of_user("s.a", "s.eve")
 OF_ADA = "agent=a&user=ada"
 ADA_KEY, CHANGE = f"{OF_ADA}&key={quote(ADA.key)}", f"/ui/change?{OF_ADA}"
 PAGES = (
@@ -50,6 +52,10 @@ async def text_of(watched: Watched) -> str:
     return await watched.page.inner_text("main")
 
 
+async def shown_facts(watched: Watched) -> list[str]:
+    return await watched.page.locator(".memories .memory").all_inner_texts()
+
+
 async def asked(doors: Doors) -> dict[str, Any]:
     """The newest request."""
     return (await inbox(doors.kit))[-1]
@@ -82,13 +88,22 @@ async def test_from_the_agents_to_a_fact_its_messages_and_the_contexts_that_show
     assert "<MemoryContext>" in await text_of(page)
 
 
-async def test_facts_are_filtered_by_state_and_date(page: Watched) -> None:
+async def test_facts_are_filtered_by_state_and_date_page_by_page(page: Watched, inspector: Doors) -> None:
     await page.open(f"/ui/facts?{ADA_KEY}")
     await page.page.get_by_label("State").select_option("retired")
     await page.page.get_by_role("button", name="Show").click()
-    assert await page.page.locator(".memories .memory").all_inner_texts() == ["Ada lives in Porto."]
-    await page.open(f"/ui/facts?{ADA_KEY}&state=all&until=2026-03-01")
-    assert "No facts here." in await text_of(page)
+    assert await shown_facts(page) == ["Ada lives in Porto."]
+    days = [fact(f"day-{day}", EVE, f"Day {day:02}.", day * 24 * 60) for day in range(40)]
+    await store(inspector.kit, days)
+    await inspector.kit.put(EVE, active_facts=40)
+    await page.open(f"/ui/facts?agent=a&user=eve&key={quote(EVE.key)}&since=2026-03-03&until=2026-04-05")
+    found = await shown_facts(page)
+    await page.page.get_by_role("link", name="Next page").click()
+    found += await shown_facts(page)
+    assert found == [f"Day {day:02}." for day in range(34, 1, -1)]
+    assert await page.page.get_by_role("link", name="Next page").count() == 0
+    await page.page.get_by_role("link", name="First page").click()
+    assert (await shown_facts(page))[0] == "Day 34."
 
 
 async def test_whatever_memory_says_is_text(page: Watched) -> None:

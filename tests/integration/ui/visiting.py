@@ -1,4 +1,4 @@
-"""What tests of the inspector do in it: sign in, and look for what keeps people out."""
+"""Sign in to the inspector, and look for what keeps people out of it."""
 
 from pathlib import Path
 from typing import Any

@@ -44,7 +44,7 @@ HARMLESS = (
     "It is for good, and I have brought the cat along.",
     "Likes it when someone asks about the cat.",
 )
-"""What stands in their place where nobody is to be attacked."""
+"""In their place where nobody is to be attacked."""
 ONE = Scope.of_session("s.a", "s.one", ("s.ada",))
 HISTORY = (
     BlobVersion(version=2, content="Ada likes tea and lives in Lisbon.", absorbed=(), consolidated_at=AT),

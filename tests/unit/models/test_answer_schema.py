@@ -19,7 +19,7 @@ ANSWERS = (ExtractedFacts, FactDecisions, StatedReflections, ConsolidatedText)
 EXAMPLES: dict[type[ModelAnswer], dict[str, Any]] = {
     ExtractedFacts: {"facts": [{"text": "x", "scope": "user", "messages": [1]}]},
     FactDecisions: {
-        "decisions": [{"fact": 1, "decision": "ADD", "existing": None, "text": None, "reason": "new"}]
+        "decisions": [{"fact": "N1", "decision": "ADD", "existing": None, "text": None, "reason": "new"}]
     },
     StatedReflections: {"reflections": [{"text": "x", "scope": "user", "messages": [1]}]},
     ConsolidatedText: {"text": "x"},

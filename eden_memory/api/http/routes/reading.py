@@ -9,6 +9,7 @@ from eden_memory.api.http.doors import AdmittedRoute, AgentId, doors_of
 from eden_memory.api.http.http_answers import (
     BlobAnswer,
     ConsolidationAnswer,
+    ExplainedAnswer,
     FactAnswer,
     HistoryAnswer,
     PageAnswer,
@@ -26,6 +27,7 @@ from eden_memory.api.http.http_requests import (
     ReflectionListing,
     Search,
     Where,
+    WhyWhere,
 )
 
 router = APIRouter(prefix="/v1/agents/{agent}", route_class=AdmittedRoute)
@@ -44,6 +46,16 @@ async def get_context(request: Request, agent: AgentId, where: Annotated[Context
     if not xml:
         return Response(status_code=204, headers=headers)
     return Response(xml, media_type="application/xml", headers=headers)
+
+
+@router.get("/why", tags=["facts"], summary="Why something is remembered so, or is not")
+async def get_why(
+    request: Request, agent: AgentId, where: Annotated[WhyWhere, Query()]
+) -> list[ExplainedAnswer]:
+    """Explain the facts, reflections and own messages that have these words, as far as they may be seen here."""
+    inside = await doors_of(request).enter(request, "read", agent, where)
+    found = await inside.service.why(where.text, **inside.where)
+    return [ExplainedAnswer.model_validate(explained) for explained in found]
 
 
 @router.get("/facts", tags=["facts"], summary="Visible facts, newest first")

@@ -6,8 +6,9 @@ from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Mark
 from eden_memory.formation.prompt_material import DecisionMaterial
 from eden_memory.metrics import DEDUP
+from eden_memory.models.asking.judging import parsed
 from eden_memory.processors import fact_dedup
-from eden_memory.schemas.answers import FactDecision
+from eden_memory.schemas.answers import FactDecision, FactDecisions
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.provenance import Embedding
 from tests.counted import Grown
@@ -197,9 +198,10 @@ async def test_known_and_new_facts_are_named_by_labels_of_their_own(label: str) 
 
 
 def test_an_answer_that_was_kept_with_numbers_is_read() -> None:
-    kept = {"fact": 1, "decision": "NONE", "existing": 2, "text": None, "reason": None}
-    decision = FactDecision.model_validate(kept)
-    assert (decision.fact, decision.existing) == ("1", "2")
+    kept = '{"decisions": [{"fact": 1, "decision": "NONE", "existing": 2, "text": null, "reason": null}]}'
+    answer = parsed(kept, FactDecisions)
+    assert isinstance(answer, FactDecisions)
+    assert [(decision.fact, decision.existing) for decision in answer.decisions] == [("1", "2")]
 
 
 @pytest.mark.parametrize("decision", ["DELETE", "UPDATE", "NONE"])

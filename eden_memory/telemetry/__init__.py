@@ -1,0 +1,1 @@
+"""OpenTelemetry: spans of the pipeline, and their export and that of metrics over OTLP."""

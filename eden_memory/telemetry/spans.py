@@ -1,0 +1,277 @@
+"""Spans of the pipeline, by OpenTelemetry's conventions for messaging and generative AI; none until `begin`.
+
+The span of a record, `send TOPIC`, has an id that follows from the record's (eden_memory/tracing.py), so every
+process knows it without anything more in the record. A stage's span, `process TOPIC`, is a child of the last record
+that it takes and links to the others; its model calls and what it publishes are its children.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar, Token
+from dataclasses import dataclass
+from datetime import timedelta
+from secrets import randbits
+from types import TracebackType
+from typing import Literal, NamedTuple, Protocol, Self
+
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import ModelCalled
+from eden_memory.tracing import PARTS, span_id, traceparent
+
+SpanKind = Literal["producer", "consumer", "client"]
+Attributes = Mapping[str, str | int | float | bool]
+MOST_LINKS = 128
+"""As many as OpenTelemetry keeps by default."""
+PROVIDERS = {"google": "gcp.gemini"}
+"""Our names of providers, where the conventions have others."""
+SAMPLED_BITS = 64
+"""Of a trace id: the share of traces that is exported is cut from their range, as by OpenTelemetry's own sampler."""
+
+
+class SpanPlace(NamedTuple):
+    """A span in its trace."""
+
+    trace: int
+    span: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndedSpan:
+    """A span that is over. Times are nanoseconds since 1970."""
+
+    name: str
+    kind: SpanKind
+    place: SpanPlace
+    parent: int | None
+    started: int
+    ended: int
+    attributes: Attributes
+    links: Sequence[SpanPlace] = ()
+    error: str | None = None
+
+
+class SpanSink(Protocol):
+    """Takes spans as they end."""
+
+    def take(self, span: EndedSpan) -> None:
+        """Take one; it must not wait."""
+        ...
+
+
+class SentRecord(Protocol):
+    """A record that was published."""
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        ...
+
+    @property
+    def value(self) -> bytes | None:
+        """None: a tombstone."""
+        ...
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]:
+        """The envelope."""
+        ...
+
+
+class TakenRecord(Protocol):
+    """A record that a stage handles."""
+
+    @property
+    def envelope(self) -> Envelope:
+        """Its CloudEvents attributes."""
+        ...
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        ...
+
+    @property
+    def partition(self) -> int:
+        """Of the topic."""
+        ...
+
+
+class Tracing:
+    """Where the spans of this process go, and which share of the traces."""
+
+    def __init__(self) -> None:
+        self.sink: SpanSink | None = None
+        self._bound = 0
+
+    def begin(self, sink: SpanSink, share: float = 1.0) -> None:
+        """Send spans there from now on."""
+        self.sink, self._bound = sink, round(share * 2**SAMPLED_BITS)
+
+    def end(self) -> None:
+        """Send none any more."""
+        self.sink = None
+
+    def samples(self, trace: int) -> bool:
+        """Whether a trace is exported: all of its spans, in every process with the same share."""
+        return trace & (2**SAMPLED_BITS - 1) < self._bound
+
+
+TRACING = Tracing()
+_CURRENT: ContextVar[SpanPlace | None] = ContextVar("span of the unit in hand", default=None)
+
+
+class Processing:
+    """The span of one attempt at a unit of records; entered, it is the parent of what happens inside."""
+
+    def __init__(self, stage: str, group: str, taken: Sequence[TakenRecord], offset: int) -> None:
+        self._stage, self._group, self._taken, self._offset = stage, group, taken, offset
+        self._error: str | None = None
+        self._counts = TRACING.sink is not None and bool(taken)
+        self._begun = time.time_ns() if self._counts else 0
+        self._token: Token[SpanPlace | None] | None = None
+
+    def __enter__(self) -> Self:
+        if self._counts:
+            self._last = _place_of(self._taken[-1].envelope)
+            self._place = SpanPlace(self._last.trace, randbits(64))
+            self._token = _CURRENT.set(self._place)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is None:
+            return
+        _CURRENT.reset(self._token)
+        sink = TRACING.sink
+        if self._counts and sink is not None and TRACING.samples(self._place.trace):
+            sink.take(self._span(self._error or (kind and kind.__name__)))
+
+    def failed(self, error: str) -> None:
+        """The attempt has failed: a word for the kind of failure."""
+        self._error = error
+
+    def drop(self) -> None:
+        """Nothing was done: the records wait for others."""
+        self._counts = False
+
+    def _span(self, error: str | None) -> EndedSpan:
+        last, others = self._taken[-1], self._taken[:-1]
+        attributes: dict[str, str | int] = {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "process",
+            "messaging.operation.type": "process",
+            "messaging.destination.name": last.topic,
+            "messaging.destination.partition.id": str(last.partition),
+            "messaging.consumer.group.name": self._group,
+            "eden.stage": self._stage,
+        }
+        if others:
+            attributes["messaging.batch.message_count"] = len(self._taken)
+        else:
+            attributes["messaging.kafka.offset"] = self._offset
+            attributes["messaging.message.id"] = last.envelope.id
+        return EndedSpan(
+            f"process {last.topic}",
+            "consumer",
+            self._place,
+            self._last.span,
+            self._begun,
+            time.time_ns(),
+            attributes,
+            [_place_of(record.envelope) for record in others[-MOST_LINKS:]],
+            error,
+        )
+
+
+def sent(records: Sequence[SentRecord], begun: int) -> None:
+    """Each of these records was published, which began at `begun` (`time.time_ns`)."""
+    sink = TRACING.sink
+    if sink is None:
+        return
+    now, current = time.time_ns(), _CURRENT.get()
+    for record in records:
+        span = _sent(record, begun, now, current)
+        if span is not None:
+            sink.take(span)
+
+
+def _sent(record: SentRecord, begun: int, now: int, current: SpanPlace | None) -> EndedSpan | None:
+    headers = {name: value or b"" for name, value in record.headers}
+    parts = headers.get("traceparent", b"").split(b"-")
+    if len(parts) != PARTS:
+        return None
+    identity = headers["ce_id"].decode()
+    place = SpanPlace(int(parts[1], 16), int(span_id(identity), 16))
+    if not TRACING.samples(place.trace):
+        return None
+    cause = int(parts[2], 16)
+    inside = current is not None and current.trace == place.trace
+    attributes: dict[str, str | bool] = {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": record.topic,
+        "messaging.message.id": identity,
+        "cloudevents.event_type": headers["ce_type"].decode(),
+    }
+    if record.value is None:
+        attributes["messaging.kafka.message.tombstone"] = True
+    return EndedSpan(
+        f"send {record.topic}",
+        "producer",
+        place,
+        current.span if current is not None and inside else None if cause == place.span else cause,
+        begun,
+        now,
+        attributes,
+        [] if current is None or inside else [current],
+    )
+
+
+def called(call: ModelCalled) -> None:
+    """A call of a model has ended: a child of the unit in hand, or a trace of its own."""
+    sink, current = TRACING.sink, _CURRENT.get()
+    if sink is None or not call.requests:
+        return
+    place = SpanPlace(current.trace if current is not None else randbits(128), randbits(64))
+    if TRACING.samples(place.trace):
+        sink.take(_called(call, place, current))
+
+
+def _called(call: ModelCalled, place: SpanPlace, current: SpanPlace | None) -> EndedSpan:
+    started = int(call.started_at.timestamp() * 1_000_000) * 1_000
+    optional = {
+        "gen_ai.response.model": call.response_model,
+        "gen_ai.prompt.name": call.prompt,
+        "eden.cost_usd": None if call.cost_usd is None else float(call.cost_usd),
+    }
+    attributes = {
+        "gen_ai.operation.name": call.operation,
+        "gen_ai.provider.name": PROVIDERS.get(call.provider, call.provider),
+        "gen_ai.request.model": call.model,
+        "gen_ai.usage.input_tokens": call.input_tokens,
+        "gen_ai.usage.output_tokens": call.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": call.cached_tokens,
+        "gen_ai.usage.reasoning.output_tokens": call.reasoning_tokens,
+        "eden.stage": call.stage,
+    } | {name: value for name, value in optional.items() if value is not None}
+    return EndedSpan(
+        f"{call.operation} {call.model}",
+        "client",
+        place,
+        None if current is None else current.span,
+        started,
+        started + timedelta(seconds=call.seconds) // timedelta(microseconds=1) * 1_000,
+        attributes,
+        error=None if call.outcome == "answered" else call.error or call.outcome,
+    )
+
+
+def _place_of(envelope: Envelope) -> SpanPlace:
+    """The span of a record: its id follows from the record's, its trace from what caused it."""
+    own = envelope.traceparent or traceparent(envelope.ordering_key, envelope.id)
+    parts = own.split("-")
+    if len(parts) != PARTS:
+        parts = traceparent(envelope.ordering_key, envelope.id).split("-")
+    return SpanPlace(int(parts[1], 16), int(span_id(envelope.id), 16))

@@ -1,0 +1,123 @@
+"""The inspector beside a system that runs: pages follow what is written, forms change memory, operators act."""
+
+from collections.abc import Awaitable, Sequence
+from decimal import Decimal
+from urllib.parse import quote
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.placement import Placement
+from eden_memory.schemas.scopes import Scope
+from eden_memory.settings import Settings
+from eden_memory.usage.budget_store import MongoBudgets
+from tests.browser import Watched, window
+from tests.integration.context.harness import Kit
+from tests.integration.doors.conftest import Doors, doors_of
+from tests.integration.doors.world import Key
+from tests.integration.system.commands import eden
+from tests.integration.system.obedient_model import WORD, obey
+from tests.integration.system.running_system import AGENT, System, fast, system, until
+from tests.integration.ui.visiting import faults, secret_of
+from tests.model_server.serving import serving
+
+pytestmark = pytest.mark.servers
+ANN = Scope.of_user(encode_id(AGENT), encode_id("ann"))
+OF_ANN = f"agent={AGENT}&user=ann&key={quote(ANN.key)}"
+MINUTE = 60_000
+PAGES = ("dead-letters", "lag", "namespaces", "budgets", "namespace?name=copy&report=true")
+
+
+async def test_memory_is_watched_corrected_and_operated_in_a_browser(
+    settings: Settings, browser: Browser
+) -> None:
+    async with (
+        serving(obey) as models,
+        system(fast(settings, models), models) as running,
+        doors_of(Kit(running.settings, running.database.client), operator=True) as doors,
+        window(browser, doors.url) as page,
+    ):
+        page.page.set_default_timeout(MINUTE)
+        expect.set_options(timeout=MINUTE)
+        session = await running.session("ann", title="Boats")
+        await running.told(session, "ann", "note user: Wants long answers.")
+        await _watched(page, running, session)
+        await _corrected(page)
+        await _operated(page, doors, running, session)
+        assert page.wrong == []
+
+
+async def _watched(page: Watched, running: System, session: str) -> None:
+    """An open page shows what is said, without being opened again; the fact leads back to the message."""
+    await page.open(f"/ui/facts?{OF_ANN}")
+    await expect(page.page.get_by_text("No facts here.")).to_be_visible()
+    await running.told(session, "ann", "I bought a boat! fact user: Ann owns a boat.")
+    await page.page.get_by_role("link", name="Ann owns a boat.").click()
+    await expect(page.page.get_by_text("I bought a boat! fact user: Ann owns a boat.")).to_be_visible()
+    await page.open(f"/ui/context?agent={AGENT}&session={session}&user=ann")
+    await expect(page.page.locator("pre")).to_contain_text("Ann owns a boat.")
+    await page.page.get_by_role("link", name="Windows of this session").click()
+    await expect(page.page.get_by_role("cell", name="formed").first).to_be_visible()
+
+
+async def _corrected(page: Watched) -> None:
+    """The change that a form asks for comes about while its page is open, and says who asked."""
+    await page.open(f"/ui/facts?{OF_ANN}")
+    await page.page.get_by_role("link", name="Ann owns a boat.").click()
+    await page.page.get_by_role("link", name="Edit").click()
+    await page.page.get_by_label("Text").fill("Ann owns two boats.")
+    await page.page.get_by_role("button", name="Save").click()
+    await expect(page.page.get_by_role("heading", name="Ann owns two boats.")).to_be_visible()
+    await expect(page.page.get_by_text("edit by ui:local")).to_be_visible()
+    await page.page.get_by_role("link", name="Forget").click()
+    await page.page.get_by_role("button", name="Forget for ever").click()
+    await expect(page.page.get_by_text("There is no such fact here")).to_be_visible()
+
+
+async def _operated(page: Watched, doors: Doors, running: System, session: str) -> None:
+    """A window that no model could answer is seen, and tried again; another namespace is compared and made live."""
+    await running.told(session, "ann", "fact user: Ann likes tea.")
+    await running.write(session, "ann", f"fact user: {WORD}")
+    await running.form(session)
+    await until(lambda: _any(running.dead()), "a dead letter")
+    await _settled(page)
+    budgets = MongoBudgets(running.database, running.settings.names)
+    await budgets.set(None, encode_id("ann"), "day", Decimal(5), "test")
+    await eden(running.settings, "rebuild", "copy")
+    facts = running.database[Placement("copy", "original").names(running.settings.mongodb.prefix)["facts"]]
+    coffee = {"content": "Ann likes coffee.", "hash": fact_hash("Ann likes coffee.")}
+    await facts.update_one({"content": "Ann likes tea."}, {"$set": coffee})
+    for path in PAGES:
+        assert await page.open(f"/ui/operator/{path}") == 200
+        assert await faults(page.page) == []
+        for key in (
+            Key(f"read {path}", None, None, ("read",)),
+            Key(f"bound {path}", (ANN.agent_id,), None, ("admin",)),
+        ):
+            headers = {"X-Eden-Key": await secret_of(doors, key)}
+            assert (await doors.http.get(f"/ui/operator/{path}", headers=headers)).status_code == 403
+    await expect(page.page.locator(".sides del")).to_have_text("tea.")
+    await expect(page.page.locator(".sides ins")).to_have_text("coffee.")
+    await page.page.get_by_role("button", name="Make copy live").click()
+    await expect(page.page.get_by_role("link", name="copy live")).to_be_visible()
+    await page.open(f"/ui/facts?{OF_ANN}")
+    await expect(page.page.get_by_role("link", name="Ann likes coffee.")).to_be_visible()
+
+
+async def _settled(page: Watched) -> None:
+    """The overview names what was given up and how far stages are behind; its dead letter is tried again."""
+    await page.open("/ui")
+    await expect(page.page.get_by_text("given up", exact=True)).to_be_visible()
+    await expect(page.page.get_by_role("rowheader", name="fact-extraction")).to_be_visible()
+    await page.page.get_by_role("link", name="All failed windows").click()
+    await expect(page.page.get_by_role("cell", name="failed").first).to_be_visible()
+    await page.open("/ui/operator/dead-letters")
+    await page.page.get_by_role("link", name="fact-extraction").click()
+    await page.page.get_by_role("button", name="Retry").click()
+    await expect(page.page.get_by_role("status")).to_contain_text("Its stage tries it")
+
+
+async def _any(found: Awaitable[Sequence[object]]) -> bool:
+    return bool(await found)
