@@ -46,7 +46,7 @@ def eval_(
         list[str] | None,
         typer.Option(
             help="eden, eden+memory.similar=0.8, offline, whole, bm25, rrf, mem0 or package.module:function; "
-            f"may be repeated; unset: {', '.join(SYSTEMS)}, and eden with a model"
+            f"may be repeated; unset: {', '.join(SYSTEMS)}; with a model also eden"
         ),
     ] = None,
     llm: Annotated[

@@ -63,7 +63,7 @@ class QuestionLine(_Line):
     id: str
     text: str
     agent: str | None = None
-    """Whose memory is asked, in an application's own memory (`eden reform --eval`); else the conversation."""
+    """Whose memory is asked, in an application's own memory (`eden reform NAME --eval`); else the conversation."""
     user: str | None = "user"
     session: str | None = None
     """The session it is asked in; none: the user's last one alone with the agent."""
