@@ -122,7 +122,7 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "forget": Entry(
         "forget:forget",
-        "Forget a message, session, user or fact, and everything derived only from it; summaries are rebuilt.",
+        "Forget a message, session, user or fact, and everything derived from it; summaries are rebuilt.",
     ),
     "mcp": Entry(
         "mcp:mcp",
