@@ -132,7 +132,7 @@ async def test_of_facts_that_say_the_same_the_younger_is_to_be_retired() -> None
 
 
 FORGOTTEN = Mark("message", "i.1", "for_ever")
-ADDED = CommandRef(command_id="o.1", action="add", by="api", asked_at=minute(0))
+ADDED = CommandRef(command_id="o.1", action="add", by="application", asked_at=minute(0))
 
 
 @pytest.mark.parametrize(
