@@ -82,7 +82,7 @@ class ChatMessages:
         who = ChatAccess(raw(service.agent_id, "agent"), self._of.session, self._of.user)
         await self._store.make_session(who.session, who.agent, who.user)
         return await self._store.put(
-            who, [self._turn(one) for one in said if one.text.strip()], at or datetime.now(UTC)
+            who, [self._turn(message) for message in said if message.text.strip()], at or datetime.now(UTC)
         )
 
     async def read(self, limit: int | None = None) -> list[SaidMessage]:

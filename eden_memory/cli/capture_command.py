@@ -22,7 +22,9 @@ def capture(
     user: Annotated[str | None, typer.Option(help="whose turns these are; your login name if unset")] = None,
     agent: Annotated[str, typer.Option(help="the agent whose memory forms from them")] = "default",
 ) -> None:
-    """Write a coding agent's turn, which its hook gives as JSON, into the chat collection; print nothing.
+    """Write a coding agent's turn, which its hook gives as JSON, into the chat collection.
+
+    It prints nothing.
 
     Examples:
 

@@ -27,7 +27,9 @@ Asked = Literal["message", "session", "user", "fact", "reflection", "blob", "imp
 def forget(
     kind: Annotated[
         Asked | None,
-        typer.Argument(help="what it is; `import` and `call` only with --caused-by; verify: a receipt"),
+        typer.Argument(
+            help="what to forget; `import`, `call`: only with --caused-by; `verify`: checks a receipt"
+        ),
     ] = None,
     name: Annotated[
         str | None,
@@ -88,12 +90,12 @@ def forget(
     if caused_by:
         if receipt is not None:
             raise Invalid(
-                "--caused-by writes no receipt", "Ask for one with: eden forget KIND ID --receipt FILE"
+                "--caused-by writes no receipt", "For a receipt: eden forget KIND ID --receipt FILE"
             )
         undo(settings, kind, name, by, yes=yes)
         return
     if kind in ("import", "call"):
-        raise Invalid(f"{kind} goes with --caused-by", f"eden forget --caused-by {kind} {name}")
+        raise Invalid(f"{kind} requires --caused-by", f"eden forget --caused-by {kind} {name}")
     if not yes:
         confirm(f"Forget the {kind} {name}? It cannot be undone.")
     if receipt is not None:
@@ -155,7 +157,7 @@ async def _forget_with_receipt(
 
 def _verify(settings: Settings, name: str | None) -> None:
     if name is None:
-        raise Invalid("name the receipt", "eden forget verify FILE")
+        raise Invalid("the receipt's file is missing", "eden forget verify FILE")
     try:
         receipt = read_receipt(Path(name).read_bytes())
     except OSError as error:
@@ -168,8 +170,8 @@ def _verify(settings: Settings, name: str | None) -> None:
     for there in looked.still_there:
         typer.echo(f"{there.where}: {there.name} is there")
     typer.echo(
-        f"The signature is valid. {len(looked.still_there)} of what it names are there; {looked.on_disk} "
-        f"records are erased and wait for Kafka's compaction."
+        f"The signature is valid. Found {len(looked.still_there)} of what was erased. {looked.on_disk} tombstoned "
+        f"records wait for Kafka's compaction."
     )
     if looked.still_there:
         raise typer.Exit(1)

@@ -122,7 +122,7 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "forget": Entry(
         "forget:forget",
-        "Forget a message, session, user or fact, and everything derived only from it; summaries are rebuilt.",
+        "Forget a message, session, user or fact, and everything derived from it; summaries are rebuilt.",
     ),
     "mcp": Entry(
         "mcp:mcp",
@@ -206,7 +206,9 @@ COMMANDS: Mapping[str, Entry] = {
         extra="run",
     ),
     "schemas": Entry(
-        "schemas:app", "Export the contract: JSON Schemas, AsyncAPI, reference pages.", extra="run"
+        "schemas:app",
+        "Export the contract: JSON Schemas, AsyncAPI, reference pages; register it with a Schema Registry.",
+        extra="run",
     ),
 }
 """A command's line is the first sentence of its docstring."""

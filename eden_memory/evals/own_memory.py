@@ -151,7 +151,7 @@ class _Forming:
         return await self.database[MARKER].find_one({"_id": step}) is not None
 
     async def form(self, conversations: Sequence[EvalConversation], variables: dict[str, str]) -> None:
-        """Do all steps; EdenError if the system ends or stands still."""
+        """Do all steps; EdenError if the system ends or makes no progress."""
         said, journey, progress = _conversation(conversations), DeliveryLog(), FormationProgress()
         client, name = self.database.client, self.database.name
         application = ChatApplication(client, name, journey, self.here.tailer.text_limit)
@@ -250,7 +250,9 @@ class _Forming:
         if not done and float(progress.total.cost) > self._cap:
             raise CapReached("the cap leaves no room for forming memory")
         if not done:
-            raise EdenError("forming memory stands still", f"See {self._log}; the same command goes on.")
+            raise EdenError(
+                "formation makes no progress", f"See {self._log}, then run the same command again."
+            )
 
     async def _decide(
         self,

@@ -101,7 +101,7 @@ async def signed_receipt(
     ):
         if monotonic() > until:
             raise Conflict(
-                f"{len(left)} of what is to be erased are still there, {left[0].name} in {left[0].where}",
+                f"{len(left)} of what to erase are still there, such as {left[0].name} in {left[0].where}",
                 "Check that `eden run` is running (`eden status`), and ask for the receipt again.",
             )
         await asyncio.sleep(LOOK_SECONDS)

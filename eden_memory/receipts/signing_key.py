@@ -57,5 +57,5 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        raise EdenError(f"{path} holds no Ed25519 key", HINT)
+        raise EdenError(f"{path} does not contain an Ed25519 key", HINT)
     return key
