@@ -607,7 +607,7 @@ class Settings(BaseSettings):
 
     @property
     def formation_limits(self) -> FormationLimits:
-        """What stages form by: limits, and the language of memory."""
+        """Limits that stages apply, and the language of memory."""
         return replace(self.limits.formation(), language=self.memory.language)
 
     @property

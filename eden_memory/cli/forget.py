@@ -21,7 +21,7 @@ from eden_memory.settings import Settings
 from eden_memory.source.forget_request_store import ForgetKind, ForgetRequests
 
 Asked = Literal["message", "session", "user", "fact", "reflection", "blob", "import", "call", "verify"]
-"""What the first argument may be."""
+"""Values of the first argument."""
 
 
 def forget(

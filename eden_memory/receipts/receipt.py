@@ -55,7 +55,7 @@ class CleanStore(_Part):
 
 
 class Receipt(_Part):
-    """What `eden forget … --receipt FILE` writes."""
+    """A receipt, as `eden forget … --receipt FILE` writes it."""
 
     version: Literal[1] = 1
     asked: AskedToForget
