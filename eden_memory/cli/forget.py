@@ -170,7 +170,7 @@ def _verify(settings: Settings, name: str | None) -> None:
     for there in looked.still_there:
         typer.echo(f"{there.where}: {there.name} is there")
     typer.echo(
-        f"The signature is valid. Found {len(looked.still_there)} of what was erased. {looked.on_disk} tombstoned "
+        f"The signature is valid. {len(looked.still_there)} of what it names are there; {looked.on_disk} tombstoned "
         f"records wait for Kafka's compaction."
     )
     if looked.still_there:

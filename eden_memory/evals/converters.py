@@ -35,7 +35,7 @@ def converted(path: Path, form: Format) -> list[EvalLine]:
     except OSError as error:
         raise EdenError(f"{path} cannot be read: {error.strerror}", f"Name a file of {form}.") from None
     except (ValidationError, LookupError, TypeError, ValueError, AttributeError) as error:
-        what = f"{path} is not in the format of {form} ({type(error).__name__})"
+        what = f"{path} is not built as {form} is ({type(error).__name__})"
         raise EdenError(what, "docs/eval.md names the files that can be read.") from None
 
 
