@@ -11,7 +11,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from eden_memory.forgotten import ForgottenMarks, Marks
-from eden_memory.memory.memory_batch import MemoryBatch, erased_since, memory_batch, named_by
+from eden_memory.memory.memory_batch import (
+    MemoryBatch,
+    commands_behind,
+    erased_since,
+    memory_batch,
+    named_by,
+)
 from eden_memory.memory.restating import restated
 from eden_memory.memory.snapshot_projection import scope_changed, scope_of
 from eden_memory.memory.stored_memory import AppliedScope, MemoryStore
@@ -54,7 +60,8 @@ class AtlasWriter:
         await self._space_out(key for key, applied in written.items() if applied.snapshot is not None)
         lost = [_dropped(erase.cause) for erase in batch.erased if erase.cause and _contradicts(erase.cause)]
         anew = [_restated(delivery, said) for delivery, said in batch.left]
-        return Decision([*late, *batch.erased, *anew, *lost, *events], covers=covers)
+        erased = [*batch.erased, *commands_behind(batch.erased)]
+        return Decision([*late, *erased, *anew, *lost, *events], covers=covers)
 
     async def _write(
         self, deliveries: Sequence[Delivery]

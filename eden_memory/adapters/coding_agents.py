@@ -11,7 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from eden_memory.adapters.conversation import SaidMessage
+from eden_memory.adapters.conversation import TurnMessage
 from eden_memory.errors import Invalid
 from eden_memory.mongo.document_fields import Unusable, text_of
 from eden_memory.settings import Role
@@ -24,7 +24,7 @@ class CapturedTurn(NamedTuple):
     """The messages that a hook reports, and the session that they belong to."""
 
     session: str
-    said: list[SaidMessage]
+    said: list[TurnMessage]
 
 
 def captured(text: str) -> CapturedTurn:
@@ -46,7 +46,7 @@ def captured(text: str) -> CapturedTurn:
     return CapturedTurn(session, list(_said(fields)))
 
 
-def _said(fields: Mapping[str, Any]) -> Iterator[SaidMessage]:
+def _said(fields: Mapping[str, Any]) -> Iterator[TurnMessage]:
     turn = str(fields.get("turn_id") or "")
     match fields.get("hook_event_name") or fields.get("type"):
         case "UserPromptSubmit":
@@ -62,7 +62,7 @@ def _said(fields: Mapping[str, Any]) -> Iterator[SaidMessage]:
             return
 
 
-def _answer(fields: Mapping[str, Any], turn: str) -> Iterator[SaidMessage]:
+def _answer(fields: Mapping[str, Any], turn: str) -> Iterator[TurnMessage]:
     given, transcript = fields.get("last_assistant_message"), fields.get("transcript_path")
     if isinstance(given, str):
         yield from _message("assistant", given, turn)
@@ -70,7 +70,7 @@ def _answer(fields: Mapping[str, Any], turn: str) -> Iterator[SaidMessage]:
         yield from _last_answer(Path(transcript))
 
 
-def _last_answer(transcript: Path) -> Iterator[SaidMessage]:
+def _last_answer(transcript: Path) -> Iterator[TurnMessage]:
     """Read the newest text of the assistant; none if the file cannot be read."""
     try:
         with transcript.expanduser().open(encoding="utf-8", errors="replace") as lines:
@@ -83,7 +83,7 @@ def _last_answer(transcript: Path) -> Iterator[SaidMessage]:
             return
 
 
-def _of_line(line: str) -> Iterator[SaidMessage]:
+def _of_line(line: str) -> Iterator[TurnMessage]:
     try:
         entry: Any = json.loads(line)
         if entry["type"] == "assistant":
@@ -92,8 +92,8 @@ def _of_line(line: str) -> Iterator[SaidMessage]:
         return
 
 
-def _message(role: Role, text: Any, turn: str) -> Iterator[SaidMessage]:
+def _message(role: Role, text: Any, turn: str) -> Iterator[TurnMessage]:
     """Return a message that is not empty; one that names its turn is stored once, however often it is reported."""
     if isinstance(text, str) and text.strip():
         digest = blake2b("\0".join((turn, role, text)).encode(errors="replace"), digest_size=12)
-        yield SaidMessage(role, text, digest.hexdigest() if turn else "")
+        yield TurnMessage(role, text, digest.hexdigest() if turn else "")

@@ -22,7 +22,7 @@ SEARCH: Mapping[str, Any] = search_tool("openai")["function"]
 """Name, description and parameters (JSON Schema) of the search tool."""
 
 
-class SaidMessage(NamedTuple):
+class TurnMessage(NamedTuple):
     """One message of a chat."""
 
     role: Role
@@ -70,7 +70,7 @@ class ChatMessages:
         self._fields: MessagesSettings = memory.settings.messages
         self._store = TurnStore(memory.source, memory.database, memory.settings)
 
-    async def add(self, said: Sequence[SaidMessage], at: datetime | None = None) -> int:
+    async def add(self, said: Sequence[TurnMessage], at: datetime | None = None) -> int:
         """Write the messages that are not stored yet, and return how many; EdenError if their shape is not known."""
         shape = (await learned_turns(self._source, self._settings)).shape
         if isinstance(shape, UnknownShape):
@@ -85,12 +85,12 @@ class ChatMessages:
             who, [self._turn(message) for message in said if message.text.strip()], at or datetime.now(UTC)
         )
 
-    async def read(self, limit: int | None = None) -> list[SaidMessage]:
+    async def read(self, limit: int | None = None) -> list[TurnMessage]:
         """Return the newest messages of user and assistant, oldest first."""
         found = [self._said(row) async for row in self._newest(limit)]
         return [said for said in reversed(found) if said.text]
 
-    async def pop(self) -> SaidMessage | None:
+    async def pop(self) -> TurnMessage | None:
         """Delete the newest message, and return it; memory forgets what it derived from it."""
         async for row in self._newest(1):
             await self._collection.delete_one({"_id": row["_id"]})
@@ -116,14 +116,14 @@ class ChatMessages:
         order = [(self._fields.created_at, -1), ("_id", -1)]
         return self._collection.find(query).sort(order).limit(limit or 0)
 
-    def _said(self, row: Mapping[str, Any]) -> SaidMessage:
+    def _said(self, row: Mapping[str, Any]) -> TurnMessage:
         role = getter(self._fields.role)(row)
         try:
             text = text_of(getter(self._fields.content)(row))
         except Unusable:
             text = ""
-        return SaidMessage(self._fields.roles.get(role) or role, text)
+        return TurnMessage(self._fields.roles.get(role) or role, text)
 
-    def _turn(self, said: SaidMessage) -> ChatTurn:
+    def _turn(self, said: TurnMessage) -> ChatTurn:
         slot = session_prefix(self._session)
         return ChatTurn(slot + (said.name or uuid4().hex), slot, said.role, said.text)

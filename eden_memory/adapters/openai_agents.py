@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
-from eden_memory.adapters.conversation import SEARCH, ConversationMemory, SaidMessage
+from eden_memory.adapters.conversation import SEARCH, ConversationMemory, TurnMessage
 from eden_memory.extras import needs_extra
 
 with needs_extra("eden_memory.adapters.openai_agents", "openai-agents"):
@@ -67,15 +67,15 @@ def instructions(memory: ConversationMemory, own: str = "") -> Callable[[Any, An
     return context
 
 
-def _said(item: Mapping[str, Any]) -> SaidMessage | None:
+def _said(item: Mapping[str, Any]) -> TurnMessage | None:
     role = item.get("role")
     if role not in ("user", "assistant"):
         return None
     try:
-        return SaidMessage(role, text_of(item.get("content")))
+        return TurnMessage(role, text_of(item.get("content")))
     except Unusable:
         return None
 
 
-def _item(said: SaidMessage) -> TResponseInputItem:
+def _item(said: TurnMessage) -> TResponseInputItem:
     return cast("TResponseInputItem", {"role": said.role, "content": said.text})

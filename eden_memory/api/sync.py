@@ -219,9 +219,15 @@ class SyncMemoryService:
     unpin = _waiting(MemoryService.unpin)
     mark_private = _waiting(MemoryService.mark_private)
     forget = _waiting(MemoryService.forget)
+    why = _waiting(MemoryService.why)
     list_streams = _waiting(MemoryService.list_streams)
     get_stream = _waiting(MemoryService.get_stream)
     set_stream = _waiting(MemoryService.set_stream)
+
+    @property
+    def agent_id(self) -> str:
+        """The agent's typed id."""
+        return self.service.agent_id
 
     def changes(
         self, *, session: Any = None, user: Any = None, after: str | None = None

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 import typer
 
 from eden_memory.cli.terminal import confirm
-from eden_memory.cli.undo_attack import undo
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.receipts.looking_again_store import Looked, LookingAgain
 from eden_memory.receipts.receipt import Receipt, is_genuine, read_receipt, written
@@ -92,6 +91,8 @@ def forget(
             raise Invalid(
                 "--caused-by writes no receipt", "For a receipt: eden forget KIND ID --receipt FILE"
             )
+        from eden_memory.cli.undo_attack import undo  # noqa: PLC0415 - reads Kafka, which the base lacks
+
         undo(settings, kind, name, by, yes=yes)
         return
     if kind in ("import", "call"):

@@ -206,9 +206,7 @@ COMMANDS: Mapping[str, Entry] = {
         extra="run",
     ),
     "schemas": Entry(
-        "schemas:app",
-        "Export the contract: JSON Schemas, AsyncAPI, reference pages; register it with a Schema Registry.",
-        extra="run",
+        "schemas:app", "Export the contract: JSON Schemas, AsyncAPI, reference pages.", extra="run"
     ),
 }
 """A command's line is the first sentence of its docstring."""

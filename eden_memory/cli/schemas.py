@@ -15,10 +15,7 @@ from eden_memory.kafka.topics import topics_path
 from eden_memory.schemas import export as exported
 from eden_memory.schemas.envelope import TYPE_PREFIX
 
-app = typer.Typer(
-    help="Export the contract: JSON Schemas, AsyncAPI, reference pages; register it with a Schema Registry.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help="Export the contract: JSON Schemas, AsyncAPI, reference pages.", no_args_is_help=True)
 
 HINTS = {
     "missing": "not exported yet: run `make schemas`",

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from eden_memory.assembly.mongo_setup import check_all, dimensions_of, set_up
+from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.memory.reembedding_store import Reembedding
 from eden_memory.memory.version_store import SHARING_MEANS, settle_sharing, stored_sharing
@@ -55,7 +56,7 @@ def _key_problem(path: Path) -> str | None:
     try:
         ensured_key(path)
     except (EdenError, OSError) as error:
-        return f"receipts cannot be signed: {error}"
+        return f"receipts cannot be signed: {describe(error)}"
     return None
 
 

@@ -10,7 +10,7 @@ import orjson
 
 from eden_memory.evals.answering import CHOOSER, JUDGE, READER
 from eden_memory.evals.evaluation import BudgetFigures, EvalReport, SystemResult, budget_figures
-from eden_memory.evals.measures import Share
+from eden_memory.evals.measures import MeasuredShare
 from eden_memory.evals.spending import Spent
 
 Row = Sequence[str]
@@ -119,7 +119,7 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def _share(of: Share) -> str:
+def _share(of: MeasuredShare) -> str:
     return f"{of.value:.3f} [{of.low:.2f}, {of.high:.2f}] of {of.of}" if of.of else ""
 
 

@@ -11,8 +11,8 @@ from eden_memory.evals.answering import accuracy, by_words, is_asked, judge, nee
 from eden_memory.evals.dataset import EvalConversation, EvalSet, QuestionLine
 from eden_memory.evals.measures import (
     K,
+    MeasuredShare,
     Quality,
-    Share,
     contains,
     found_quality,
     mean,
@@ -71,9 +71,9 @@ class QuestionResult:
 class DecisionFigures:
     """How often decisions on new facts were wrong."""
 
-    false_merges: Share
-    missed_duplicates: Share
-    missed_updates: Share
+    false_merges: MeasuredShare
+    missed_duplicates: MeasuredShare
+    missed_updates: MeasuredShare
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class SystemResult:
     system: str
     quality: Quality | None
     """Over questions with evidence."""
-    newer_first: Share
+    newer_first: MeasuredShare
     by_language: dict[str, Quality]
     extraction: MemoryVerdict | None
     decisions: DecisionFigures | None
@@ -171,7 +171,7 @@ async def measured(plan: EvalPlan, record: SystemRecord, models: EvalModels) -> 
 
 def _newer_first(
     questions: Iterable[tuple[EvalConversation, QuestionLine]], ranked: dict[str, list[frozenset[str]]]
-) -> Share:
+) -> MeasuredShare:
     asked = [(where, question) for where, question in questions if question.outdated and question.evidence]
     first = sum(
         newer_above(

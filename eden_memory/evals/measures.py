@@ -98,7 +98,7 @@ def tokens(text: str) -> int:
     return alone + -(-(len(text) - alone) // 4)
 
 
-class Share(NamedTuple):
+class MeasuredShare(NamedTuple):
     """A share with the interval that it may truly have."""
 
     hits: int
@@ -112,13 +112,13 @@ class Share(NamedTuple):
         return self.hits / self.of if self.of else 0.0
 
 
-def share(count: int, of: int) -> Share:
+def share(count: int, of: int) -> MeasuredShare:
     """Return a share with its 95 % interval (Wilson)."""
     if not of:
-        return Share(0, 0, 0.0, 1.0)
+        return MeasuredShare(0, 0, 0.0, 1.0)
     middle, spread = (count + Z * Z / 2) / (of + Z * Z), sqrt(count * (of - count) / of + Z * Z / 4)
     around = Z * spread / (of + Z * Z)
-    return Share(count, of, max(0.0, middle - around), min(1.0, middle + around))
+    return MeasuredShare(count, of, max(0.0, middle - around), min(1.0, middle + around))
 
 
 class Difference(NamedTuple):

@@ -7,7 +7,15 @@ from datetime import UTC, datetime
 from eden_memory.forgotten import Marks, ids_of
 from eden_memory.schemas.documents import FactStatement
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import Event, FactChanged, ReflectionFormed, ScopeConsolidated, SessionClosed
+from eden_memory.schemas.events import (
+    Event,
+    FactChanged,
+    FactCommanded,
+    MemoryCommanded,
+    ReflectionFormed,
+    ScopeConsolidated,
+    SessionClosed,
+)
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery, Erase
@@ -248,3 +256,21 @@ def _erase(event: Memory, delivery: Delivery) -> Erase:
         scope=event.scope.key,
         cause=delivery,
     )
+
+
+def commands_behind(erased: Iterable[Erase]) -> list[Erase]:
+    """Return tombstones of the commands that led to dropped versions, and hold the same texts.
+
+    Forgetting finds commands by the memory that is stored; a dropped version no longer is.
+    """
+    behind = (_command_behind(dropped.cause) for dropped in erased if dropped.cause is not None)
+    return [command for command in behind if command is not None]
+
+
+def _command_behind(delivery: Delivery) -> Erase | None:
+    event = delivery.event
+    if not isinstance(event, FactChanged | ReflectionFormed | ScopeConsolidated) or event.command is None:
+        return None
+    of = FactCommanded if isinstance(event, FactChanged) else MemoryCommanded
+    name, scope = event.command.command_id, event.scope.key
+    return Erase(of, name, scope, name, REASON, scope=scope, cause=delivery)

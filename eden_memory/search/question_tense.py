@@ -62,7 +62,9 @@ class QuestionTense:
     async def _learned(self, asking: Asking | None) -> _Direction:
         texts = [question for example in EXAMPLES for question in example]
         made = await self._embedder.embed(texts, asking)
-        rows = np.stack([_unit(np.frombuffer(one.vector, "<f4").astype(float)) for one in made])
+        rows = np.stack(
+            [_unit(np.frombuffer(made_vector.vector, "<f4").astype(float)) for made_vector in made]
+        )
         present, past = rows[::2], rows[1::2]
         towards = (present - past).mean(0)
         above, below = float((present @ towards).mean()), float((past @ towards).mean())

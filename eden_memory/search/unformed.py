@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence, Set
 
 from eden_memory.memory.results import RecentMessage
 from eden_memory.search.search_requests import FoundMessage
-from eden_memory.search.text_index import asked_words, stems_of
 
 MOST_UNFORMED = 5
 LEAST_SHARE = 0.34
@@ -15,6 +14,8 @@ def found_unformed(
     queries: Iterable[str], messages: Sequence[RecentMessage], most: int
 ) -> tuple[FoundMessage, ...]:
     """Return the messages that have the most words of any query, the newer of equal ones first."""
+    from eden_memory.search.text_index import asked_words, stems_of  # noqa: PLC0415 - loads tantivy
+
     asked = [stems for query in queries if (stems := {word.stem for word in asked_words(query)})]
     scored = [(_share(asked, stems_of(message.content)), message) for message in messages]
     best = [(score, message) for score, message in scored if score >= LEAST_SHARE]

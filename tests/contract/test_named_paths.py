@@ -24,7 +24,10 @@ PLAIN = re.compile(
 LINK = re.compile(r"\]\((?P<path>[^)#\s]+)(?:#[\w-]*)?\)")
 MODULE = re.compile(r"python3? (?:-W \w+ )?-m (?P<module>(?:tests|eden_memory|processors|schemas)[\w.]*)")
 DOCS = re.compile(r"(?<![\w/.-])docs/[\w/-]+\.(?:md|yaml)")
-MADE = (".", "eden.toml", "streams.json", "conversations.json", "server.json")
+MADE = (
+    *(".", "eden.toml", "streams.json", "conversations.json", "server.json", "accuracy.svg", "report."),
+    *("locomo10.json", "longmemeval_s.json", "shared_contexts_32k.jsonl"),
+)
 """What people or programs make, and ends of names (`.user.j2`)."""
 
 

@@ -69,9 +69,13 @@ def _holds(node: ast.expr, group: str, holders: set[str]) -> bool:
 
 
 def _annotated(tree: ast.Module, kind: str) -> set[str]:
-    """Arguments that are given the group."""
+    """Arguments and fields of classes that are given the group."""
     arguments = (node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation)
-    return {one.arg for one in arguments if one.annotation and kind in ast.unparse(one.annotation)}
+    found = {one.arg for one in arguments if one.annotation and kind in ast.unparse(one.annotation)}
+    fields_ = (node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and node.value is None)
+    return found | {
+        f"self.{ast.unparse(one.target)}" for one in fields_ if kind in ast.unparse(one.annotation)
+    }
 
 
 def _assigned(tree: ast.Module, group: str, holders: set[str]) -> Iterator[str]:

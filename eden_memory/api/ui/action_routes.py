@@ -13,7 +13,7 @@ from eden_memory.api.http.doors import demand_everywhere, forget_target
 from eden_memory.api.http.http_requests import Expected, Reason, Text
 from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
 from eden_memory.api.ui.scope_routes import open_scope
-from eden_memory.api.ui.visiting import DOOR, Place, Visit, visit
+from eden_memory.api.ui.visiting import DOOR, ViewPlace, Visit, visit
 from eden_memory.constants import LONGEST_BLOB
 from eden_memory.errors import Conflict, Invalid, NotFound
 from eden_memory.memory.browsing_store import Filters
@@ -26,7 +26,7 @@ What = Literal["fact", "reflection", "blob", "message", "session", "user"]
 Act = Literal["edit", "retire", "forget"]
 
 
-class ChangePlace(Place):
+class ChangePlace(ViewPlace):
     """The change and its target; a blob is named by its scope's key."""
 
     what: What
@@ -84,14 +84,14 @@ async def change(request: Request, place: Annotated[ChangePlace, Query()]) -> Re
 
 
 @router.get("/add")
-async def adding(request: Request, place: Annotated[Place, Query()]) -> Response:
+async def adding(request: Request, place: Annotated[ViewPlace, Query()]) -> Response:
     """Ask for a text to remember."""
     here = await visit(request, place, "write")
     return here.render("add.html", action=here.link("add"))
 
 
 @router.post("/add")
-async def add(request: Request, place: Annotated[Place, Query()]) -> Response:
+async def add(request: Request, place: Annotated[ViewPlace, Query()]) -> Response:
     """Request that a text is remembered: for the user of this page, or for everybody."""
     here = await visit(request, place, "write")
     form = await form_of(request, AddForm)

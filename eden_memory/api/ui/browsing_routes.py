@@ -10,7 +10,7 @@ from eden_memory.api.http.doors import doors_of
 from eden_memory.api.http.http_requests import Cursor
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.pages import render
-from eden_memory.api.ui.visiting import Place, Visit, address, visit
+from eden_memory.api.ui.visiting import ViewPlace, Visit, address, visit
 from eden_memory.directory.label_store import Labels
 from eden_memory.memory.results import Page
 from eden_memory.memory.scope_list_store import ListedScope, ScopeLists, ScopeQuery
@@ -22,7 +22,7 @@ LISTED = ("user", "session", "group", "shard")
 PAGE = 50
 
 
-class AgentPlace(Place):
+class AgentPlace(ViewPlace):
     """A page of an agent's scopes of one kind."""
 
     kind: Literal["user", "session", "group", "shard"] = "user"

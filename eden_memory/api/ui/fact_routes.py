@@ -6,19 +6,19 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from eden_memory.api.ui.inspector_route import AdmittedPage
-from eden_memory.api.ui.visiting import Place, Visit, visit
+from eden_memory.api.ui.visiting import ViewPlace, Visit, visit
 from eden_memory.observability.fact_chain_store import FactChains
 
 router = APIRouter(prefix="/ui", route_class=AdmittedPage)
 
 
-class MemoryPlace(Place):
+class MemoryPlace(ViewPlace):
     """A fact or reflection."""
 
     id: Annotated[str, Field(min_length=1, max_length=4_096)]
 
 
-class ContextPlace(Place):
+class ContextPlace(ViewPlace):
     """A context, and the message to recall for."""
 
     message: Annotated[str, Field(max_length=20_000)] = ""

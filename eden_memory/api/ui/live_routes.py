@@ -14,7 +14,7 @@ from eden_memory.api.http.http_requests import IdText, Where
 from eden_memory.api.http.routes.events import EventStream, ServerSentEvent, memory_events, server_sent
 from eden_memory.api.memory_changes import seen_by
 from eden_memory.api.ui.inspector_route import AdmittedPage
-from eden_memory.api.ui.visiting import Place, demand_unbound, visit
+from eden_memory.api.ui.visiting import ViewPlace, demand_unbound, visit
 
 router = APIRouter(prefix="/ui", route_class=AdmittedPage)
 PAUSE_SECONDS = 2.0
@@ -38,7 +38,7 @@ async def events(request: Request, place: Annotated[LivePlace, Query()]) -> Stre
         return EventStream(doors, caller, _everything(doors, request))
     if place.after is not None:
         seen_by(place.after)  # refused here: in the stream it could only end it
-    here = await visit(request, Place(agent=place.agent, session=place.session, user=place.user))
+    here = await visit(request, ViewPlace(agent=place.agent, session=place.session, user=place.user))
     return EventStream(doors, caller, memory_events(doors, request, here.inside, place.after, _changed))
 
 

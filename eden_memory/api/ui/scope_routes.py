@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from eden_memory.access.visible import VisibleMemory, VisibleScope
 from eden_memory.api.http.http_requests import Cursor
 from eden_memory.api.ui.inspector_route import AdmittedPage
-from eden_memory.api.ui.visiting import Place, Visit, visit
+from eden_memory.api.ui.visiting import ViewPlace, Visit, visit
 from eden_memory.app.readers import Readers
 from eden_memory.constants import MOST_QUERY_CHARACTERS
 from eden_memory.directory.label_store import Labels
@@ -30,7 +30,7 @@ ABSORBED = {"waiting": False, "absorbed": True, "all": None}
 State = Literal["active", "retired", "all"]
 
 
-class ScopePlace(Place):
+class ScopePlace(ViewPlace):
     """A scope, and which version of its blob is compared with the one before it."""
 
     key: Annotated[str, Field(min_length=1, max_length=4_096)]

@@ -23,7 +23,7 @@ DOOR = "ui"
 """Requests are recorded as asked by `ui:` and the key's name."""
 
 
-class Place(Where):
+class ViewPlace(Where):
     """Whose memory a page shows: of an agent, as a user sees it in a session, or outside of any."""
 
     agent: IdText
@@ -117,7 +117,7 @@ def address(page: str, **query: Any) -> str:
     return f"/ui/{page}" + (f"?{urlencode(given)}" if given else "")
 
 
-async def visit(request: Request, place: Place, right: Right = "read") -> Visit:
+async def visit(request: Request, place: ViewPlace, right: Right = "read") -> Visit:
     """Return the admitted request; Refused as :meth:`Doors.enter`. A key's only user need not be named."""
     doors = doors_of(request)
     caller: Caller = request.state.caller

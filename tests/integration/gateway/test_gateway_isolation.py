@@ -87,7 +87,7 @@ async def test_a_field_given_twice_counts_as_the_provider_would_read_it(
     chats: Chats, session: str, user: str
 ) -> None:
     await chats.remembers(user, SECRET)
-    key = await key_of(chats, "mallory")
+    key = await key_of(chats, f"mallory-{session}")  # who has said nothing elsewhere
     body = orjson.dumps({"model": "m", "messages": turns("Hi")})[:-1]
     twice = body + b',"user":"mallory","memory_id":"%s","user":"%s"}' % (session.encode(), user.encode())
     assert (await chats.post(twice, **{"x-eden-key": key})).status_code == 403

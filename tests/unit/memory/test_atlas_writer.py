@@ -6,11 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 import pytest
 
 from eden_memory.forgotten import Mark, Marks
-from eden_memory.memory.memory_batch import ScopeBatch
+from eden_memory.memory.memory_batch import Memory, ScopeBatch
 from eden_memory.memory.projection import project
 from eden_memory.memory.stored_memory import AppliedScope, StoredScope
 from eden_memory.processors.atlas_writer import ANNOUNCED_EVERY, AtlasWriter
-from eden_memory.schemas.events import Event, FactCommanded, Forgotten, ScopeChanged
+from eden_memory.schemas.events import (
+    CommandRef,
+    Event,
+    FactCommanded,
+    Forgotten,
+    MemoryCommanded,
+    ScopeChanged,
+    SessionClosed,
+)
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Emit, Erase
 from tests.unit.memory.memory_histories import (
@@ -124,6 +132,7 @@ async def test_of_facts_that_say_the_same_the_younger_is_to_be_retired() -> None
 
 
 FORGOTTEN = Mark("message", "i.1", "for_ever")
+ADDED = CommandRef(command_id="o.1", action="add", by="application", asked_at=minute(0))
 
 
 @pytest.mark.parametrize(
@@ -154,6 +163,23 @@ async def test_what_is_forgotten_is_dropped_and_erased(event: Event, marks: list
     assert not (batch.reflections)
     assert not (batch.blobs)
     assert not (batch.closed_at)
+
+
+@pytest.mark.parametrize(
+    ("event", "of"),
+    [
+        (fact("f", sources=[source(1)]).model_copy(update={"command": ADDED}), FactCommanded),
+        (reflection("r", version=2, sources=[source(1)]), MemoryCommanded),
+    ],
+)
+async def test_the_command_behind_a_dropped_version_is_erased_too(event: Memory, of: type[Event]) -> None:
+    assert not isinstance(event, SessionClosed)
+    assert event.command is not None
+    decision = await writer(None, FORGOTTEN)([delivered(event)])
+    version, command = [tombstone for tombstone in decision.events if isinstance(tombstone, Erase)]
+    assert (version.of, version.key) == (type(event), event.key())
+    assert (command.of, command.key) == (of, event.command.command_id)
+    assert command.ordering_key == USER.key
 
 
 async def test_a_fact_that_never_stood_is_told_to_forgetting_if_it_contradicted_another() -> None:

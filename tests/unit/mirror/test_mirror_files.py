@@ -170,5 +170,6 @@ def test_the_command_says_which_extra_it_needs(monkeypatch: pytest.MonkeyPatch, 
     assert isinstance(ended.exception, EdenError)
     assert "watchfiles" in ended.exception.what
     assert "eden-memory[mirror]" in ended.exception.hint
+    monkeypatch.undo()
     ended = CliRunner().invoke(app, ["mirror", str(tmp_path), "--accept", "--restore"])
     assert isinstance(ended.exception, Invalid)
