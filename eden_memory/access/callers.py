@@ -43,13 +43,17 @@ class Caller:
         """Whether it has the right at all."""
         return right in self.rights or "admin" in self.rights
 
+    def demand_right(self, right: Right) -> None:
+        """Refused, unless it has the right at all."""
+        if not self.may(right):
+            raise Refused(f"this key has no right to {right}", "Use a key that was created with it.")
+
     def demand(self, right: Right, agent_id: str, user_id: str | None) -> None:
         """Refused, unless it may do this with this agent and user; bound to users, it must name one of them.
 
         What a session holds is of all its users: eden_memory.api.reach.SessionReach asks for sessions.
         """
-        if not self.may(right):
-            raise Refused(f"this key has no right to {right}", "Use a key that was created with it.")
+        self.demand_right(right)
         if self.agents is not None and agent_id not in self.agents:
             raise Refused("this key is not for this agent", "Name an agent that it is bound to.")
         if self.users is None:

@@ -11,10 +11,11 @@ from eden_memory.api.gateway.chat_access import ChatAccess
 from eden_memory.api.gateway.turn_shape import UnknownShape
 from eden_memory.api.gateway.turn_store import TurnStore, learned_turns
 from eden_memory.api.gateway.turns import ChatTurn, session_prefix
+from eden_memory.api.reach import SessionReach
 from eden_memory.api.service import MemoryService
 from eden_memory.api.tool import INSTRUCTIONS, answer, search_tool
-from eden_memory.errors import EdenError
-from eden_memory.mongo.application_ids import raw, typed
+from eden_memory.errors import EdenError, NotFound
+from eden_memory.mongo.application_ids import raw, typed, typed_or_none
 from eden_memory.mongo.document_fields import Unusable, getter, text_of
 from eden_memory.settings import MessagesSettings, Role
 
@@ -61,7 +62,8 @@ class ConversationMemory:
 class ChatMessages:
     """Reads and writes a session's messages in the application's own collection, as the application writes them.
 
-    Memory is formed from these messages as from any others.
+    Memory is formed from these messages as from any others. Every call raises NotFound for a session of another
+    agent, and for one whose document lists its users without this one.
     """
 
     def __init__(self, of: ConversationMemory) -> None:
@@ -69,9 +71,11 @@ class ChatMessages:
         self._of, self._settings, self._source = of, memory.settings, memory.source
         self._fields: MessagesSettings = memory.settings.messages
         self._store = TurnStore(memory.source, memory.database, memory.settings)
+        self._reach, self._user = SessionReach(memory), typed_or_none(of.user, "user")
 
     async def add(self, said: Sequence[TurnMessage], at: datetime | None = None) -> int:
         """Write the messages that are not stored yet, and return how many; EdenError if their shape is not known."""
+        await self._demand_open()
         shape = (await learned_turns(self._source, self._settings)).shape
         if isinstance(shape, UnknownShape):
             raise EdenError(
@@ -87,11 +91,13 @@ class ChatMessages:
 
     async def read(self, limit: int | None = None) -> list[TurnMessage]:
         """Return the newest messages of user and assistant, oldest first."""
+        await self._demand_open()
         found = [self._said(row) async for row in self._newest(limit)]
         return [said for said in reversed(found) if said.text]
 
     async def pop(self) -> TurnMessage | None:
         """Delete the newest message, and return it; memory forgets what it derived from it."""
+        await self._demand_open()
         async for row in self._newest(1):
             await self._collection.delete_one({"_id": row["_id"]})
             return self._said(row)
@@ -99,7 +105,12 @@ class ChatMessages:
 
     async def clear(self) -> None:
         """Delete the session's messages; memory forgets what it derived from them."""
+        await self._demand_open()
         await self._collection.delete_many(self._query)
+
+    async def _demand_open(self) -> None:
+        if not await self._reach.is_open_to(self._of.service.agent_id, self._session, self._user):
+            raise NotFound("there is no such session here")
 
     @property
     def _collection(self) -> Any:

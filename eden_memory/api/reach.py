@@ -58,6 +58,18 @@ class SessionReach:
         if caller.users is not None and (known is None or not known.listed):
             await self._demand_no_other_author(session_id, caller.users)
 
+    async def is_open_to(self, agent_id: str, session_id: str, user_id: str | None) -> bool:
+        """Return whether the session is new, or this agent's and lists the user, if it lists users; None: anybody.
+
+        Where sessions are not mapped, nothing says whose a session is.
+        """
+        known = await self.known(session_id)
+        if known is None:
+            return True
+        if known.listed and user_id is not None and user_id not in (known.users or ()):
+            return False
+        return known.agent_id == agent_id or not (known.listed or self._mapped.collection)
+
     async def known(self, session_id: str) -> KnownSession | None:
         """Return what is known of a session; None if it does not exist (where sessions are mapped).
 

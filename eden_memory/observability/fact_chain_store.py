@@ -10,10 +10,11 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.access.visible import Asker
 from eden_memory.context.context_xml import one_line
+from eden_memory.directory.participants import Audiences
 from eden_memory.memory.results import FactView
 from eden_memory.mongo.documents import plain
 from eden_memory.names import Names
-from eden_memory.schemas.documents import Context, CountedCall, Message, WindowTexts
+from eden_memory.schemas.documents import Context, CountedCall, Message, SessionState, WindowTexts
 from eden_memory.schemas.provenance import SourceMessage
 
 Row = dict[str, Any]
@@ -28,7 +29,7 @@ class ChainMessage:
     role: str | None
     """None where it is no longer known."""
     text: str | None
-    """None where memory does not keep it any more: windows do for seven days."""
+    """None where memory does not keep it any more (windows do for seven days), or it is another's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,14 @@ class FactChain:
 
 
 class FactChains:
-    """Reads the chains of memories that the asker may see: only of their own messages, only their own contexts."""
+    """Reads the chains of memories that the asker may see: only of their own messages, only their own contexts.
 
-    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+    `users`: those whose texts the reader may see, None: everybody's. What memory keeps of a session may be of one
+    who has left it.
+    """
+
+    def __init__(self, database: AsyncDatabase[Row], names: Names, users: frozenset[str] | None) -> None:
+        self._users, self._sessions = users, database[names[SessionState.COLLECTION]]
         self._messages, self._windows = (
             database[names[Message.COLLECTION]],
             database[names[WindowTexts.COLLECTION]],
@@ -90,13 +96,29 @@ class FactChains:
             row["_id"]: row
             async for row in self._windows.find({"_id": {"$in": sorted(set(formed.values()))}})
         }
-        texts = _texts(windows.values(), rows)
+        readable = await self._readable(sources)
+        texts = {name: text for name, text in _texts(windows.values(), rows).items() if name in readable}
         grouped: dict[str | None, list[ChainMessage]] = {}
         for source in sorted(sources, key=lambda message: message.said_at):
             row = rows.get(source.message_id, {})
             message = ChainMessage(source, row.get("role"), texts.get(source.message_id))
             grouped.setdefault(formed.get(source.message_id), []).append(message)
         return tuple([await self._window(name, windows.get(name or ""), of) for name, of in grouped.items()])
+
+    async def _readable(self, sources: Sequence[SourceMessage]) -> set[str]:
+        """Return the messages whose texts may be shown: answers where nobody else has ever been in the session."""
+        users = self._users
+        if users is None:
+            return {source.message_id for source in sources}
+        answers = [source for source in sources if source.user_id is None and source.participants in (0, 1)]
+        answered = sorted({source.session_id for source in answers})
+        rows = await self._sessions.find({"_id": {"$in": answered}}).to_list()
+        own = {row["_id"] for row in rows if _everybody_in(row) <= users}
+        shown = [source for source in sources if source.user_id in users]
+        return {
+            source.message_id
+            for source in (*shown, *(answer for answer in answers if answer.session_id in own))
+        }
 
     async def _window(
         self, name: str | None, row: Row | None, messages: Iterable[ChainMessage]
@@ -125,6 +147,13 @@ class FactChains:
                 async for row in rows
             ]
         )
+
+
+def _everybody_in(session: Row) -> set[str]:
+    """Return all who have ever been in a session, as formation-trigger knows it; "" among them: unlisted ones."""
+    changes = Audiences.of_row(session).changes
+    unlisted = {""} if any(change.large is not None for change in changes) else set[str]()
+    return {*session.get("users", ()), *(user for change in changes for user in change.joined)} | unlisted
 
 
 def _texts(windows: Iterable[Row], rows: dict[str, Row]) -> dict[str, str]:

@@ -66,9 +66,11 @@ class Target:
 
 @router.get("/change")
 async def asking(request: Request, place: Annotated[ChangePlace, Query()]) -> Response:
-    """Ask whether to change it, and say what follows."""
+    """Ask whether to change it, and say what follows; a page that shows memory is for those who may read it."""
     here = await visit(request, place, "write")
     target = await _target(here, place)
+    if target.text is not None:
+        here.caller.demand_right("read")
     return here.render("change.html", place=place, target=target, action=here.link("change", **_query(place)))
 
 

@@ -36,6 +36,7 @@ async def agents(request: Request) -> Response:
     """Show the agents that the caller may read."""
     doors = doors_of(request)
     caller: Caller = request.state.caller
+    caller.demand_right("read")
     readers = await doors.memory.current()
     if caller.agents is None:
         found = await ScopeLists(doors.memory.database, readers.settings.names).agents()

@@ -14,6 +14,7 @@ from eden_memory.api.http.http_requests import IdText
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.pages import render
 from eden_memory.api.ui.svg_plots import bar_plot
+from eden_memory.api.ui.visiting import demand_to_read_all
 from eden_memory.api.ui.window_routes import pending_lines
 from eden_memory.errors import EdenError
 from eden_memory.memory.version_store import count_documents
@@ -45,6 +46,7 @@ async def overview(request: Request) -> Response:
     """Show the figures of all memory; of a caller that is bound, its agents."""
     if request.state.caller.is_bound:
         return RedirectResponse("/ui/agents", 303)
+    demand_to_read_all(request.state.caller)
     doors = doors_of(request)
     readers = await doors.memory.current()
     database, names = doors.memory.database, readers.settings.names
@@ -75,8 +77,7 @@ async def costs(request: Request, place: Annotated[CostsPlace, Query()]) -> Resp
     caller: Caller = request.state.caller
     agent = typed_id_of(place.agent, "agent") if place.agent else _bound_to(caller.agents)
     user = typed_id_of(place.user, "user") if place.user else _bound_to(caller.users)
-    if agent is not None or caller.is_bound:
-        caller.demand("read", agent or "", user)
+    caller.demand("read", agent or "", user)
     doors = doors_of(request)
     readers = await doors.memory.current()
     totals = MongoTotals(doors.memory.database, readers.settings.names)

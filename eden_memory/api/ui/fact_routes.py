@@ -51,4 +51,4 @@ async def context(request: Request, place: Annotated[ContextPlace, Query()]) -> 
 
 
 def _chains(here: Visit) -> FactChains:
-    return FactChains(here.doors.memory.database, here.readers.settings.names)
+    return FactChains(here.doors.memory.database, here.readers.settings.names, here.caller.users)

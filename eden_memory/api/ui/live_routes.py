@@ -14,7 +14,7 @@ from eden_memory.api.http.http_requests import IdText, Where
 from eden_memory.api.http.routes.events import EventStream, ServerSentEvent, memory_events, server_sent
 from eden_memory.api.memory_changes import seen_by
 from eden_memory.api.ui.inspector_route import AdmittedPage
-from eden_memory.api.ui.visiting import ViewPlace, demand_unbound, visit
+from eden_memory.api.ui.visiting import ViewPlace, demand_to_read_all, visit
 
 router = APIRouter(prefix="/ui", route_class=AdmittedPage)
 PAUSE_SECONDS = 2.0
@@ -34,7 +34,7 @@ async def events(request: Request, place: Annotated[LivePlace, Query()]) -> Stre
     """Stream the event `memory` for what the page shows; it ends when the caller may no longer see it."""
     doors, caller = doors_of(request), request.state.caller
     if place.agent is None:
-        demand_unbound(caller)
+        demand_to_read_all(caller)
         return EventStream(doors, caller, _everything(doors, request))
     if place.after is not None:
         seen_by(place.after)  # refused here: in the stream it could only end it

@@ -103,8 +103,9 @@ class Visit:
         return render(self.request, template, visit=self, **values)
 
 
-def demand_unbound(caller: Caller) -> None:
-    """Raise Refused for a caller that is bound to agents or users."""
+def demand_to_read_all(caller: Caller) -> None:
+    """Raise Refused for a caller that may not read, or is bound to agents or users."""
+    caller.demand_right("read")
     if caller.is_bound:
         raise Refused(
             "this page shows all memory", "This key is for some agents or users: start at its agents."

@@ -11,7 +11,7 @@ from eden_memory.api.http.doors import Doors, doors_of
 from eden_memory.api.http.http_requests import IdText, Where
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.pages import render
-from eden_memory.api.ui.visiting import ViewPlace, Visit, demand_unbound, visit
+from eden_memory.api.ui.visiting import ViewPlace, Visit, demand_to_read_all, visit
 from eden_memory.app.readers import Readers
 from eden_memory.assembly.handlers import window_limits
 from eden_memory.schemas.documents import Message
@@ -63,7 +63,7 @@ async def _visit(request: Request, place: WindowsPlace) -> Visit | None:
     caller: Caller = request.state.caller
     if place.session is not None and place.agent is not None:
         return await visit(request, ViewPlace(agent=place.agent, session=place.session, user=place.user))
-    demand_unbound(caller)
+    demand_to_read_all(caller)
     return None
 
 
