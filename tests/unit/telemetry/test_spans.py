@@ -96,7 +96,8 @@ def test_a_message_that_nothing_caused_is_a_root(kept: Kept) -> None:
 
 
 @pytest.mark.parametrize(
-    "identity", ["derived/blob/user:s.bot:s.ada@5", "forgotten/user:s.ada/1", "inbox/s.ada", "s.ada@0000000000000001"]
+    "identity",
+    ["derived/blob/user:s.bot:s.ada@5", "forgotten/user:s.ada/1", "inbox/s.ada", "s.ada@0000000000000001"],
 )
 def test_no_id_of_a_user_or_a_message_is_exported(kept: Kept, identity: str) -> None:
     with Processing("stage", "eden.stage", [said(identity, "s1")], 1):
