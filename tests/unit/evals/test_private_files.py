@@ -39,7 +39,10 @@ def mode(path: Path) -> int:
 def test_answers_and_memory_are_for_their_owner_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eval_report, "draw", lambda *_: None)
+    def undrawn(*_: object) -> None:
+        """There is nothing to draw."""
+
+    monkeypatch.setattr(eval_report, "draw", undrawn)
     out = tmp_path / "eden-eval"
     answers = out / "kept" / "answers.jsonl"
     AnswerFile(answers).close()
