@@ -24,7 +24,7 @@ TAILER_AUTHORLESS = Counter(
 TAILER_UNMAPPED = Counter("eden_tailer_unmapped", "Documents that could not become a record (dead letters)")
 REDACTED = Counter(
     "eden_redacted_secrets",
-    "Secrets replaced in texts on their way to Kafka, by kind; a text that is read again counts again",
+    "Secrets replaced in texts on their way to Kafka and to a search, by kind; a text read again counts again",
     ["kind"],
 )
 TAILER_POSITION_LOST = Counter(

@@ -84,6 +84,11 @@ class MongoPresence:
         seen = await self._sessions(asked)
         return {asker: self._now(asker, seen)[0] for asker in asked}
 
+    async def is_alone(self, asked: Asker) -> bool:
+        """Tell whether the asker is the session's only user at this moment."""
+        users = (await self.users([asked]))[asked]
+        return users is not None and set(users) == {asked.user_id}
+
     async def _sessions(self, asked: Sequence[Asker]) -> "_Seen":
         """The sessions' documents, and the authors of those whose document lists no users."""
         collection = self._settings.sessions.collection

@@ -187,7 +187,7 @@ class ReadCalls:
         """Return the context with the facts that a search finds, or without them if the search fails."""
         memory, view = self.memory.settings.memory, shown.view
         request = SearchRequest(
-            (query_of(message),),
+            (query_of(message, self.memory.settings),),
             memory.recalled_facts,
             asked_at=self.memory.clock(),
             related=memory.recall_related,

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -17,6 +18,7 @@ from eden_memory.models.embeddings.search_embedder import SearchEmbedder, Unstor
 from eden_memory.models.providers.prices import Prices
 from eden_memory.models.question import Asking, Embedder
 from eden_memory.models.rerankers import reranker_of
+from eden_memory.redaction import without_secrets
 from eden_memory.search.access_count_store import AccessCounting, MongoAccesses
 from eden_memory.search.chosen_list_store import fact_lists, searches_by_atlas
 from eden_memory.search.plain_list_store import PlainFactLists
@@ -119,6 +121,7 @@ class OwnSearch:
             ranking_of(settings.search, embedder.model),
             reranker=self._models.reranker,
             found=self._counting.found if settings.search.count_access else lambda _: None,
+            redact=partial(without_secrets, settings=settings),
         )
 
     @classmethod

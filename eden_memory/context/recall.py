@@ -6,6 +6,9 @@ anything: it is searched for, and what is hardly related to it is left out (EDEN
 
 import re
 
+from eden_memory.redaction import without_secrets
+from eden_memory.settings import Settings
+
 QUERY_CHARACTERS = 500
 UNKNOWN_NAMES = 2
 READ_CHARACTERS = 2_000
@@ -59,7 +62,7 @@ def may_need_recall(message: str, known: str) -> bool:
 
 def _is_in_another_language(message: str) -> bool:
     """By the words that would be searched for, without the one that may be cut."""
-    asked = query_of(message)
+    asked = _end_of(message)
     found = _WORDS.findall(asked)[len(asked) == QUERY_CHARACTERS :]
     words = {word if word == "I" else word.lower() for word in found}
     if words & _ENGLISH:
@@ -80,6 +83,13 @@ def _read(message: str) -> str:
     return f"{message[:READ_CHARACTERS]}\n{message[-READ_CHARACTERS:]}"
 
 
-def query_of(message: str) -> str:
-    """Return the query to search for: the message, or the end of a long one."""
+def query_of(message: str, settings: Settings) -> str:
+    """Return the query to search for: the message, or the end of a long one.
+
+    Secrets are redacted before it is cut: half of one would not be recognised any more.
+    """
+    return _end_of(without_secrets(message, settings))
+
+
+def _end_of(message: str) -> str:
     return " ".join(message.split())[-QUERY_CHARACTERS:]

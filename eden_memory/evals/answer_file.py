@@ -1,5 +1,6 @@
 """Answers of models in a file of JSON lines, so that a second run pays only for what changed."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -8,17 +9,18 @@ from eden_memory.schemas.documents import Answer
 
 
 class AnswerFile:
-    """An AnswerStore for one process; an answer is on the disk before it is used."""
+    """An AnswerStore for one process, for its owner alone; an answer is on the disk before it is used."""
 
     def __init__(self, path: Path) -> None:
         """EdenError if the file holds anything else; a last line that was cut off is dropped."""
         self._answers: dict[str, Answer] = {}
         self.calls: dict[str, Answer] = {}
         """Answers by the id of the call that brought them."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for line in _whole_lines(path):
             self._know(_answer(path, line))
-        self._file = path.open("ab", buffering=0)
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+        self._file = os.fdopen(descriptor, "ab", buffering=0)
 
     async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, Answer]:
         """The answer under an id; answers are found by what was asked alone."""

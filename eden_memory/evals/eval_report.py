@@ -12,6 +12,7 @@ from eden_memory.evals.answering import CHOOSER, JUDGE, READER
 from eden_memory.evals.evaluation import BudgetFigures, EvalReport, SystemResult, budget_figures
 from eden_memory.evals.measures import MeasuredShare
 from eden_memory.evals.spending import Spent
+from eden_memory.mirror.atomic_files import write_text
 
 Row = Sequence[str]
 FIGURE = "accuracy.svg"
@@ -149,13 +150,15 @@ def _markdown(header: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 def write_report(report: EvalReport, out: Path) -> list[Path]:
-    """Write report.md, report.json and, where matplotlib is installed, the figure; return what was written."""
+    """Write report.md, report.json and, where matplotlib is installed, the figure; return what was written.
+
+    report.json holds answers and memory: only its owner may read it.
+    """
     out.mkdir(parents=True, exist_ok=True)
     page, data = out / "report.md", out / "report.json"
     page.write_text(markdown(report), encoding="utf-8")
-    data.write_bytes(
-        orjson.dumps(_plain(asdict(report)), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
-    )
+    texts = orjson.dumps(_plain(asdict(report)), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
+    write_text(data, texts.decode())
     figure = draw(report, out / FIGURE)
     return [page, data, *([figure] if figure else [])]
 

@@ -25,6 +25,7 @@ from eden_memory.evals.systems import (
     baseline,
     packed,
 )
+from eden_memory.mirror.atomic_files import write_text
 from eden_memory.models.providers.catalogue import OFFLINE
 from eden_memory.replay.reform.reform_settings import overridden, overrides_of
 from eden_memory.settings import Settings
@@ -94,9 +95,7 @@ async def recorded(name: str, setup: EvalSetup, most: int | None) -> SystemRecor
     folder.mkdir(parents=True)
     async with adapter(EvalSetup(own, setup.models, folder, setup.dataset, setup.note)) as system:
         record = await _recorded(name, digest, system, setup, most)
-    part = path.with_suffix(".part")
-    part.write_text(record.model_dump_json())
-    part.replace(path)
+    write_text(path, record.model_dump_json())
     return record
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -65,8 +67,17 @@ class TrialReport:
 async def tried(
     live: Settings, name: str, own: Settings, dataset: EvalSet, cap: Decimal | None
 ) -> TrialReport:
-    """Ask both memories every question; one reader, that of `live`. CapReached leaves answers out, not retrieval."""
-    folder = live.local.folder / "eval"
+    """Ask both memories every question; one reader, that of `live`. CapReached leaves answers out, not retrieval.
+
+    Answers about live users are not kept: forgetting would not reach them.
+    """
+    with TemporaryDirectory(prefix="eden-eval-") as folder:
+        return await _tried(live, name, own, dataset, cap, Path(folder))
+
+
+async def _tried(
+    live: Settings, name: str, own: Settings, dataset: EvalSet, cap: Decimal | None, folder: Path
+) -> TrialReport:
     models = EvalModels(live, folder / "answers.jsonl", EvalCap(UNCAPPED if cap is None else cap))
     plan = EvalPlan(dataset, (LIVE, name), folder, budgets=(BUDGET,))
     report = report_of(plan, models)

@@ -263,12 +263,17 @@ def _unless_in(elsewhere: Owned, line: Line | BadLine) -> Line | BadLine:
 
 
 def redacted(value: bytes, redact: Redactor) -> bytes:
-    """Return a record's value without the secrets of its texts; without any, the same bytes."""
+    """Return a record's value without the secrets of its texts; without any, the same bytes.
+
+    A fact whose text had one loses its vector, which was made of the secret too: `eden reembed` makes a new one.
+    """
     fields: dict[str, Any] = orjson.loads(value)
-    statement: dict[str, Any] = fields.get("statement") or {}
-    for part in (fields, statement):
+    text = fields.get("text")
+    for part in (fields, fields.get("statement") or {}, fields.get("command") or {}):
         part |= {name: redact(part[name]) for name in ("text", "reason") if part.get(name)}
     fields |= {"pins": [redact(pin) for pin in fields["pins"]]} if fields.get("pins") else {}
     if fields == orjson.loads(value):
         return value
-    return orjson.dumps(fields | ({"hash": fact_hash(fields["text"])} if "hash" in fields else {}))
+    if "hash" in fields and fields["text"] != text:
+        fields |= {"hash": fact_hash(fields["text"]), "embedding": None}
+    return orjson.dumps(fields)

@@ -46,6 +46,8 @@ class MessageFate:
     calls: Sequence[Row] = ()
     facts: Sequence[Row] = ()
     reflections: Sequence[Row] = ()
+    switched_off: bool = False
+    """Now, whatever was known when the message was recorded."""
 
 
 def explained_message(fate: MessageFate) -> Explained:
@@ -78,7 +80,7 @@ def outcome_of(fate: MessageFate) -> ExplainedOutcome:
     row = fate.row
     if fate.forgotten or (row is not None and row.get("forgotten", False)):
         return "forgotten"
-    if row is not None and row["opted_out"]:
+    if fate.switched_off or (row is not None and row["opted_out"]):
         return "switched_off"
     if row is None or row["deleted"] or (row["formation_id"] is None and row["place"] is None):
         return "not_recorded"

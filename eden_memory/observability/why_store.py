@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.access.presence_store import MongoPresence
 from eden_memory.access.sharing import rests_on_users
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.directory.directory_store import MongoDirectory
@@ -57,6 +59,7 @@ class Explanations:
         names = settings.names
         self._written, self._forgotten = WrittenMessages(source, memory, settings), forgotten
         self._directory = MongoDirectory(source, memory[names[Stream.COLLECTION]], settings)
+        self._presence = MongoPresence(source, memory, settings)
         self._browsing, self._ledger = Browsing(memory, names), MongoLedger(memory, names)
         self._facts, self._reflections = memory[names[Fact.COLLECTION]], memory[names[Reflection.COLLECTION]]
         self._windows, self._states = (
@@ -97,7 +100,10 @@ class Explanations:
         ]
 
     async def _of_messages(self, asked: Asker, view: VisibleMemory, text: str) -> list[Explained]:
-        """Explain messages of the asker's own, with the same agent; only where no one else is shown the answer."""
+        """Explain messages of the asker's own, with the same agent; only where no one else is shown the answer.
+
+        What is switched off, and who else is present, is read after the texts: a change between is heeded.
+        """
         user = asked.user_id
         if user is None or not is_asked_for(asked, view):
             return []
@@ -106,7 +112,16 @@ class Explanations:
         best = [written[found.message_id] for found in found_unformed([text], told, MOST_EXPLAINED)]
         facts = await self._directory.look_up({message.session_id for message in best})
         own = [message for message in best if _is_of(facts[message.session_id], asked.agent_id)]
-        return [explained_message(fate) for fate in await self._fates(asked, view, own)]
+        fates, off = await asyncio.gather(
+            self._fates(asked, view, own),
+            self._directory.off({message.session_id: (user,) for message in own}, ()),
+        )
+        if not await self._presence.is_alone(asked):
+            return []
+        return [
+            explained_message(replace(fate, switched_off=off.of(fate.message.session_id, user)))
+            for fate in fates
+        ]
 
     async def _fates_behind(
         self, asked: Asker, view: VisibleMemory, found: FactView | ReflectionView

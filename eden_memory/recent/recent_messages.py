@@ -96,7 +96,7 @@ class RecentMessages:
         if not written:
             return ()
         alone, (known, settled), asker_is_alone = await asyncio.gather(
-            self._alone(asked, written), self._known(written), self._is_alone(asked)
+            self._alone(asked, written), self._known(written), self._presence.is_alone(asked)
         )
         private = [message for message in written if message.session_id in alone]
         if not asker_is_alone or not private:
@@ -130,11 +130,6 @@ class RecentMessages:
         fields = {"users": 1, "audiences": 1, "audience_changes": 1}
         rows = await self._states.find({"_id": {"$in": list(sessions)}}, fields).to_list()
         return {row["_id"]: row for row in rows}
-
-    async def _is_alone(self, asked: Asker) -> bool:
-        """Tell whether nobody has joined the session that asks since its memory was read."""
-        users = (await self._presence.users([asked]))[asked]
-        return users is not None and set(users) == {asked.user_id}
 
     def _warn(self, reason: str) -> None:
         if time.monotonic() - self._warned_at >= WARN_EVERY_SECONDS:

@@ -33,7 +33,8 @@ class SearchEngine:
 
     A list, the embedder or the reranker that fails is done without, with a warning in the report; only where
     nothing is left to search with does the search fail, with that error. `found` is told the ids of the facts that
-    a search returned, and must not wait.
+    a search returned, and must not wait. The embedder and the reranker may be providers: they get queries as `redact`
+    leaves them, and nothing is lost by it, since stored texts are redacted too.
     """
 
     def __init__(
@@ -44,16 +45,18 @@ class SearchEngine:
         *,
         reranker: Reranker | None = None,
         found: Callable[[Sequence[str]], None] = lambda _: None,
+        redact: Callable[[str], str] = str,
     ) -> None:
         self._listing, self._reranker = Listing(lists, embedder), reranker
         self._tense = QuestionTense(embedder)
-        self._ranking, self._found = ranking or Ranking(), found
+        self._ranking, self._found, self._redact = ranking or Ranking(), found, redact
 
     async def find(
         self, scopes: Sequence[Scope], request: SearchRequest, asking: Asking | None = None
     ) -> SearchReport:
         """Facts of these scopes and of no other, best first; `asking`: on whose behalf the embedder is asked."""
         trace, by_key = Trace(), {scope.key: scope for scope in scopes}
+        request = replace(request, queries=tuple(map(self._redact, request.queries)))
         if not request.texts or not by_key or request.top_k < 1:
             return trace.report(request.search_type, ())
         ranking = _as_asked(self._ranking, request)

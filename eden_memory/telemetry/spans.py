@@ -2,7 +2,8 @@
 
 The span of a record, `send TOPIC`, has an id that follows from the record's (eden_memory/tracing.py), so every
 process knows it without anything more in the record. A stage's span, `process TOPIC`, is a child of the last record
-that it takes and links to the others; its model calls and what it publishes are its children.
+that it takes and links to the others; its model calls and what it publishes are its children. Ids of records leave
+the installation only hashed, as in the ids of spans: some contain ids of users, which forgetting could not take back.
 """
 
 import time
@@ -170,7 +171,7 @@ class Processing:
             attributes["messaging.batch.message_count"] = len(self._taken)
         else:
             attributes["messaging.kafka.offset"] = self._offset
-            attributes["messaging.message.id"] = last.envelope.id
+            attributes["messaging.message.id"] = span_id(last.envelope.id)
         return EndedSpan(
             f"process {last.topic}",
             "consumer",
@@ -201,8 +202,8 @@ def _sent(record: SentRecord, begun: int, now: int, current: SpanPlace | None) -
     parts = headers.get("traceparent", b"").split(b"-")
     if len(parts) != PARTS:
         return None
-    identity = headers["ce_id"].decode()
-    place = SpanPlace(int(parts[1], 16), int(span_id(identity), 16))
+    name = span_id(headers["ce_id"].decode())
+    place = SpanPlace(int(parts[1], 16), int(name, 16))
     if not TRACING.samples(place.trace):
         return None
     cause = int(parts[2], 16)
@@ -212,7 +213,7 @@ def _sent(record: SentRecord, begun: int, now: int, current: SpanPlace | None) -
         "messaging.operation.name": "send",
         "messaging.operation.type": "send",
         "messaging.destination.name": record.topic,
-        "messaging.message.id": identity,
+        "messaging.message.id": name,
         "cloudevents.event_type": headers["ce_type"].decode(),
     }
     if record.value is None:

@@ -89,7 +89,7 @@ class Remembering:
 
     def __init__(self, memory: Memory, settings: Settings, clock: Callable[[], datetime]) -> None:
         self._agents, self._clock = memory, clock
-        self._gateway, self._memory = settings.gateway, settings.memory
+        self._settings, self._gateway, self._memory = settings, settings.gateway, settings.memory
 
     async def of(self, who: ChatAccess, asked: MemoryOptions, message: str) -> Remembered:
         """Return the memory for a turn whose last message of the user is `message`."""
@@ -111,7 +111,7 @@ class Remembering:
         if not message or not most or not self._memory.search:
             return Found()
         report = await service.explain_search(
-            [query_of(message)],
+            [query_of(message, self._settings)],
             session=who.session,
             user=who.user,
             top_k=most,

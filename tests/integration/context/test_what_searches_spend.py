@@ -93,6 +93,16 @@ async def test_a_recalling_context_counts_too(kit: Kit, models: Serving) -> None
     assert (await counted(kit, 1)).counts["calls"] == 1
 
 
+async def test_a_provider_is_asked_without_the_secrets_of_queries(kit: Kit, models: Serving) -> None:
+    """Queries that differ in their secrets alone are the same to it: it is asked once."""
+    async with kit.service() as service:
+        for digit in "123":
+            key = f"sk-{digit * 40}"
+            await service.search_facts(f"What did I say about my key {key}?", session="one", user="ada")
+            await service.get_memory_context("one", "ada", f"What did I say about my key {key}?")
+    assert models.tally.calls["embeddings"] == 1
+
+
 @asynccontextmanager
 async def no_writes(kit: Kit) -> AsyncGenerator[None]:
     admin = kit.client.admin

@@ -31,7 +31,7 @@ async def doors(shared: System) -> AsyncGenerator[EveryDoor]:
 async def seen(running: System, user: str, session: str | None = None) -> str:
     """What a user's context and search say in a session of the user's own."""
     session = session or await running.session(user)
-    found = await running.service.explain_search(query_of(SAID), session=session, user=user)
+    found = await running.service.explain_search(query_of(SAID, running.settings), session=session, user=user)
     return await running.context(session, user) + str(found.unformed)
 
 

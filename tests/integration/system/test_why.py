@@ -118,6 +118,19 @@ async def test_what_is_forgotten_or_switched_off_is_not_repeated(shared: System)
     assert "baker" not in str(found)
 
 
+async def test_a_session_that_is_switched_off_after_its_messages_were_recorded_is_not_repeated(
+    shared: System,
+) -> None:
+    user = somebody()
+    session = await shared.session(user)
+    await shared.write(session, user, "Pixel bit the grocer.")
+    await becomes(shared, user, "Pixel bit the grocer", "waiting")
+    await shared.source["sessions"].update_one({"_id": session}, {"$set": {"incognito": True}})
+    found = await of_message(shared, user, "Pixel bit the grocer")
+    assert found is not None
+    assert (found.outcome, found.content) == ("switched_off", None)
+
+
 async def test_nobody_else_learns_anything_by_asking_why(shared: System) -> None:
     user, other = somebody(), somebody()
     alone, both = await shared.session(user), await shared.session(user, other)

@@ -6,6 +6,7 @@ from time import process_time
 import pytest
 
 from eden_memory.context.recall import QUERY_CHARACTERS, may_need_recall, query_of, unknown_names
+from eden_memory.settings import MessagesSettings, Settings
 
 PAST = [
     "Do you remember my sister's name?",
@@ -71,7 +72,15 @@ def test_the_first_word_of_a_sentence_is_no_name() -> None:
 
 
 def test_of_a_long_message_the_end_is_searched_for() -> None:
-    assert query_of("x " * 1_000 + "end") == ("x " * 1_000 + "end")[-QUERY_CHARACTERS:]
+    assert query_of("x " * 1_000 + "end", Settings()) == ("x " * 1_000 + "end")[-QUERY_CHARACTERS:]
+
+
+def test_no_half_of_a_secret_is_left_where_a_long_message_is_cut() -> None:
+    secret = "sk-" + "a1b2c3d4" * 5
+    message = f"Do you remember my key {secret} " + "x" * (QUERY_CHARACTERS - 20)
+    assert "c3d4" not in query_of(message, Settings())
+    kept = Settings(messages=MessagesSettings(redact_secrets=False))
+    assert "c3d4" in query_of(message, kept)
 
 
 @pytest.mark.parametrize("piece", ["what did i ", "who ", "a Foo, ", "how ab "])

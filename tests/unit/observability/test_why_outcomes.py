@@ -33,6 +33,8 @@ def fate(**known: Any) -> MessageFate:
         (fate(row=ROW, forgotten=True), "forgotten"),
         (fate(row=ROW | {"forgotten": True}), "forgotten"),
         (fate(row=ROW | {"opted_out": True}), "switched_off"),
+        (fate(row=ROW, switched_off=True), "switched_off"),
+        (fate(switched_off=True), "switched_off"),
         (fate(row=ROW | {"place": None}), "not_recorded"),
         (fate(row=FORMED, window=WINDOW), "being_formed"),
         (fate(row=FORMED, window=WINDOW | {"waits_for": "budget */*/day"}), "over_budget"),

@@ -8,6 +8,7 @@ import pytest
 from eden_memory.errors import Invalid
 from eden_memory.failures import ProviderError
 from eden_memory.models.question import Asking
+from eden_memory.redaction import Redactor
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
@@ -75,6 +76,20 @@ async def test_three_queries_are_one_embedding_call_and_blank_or_equal_ones_are_
     assert embeds.calls == [("the dog",)]
     assert [one.content for one in report.facts] == ["Ana has a dog.", "Ana has a cat."]
     assert report.facts[0].score == pytest.approx(1.0)
+
+
+async def test_neither_the_embedder_nor_the_reranker_is_told_a_secret() -> None:
+    embeds, told = Embeds(), list[str]()
+
+    class Listener:
+        async def relevances(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+            told.append(query)
+            return [1.0 for _ in texts]
+
+    engine = SearchEngine(BOTH, embeds, reranker=Listener(), redact=Redactor())
+    await engine.find([AGENT], asked("Is my key sk-" + "a1b2c3d4" * 5 + " still right?"))
+    said = "Is my key [redacted: provider key] still right?"
+    assert (embeds.calls, told) == ([(said,)], [said])
 
 
 async def test_a_report_has_time_candidates_and_scores_of_every_stage() -> None:

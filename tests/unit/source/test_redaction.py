@@ -135,14 +135,34 @@ def test_a_dead_letter_of_the_tailer_holds_no_secret_and_keeps_its_key() -> None
     )
 
 
-def test_a_record_of_an_export_is_redacted_with_its_hash() -> None:
-    (example,) = (Path(__file__).parents[3] / "schemas/examples/FactChanged/v3").glob("edited*.json")
+EXAMPLES = Path(__file__).parents[3] / "schemas/examples"
+
+
+def imported(value: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(importing.redacted(json.dumps(value).encode(), Redactor()))
+
+
+def test_a_fact_of_an_export_is_redacted_with_its_hash_and_without_the_vector_of_the_secret() -> None:
+    (example,) = (EXAMPLES / "FactChanged/v3").glob("edited*.json")
     value = example.read_bytes()
     assert importing.redacted(value, Redactor()) == value
-    spoilt = json.loads(value) | {"text": f"The key is {SECRETS['aws']}."}
-    found = json.loads(importing.redacted(json.dumps(spoilt).encode(), Redactor()))
+    fact = json.loads(value)
+    found = imported(fact | {"text": f"The key is {SECRETS['aws']}."})
     assert found["text"] == "The key is [redacted: aws]."
-    assert found["hash"] != spoilt["hash"]
+    assert found["hash"] != fact["hash"]
+    assert fact["embedding"] is not None
+    assert found["embedding"] is None
+    decode("FactChanged", 3, json.dumps(found).encode())
+    explained = imported(fact | {"reason": SECRETS["aws"]})
+    assert explained == fact | {"reason": "[redacted: aws]"}
+
+
+@pytest.mark.parametrize("name", ["ReflectionFormed", "ScopeConsolidated"])
+def test_the_reason_of_a_command_in_an_export_is_redacted(name: str) -> None:
+    events = map(json.loads, (path.read_bytes() for path in sorted((EXAMPLES / name / "v4").glob("*.json"))))
+    event = next(event for event in events if event.get("command"))
+    spoilt = event | {"command": event["command"] | {"reason": f"key {SECRETS['aws']}"}}
+    assert imported(spoilt)["command"]["reason"] == "key [redacted: aws]"
 
 
 def test_the_detectors_version_leaves_messages_without_secrets_the_same() -> None:

@@ -95,6 +95,17 @@ def test_a_message_that_nothing_caused_is_a_root(kept: Kept) -> None:
     assert span.attributes["messaging.kafka.message.tombstone"] is True
 
 
+@pytest.mark.parametrize(
+    "identity",
+    ["derived/blob/user:s.bot:s.ada@5", "forgotten/user:s.ada/1", "inbox/s.ada", "s.ada@0000000000000001"],
+)
+def test_no_id_of_a_user_or_a_message_is_exported(kept: Kept, identity: str) -> None:
+    with Processing("stage", "eden.stage", [said(identity, "s1")], 1):
+        sent([made_of(said(identity, "s1"), identity)], time.time_ns())
+    assert [span.attributes["messaging.message.id"] for span in kept.spans] == [span_id(identity)] * 2
+    assert "s.ada" not in str(kept.spans)
+
+
 def test_a_unit_that_waits_for_others_leaves_none_and_one_that_fails_says_how(kept: Kept) -> None:
     with Processing("stage", "eden.stage", [said("a", "s1")], 1) as span:
         span.drop()
