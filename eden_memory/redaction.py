@@ -13,9 +13,9 @@ from eden_memory.metrics import REDACTED
 from eden_memory.settings import Settings
 
 VERSION = "s1"
-"""Of the detectors. Raise it with every change of what they find, also one that the library brings."""
+"""Version of the detectors. Increase it whenever what they find changes, also by an update of the library."""
 SHORTEST = 16
-"""Characters of the shortest secret but a card number."""
+"""Length of the shortest secret, except card numbers."""
 BY_LIBRARY = {
     "aws": "AWSKeyDetector",
     "discord": "DiscordBotTokenDetector",
@@ -52,7 +52,7 @@ _HALF = re.compile(
 
 
 class Detector(NamedTuple):
-    """A kind of secret: its pattern, and what tells a real one from what only looks alike."""
+    """A kind of secret: its pattern, and a check that a match is real."""
 
     kind: str
     pattern: re.Pattern[str]

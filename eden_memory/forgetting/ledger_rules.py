@@ -71,7 +71,7 @@ def _without_text(event: Memory) -> Event:
 def published_again(left: Event | None, before: Envelope, key: str, cause: Delivery) -> Emit | Erase | None:
     """Return the record that takes the place of one in a topic kept until it is consumed; None if none has to.
 
-    It has the id of the one before it, so that who has read that passes over it.
+    It has the id of the record that it replaces, so a reader of that one skips it.
     """
     if isinstance(left, Stating):
         return Emit(left, cause, time=before.time, identity=before.id)
