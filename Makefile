@@ -6,7 +6,7 @@ BIN := .venv/bin
 IMAGE := run serve openai google local-models mirror otel
 STAMP := .venv/.installed
 
-.PHONY: chart dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics bench-traces help setup lock demo test lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers screenshots eval-retrieval transcripts chaos canaries up down status doctor clean ci
+.PHONY: chart docs dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics bench-traces help setup lock demo test lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers screenshots eval-retrieval transcripts chaos canaries up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -143,6 +143,9 @@ transcripts: setup ## play docs/transcripts anew, where a script makes them, and
 
 canaries: setup ## unique words said, formed, killed -9 and forgotten, then looked for everywhere: SEEDS=20
 	EDEN_TEST_CANARY_SEEDS=$${SEEDS:-20} $(BIN)/pytest -q tests/integration/system/test_canaries.py
+
+docs: setup ## the site of these pages, in .eden/site; strict: a link that leads nowhere fails
+	@$(BIN)/sphinx-build -W --keep-going -q -b html docs .eden/site && echo ".eden/site/index.html"
 
 chaos: setup ## faults from a seed under load, tailer, stages, formation, rebuilding and reforms, imports: ROUNDS=200 SEED=1
 	@status=0; for part in tailer stages formation rebuild reform imports; do \

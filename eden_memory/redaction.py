@@ -46,9 +46,9 @@ _OURS: Mapping[str, str] = {
     "url_password": r"(?<=://)[^\s:/@]{1,128}:[^\s/@]{1,128}(?=@)",
 }
 _JWT = re.compile(r"(?<![\w-])eyJ[\w-]+\.[\w-]+(?:\.[\w-]*)?")
-_HALF = re.compile(
-    rf"(?<!\S)\S{{{SHORTEST},}}(?={re.escape(SEAM)})|(?<={re.escape(SEAM)})\S{{{SHORTEST},}}(?:\n\S{{{SHORTEST},}})*"
-)
+_PART = f"[!-~]{{{SHORTEST},400}}"
+"""Of a secret, beside the seam; text in scripts without spaces stays."""
+_HALF = re.compile(rf"{_PART}(?={re.escape(SEAM)})|(?<={re.escape(SEAM)}){_PART}(?:\n{_PART})*")
 
 
 class Detector(NamedTuple):

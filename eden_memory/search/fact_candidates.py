@@ -73,7 +73,7 @@ class Ranked:
 
     fact: FactCandidate
     score: float
-    """Semantic: (1 + cosine) / 2. Textual: the store's own scale, see docs/search.md."""
+    """Semantic: (1 + cosine) / 2. Textual: the store's own scale, see docs/searching.md."""
 
 
 @dataclass(frozen=True, slots=True)
