@@ -22,6 +22,8 @@ from eden_memory.stages.stage import Delivery, Emit, Erase
 Stating = FactsExtracted | FactsProposed
 Commanding = FactCommanded | MemoryCommanded
 REASON = "forgotten"
+ENDED: dict[str, type[Event]] = {of.NAME: of for of in (FactsProposed, FactCommanded, MemoryCommanded)}
+"""Events that a tombstone ends when nothing is left of them."""
 
 
 def concerned(events: Iterable[Event]) -> set[tuple[str, str]]:
@@ -66,19 +68,17 @@ def _without_text(event: Memory) -> Event:
     return event.model_copy(update={"text": "", **empty})
 
 
-def published_again(
-    event: Event, left: Event | None, before: Envelope, cause: Delivery
-) -> Emit | Erase | None:
+def published_again(left: Event | None, before: Envelope, key: str, cause: Delivery) -> Emit | Erase | None:
     """Return the record that takes the place of one in a topic kept until it is consumed; None if none has to.
 
     It has the id of the record that it replaces, so a reader of that one skips it.
     """
-    if isinstance(event, Stating) and left is not None:
+    if isinstance(left, Stating):
         return Emit(left, cause, time=before.time, identity=before.id)
-    if isinstance(event, FactsProposed | FactCommanded | MemoryCommanded):
-        scope = event.scope.key
-        return Erase(type(event), event.key(), scope, event.subject(), REASON, scope=scope, cause=cause)
-    return None
+    if (of := ENDED.get(before.name)) is None:
+        return None
+    scope = before.ordering_key
+    return Erase(of, key, scope, before.subject, REASON, scope=scope, cause=cause)
 
 
 def _sources(event: Event) -> list[SourceMessage]:

@@ -3,14 +3,14 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.forgetting.forgetting_rules import BlobRef, Resting
+from eden_memory.forgetting.forgetting_rules import BlobRef, Resting, reflections_of
 from eden_memory.forgetting.ledger_rules import concerned, published_again, without_forgotten
 from eden_memory.forgotten import ForgottenMarks
 from eden_memory.memory.restating import is_restated
@@ -19,12 +19,15 @@ from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL
 from eden_memory.schemas.documents import Answer, Erasure, Outcome, WindowTexts
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import Event, decode
+from eden_memory.schemas.events import Event, Forgotten, decode
 from eden_memory.stages.codec import event_id
 from eden_memory.stages.stage import Delivery, Emitted
-from eden_memory.windows.window_text_store import FACTS, readers_of
+from eden_memory.windows.window_text_store import FACTS, REFLECTIONS, readers_of
 
 Row = dict[str, Any]
+N = TypeVar("N", str, str | re.Pattern[str])
+ABSORBING = ("consolidation", "propagation")
+"""Stages that ask about the reflections that a version of a blob absorbs."""
 ERASURE_INDEXES: Indexes = {Erasure.COLLECTION: (index_on("restated", sparse=True),)}
 TOGETHER = 200
 """Outcomes or questions that one query looks for."""
@@ -38,7 +41,12 @@ class _Stored:
     """The document that holds it, at `place` of its records."""
     place: int
     envelope: Envelope
-    event: Event
+    key: str
+    value: bytes | None
+    event: Event | None
+    """None: nothing is left of it."""
+    erased: bool
+    """Something was erased from it before."""
 
 
 class ForgottenLedgers:
@@ -71,13 +79,15 @@ class ForgottenLedgers:
         Returns the records that take the place of others in topics kept until they are consumed.
         """
         formations = await self._formations(messages)
-        members = [member for formation in formations for member in _of_window(formation)]
-        rows = await self._found("members", members)
-        rows |= await self._found("members", [name for row in rows.values() for name in _following(row)])
+        members = [member for formation in formations for member in readers_of(formation)]
+        rows = await self._found("members", _with_retries(members))
+        following = [name for row in rows.values() for name in _following(row)]
+        rows |= await self._found("members", _with_retries(following))
         rows |= await self._found("writes", _writes(resting, blobs))
         rows |= await self._found("members", await self._restating(resting))
-        await self._erase_answers([*members, *_questions(rows.values()), *map(_consolidation, blobs)])
-        return await self._reduce(await self._events(rows.values()), cause)
+        await self._erase_answers([*members, *following, *_questions(rows.values()), *_about(blobs)])
+        await self._erase_answers_about(resting, cause)
+        return await self._reduce(rows.values(), cause)
 
     async def _formations(self, messages: Iterable[str]) -> list[str]:
         found: list[str] = []
@@ -93,7 +103,7 @@ class ForgottenLedgers:
             found += [f"forgetting:{row['_id']}" async for row in named]
         return found
 
-    async def _found(self, field: str, names: Iterable[str]) -> dict[str, Row]:
+    async def _found(self, field: str, names: Iterable[str | re.Pattern[str]]) -> dict[str, Row]:
         rows: dict[str, Row] = {}
         for some in _slices(names):
             found = self._outcomes.find({field: {"$in": some}})
@@ -103,55 +113,84 @@ class ForgottenLedgers:
     async def _erase_answers(self, units: Iterable[str]) -> None:
         """Delete the answers to these questions, whichever attempt they are of, with the vectors made for them."""
         for some in _slices(units):
-            named = [re.compile(f"^{re.escape(self._prefix + unit)}(?:[#/:]|$)") for unit in some]
-            await self._answers.delete_many({"unit": {"$in": named}})
+            exact = [self._prefix + unit for unit in some]
+            further = [re.compile(f"^{re.escape(unit)}[#/:]") for unit in exact]
+            await self._answers.delete_many({"unit": {"$in": [*exact, *further]}})
 
-    async def _events(self, rows: Iterable[Row]) -> list[_Stored]:
+    async def _erase_answers_about(self, resting: Sequence[Resting], cause: Delivery) -> None:
+        """Delete the answers to questions that showed forgotten reflections, whether they led to a blob or not."""
+        assert isinstance(cause.event, Forgotten)
+        for key, names in reflections_of(cause.event, resting).items():
+            scope = [re.compile(f"^{re.escape(f'{self._prefix}{stage}:{key}@')}") for stage in ABSORBING]
+            await self._answers.delete_many({"unit": {"$in": scope}, "shown": {"$in": list(names)}})
+
+    async def _events(self, names: Iterable[str]) -> list[_Stored]:
         """Return the events that outcomes hold; those whose records are removed hold none."""
         found: list[_Stored] = []
-        for row in rows:
-            parts = self._outcomes.find({"_id": {"$in": list(row.get("parts", ()))}})
-            for part in (row, *await parts.to_list()):
+        for some in _slices(names):
+            async for part in self._outcomes.find({"_id": {"$in": some}}):
                 found += [event for event in _events_of(part) if event is not None]
         return found
 
-    async def _reduce(self, stored: Sequence[_Stored], cause: Delivery) -> list[Emitted]:
+    async def _reduce(self, rows: Iterable[Row], cause: Delivery) -> list[Emitted]:
+        """Erase what is forgotten from the outcomes; begin again as long as somebody else changes them meanwhile."""
+        names = [name for row in rows for name in (row["_id"], *row.get("parts", ()))]
+        while (again := await self._reduced(await self._events(names), cause)) is None:
+            pass
+        return again
+
+    async def _reduced(self, stored: Sequence[_Stored], cause: Delivery) -> list[Emitted] | None:
+        """Return the records to publish, also for what was erased before: its records may never have been stored.
+
+        None: an outcome has changed since it was read.
+        """
+        events = [held.event for held in stored if held.event is not None]
         if not stored:
             return []
-        marks = await self._forgotten.among(concerned(held.event for held in stored))
+        marks = await self._forgotten.among(concerned(events))
         again: list[Emitted] = []
         for held in stored:
-            left = without_forgotten(held.event, marks)
-            if left is held.event:
-                continue
-            value = None if left is None else left.json_bytes()
-            await self._outcomes.update_one(
-                {"_id": held.part, "records": {"$exists": True}},
-                {"$set": {f"records.{held.place}.v": value}},
-            )
-            if (record := published_again(held.event, left, held.envelope, cause)) is not None:
+            left = None if held.event is None else without_forgotten(held.event, marks)
+            if left is not held.event and not await self._replace(held, left):
+                return None
+            if (left is not held.event or held.erased) and (
+                record := published_again(left, held.envelope, held.key, cause)
+            ) is not None:
                 again.append(record)
         return again
 
+    async def _replace(self, held: _Stored, left: Event | None) -> bool:
+        """Store what is left of a record; return whether it still was as it had been read."""
+        at = f"records.{held.place}"
+        value = None if left is None else left.json_bytes()
+        done = await self._outcomes.update_one(
+            {"_id": held.part, f"{at}.v": held.value}, {"$set": {f"{at}.v": value, f"{at}.erased": True}}
+        )
+        return done.matched_count > 0
 
-def _slices(names: Iterable[str]) -> Iterator[list[str]]:
+
+def _slices(names: Iterable[N]) -> Iterator[list[N]]:
     """Yield the names, each once, as many at a time as one query takes."""
     every = list(dict.fromkeys(names))
     return (every[start : start + TOGETHER] for start in range(0, len(every), TOGETHER))
 
 
-def _of_window(formation: str) -> list[str]:
-    """Return the members of the ledger that read a window."""
-    return list(readers_of(formation))
+def _with_retries(members: Iterable[str]) -> Iterator[str | re.Pattern[str]]:
+    """Yield how members of the ledger are found, also those of dead letters that were sent again (`ID#1`)."""
+    for member in members:
+        yield member
+        yield re.compile(f"^{re.escape(member)}#")
 
 
 def _following(row: Row) -> list[str]:
     """Return the members that read what a fact extraction has published."""
-    asked = {member.partition(":")[2] for member in row["members"] if member.startswith(f"{FACTS}:")}
+    asked = [member.partition(":")[2] for member in row["members"] if member.startswith(f"{FACTS}:")]
+    count = max(len(row.get("kinds", ())), len(row.get("records", ())))
     return [
-        f"fact-dedup:{event_id(cause, FACTS, number)}"
-        for cause in asked
-        for number in range(len(row.get("kinds", ())))
+        f"{reader}:{event_id(cause, FACTS, number, int(retry or 0))}"
+        for cause, _, retry in (member.partition("#") for member in asked)
+        for number in range(count)
+        for reader in ("fact-dedup", REFLECTIONS)
     ]
 
 
@@ -170,8 +209,9 @@ def _questions(rows: Iterable[Row]) -> list[str]:
     return [row["members"][0] for row in rows if row["members"]]
 
 
-def _consolidation(blob: BlobRef) -> str:
-    return f"consolidation:{blob.name}"
+def _about(blobs: Iterable[BlobRef]) -> list[str]:
+    """Return the questions that blob versions came from, and those about what they absorbed."""
+    return [f"{stage}:{blob.name}" for blob in blobs for stage in ABSORBING]
 
 
 def _events_of(part: Row) -> list[_Stored | None]:
@@ -179,9 +219,10 @@ def _events_of(part: Row) -> list[_Stored | None]:
 
 
 def _event(part: str, place: int, record: Row) -> _Stored | None:
-    """Read one record; None for a tombstone."""
-    if record["v"] is None:
+    """Read one record; None for one that was a tombstone from the beginning."""
+    erased, value = bool(record.get("erased")), record["v"]
+    if value is None and not erased:
         return None
     envelope = Envelope.of_headers((name, bytes(value)) for name, value in record["h"])
-    event = decode(envelope.name, envelope.version, bytes(record["v"]))
-    return _Stored(part, place, envelope, event)
+    event = None if value is None else decode(envelope.name, envelope.version, bytes(value))
+    return _Stored(part, place, envelope, bytes(record["k"]).decode(), value, event, erased)

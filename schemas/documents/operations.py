@@ -26,6 +26,8 @@ class OutcomeRecord(Part):
     """Value."""
     h: tuple[tuple[str, Bytes], ...]
     """Headers."""
+    erased: bool = False
+    """Something that was forgotten stood in the value."""
 
 
 class Outcome(Document):

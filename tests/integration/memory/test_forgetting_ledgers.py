@@ -1,0 +1,193 @@
+"""Outcomes and answers of which something is forgotten, on a real server."""
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+
+import pytest
+
+from eden_memory.assembly.mongo_setup import set_up
+from eden_memory.forgetting.forgetting_store import MongoForgettingStore
+from eden_memory.forgetting.ledger_store import ForgottenLedgers
+from eden_memory.forgetting.mark_store import MongoForgetting
+from eden_memory.forgotten import Mark, Marks
+from eden_memory.mongo.client import connect
+from eden_memory.processors.forgetting import ForgettingStage
+from eden_memory.schemas.events import FactsProposed, Forgotten
+from eden_memory.schemas.provenance import Statement
+from eden_memory.schemas.scopes import Scope
+from eden_memory.settings import Settings
+from eden_memory.stages.codec import Encoder, event_id
+from eden_memory.stages.outcome import StageOutcome
+from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.stage import Delivery, Emit, Emitted, Erase
+from tests.integration.memory.writer_kit import PREFIX, Database
+from tests.names import NAMES
+from tests.unit.memory.memory_histories import NOON, SESSION, USER, delivered, minute, source
+
+pytestmark = pytest.mark.servers
+WINDOW = "s.room:1"
+ASKED = f"formation/{WINDOW}"
+FACTS = "fact-extraction"
+
+
+@pytest.fixture
+async def database(settings: Settings) -> AsyncGenerator[Database]:
+    assert settings.mongodb.uri is not None
+    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+        found = client[settings.mongodb.database]
+        await set_up(found, settings.names)
+        window = {"_id": WINDOW, "messages": [{"message_id": name, "text": "x"} for name in ("i.1", "i.2")]}
+        await found[PREFIX + "windows"].insert_one(window)
+        yield found
+
+
+def proposed(scope: Scope, *messages: int) -> FactsProposed:
+    facts = [
+        Statement(number=number, text=f"Said {number}.", formation_id=WINDOW, sources=(source(number),))
+        for number in messages
+    ]
+    return FactsProposed(
+        cause=ASKED,
+        formation_id=WINDOW,
+        session_id="s.one",
+        scope=scope,
+        facts=tuple(facts),
+        formed_at=NOON,
+        settings_version="1",
+    )
+
+
+async def decided(
+    database: Database, stage: str, member: str, events: Sequence[FactsProposed], retry: int = 0
+) -> None:
+    """Store a stage's outcome of one record."""
+    cause = forgotten(1)
+    cause = cause._replace(envelope=cause.envelope._replace(id=member))
+    outcome = StageOutcome(
+        key=f"{stage}:{member}#{retry}",
+        stage=stage,
+        members=(f"{member}#{retry}" if retry else member,),
+        writes=(),
+        records=Encoder(stage, lambda of: of.NAME).records(events, [cause], retry),
+        topic="t",
+        partition=0,
+        offset=0,
+        decided_at=NOON,
+        kinds=(FactsProposed.NAME,),
+    )
+    await MongoLedger(database, NAMES).store(outcome)
+
+
+def forgotten(number: int) -> Delivery:
+    return delivered(
+        Forgotten(
+            kind="message",
+            id=f"i.{number}",
+            reach="for_ever",
+            because="asked",
+            asked_by=None,
+            forgotten_at=minute(30),
+        )
+    )
+
+
+async def forget(database: Database, number: int) -> Sequence[Emitted]:
+    stage = ForgettingStage(MongoForgettingStore(database, NAMES), MongoForgetting(database, NAMES))
+    return (await stage([forgotten(number)])).events
+
+
+def told(events: Sequence[Emitted]) -> list[tuple[str | None, str, tuple[str, ...]]]:
+    """The proposals that are published again, and those that a tombstone ends."""
+    again: list[tuple[str | None, str, tuple[str, ...]]] = []
+    for emitted in events:
+        if isinstance(emitted, Emit) and isinstance(emitted.event, FactsProposed):
+            texts = tuple(fact.text for fact in emitted.event.facts)
+            again.append((emitted.identity, emitted.event.key(), texts))
+        elif isinstance(emitted, Erase) and emitted.of is FactsProposed:
+            again.append((None, emitted.key, ()))
+    return again
+
+
+async def texts(database: Database) -> str:
+    rows = await database[PREFIX + "outcomes"].find().to_list()
+    return str([record["v"] for row in rows for record in row.get("records", ())])
+
+
+async def test_a_forgetting_that_was_killed_before_its_decision_was_stored_says_the_same_again(
+    database: Database,
+) -> None:
+    await decided(database, FACTS, ASKED, [proposed(USER, 1), proposed(SESSION, 1, 2)])
+    first = told(await forget(database, 1))
+    assert first == [
+        (None, f"{WINDOW}/{USER.key}", ()),
+        (event_id(ASKED, FACTS, 1), f"{WINDOW}/{SESSION.key}", ("Said 2.",)),
+    ]
+    assert "Said 1" not in await texts(database)
+    assert told(await forget(database, 1)) == first
+
+
+class AnotherMeanwhile(MongoForgetting):
+    """Another forgetting reads the same outcome, and changes it, after the first has read marks."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database, NAMES)
+        self._database, self._waits = database, True
+
+    async def among(self, named: Iterable[tuple[str, str]]) -> Marks:
+        found = await super().among(named)
+        if self._waits:
+            self._waits = False
+            await forget(self._database, 2)
+        return found
+
+
+async def test_two_forgettings_at_once_do_not_undo_each_other(database: Database) -> None:
+    await decided(database, FACTS, ASKED, [proposed(SESSION, 1, 2, 3)])
+    store = MongoForgettingStore(database, NAMES)
+    await store.mark([Mark("message", "i.1", "for_ever")], "e", NOON)
+    ledgers = ForgottenLedgers(database, NAMES, AnotherMeanwhile(database))
+    again = await ledgers.erase(["i.1"], (), (), forgotten(1))
+    assert [texts for _, _, texts in told(again)] == [("Said 3.",)]
+    left = await texts(database)
+    assert ("Said 1" in left, "Said 2" in left, "Said 3" in left) == (False, False, True)
+
+
+async def test_what_a_dead_letter_sent_again_has_led_to_goes_too(database: Database) -> None:
+    await decided(database, FACTS, ASKED, [proposed(USER, 1)], retry=1)
+    dedup = event_id(ASKED, FACTS, 0, 1)
+    await decided(database, "fact-dedup", dedup, [proposed(SESSION, 1)], retry=2)
+    ended = {key for _, key, _ in told(await forget(database, 1))}
+    assert ended == {f"{WINDOW}/{USER.key}", f"{WINDOW}/{SESSION.key}"}
+    assert "Said 1" not in await texts(database)
+
+
+async def test_answers_go_that_led_to_nothing_or_to_another_stages_memory(database: Database) -> None:
+    await decided(database, FACTS, ASKED, [proposed(USER, 1)])
+    gone = {
+        f"{FACTS}:{ASKED}": (),
+        f"{FACTS}:{ASKED}#1": (),
+        f"fact-dedup:{event_id(ASKED, FACTS, 0)}/vectors": (),
+        f"consolidation:{USER.key}@7:2": ("", "r", "q"),
+        f"propagation:{USER.key}@6/agent:s.assistant": ("r",),
+    }
+    stays = {
+        f"{FACTS}:formation/s.room:11": (),
+        f"consolidation:{USER.key}@8:1": ("", "q"),
+        f"consolidation:{SESSION.key}@7:1": ("", "r"),
+    }
+    answers = database[PREFIX + "answers"]
+    await answers.insert_many(
+        [{"unit": unit, "shown": list(shown)} for unit, shown in (gone | stays).items()]
+    )
+    await forget(database, 1)
+    derived = Forgotten(
+        kind="reflection",
+        id="r",
+        reach="for_ever",
+        because="derived",
+        scope=USER.key,
+        asked_by=None,
+        forgotten_at=minute(30),
+    )
+    stage = ForgettingStage(MongoForgettingStore(database, NAMES), MongoForgetting(database, NAMES))
+    await stage([delivered(derived)])
+    assert set(await answers.distinct("unit")) == set(stays)
