@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.memory.fact_hash import fact_hash, fact_id, normalised
-from eden_memory.memory.restating import restated
+from eden_memory.memory.restating import restated, to_state_anew
 from eden_memory.schemas.documents import Erasure, FactStatement
 from eden_memory.schemas.events import (
     Event,
@@ -201,7 +201,7 @@ def stated_anew(
                 expires_at=memory.expires_at,
                 decide=different and decides(memory.scope),
             )
-            for said in left
+            for said in to_state_anew(left)
         ]
     return commands
 
