@@ -208,11 +208,17 @@ def is_left(dropped: FactChanged, said: FactStatement, marks: Marks) -> bool:
 
 
 def statement_of(event: FactChanged) -> FactStatement | None:
-    """Return the statement that led to a version; None for commands that state nothing."""
+    """Return the statement that a version takes in; None for commands, and for what it does not rest on."""
     if event.version == 1:
         return FactStatement(version=1, text=event.text, sources=event.sources)
     stated = event.statement
-    return stated and FactStatement(version=event.version, text=stated.text, sources=stated.sources)
+    if stated is None or not _places(stated.sources) <= _places(event.sources):
+        return None
+    return FactStatement(version=event.version, text=stated.text, sources=stated.sources)
+
+
+def _places(sources: Iterable[SourceMessage]) -> set[tuple[str, str]]:
+    return {(source.message_id, source.version) for source in sources}
 
 
 def _blob_gone(event: ScopeConsolidated, marks: Marks) -> bool:
