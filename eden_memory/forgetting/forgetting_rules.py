@@ -105,7 +105,7 @@ class Resting:
     contradicted_by: str | None = None
     """The fact that retired a fact by contradicting it."""
     statements: tuple[FactStatement, ...] = ()
-    """Of a fact that holds: everything that it was merged from."""
+    """Of a fact that holds, and is not to be forgotten itself: everything that it was merged from."""
     expires_at: datetime | None = None
     texts: frozenset[str] = frozenset()
     """All that it says or ever said."""
@@ -169,7 +169,7 @@ class Blobs:
 
 def mark_of(event: Forgotten) -> Mark:
     """Return the mark that a Forgotten record asks for."""
-    return Mark(event.kind, event.id, event.reach, event.version, event.until)
+    return Mark(event.kind, event.id, event.reach, event.version, event.until, event.because == "asked")
 
 
 def gone(resting: Iterable[Resting], marks: Marks) -> list[Resting]:

@@ -203,7 +203,8 @@ def is_left(dropped: FactChanged, said: FactStatement, marks: Marks) -> bool:
 
     It does not if the fact itself was to be forgotten, or is retired.
     """
-    goes = dropped.retired_at is not None or not marks.any_gone(dropped.sources)
+    asked = marks.by_hand("fact", dropped.fact_id)
+    goes = asked or dropped.retired_at is not None or not marks.any_gone(dropped.sources)
     return not goes and not marks.reaches(dropped.scope, said.sources, dropped.formed_at)
 
 

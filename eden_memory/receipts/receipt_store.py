@@ -49,7 +49,7 @@ class Receipts:
                 raise NotFound(
                     f"no request {request_id} to forget is carried out",
                     "Check that `eden run` is running (`eden status`), and that forgetting has given nothing up "
-                    "(`eden dead list`); ask for the receipt again.",
+                    "(`eden dead list --stage forgetting`); ask for the receipt again.",
                 )
             await asyncio.sleep(LOOK_SECONDS)
 

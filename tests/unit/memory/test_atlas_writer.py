@@ -292,6 +292,16 @@ async def test_what_is_left_of_a_stored_fact_is_stated_anew_when_its_newest_vers
     assert store.mind.facts == {}
 
 
+async def test_nothing_is_stated_anew_of_a_fact_that_someone_asked_to_forget() -> None:
+    statement = Statement(number=1, text="Ana rows.", sources=(source(2),))
+    second = fact("f", 2, sources=[source(1), source(2)]).model_copy(update={"statement": statement})
+    for by_hand, anew in ((False, ["restated/f/2"]), (True, [])):
+        marks = [FORGOTTEN, Mark("fact", "f", "for_ever", by_hand=by_hand)]
+        decision = await writer(None, *marks)([delivered(second)])
+        commands = [emit.event for emit in decision.events if isinstance(emit, Emit)]
+        assert [event.command_id for event in commands if isinstance(event, FactCommanded)] == anew
+
+
 async def test_what_is_stored_is_read_beside_the_marks_and_again_where_there_are_any() -> None:
     store, events = Store(), [fact("f", sources=[source(1)]), fact("g", scope=OTHER)]
     await writer(store)([delivered(one) for one in events])
