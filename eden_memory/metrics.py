@@ -201,7 +201,7 @@ RECENT_SECONDS = Histogram(
     buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1),
 )
 RECENT_FAILED = Counter(
-    "eden_recent_failed", "Contexts and searches given without the messages that are not formed yet"
+    "eden_recent_failed", "Contexts and searches returned without the messages that are not formed yet"
 )
 
 MEMORY_DOCUMENTS = Gauge("eden_memory_documents", "Documents of a memory collection, about", ["collection"])

@@ -13,9 +13,9 @@ from eden_memory.metrics import REDACTED
 from eden_memory.settings import Settings
 
 VERSION = "s1"
-"""Of the detectors. Raise it with every change of what they find, also one that the library brings."""
+"""Version of the detectors. Increase it whenever what they find changes, also by an update of the library."""
 SHORTEST = 16
-"""Characters of the shortest secret but a card number."""
+"""Length of the shortest secret, except card numbers."""
 BY_LIBRARY = {
     "aws": "AWSKeyDetector",
     "discord": "DiscordBotTokenDetector",
@@ -46,13 +46,13 @@ _OURS: Mapping[str, str] = {
     "url_password": r"(?<=://)[^\s:/@]{1,128}:[^\s/@]{1,128}(?=@)",
 }
 _JWT = re.compile(r"(?<![\w-])eyJ[\w-]+\.[\w-]+(?:\.[\w-]*)?")
-_HALF = re.compile(
-    rf"(?<!\S)\S{{{SHORTEST},}}(?={re.escape(SEAM)})|(?<={re.escape(SEAM)})\S{{{SHORTEST},}}(?:\n\S{{{SHORTEST},}})*"
-)
+_PART = f"[!-~]{{{SHORTEST},400}}"
+"""Of a secret, beside the seam; text in scripts without spaces stays."""
+_HALF = re.compile(rf"{_PART}(?={re.escape(SEAM)})|(?<={re.escape(SEAM)}){_PART}(?:\n{_PART})*")
 
 
 class Detector(NamedTuple):
-    """A kind of secret: its pattern, and what tells a real one from what only looks alike."""
+    """A kind of secret: its pattern, and a check that a match is real."""
 
     kind: str
     pattern: re.Pattern[str]

@@ -60,14 +60,12 @@ class KafkaSettings(SettingsGroup):
     sasl_username: str | None = Field(None, description="OAUTHBEARER: the client id")
     sasl_password: SecretStr | None = Field(None, description="OAUTHBEARER: the client secret")
     sasl_token_url: str | None = Field(
-        None, description="OAUTHBEARER: OpenID Connect token endpoint, asked by client credentials"
+        None, description="OAUTHBEARER: OpenID Connect token endpoint, for client credentials"
     )
-    sasl_token_scope: str | None = Field(
-        None, description="OAUTHBEARER: scope that the endpoint is asked for"
-    )
+    sasl_token_scope: str | None = Field(None, description="OAUTHBEARER: scope to request from the endpoint")
     sasl_token_file: Path | None = Field(
         None,
-        description="OAUTHBEARER: file of the token, read again for every connection; comes before the endpoint",
+        description="OAUTHBEARER: file of the token, read again for every connection; preferred to the endpoint",
     )
     ssl_ca_file: Path | None = None
     ssl_certificate_file: Path | None = None
@@ -239,8 +237,8 @@ class MemorySettings(SettingsGroup):
         default=0.35,
         ge=0,
         lt=1,
-        description="recalled is what is so far from unrelated (0) to the same text (1), by meaning and by words; "
-        "0: anything",
+        description="how related recalled facts must be by meaning and words, from unrelated (0) to the same (1); "
+        "0: any",
     )
     language: str | None = Field(
         default=None,
@@ -249,15 +247,15 @@ class MemorySettings(SettingsGroup):
     )
     recent: bool = Field(
         default=True,
-        description="a user's messages of other sessions that are not formed yet stand in the context, and are found",
+        description="show a user's messages of other sessions that are not formed yet, in contexts and searches",
     )
     recent_hours: PositiveFloat = Field(
-        default=24.0, le=72, description="age of messages that are not formed yet, at most"
+        default=24.0, le=72, description="greatest age of messages that are not formed yet"
     )
     recent_words: PositiveInt = Field(
         default=400,
         le=4_000,
-        description="words of such messages in a context, at most; the newest are shown",
+        description="most words of such messages in a context; the newest are shown",
     )
     demote_names: bool = Field(
         default=False,
@@ -427,9 +425,9 @@ class OtelSettings(SettingsGroup):
     endpoint: str | None = Field(
         None,
         pattern=r"^https?://",
-        description="base URL of a collector that takes OTLP over HTTP, as http://localhost:4318; unset: off",
+        description="base URL of a collector that accepts OTLP over HTTP, such as http://localhost:4318; unset: off",
     )
-    share: float = Field(1.0, ge=0, le=1, description="share of the traces that are exported, by their ids")
+    share: float = Field(1.0, ge=0, le=1, description="share of the traces to export, chosen by trace id")
     metrics_seconds: PositiveFloat = Field(30.0, description="seconds between two exports of the metrics")
 
 
@@ -513,14 +511,15 @@ class RetentionSettings(SettingsGroup):
     """How long paid answers and decisions are kept; both stay for 7 days at least."""
 
     answer_days: PositiveFloat = Field(
-        90.0, description="days after which a model's answer goes: until then the same question costs nothing"
+        90.0, description="days for which a model's answer is kept: the same question costs nothing then"
     )
     answer_megabytes: PositiveFloat = Field(
-        10_000.0, description="size of all answers, beyond which the oldest go, but none of the last 7 days"
+        10_000.0,
+        description="size of all answers above which the oldest are deleted, but none of the last 7 days",
     )
     outcome_days: PositiveFloat = Field(
         30.0,
-        description="days after which a decision goes whose input Kafka has deleted, and which is applied",
+        description="days after which an applied decision is deleted, if Kafka has deleted its input",
     )
 
 
@@ -608,7 +607,7 @@ class Settings(BaseSettings):
 
     @property
     def formation_limits(self) -> FormationLimits:
-        """What stages form by: limits, and the language of memory."""
+        """Limits that stages apply, and the language of memory."""
         return replace(self.limits.formation(), language=self.memory.language)
 
     @property

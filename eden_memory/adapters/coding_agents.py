@@ -21,7 +21,7 @@ LAST_LINES = 200
 
 
 class CapturedTurn(NamedTuple):
-    """What a hook reports: the messages, and the session that they belong to."""
+    """The messages that a hook reports, and the session that they belong to."""
 
     session: str
     said: list[TurnMessage]
@@ -33,10 +33,12 @@ def captured(text: str) -> CapturedTurn:
         event: Any = json.loads(text)
     except ValueError:
         raise Invalid(
-            "a hook gives one JSON object", "Let the agent call this, or pipe its JSON here."
+            "the input is not a JSON object", "Let the agent's hook call this, or pipe its JSON here."
         ) from None
     if not isinstance(event, dict):
-        raise Invalid("a hook gives one JSON object", "Let the agent call this, or pipe its JSON here.")
+        raise Invalid(
+            "the input is not a JSON object", "Let the agent's hook call this, or pipe its JSON here."
+        )
     fields = {name.replace("-", "_"): value for name, value in cast("dict[str, Any]", event).items()}
     session = fields.get("session_id") or fields.get("thread_id")
     if not isinstance(session, str):

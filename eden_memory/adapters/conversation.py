@@ -40,7 +40,7 @@ class ConversationMemory:
     user: Any = None
 
     async def context(self, message: str | None = None) -> str:
-        """Return the XML for the prompt; with the user's `message`, also what a question about the past recalls."""
+        """Return the XML for the prompt; with the user's `message`, also the facts that it recalls."""
         return await self.service.get_memory_context(self.session, self.user, message)
 
     async def instructions(self, message: str | None = None) -> str:
@@ -61,7 +61,7 @@ class ConversationMemory:
 class ChatMessages:
     """Reads and writes a session's messages in the application's own collection, as the application writes them.
 
-    Memory is formed from these messages like from any others.
+    Memory is formed from these messages as from any others.
     """
 
     def __init__(self, of: ConversationMemory) -> None:
@@ -91,14 +91,14 @@ class ChatMessages:
         return [said for said in reversed(found) if said.text]
 
     async def pop(self) -> TurnMessage | None:
-        """Delete the newest message, and return it: what memory derived from it alone is forgotten."""
+        """Delete the newest message, and return it; memory forgets what it derived from it."""
         async for row in self._newest(1):
             await self._collection.delete_one({"_id": row["_id"]})
             return self._said(row)
         return None
 
     async def clear(self) -> None:
-        """Delete the session's messages: what memory derived from them alone is forgotten."""
+        """Delete the session's messages; memory forgets what it derived from them."""
         await self._collection.delete_many(self._query)
 
     @property

@@ -17,8 +17,8 @@ from eden_memory.mongo.document_fields import Unusable, text_of
 class ChatSession(SessionABC):
     """A conversation's history in the application's chat collection, from which memory is formed.
 
-    It holds what user and assistant said; calls of tools and their results are not stored. `pop_item` and
-    `clear_session` delete messages, and so make memory forget what it derived from them alone.
+    It holds what user and assistant said; tool calls and their results are not stored. `pop_item` and
+    `clear_session` delete messages, so memory forgets what it derived from them.
     """
 
     session_settings: SessionSettings | None = None
@@ -58,7 +58,7 @@ def search_tool(memory: ConversationMemory) -> FunctionTool:
 
 
 def instructions(memory: ConversationMemory, own: str = "") -> Callable[[Any, Any], Awaitable[str]]:
-    """Return `Agent(instructions=…)`: your own text, and behind it what is known before the turn."""
+    """Return `Agent(instructions=…)`: your own text, then what is known before the turn."""
 
     async def context(run: Any, agent: Any) -> str:
         del run, agent

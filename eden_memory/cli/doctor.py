@@ -58,7 +58,7 @@ def doctor(
     canary: bool = typer.Option(
         False, "--canary", help="plant a unique word in memory, forget it, and look for it everywhere"
     ),
-    agent: str = typer.Option("default", "--agent", help="with --canary: the agent that hears it"),
+    agent: str = typer.Option("default", "--agent", help="with --canary: the agent that it is said to"),
     force: bool = typer.Option(
         False, "--force", help="with --write: replace [source] and [messages] of an eden.toml that exists"
     ),

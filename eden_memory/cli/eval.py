@@ -37,7 +37,7 @@ def eval_(
         Path, typer.Argument(help="conversations and questions, JSON lines; unset: a small set of our own")
     ] = OWN_SET,
     format_: Annotated[
-        Format, typer.Option("--format", help="lines, or the dataset whose own files are converted")
+        Format, typer.Option("--format", help="lines, or the dataset whose files to convert")
     ] = "lines",
     convert_to: Annotated[
         Path | None, typer.Option(help="write the converted lines to this file, and evaluate nothing")
@@ -53,29 +53,30 @@ def eval_(
         str | None, typer.Option(help="openai, google or a URL, for memory and answers; unset: EDEN_LLM")
     ] = None,
     reader: Annotated[
-        str | None, typer.Option(help="the model that answers: openai:gpt-5-mini, URL#model; unset: facts'")
+        str | None,
+        typer.Option(help="the model that answers: openai:gpt-5-mini, URL#model; unset: that of facts"),
     ] = None,
     judge: Annotated[
         str | None, typer.Option(help="the model that judges free answers; unset: the reader")
     ] = None,
-    answers: Annotated[bool, typer.Option(help="--no-answers measures formation and retrieval alone")] = True,
+    answers: Annotated[bool, typer.Option(help="--no-answers measures only formation and retrieval")] = True,
     budget: Annotated[
         list[int] | None,
         typer.Option(min=1, help="tokens of memory; may be repeated; unset: 500, 2000, 8000"),
     ] = None,
-    k: Annotated[int, typer.Option("-k", min=1, max=50, help="of R@k and nDCG@k")] = 10,
-    limit: Annotated[int | None, typer.Option(min=1, help="only so many conversations")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, max=50, help="the k of R@k and nDCG@k")] = 10,
+    limit: Annotated[int | None, typer.Option(min=1, help="read only this many conversations")] = None,
     out: Annotated[Path, typer.Option(help="folder of the report, answers and records")] = Path("eden-eval"),
     cap: Annotated[float, typer.Option(min=0.0, help="US dollars that this run may cost at most")] = 1.0,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask before texts are sent")] = False,
     clear: Annotated[
-        bool, typer.Option("--clear", help="drop what evaluations have left in MongoDB and Kafka, and stop")
+        bool, typer.Option("--clear", help="drop what evaluations have left in MongoDB and Kafka, and exit")
     ] = False,
 ) -> None:
     """Compare memory systems on questions about conversations: accuracy over tokens, errors of each step.
 
-    Answers and records stay in the output folder: the same command goes on after a stop, and a second run pays only
-    for what changed. Exit code 3: it ended at the cap.
+    Answers and records stay in the output folder: run the same command again to continue after a stop. A second run
+    pays only for what changed. Exit code 3: the run ended at the cap.
 
     Examples:
 
@@ -111,12 +112,12 @@ def eval_(
         with warnings_only():
             report = asyncio.run(heeding(evaluate(settings, plan, lambda text: console.print(f"· {text}"))))
     except KeyboardInterrupt:
-        typer.echo("stopped; the same command goes on", err=True)
+        typer.echo("stopped; run the same command again to continue", err=True)
         sys.exit(STOPPED)
     show(report, out)
     if report.capped:
         typer.echo(
-            f"it ended at the cap of {cap:g} USD; the same command with a higher --cap goes on", err=True
+            f"the run ended at the cap of {cap:g} USD; run it with a higher --cap to continue", err=True
         )
         sys.exit(AT_CAP)
 
@@ -127,7 +128,7 @@ def _clear() -> None:
 
     settings = Settings()
     with running_servers(settings, keep=False) as found:
-        typer.echo(f"{asyncio.run(clear(settings, found))} databases of evaluations were dropped")
+        typer.echo(f"dropped {asyncio.run(clear(settings, found))} databases of evaluations")
 
 
 def _dataset(file: Path, form: Format, convert_to: Path | None, limit: int | None) -> EvalSet | None:
@@ -150,7 +151,7 @@ def _agree(console: Console, settings: Settings, plan: EvalPlan, *, yes: bool) -
         return
     to = " and ".join(dict.fromkeys(where))
     console.print(
-        f"conversations and questions go to {to}; it stops at {plan.cap:g} USD (--cap)", markup=False
+        f"conversations and questions go to {to}; the run stops at {plan.cap:g} USD (--cap)", markup=False
     )
     if not yes and plan.dataset.name != OWN_SET.stem:
         confirm(f"Send them to {to}?")

@@ -20,13 +20,15 @@ from eden_memory.settings import Settings
 from eden_memory.source.forget_request_store import ForgetKind, ForgetRequests
 
 Asked = Literal["message", "session", "user", "fact", "reflection", "blob", "import", "call", "verify"]
-"""What the first argument may be."""
+"""Values of the first argument."""
 
 
 def forget(
     kind: Annotated[
         Asked | None,
-        typer.Argument(help="what it is; `import` and `call` only with --caused-by; verify: a receipt"),
+        typer.Argument(
+            help="what to forget; `import`, `call`: only with --caused-by; `verify`: checks a receipt"
+        ),
     ] = None,
     name: Annotated[
         str | None,
@@ -87,14 +89,14 @@ def forget(
     if caused_by:
         if receipt is not None:
             raise Invalid(
-                "--caused-by writes no receipt", "Ask for one with: eden forget KIND ID --receipt FILE"
+                "--caused-by writes no receipt", "For a receipt: eden forget KIND ID --receipt FILE"
             )
         from eden_memory.cli.undo_attack import undo  # noqa: PLC0415 - reads Kafka, which the base lacks
 
         undo(settings, kind, name, by, yes=yes)
         return
     if kind in ("import", "call"):
-        raise Invalid(f"{kind} goes with --caused-by", f"eden forget --caused-by {kind} {name}")
+        raise Invalid(f"{kind} requires --caused-by", f"eden forget --caused-by {kind} {name}")
     if not yes:
         confirm(f"Forget the {kind} {name}? It cannot be undone.")
     if receipt is not None:
@@ -156,7 +158,7 @@ async def _forget_with_receipt(
 
 def _verify(settings: Settings, name: str | None) -> None:
     if name is None:
-        raise Invalid("name the receipt", "eden forget verify FILE")
+        raise Invalid("the receipt's file is missing", "eden forget verify FILE")
     try:
         receipt = read_receipt(Path(name).read_bytes())
     except OSError as error:
@@ -169,8 +171,8 @@ def _verify(settings: Settings, name: str | None) -> None:
     for there in looked.still_there:
         typer.echo(f"{there.where}: {there.name} is there")
     typer.echo(
-        f"The signature is valid. {len(looked.still_there)} of what it names are there; {looked.on_disk} "
-        f"records are erased and wait for Kafka's compaction."
+        f"The signature is valid. {len(looked.still_there)} of what it names are there; {looked.on_disk} tombstoned "
+        f"records wait for Kafka's compaction."
     )
     if looked.still_there:
         raise typer.Exit(1)

@@ -52,7 +52,7 @@ def setup(
 
 
 def _key_problem(path: Path) -> str | None:
-    """Make the key of receipts; return why it could not be made: memory works without it."""
+    """Make the key for receipts; return why it could not be made, as memory works without it."""
     try:
         ensured_key(path)
     except (EdenError, OSError) as error:

@@ -21,9 +21,9 @@ WAIT_SECONDS = 60.0
 
 
 def undo(settings: Settings, kind: str, name: str, by: str | None, *, yes: bool) -> None:
-    """Show what changes, ask, and undo it; raises Invalid for a kind that causes nothing."""
+    """Show what changes, ask, and undo it; raises Invalid for a kind that is no cause."""
     if kind not in get_args(CauseKind):
-        raise Invalid(f"{kind} is no cause", f"One of: {', '.join(get_args(CauseKind))}.")
+        raise Invalid(f"--caused-by does not take {kind}", f"One of: {', '.join(get_args(CauseKind))}.")
     asyncio.run(_undo(settings, kind, name, by, yes=yes))  # pyright: ignore[reportArgumentType]
 
 
@@ -35,7 +35,7 @@ async def _undo(settings: Settings, kind: CauseKind, name: str, by: str | None, 
         for line in lines_of(plan):
             typer.echo(line)
         if not yes:
-            confirm(f"Undo what the {kind} {name} led to, and forget it? It cannot be taken back.")
+            confirm(f"Undo what the {kind} {name} led to, and forget it? This cannot be undone.")
         await _carry_out(work, attack, plan, by)
 
 
@@ -48,7 +48,7 @@ async def _carry_out(work: AttackUndo, attack: Attack, plan: AttackPlan, by: str
         typer.echo(f"Undone in {time.monotonic() - begun:.1f} s.")
         return
     typer.echo(
-        "Asked; a running system goes on with it. Is `eden run` running? `eden status` shows it. "
+        "Requested, but not finished. `eden run` continues with it; `eden status` shows whether it is running. "
         "Repeat the command to see what is left."
     )
 
@@ -62,12 +62,14 @@ def lines_of(plan: AttackPlan) -> Iterator[str]:
         "facts get back the text that other statements support",
         [f"{fact.fact_id}@{fact.version}" for fact, _ in plan.restored],
     )
-    yield from _list("facts that it contradicted hold again", [fact.fact_id for fact in plan.returning])
+    yield from _list(
+        "facts that they contradicted become active again", [fact.fact_id for fact in plan.returning]
+    )
     yield from _list("reflections are removed", [found.reflection_id for found in plan.reflections])
     earlier = [f"{blob.scope.key}@{blob.version}" for blob in plan.blobs if not blob.anew]
     anew = [f"{blob.scope.key}@{blob.version}" for blob in plan.blobs if blob.anew]
     yield from _list("blobs go back to an earlier version", earlier)
-    yield from _list("blobs are consolidated anew, each with one model call if a model is set", anew)
+    yield from _list("blobs are consolidated again, each with one model call if a model is set", anew)
 
 
 def _list(what: str, names: list[str]) -> Iterator[str]:

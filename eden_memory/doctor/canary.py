@@ -66,7 +66,7 @@ class Canary:
             return not await self._collections()
 
         if await _within(PATIENCE, gone):
-            return Finding("canary: MongoDB", "ok", "no document of any namespace holds it any more")
+            return Finding("canary: MongoDB", "ok", "no document of any namespace contains it any more")
         left = ", ".join(f"{name} ({count})" for name, count in (await self._collections()).items())
         return Finding("canary: MongoDB", "fail", f"forgotten, and still in {left}", RUNNING)
 
@@ -78,8 +78,8 @@ class Canary:
     async def _at_doors(self) -> Finding:
         shown = self.word in await self._service.get_memory_context(None, self.user)
         if shown or await self._found():
-            return Finding("canary: doors", "fail", "the context or a search still tells it")
-        return Finding("canary: doors", "ok", "neither the context nor a search tells it")
+            return Finding("canary: doors", "fail", "the context or a search still shows it")
+        return Finding("canary: doors", "ok", "neither the context nor a search shows it")
 
     async def _in_kafka(self) -> Finding:
         prefix = self._at.settings.kafka.topic_prefix
@@ -90,13 +90,13 @@ class Canary:
             return Finding("canary: Kafka", "fail", f"records that compaction leaves: {left}")
         ended = sum(found.ended.values())
         hint = "Within 36 hours, with the settings of topics.yaml." if ended else ""
-        return Finding("canary: Kafka", "ok", f"{ended} ended records wait for compaction", hint)
+        return Finding("canary: Kafka", "ok", f"{ended} tombstoned records wait for compaction", hint)
 
     def _in_logs(self) -> Finding:
         found = in_files(self._at.settings.local.folder, self.word.encode())
         if found:
             return Finding("canary: logs", "fail", f"written to {', '.join(found)}")
-        return Finding("canary: logs", "ok", "no log file of the local servers holds it")
+        return Finding("canary: logs", "ok", "no log file of the local servers contains it")
 
 
 async def canary(settings: Settings, agent: str) -> list[Finding]:

@@ -70,4 +70,6 @@ def _answer(path: Path, line: bytes) -> Answer:
     try:
         return Answer.model_validate_json(line)
     except ValueError:
-        raise EdenError(f"{path} holds a line that is no answer", "Name another folder with --out.") from None
+        raise EdenError(
+            f"{path} contains a line that is not an answer", "Name another folder with --out."
+        ) from None

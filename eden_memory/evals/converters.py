@@ -29,14 +29,14 @@ PER_SESSION = 50
 
 
 def converted(path: Path, form: Format) -> list[EvalLine]:
-    """Return a dataset's file as lines; EdenError if it is not built as that dataset is."""
+    """Return a dataset's file as lines; EdenError if it is not in that dataset's format."""
     try:
         return [EvalLine.model_validate(row) for row in CONVERTERS[form](path)]
     except OSError as error:
         raise EdenError(f"{path} cannot be read: {error.strerror}", f"Name a file of {form}.") from None
     except (ValidationError, LookupError, TypeError, ValueError, AttributeError) as error:
         what = f"{path} is not built as {form} is ({type(error).__name__})"
-        raise EdenError(what, "docs/eval.md names the files that are read.") from None
+        raise EdenError(what, "docs/eval.md names the files that can be read.") from None
 
 
 def write_lines(path: Path, lines: Iterable[EvalLine]) -> int:

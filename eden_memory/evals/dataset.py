@@ -215,7 +215,7 @@ def _check(conversation: EvalConversation) -> None:
         named = {*question.evidence, *question.outdated}
         if known and not named <= known:
             missing = ", ".join(sorted(named - known))
-            raise EdenError(f"{conversation.id}, question {question.id}: no message {missing}", HINT)
+            raise EdenError(f"{conversation.id}, question {question.id}: there is no message {missing}", HINT)
 
 
 def _refuse_twice(conversation: str, what: str, ids: Sequence[str]) -> None:

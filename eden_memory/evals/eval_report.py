@@ -132,7 +132,7 @@ def markdown(report: EvalReport) -> str:
         + (f", and {report.unpriced} calls of unknown price." if report.unpriced else "."),
     ]
     if report.capped:
-        parts.append("**Incomplete: it ended at the cap.**")
+        parts.append("**Incomplete: the run ended at the cap.**")
     parts.append("## Answers by budget of memory tokens\n\n" + _markdown(*answer_table(report)))
     parts.append("## Retrieval\n\n" + _markdown(*retrieval_table(report)))
     header, rows = formation_table(report)

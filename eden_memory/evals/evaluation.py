@@ -33,7 +33,7 @@ SYSTEMS = ("offline", "bm25", "rrf", "whole")
 
 @dataclass(frozen=True, slots=True)
 class EvalPlan:
-    """What is compared, at which budgets, by which models."""
+    """The systems to compare, the budgets, and the models."""
 
     dataset: EvalSet
     systems: tuple[str, ...]

@@ -134,7 +134,7 @@ class Difference(NamedTuple):
         """In words."""
         if self.low > 0:
             return "better"
-        return "worse" if self.high < 0 else "no difference that so many questions can show"
+        return "worse" if self.high < 0 else "too close to tell with this many questions"
 
 
 def difference(before: Sequence[float], after: Sequence[float]) -> Difference:

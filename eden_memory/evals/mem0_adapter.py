@@ -81,7 +81,7 @@ def _item(row: dict[str, Any]) -> MemoryItem:
 
 
 class SameModel:
-    """Stands where mem0 has its language model and its embedder; mem0 calls from threads of its own."""
+    """Replaces mem0's language model and embedder; mem0 calls it from its own threads."""
 
     def __init__(self, models: EvalModels, loop: asyncio.AbstractEventLoop) -> None:
         self._models, self._loop = models, loop

@@ -47,7 +47,7 @@ from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings, SourceSettings
 
 DATABASES, PREFIXES = "eden_eval_", "eden-eval-"
-"""What the names of databases and topics begin with."""
+"""Prefix of the names of databases and topics."""
 RATE = 100_000.0
 """Messages a second: as fast as MongoDB takes them."""
 MAPPED = ("sessions", "agents", "users")
@@ -56,7 +56,7 @@ Database = AsyncDatabase[dict[str, Any]]
 
 @dataclass
 class FormedRecord:
-    """What was formed, beside what questions retrieve."""
+    """Memory that was formed, apart from what questions retrieve."""
 
     memory: dict[str, list[FormedMemory]] = field(default_factory=dict[str, list[FormedMemory]])
     """By conversation, with the dataset's own ids."""
@@ -139,7 +139,7 @@ def _here(settings: Settings, found: Endpoints, digest: str) -> Settings:
 
 @dataclass(frozen=True, slots=True)
 class _Forming:
-    """The steps of one ingestion; each that is done is noted in the database, and not done again."""
+    """The steps of one ingestion; each finished step is noted in the database, and not repeated."""
 
     here: Settings
     found: Endpoints
@@ -151,7 +151,7 @@ class _Forming:
         return await self.database[MARKER].find_one({"_id": step}) is not None
 
     async def form(self, conversations: Sequence[EvalConversation], variables: dict[str, str]) -> None:
-        """Do all steps; EdenError if the system ends or stands still."""
+        """Do all steps; EdenError if the system ends or makes no progress."""
         said, journey, progress = _conversation(conversations), DeliveryLog(), FormationProgress()
         client, name = self.database.client, self.database.name
         application = ChatApplication(client, name, journey, self.here.tailer.text_limit)
@@ -183,7 +183,7 @@ class _Forming:
         await asyncio.to_thread(lambda: admin.delete(admin.names(prefix)))
 
     async def spent(self) -> Spent:
-        """Return what forming has cost, over all runs."""
+        """Return the cost of formation, over all runs."""
         answers = self.database[self.here.names[Answer.COLLECTION]]
         total = {"tokens_in": "$input_tokens", "tokens_out": "$output_tokens", "usd": "$cost_usd"}
         sums = {name: {"$sum": of} for name, of in total.items()}
@@ -250,7 +250,9 @@ class _Forming:
         if not done and float(progress.total.cost) > self._cap:
             raise CapReached("the cap leaves no room for forming memory")
         if not done:
-            raise EdenError("forming memory stands still", f"See {self._log}; the same command goes on.")
+            raise EdenError(
+                "formation makes no progress", f"See {self._log}, then run the same command again."
+            )
 
     async def _decide(
         self,
@@ -259,7 +261,7 @@ class _Forming:
         sessions: int,
         progress: FormationProgress,
     ) -> None:
-        """Tell the known facts, then the new ones, each case in the memory of a user of its own."""
+        """Add the known facts, then the new ones, each case in the memory of its own user."""
         cases = [(where, case) for where in conversations for case in where.decisions]
         now = datetime.now(UTC)
         known = [

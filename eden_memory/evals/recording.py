@@ -1,4 +1,4 @@
-"""What a system formed and retrieved, recorded in the output folder: a second run opens only what changed."""
+"""Records of what a system formed and retrieved, in the output folder: a second run repeats only what changed."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ EDEN, RULES, MEM0 = "eden", "offline", "mem0"
 
 
 class RetrievedMemory(BaseModel):
-    """What one question retrieved."""
+    """Items that one question retrieved."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -42,7 +42,7 @@ class RetrievedMemory(BaseModel):
 
 
 class SystemRecord(BaseModel):
-    """Everything that is measured of one system, but answers."""
+    """Everything that is measured of one system, except answers."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -32,7 +32,7 @@ A = TypeVar("A", bound=ModelAnswer)
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What calls took; `usd` where the price is known."""
+    """Calls, tokens and cost; `usd` where the price is known."""
 
     tokens_in: int = 0
     tokens_out: int = 0

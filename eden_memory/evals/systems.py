@@ -58,7 +58,7 @@ class MemorySystem(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EvalSetup:
-    """What an adapter is given."""
+    """Everything that an adapter receives."""
 
     settings: Settings
     models: EvalModels

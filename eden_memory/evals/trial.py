@@ -59,9 +59,7 @@ class TrialReport:
         if self.worse:
             return f"it is worse: {', '.join(self.worse)}"
         better = [name for name, found in self.differences.items() if found.verdict == "better"]
-        return (
-            f"it is better: {', '.join(better)}" if better else "no difference that these questions can show"
-        )
+        return f"it is better: {', '.join(better)}" if better else "too close to tell with these questions"
 
 
 async def tried(

@@ -71,7 +71,7 @@ def published_again(
 ) -> Emit | Erase | None:
     """Return the record that takes the place of one in a topic kept until it is consumed; None if none has to.
 
-    It has the id of the one before it, so that who has read that passes over it.
+    It has the id of the record that it replaces, so a reader of that one skips it.
     """
     if isinstance(event, Stating) and left is not None:
         return Emit(left, cause, time=before.time, identity=before.id)

@@ -63,7 +63,7 @@ _USERS, _TOOLS = _any_of(*_BY_USERS, *_SPOOFED), _any_of(*_BY_USERS, *_SPOOFED, 
 
 
 class Provenance(NamedTuple):
-    """What the messages behind a statement allow: `shared` with others than their users; `dropped` altogether."""
+    """Limits that follow from a statement's messages: `shared` beyond their users, or `dropped` altogether."""
 
     shared: bool
     dropped: bool

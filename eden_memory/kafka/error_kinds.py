@@ -1,4 +1,4 @@
-"""Kafka's errors by what they mean for whoever meets them; there are none where its client is not installed."""
+"""Kafka's errors, grouped by meaning; empty groups if its client is not installed."""
 
 from typing import Any
 

@@ -19,11 +19,11 @@ from eden_memory.settings import KafkaSettings
 
 AWS = "AWS_MSK_IAM"
 SECONDS = 10.0
-"""For an answer of the token endpoint."""
+"""Time limit of a request to the token endpoint."""
 UNKNOWN_LIFETIME = 300.0
-"""Seconds after which a token is read again that does not say when it expires."""
+"""Seconds after which a token without an expiry is read again."""
 USED = 0.8
-"""The share of a token's lifetime after which the next one is asked for."""
+"""The share of a token's lifetime after which the next one is requested."""
 NO_SOURCE = (
     "Set EDEN_KAFKA_SASL_TOKEN_FILE, or EDEN_KAFKA_SASL_TOKEN_URL, EDEN_KAFKA_SASL_USERNAME and "
     "EDEN_KAFKA_SASL_PASSWORD."
@@ -41,7 +41,7 @@ TokenSource = Callable[[], Token]
 
 
 class TokenProvider(AbstractTokenProvider):
-    """What aiokafka asks for a token with each connection."""
+    """A provider that aiokafka asks for a token with each connection."""
 
     def __init__(self, source: TokenSource) -> None:
         self._source = source

@@ -13,7 +13,7 @@ from eden_memory.usage.budget_rules import HELD
 Row = Mapping[str, Any]
 BECAUSE: Mapping[ExplainedOutcome, str] = {
     "remembered": "it is in memory",
-    "retired": "what came of it was retired, and is kept as history only",
+    "retired": "the memory formed from it was retired, and only its history is kept",
     "not_recorded": "the tailer or formation-trigger has not seen it yet",
     "waiting": "no window holds it yet: the session goes on, or has too few messages",
     "waits_for_document": "its window is closed and waits for a document of the application",
@@ -22,7 +22,7 @@ BECAUSE: Mapping[ExplainedOutcome, str] = {
     "dead": "forming its window failed for good; `eden dead list` shows the dead letter",
     "nothing_proposed": "the model found nothing in it to remember",
     "rejected": "rules left out what the model proposed: no scope may hold it, or it was beyond a limit",
-    "not_visible": "what came of it is in no scope that is shown here",
+    "not_visible": "the memory formed from it is in no scope that you may see",
     "switched_off": "its session or author was switched off",
     "forgotten": "it was forgotten on request",
 }

@@ -29,7 +29,7 @@ class StillThere:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What was found."""
+    """Result of looking again."""
 
     still_there: tuple[StillThere, ...]
     on_disk: int

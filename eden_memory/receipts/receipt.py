@@ -55,7 +55,7 @@ class CleanStore(_Part):
 
 
 class Receipt(_Part):
-    """What `eden forget … --receipt FILE` writes."""
+    """A receipt, as `eden forget … --receipt FILE` writes it."""
 
     version: Literal[1] = 1
     asked: AskedToForget
@@ -109,7 +109,9 @@ def read_receipt(text: bytes) -> Receipt:
         return Receipt.model_validate_json(text)
     except ValidationError as error:
         where = ".".join(map(str, error.errors(include_input=False)[0]["loc"])) or "the file"
-        raise Invalid(f"this is no receipt: {where}", "Name a file that `--receipt` has written.") from None
+        raise Invalid(
+            f"this is not a receipt: {where}", "Name a file that `--receipt` has written."
+        ) from None
 
 
 def written(receipt: Receipt) -> bytes:

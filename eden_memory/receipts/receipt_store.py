@@ -47,7 +47,7 @@ class Receipts:
                 return self._receipt(request_id, found, [namespace.id for namespace in behind])
             if monotonic() > until:
                 raise NotFound(
-                    f"no request {request_id} to forget is carried out",
+                    f"no request {request_id} to forget has been carried out",
                     "Check that `eden run` is running (`eden status`), and that forgetting has given nothing up "
                     "(`eden dead list --stage forgetting`); ask for the receipt again.",
                 )
@@ -69,7 +69,7 @@ class Receipts:
         root = event_id_of(request_id)
         roots = [erasure for erasures in found.values() for erasure in erasures if erasure.id == root]
         if not roots:
-            raise NotFound(f"what the request {request_id} has erased was not noted", "Forget it again.")
+            raise NotFound(f"there is no record of what the request {request_id} erased", "Forget it again.")
         first = roots[0]
         now = datetime.now(UTC)
         asked = AskedToForget(
@@ -102,7 +102,7 @@ async def signed_receipt(
     ):
         if monotonic() > until:
             raise Conflict(
-                f"{len(left)} of what is to be erased are still there, {left[0].name} in {left[0].where}",
+                f"{len(left)} of what to erase are still there, such as {left[0].name} in {left[0].where}",
                 "Check that `eden run` is running (`eden status`), and ask for the receipt again.",
             )
         await asyncio.sleep(LOOK_SECONDS)
@@ -121,7 +121,7 @@ async def pipelines(at: Installation) -> list[Placement]:
 async def erased_by(
     database: AsyncDatabase[Row], names: Names, placement: Placement, root: str
 ) -> list[Erasure] | None:
-    """Return what a record and all that follow from it have erased; None if part is not decided or given up."""
+    """Return what a record and all that follow from it have erased; None if a part waits or was given up."""
     collection = database[names[Erasure.COLLECTION]]
     ledger = MongoLedger(database, names)
     found, decided, wanted = dict[str, Erasure](), set[str](), {root}

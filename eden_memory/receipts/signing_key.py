@@ -49,13 +49,13 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
     try:
         mode, pem = path.stat().st_mode, path.read_bytes()
     except OSError as error:
-        raise EdenError(f"there is no key of receipts in {path}: {error.strerror}", HINT) from None
+        raise EdenError(f"there is no key for receipts in {path}: {error.strerror}", HINT) from None
     if mode & 0o077:
-        raise EdenError(f"others may read the key of receipts in {path}", f"chmod 600 {path}")
+        raise EdenError(f"others may read the key for receipts in {path}", f"chmod 600 {path}")
     try:
         key = load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        raise EdenError(f"{path} holds no Ed25519 key", HINT)
+        raise EdenError(f"{path} does not contain an Ed25519 key", HINT)
     return key

@@ -180,7 +180,7 @@ class TextIndex:
         return min(self._searcher.doc_freq(of, term), self._searcher.num_docs)
 
     def _parts(self, word: AskedWord) -> dict[str, int]:
-        """What an unknown compound begins or ends with, of the stems that are known."""
+        """Known stems with which an unknown compound begins or ends."""
         counts = {part: self._having("stems", part) for part in ends_of(word.word)}
         return {part: count for part, count in counts.items() if count}
 

@@ -1,4 +1,4 @@
-"""Around each handler: try again, then give the record to a topic of dead letters, and only then go on.
+"""Retry a handler that fails, then publish the record as a dead letter, and only then continue.
 
 FastStream commits or rereads a record when this middleware returns or raises. It returns only when the handler has
 succeeded or the dead letter is confirmed, so no record is committed that was lost.
@@ -24,7 +24,7 @@ UNREADABLE = (EnvelopeError, SchemaViolation)
 TEXT = 2_000
 """Characters of an error's text in a dead letter."""
 BYTES = "application/octet-stream"
-"""The content type of dead letters: FastStream takes a tombstone for broken JSON, and unreadable records are."""
+"""The content type of dead letters: as JSON, FastStream would fail on tombstones and unreadable records."""
 log = LibraryLogger()
 Publish = Callable[..., Awaitable[Any]]
 
@@ -93,7 +93,7 @@ class RetriedRecord(BaseMiddleware):
     async def after_processed(
         self, exc_type: type[BaseException] | None = None, exc_val: Any = None, exc_tb: Any = None
     ) -> bool | None:
-        """Let records pass that no handler wants."""
+        """Skip records that no handler wants."""
         return (
             True
             if isinstance(exc_val, SubscriberNotFound)

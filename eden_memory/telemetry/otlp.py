@@ -28,11 +28,11 @@ from eden_memory.telemetry.spans import EndedSpan, SpanPlace
 
 KINDS = {"producer": SpanKind.PRODUCER, "consumer": SpanKind.CONSUMER, "client": SpanKind.CLIENT}
 FLUSH_MS = 3_000
-"""For what is left at the end; a collector that is away loses it."""
+"""Milliseconds for the last export; without a collector, what is left is lost."""
 
 
 class GivenIds(RandomIdGenerator):
-    """Hands the SDK the ids of the span that is made now."""
+    """Gives the SDK the ids of the span that is being created."""
 
     place = SpanPlace(0, 0)
 
@@ -86,7 +86,7 @@ class OtlpExport:
         made.end(span.ended)
 
     def close(self) -> None:
-        """Send what is left; after a few seconds the process goes on without."""
+        """Send what is left; give up after a few seconds."""
         self._stopping.set()
         closing = threading.Thread(target=self._close, name="otlp close", daemon=True)
         closing.start()

@@ -23,9 +23,9 @@ Attributes = Mapping[str, str | int | float | bool]
 MOST_LINKS = 128
 """As many as OpenTelemetry keeps by default."""
 PROVIDERS = {"google": "gcp.gemini"}
-"""Our names of providers, where the conventions have others."""
+"""Our names of providers, where the conventions have other names."""
 SAMPLED_BITS = 64
-"""Of a trace id: the share of traces that is exported is cut from their range, as by OpenTelemetry's own sampler."""
+"""Range of trace ids that the exported share is cut from, as in OpenTelemetry's own sampler."""
 
 
 class SpanPlace(NamedTuple):
@@ -148,11 +148,11 @@ class Processing:
             sink.take(self._span(self._error or (kind and kind.__name__)))
 
     def failed(self, error: str) -> None:
-        """The attempt has failed: a word for the kind of failure."""
+        """Note that the attempt has failed, and the kind of failure."""
         self._error = error
 
     def drop(self) -> None:
-        """Nothing was done: the records wait for others."""
+        """Note that nothing was done: the records wait for others."""
         self._counts = False
 
     def _span(self, error: str | None) -> EndedSpan:
@@ -185,7 +185,7 @@ class Processing:
 
 
 def sent(records: Sequence[SentRecord], begun: int) -> None:
-    """Each of these records was published, which began at `begun` (`time.time_ns`)."""
+    """Record that each of these records was published, beginning at `begun` (`time.time_ns`)."""
     sink = TRACING.sink
     if sink is None:
         return
@@ -230,7 +230,7 @@ def _sent(record: SentRecord, begun: int, now: int, current: SpanPlace | None) -
 
 
 def called(call: ModelCalled) -> None:
-    """A call of a model has ended: a child of the unit in hand, or a trace of its own."""
+    """Record a model call that has ended: a child of the current unit, or a trace of its own."""
     sink, current = TRACING.sink, _CURRENT.get()
     if sink is None or not call.requests:
         return

@@ -36,7 +36,7 @@ KEPT_FIELDS = tuple(
 )
 
 GROUP = ("day", "namespace", "agent_id", "user_id", "stage", "model")
-"""What a total is of."""
+"""The keys of a total."""
 ADDED = (
     "calls",
     "failed_calls",

@@ -82,6 +82,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     Position,
     Lease,
     ForgottenMark,
+    Erasure,
     UsageTotal,
     CountedCall,
     UsageState,

@@ -111,12 +111,6 @@ FORMING = Row(
             "Session reflections always form; others by the agent's switches.",
         ),
         Panel(
-            "What was propagated?",
-            one(lately("eden_propagations", OF, "1h", "result, scope"), "{{result}} to {{scope}}"),
-            "short",
-            "Nothing unless propagation is on. Much that is personal: the texts that models propose name people.",
-        ),
-        Panel(
             "What became of what models stated?",
             one(lately("eden_extraction_items", OF, "1h", "how"), "{{how}}"),
             "short",

@@ -129,8 +129,8 @@ def page(steps: list[Step]) -> str:
             "# Memories brought along, edited as Markdown, and moved on",
             _about(),
             "## From mem0",
-            "What mem0 exported, and who is who. The command says first what it would take, then takes it;"
-            " a second run takes nothing.",
+            "An export of mem0, and a mapping of its names. The command first says what it would take, then takes"
+            " it; a second run takes nothing.",
             files,
             tried,
             taken,
@@ -144,20 +144,20 @@ def page(steps: list[Step]) -> str:
             found,
             context,
             "## Edited as Markdown",
-            "The mirror runs for a few seconds, until Ctrl-C. The file is edited while it does not run.",
+            "The mirror runs for a few seconds, until Ctrl-C. The file is edited while the mirror is stopped.",
             mirror,
             shown,
             edited,
             mirrored,
             changed,
             "## Moved to another installation",
-            "An export, and its import into a database and topics that hold nothing yet.",
+            "An export, and its import into an empty database and empty topics.",
             exported,
             topics,
             made,
             imported,
             there,
-            "The same records are in both, and both are what a rebuild makes of them:",
+            "Both installations hold the same records, and a rebuild from them gives the same memory:",
             exported_there,
             here,
             equal,
@@ -168,9 +168,9 @@ def page(steps: list[Step]) -> str:
 
 def _about() -> str:
     return (
-        "A real run: the 281 messages of `examples/demo.jsonl` were formed by `eden run`, which goes on meanwhile, on"
-        " one mongod and one Kafka broker. The model is the tests' own server behind OpenAI's SDK, which answers by"
-        " rules. `make transcripts` makes this page; a test plays it on one session"
+        "A real run: the 281 messages of `examples/demo.jsonl` were formed by `eden run`, which keeps running, with"
+        " one mongod and one Kafka broker. OpenAI's SDK talks to the tests' own model server, which answers by"
+        " rules. `make transcripts` makes this page; a test runs it with one session"
         " ([test_moving_transcript.py](../../tests/transcripts/test_moving_transcript.py))."
         " More: [import](../how-to/import.md), [mirror](../how-to/mirror.md), [export](../how-to/export.md)."
     )

@@ -27,7 +27,7 @@ Act = Literal["edit", "retire", "forget"]
 
 
 class ChangePlace(ViewPlace):
-    """What is to be changed, and how; a blob is named by its scope's key."""
+    """The change and its target; a blob is named by its scope's key."""
 
     what: What
     act: Act
@@ -55,7 +55,7 @@ class AddForm(_Form):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a change is about, as it stands; `scope` None: what the application holds, a message, session or user."""
+    """The target of a change, as stored; `scope` None: a message, session or user of the application."""
 
     name: str
     text: str | None
@@ -133,7 +133,7 @@ ACTS: dict[Act, Callable[[Visit, ChangePlace, ChangeForm], Awaitable[str]]] = {
 
 
 async def _target(here: Visit, place: ChangePlace) -> Target:
-    """Return what is to be changed; NotFound, Refused or Conflict where the change cannot be asked for."""
+    """Return the target; NotFound, Refused or Conflict if the change cannot be requested."""
     target = await _found(here, place)
     if target.scope is None:
         if place.act != "forget":

@@ -73,7 +73,7 @@ def _demand_own_page(request: Request) -> None:
         refused = not own or site not in (None, "same-origin")
     if refused:
         raise Turned(
-            "this request does not come from a page of the inspector", "Open the page, and ask there."
+            "this request does not come from a page of the inspector", "Open the page, and use its form."
         )
 
 

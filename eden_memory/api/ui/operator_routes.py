@@ -39,7 +39,7 @@ async def demand_operator(request: Request) -> None:
     """Raise Refused for callers that do not administer the whole installation."""
     if not is_operator(request.state.caller):
         raise Refused(
-            "this page is for operators", "Use a key with the right `admin` that is bound to nothing."
+            "this page is for operators", "Use a key with the right `admin`, bound to no agent and no user."
         )
 
 

@@ -109,7 +109,9 @@ async def open_scope(here: Visit, key: str) -> OpenScope:
     """Return a visible scope; NotFound for any other."""
     view, readers = here.view, here.readers
     if key not in view.scope_keys:
-        raise NotFound("there is no such scope here", "It may need its user or session to be named.")
+        raise NotFound(
+            "there is no such scope here", "If it is a user's or a session's, name that user or session."
+        )
     shown = tuple(visible for visible in view.shown if visible.scope.key == key)
     scope = scopes_of(here.asker, view)[key]
     labels = Labels(here.doors.memory.source, readers.settings)

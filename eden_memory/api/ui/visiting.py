@@ -41,7 +41,7 @@ class Visit:
     session: str | None
     user: str | None
     view: VisibleMemory
-    """What may be seen here, as it was stored when the request came."""
+    """The memory that may be seen here, as it was stored when the request came."""
     readers: Readers
     asked: str | None = None
 

@@ -85,7 +85,9 @@ def run(
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
     eval_: Annotated[
         Path | None,
-        typer.Option("--eval", help="questions on your chat, JSON lines: is the new memory better?"),
+        typer.Option(
+            "--eval", help="JSON lines of questions about your chat: compare how both memories answer"
+        ),
     ] = None,
     switch: Annotated[bool, typer.Option("--switch", help="then make it live")] = False,
     accept: Annotated[
@@ -157,7 +159,7 @@ async def reformed(
 ) -> Ended:
     """Begin or continue a reform; print its steps, and ask before those that need consent, unless `yes`.
 
-    `questions`: what both memories are asked once all is formed.
+    `questions`: both memories are asked these once everything is formed.
     """
     ended: Ended = "formed"
     with shown.ReformBar(console, name) as bar:
@@ -174,7 +176,7 @@ async def reformed(
                     case Formed() if questions is not None:
                         worse = await _evaluated(settings, name, request, step, questions, console)
                         if worse and request.switch and not yes:
-                            confirm("Switch all the same?")
+                            confirm("Switch anyway?")
                     case Switched():
                         ended = "switched"
                     case _:

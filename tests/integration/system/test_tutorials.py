@@ -2,8 +2,11 @@
 
 import asyncio
 import os
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -11,6 +14,7 @@ from eden_memory.settings import Settings
 from tests.integration.mcp.written import BLOCK, ROOT
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(280)]
+SECONDS = 200.0
 PAGES = {
     "application-developer": ("Gaivota", "<MemoryContext>", "Porto"),
     "operator": ("live namespace", "equal to live", "no dead letters"),
@@ -23,18 +27,33 @@ async def test_a_tutorial_runs_as_it_is_written(name: str, settings: Settings, t
     page = (ROOT / "docs/tutorials" / f"{name}.md").read_text()
     script = "\n".join(["set -e", *(text for language, text in BLOCK.findall(page) if language == "sh")])
     (tmp_path / "empty").mkdir()
+    log = tmp_path / "said.txt"
+    with log.open("w") as output:
+        code = await _run(script, tmp_path / "empty", _environment(settings, tmp_path), output)
+    said = log.read_text()
+    assert code == 0, said[-4_000:]
+    assert [text for text in PAGES[name] if text not in said] == [], said[-4_000:]
+
+
+async def _run(script: str, folder: Path, environment: dict[str, str], output: IO[str]) -> int | None:
+    """Return the exit code; None where it does not come to an end."""
     process = await asyncio.create_subprocess_exec(
         "bash",
         "-c",
         script,
-        cwd=tmp_path / "empty",
-        env=_environment(settings, tmp_path),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        cwd=folder,
+        env=environment,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
     )
-    said, _ = await process.communicate()
-    assert process.returncode == 0, said.decode()[-4_000:]
-    assert [text for text in PAGES[name] if text not in said.decode()] == [], said.decode()[-4_000:]
+    try:
+        return await asyncio.wait_for(process.wait(), SECONDS)
+    except TimeoutError:
+        return None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _environment(settings: Settings, folder: Path) -> dict[str, str]:

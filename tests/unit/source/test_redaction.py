@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from eden_memory.exports import importing
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import cut, text_of
-from eden_memory.redaction import Redactor, may_hold_a_secret
+from eden_memory.redaction import SEAM, Redactor, may_hold_a_secret
 from eden_memory.schemas.events import FactCommanded, decode
 from eden_memory.schemas.events.chat import rules_of, settings_of
 from eden_memory.schemas.scopes import Scope
@@ -217,3 +217,8 @@ def test_an_edited_fact_is_decoded_after_redaction() -> None:
     found = decode("FactCommanded", FactCommanded.VERSION, record.value or b"")
     assert isinstance(found, FactCommanded)
     assert found.text == "[redacted: card number]"
+
+
+def test_long_texts_without_spaces_keep_what_stands_at_the_cut() -> None:
+    text = "我的船叫海鸥。" * 100
+    assert Redactor()(f"{text}{SEAM}{text}") == f"{text}{SEAM}{text}"

@@ -41,7 +41,7 @@ async def add(
 async def forget(
     request: Request, agent: AgentId, where: Annotated[Where, Query()], body: Forgetting
 ) -> AskedAnswer:
-    """Memories derived only from it are deleted. A key that is bound to agents or users names its session or user."""
+    """Memory derived from it is deleted. A key that is bound to agents or users names its session or user."""
     doors = doors_of(request)
     inside = await doors.enter(request, "write", agent, where)
     target = await forget_target(doors, inside, body.what, body.target)
