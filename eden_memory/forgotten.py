@@ -19,6 +19,8 @@ class Mark:
     reach: Reach
     version: str | None = None
     until: datetime | None = None
+    by_hand: bool = False
+    """Whether someone asked for just this, and it does not follow from something else."""
 
 
 class Marks:
@@ -53,6 +55,10 @@ class Marks:
     def entity_gone(self, kind: Forgettable, name: str, version: int) -> bool:
         """Whether a fact, reflection or blob is forgotten, as a whole or in this version (`ID@5`)."""
         return (kind, name) in self._marks or (kind, f"{name}@{version}") in self._marks
+
+    def by_hand(self, kind: Forgettable, name: str) -> bool:
+        """Whether someone asked to forget just this."""
+        return any(mark.by_hand for mark in self._marks.get((kind, name), ()))
 
     def scope_gone(self, scope: Scope, time: datetime) -> bool:
         """Whether the session or user that a scope belongs to is forgotten as of a time."""

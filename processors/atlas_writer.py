@@ -3,7 +3,9 @@
 One transaction per scope and batch. A redelivered batch finds everything there, changes nothing, and says again
 what is there. Live writing and rebuilding are the same: the documents follow from the records in any order.
 Marks of what is forgotten are read before the commit and after it: forgetting stores a mark before it looks for
-what rests on it, so either it finds what was committed, or the writer finds the mark.
+what rests on it, so either it finds what was committed, or the writer finds the mark. A stored fact whose newest
+version is dropped is taken apart here as forgetting would: what is left of it is stated anew, and it goes with the
+tombstones.
 """
 
 import asyncio
@@ -13,17 +15,24 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from eden_memory.forgotten import ForgottenMarks, Marks
 from eden_memory.memory.memory_batch import (
     MemoryBatch,
+    ScopeBatch,
     commands_behind,
     erased_since,
     memory_batch,
     named_by,
 )
-from eden_memory.memory.restating import restated
+from eden_memory.memory.restating import (
+    dropped_from_store,
+    earlier_versions,
+    left_of_stored,
+    restated,
+    to_state_anew,
+)
 from eden_memory.memory.snapshot_projection import scope_changed, scope_of
 from eden_memory.memory.stored_memory import AppliedScope, MemoryStore
 from eden_memory.schemas.documents import Fact, FactStatement, Snapshot
 from eden_memory.schemas.events import FactChanged, FactCommanded, Forgotten, ReflectionFormed
-from eden_memory.stages.stage import Decision, Delivery, Emit
+from eden_memory.stages.stage import Decision, Delivery, Emit, Emitted
 
 ANNOUNCED_EVERY = 0.05
 """Seconds between two records about one scope."""
@@ -59,13 +68,12 @@ class AtlasWriter:
         ]
         await self._space_out(key for key, applied in written.items() if applied.snapshot is not None)
         lost = [_dropped(erase.cause) for erase in batch.erased if erase.cause and _contradicts(erase.cause)]
-        anew = [_restated(delivery, said) for delivery, said in batch.left]
         erased = [*batch.erased, *commands_behind(batch.erased)]
-        return Decision([*late, *erased, *anew, *lost, *events], covers=covers)
+        return Decision([*_stated_anew(batch.left), *late, *erased, *lost, *events], covers=covers)
 
     async def _write(
         self, deliveries: Sequence[Delivery]
-    ) -> tuple[MemoryBatch, Mapping[str, AppliedScope | Exception], list[Emit]]:
+    ) -> tuple[MemoryBatch, Mapping[str, AppliedScope | Exception], list[Emitted]]:
         """Write the batch, then take back what was forgotten meanwhile, until nothing more was.
 
         What is stored is read beside the marks, as if none were found; where some are, it is read again.
@@ -75,22 +83,40 @@ class AtlasWriter:
         marks, stored = await asyncio.gather(
             self._forgetting.among(named), self._store.load(list(batch.scopes.values()))
         )
+        dropped: dict[str, tuple[Fact, Delivery]] = {}
         if marks:
             batch, stored = memory_batch(deliveries, marks), None
+            dropped |= await self._dropped_from_store(batch.scopes.values())
         results = await self._store.apply(list(batch.scopes.values()), stored)
-        late: list[Emit] = []
+        late: list[Emitted] = []
         while marks := await self._forgetting.among(named):
             again = memory_batch(deliveries, marks)
             if not (gone := erased_since(batch, again)):
                 break
             batch, keys = again, {delivery.envelope.ordering_key for delivery in gone}
-            taken_back = await self._store.apply([batch.scopes[key] for key in sorted(keys)])
+            scopes = [batch.scopes[key] for key in sorted(keys)]
+            dropped |= await self._dropped_from_store(scopes)
+            taken_back = await self._store.apply(scopes)
             results = {
                 **results,
                 **{key: _both(results[key], applied) for key, applied in taken_back.items()},
             }
             late += [_dropped(delivery) for delivery in gone if isinstance(delivery.event, ReflectionFormed)]
+        tombstones = {erase.key: erase for erase in batch.erased}
+        for fact, delivery in dropped.values():
+            assert isinstance(delivery.event, FactChanged)
+            batch.left += [(delivery, said) for said in left_of_stored(fact, delivery.event, marks)]
+            late += earlier_versions(tombstones[delivery.event.key()], fact)
         return batch, results, late
+
+    async def _dropped_from_store(self, scopes: Iterable[ScopeBatch]) -> dict[str, tuple[Fact, Delivery]]:
+        """Return stored facts whose newest version is dropped, by id; each scope read alone, if it can be."""
+        found: dict[str, tuple[Fact, Delivery]] = {}
+        for scope in scopes:
+            stored = (await self._store.load([scope])).get(scope.key) if scope.dropped else None
+            if stored is not None:
+                found |= {fact.id: (fact, delivery) for fact, delivery in dropped_from_store(scope, stored)}
+        return found
 
     async def _space_out(self, keys: Iterable[str]) -> None:
         """Wait until ANNOUNCED_EVERY has passed since each scope's last announcement; the commit is visible."""
@@ -145,6 +171,19 @@ def _dropped(delivery: Delivery) -> Emit:
         forgotten_at=delivery.envelope.time,
     )
     return Emit(forgotten, delivery, identity=f"derived/{kind}/{name}/late")
+
+
+def _stated_anew(left: Iterable[tuple[Delivery, FactStatement]]) -> list[Emit]:
+    """Return commands for what is left of dropped facts, for each statement once."""
+    facts: dict[str, dict[int, tuple[Delivery, FactStatement]]] = {}
+    for delivery, said in left:
+        assert isinstance(delivery.event, FactChanged)
+        facts.setdefault(delivery.event.fact_id, {})[said.version] = delivery, said
+    return [
+        _restated(found[said.version][0], said)
+        for found in facts.values()
+        for said in to_state_anew(said for _, said in found.values())
+    ]
 
 
 def _restated(delivery: Delivery, said: FactStatement) -> Emit:

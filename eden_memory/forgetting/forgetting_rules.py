@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.memory.fact_hash import fact_hash, fact_id, normalised
-from eden_memory.memory.restating import restated
+from eden_memory.memory.restating import restated, to_state_anew
 from eden_memory.schemas.documents import Erasure, FactStatement
 from eden_memory.schemas.events import (
     Event,
@@ -105,7 +105,7 @@ class Resting:
     contradicted_by: str | None = None
     """The fact that retired a fact by contradicting it."""
     statements: tuple[FactStatement, ...] = ()
-    """Of a fact that holds: everything that it was merged from."""
+    """Of a fact that holds, and is not to be forgotten itself: everything that it was merged from."""
     expires_at: datetime | None = None
     texts: frozenset[str] = frozenset()
     """All that it says or ever said."""
@@ -169,7 +169,7 @@ class Blobs:
 
 def mark_of(event: Forgotten) -> Mark:
     """Return the mark that a Forgotten record asks for."""
-    return Mark(event.kind, event.id, event.reach, event.version, event.until)
+    return Mark(event.kind, event.id, event.reach, event.version, event.until, event.because == "asked")
 
 
 def gone(resting: Iterable[Resting], marks: Marks) -> list[Resting]:
@@ -201,7 +201,7 @@ def stated_anew(
                 expires_at=memory.expires_at,
                 decide=different and decides(memory.scope),
             )
-            for said in left
+            for said in to_state_anew(left)
         ]
     return commands
 

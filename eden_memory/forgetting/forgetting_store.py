@@ -1,6 +1,7 @@
 """MongoDB queries of forgetting: memory by its sources, messages, blob versions, and texts that wait."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -99,14 +100,21 @@ class MongoForgettingStore:
                 break
         else:
             kind = None
+        facts = await self._without_statements([_fact(row) for row in rows.get("fact", ())])
         return Slice(
-            resting=[*map(_fact, rows.get("fact", ())), *map(_reflection, rows.get("reflection", ()))],
+            resting=[*facts, *map(_reflection, rows.get("reflection", ()))],
             told=[
                 ForgottenMessage(row["_id"], row["session_id"], row["version"])
                 for row in rows.get("message", ())
             ],
             last=f"{kind}/{rows[kind][-1]['_id']}" if kind is not None and rows[kind] else None,
         )
+
+    async def _without_statements(self, facts: Sequence[Resting]) -> list[Resting]:
+        """Return the facts; of those that someone asked to forget, nothing is to be stated anew."""
+        marked: Row = {"kind": "fact", "target": {"$in": [fact.id for fact in facts]}, "by_hand": True}
+        ends = await self._marks.distinct("target", marked) if facts else []
+        return [replace(fact, statements=()) if fact.id in ends else fact for fact in facts]
 
     async def _rows(self, mark: Mark, kind: str, last: str, most: int) -> list[Row]:
         """Return rows of one collection; a message whose deletion was seen has its tombstone already."""
@@ -247,6 +255,8 @@ def _mark(mark: Mark, event_id: str, at: datetime) -> UpdateOne:
     if mark.until is not None:
         grown["until"] = mark.until
     change: Row = {"$setOnInsert": {**row, "event_id": event_id, "forgotten_at": at}}
+    if mark.by_hand:
+        change["$set"] = {"by_hand": True}
     if grown:
         change["$max"] = grown
     return UpdateOne({"_id": f"{mark.kind}:{mark.target}/{mark.reach}"}, change, upsert=True)

@@ -65,7 +65,14 @@ class MongoBatchMarks:
 
 
 def _mark(row: Row) -> Mark:
-    return Mark(row["kind"], row["target"], row["reach"], row.get("version"), row.get("until"))
+    return Mark(
+        row["kind"],
+        row["target"],
+        row["reach"],
+        row.get("version"),
+        row.get("until"),
+        row.get("by_hand", False),
+    )
 
 
 def _marks_of(database: AsyncDatabase[Row], names: Names) -> AsyncCollection[Row]:

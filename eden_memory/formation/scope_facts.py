@@ -86,7 +86,8 @@ class ScopeFacts:
     ) -> bool:
         """Add new sources to a fact, and move its times of validity and expiry forward.
 
-        False, and nothing happens, if nothing changes; a fact with plenty of sources takes no more.
+        False, and nothing happens, if nothing changes; a fact with plenty of sources takes no more, nor their
+        statement: forgetting finds a text by the sources of its fact.
         `said_at`: when its text was said again, if not as the cause says.
         """
         new = () if len(fact.sources) >= MOST_SOURCES else without(sources, fact.sources)
@@ -94,6 +95,8 @@ class ScopeFacts:
         if not new and (until, since) == (fact.expires_at, fact.valid_from):
             return False
         joined = (*fact.sources, *new)
+        if without(sources, joined):
+            cause = replace(cause, statement=None)
         self.change(cause, fact, "NONE", sources=joined, expires_at=until, valid_from=since)
         return True
 

@@ -6,6 +6,7 @@ absorbed by the lowest stored blob version that lists it; a blob is its highest 
 
 from collections.abc import Iterable, Mapping, Set
 
+from eden_memory.constants import MOST_SOURCES
 from eden_memory.memory.memory_batch import ScopeBatch, statement_of
 from eden_memory.memory.stored_memory import StoredScope, scope_fields
 from eden_memory.schemas.documents import (
@@ -70,7 +71,7 @@ def _statements(
         return ()
     found = {} if stored is None else {said.version: said for said in statements_of(stored)}
     found |= {version: said for version, event in known.items() if (said := statement_of(event)) is not None}
-    return tuple(found[version] for version in sorted(found.keys() - gone))
+    return tuple(found[version] for version in sorted(found.keys() - gone)[-MOST_SOURCES:])
 
 
 def statements_of(fact: Fact) -> tuple[FactStatement, ...]:

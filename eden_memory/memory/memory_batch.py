@@ -42,6 +42,9 @@ class ScopeBatch:
     outcome: int = 0
     """The highest number of a decision."""
     gone_facts: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    dropped: dict[tuple[str, int], Delivery] = field(default_factory=dict[tuple[str, int], Delivery])
+    """Versions above the first of facts that rest on something forgotten. One that is stored stays until its
+    tombstone comes: what is left of the fact is stated anew from it, also by a repeat after a crash."""
     gone_reflections: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     gone_blobs: set[int] = field(default_factory=set[int])
 
@@ -69,6 +72,7 @@ class ScopeBatch:
             case FactChanged():
                 self.facts[event.fact_id, event.version] = event
                 self.gone_facts.discard((event.fact_id, event.version))
+                self.dropped.pop((event.fact_id, event.version), None)
                 self.outcome = max(self.outcome, event.outcome)
             case ReflectionFormed():
                 self.reflections[event.reflection_id, event.version] = event
@@ -77,6 +81,14 @@ class ScopeBatch:
                 self.blobs[event.version] = event
             case SessionClosed():
                 self.closed_at = max(self.closed_at or event.closed_at, event.closed_at)
+
+    def drop(self, event: Memory, delivery: Delivery) -> None:
+        """Leave out a record that must not stand."""
+        if isinstance(event, FactChanged) and event.version > 1:
+            self.facts.pop((event.fact_id, event.version), None)
+            self.dropped[event.fact_id, event.version] = delivery
+        else:
+            self.remove(event.NAME, event.key())
 
     def remove(self, name: str, key: str) -> None:
         """Apply a tombstone of an event `name` under a Kafka key; SessionClosed leaves nothing to remove."""
@@ -123,7 +135,7 @@ class MemoryBatch:
         elif is_forgotten(event, marks):
             batch.scope = event.scope
             batch.outcome = max(batch.outcome, event.outcome if isinstance(event, FactChanged) else 0)
-            batch.remove(event.NAME, event.key())
+            batch.drop(event, delivery)
             self.erased.append(_erase(event, delivery))
             if isinstance(event, FactChanged) and (said := left_of(event, marks)) is not None:
                 self.left.append((delivery, said))
@@ -181,22 +193,33 @@ def _fact_reached(event: FactChanged, marks: Marks) -> bool:
 
 
 def left_of(event: FactChanged, marks: Marks) -> FactStatement | None:
-    """Return the statement of a version that is dropped for what else its fact was merged from.
-
-    None if it goes as well: the fact itself was to be forgotten, or is retired.
-    """
+    """Return the statement of a version that is dropped for what else its fact was merged from, if it stays."""
     said = statement_of(event)
-    goes = event.retired_at is not None or not marks.any_gone(event.sources)
-    stays = said is not None and not marks.reaches(event.scope, said.sources, event.formed_at)
-    return said if stays and not goes else None
+    return said if said is not None and is_left(event, said, marks) else None
+
+
+def is_left(dropped: FactChanged, said: FactStatement, marks: Marks) -> bool:
+    """Return whether a statement of a dropped fact stays.
+
+    It does not if the fact itself was to be forgotten, or is retired.
+    """
+    asked = marks.by_hand("fact", dropped.fact_id)
+    goes = asked or dropped.retired_at is not None or not marks.any_gone(dropped.sources)
+    return not goes and not marks.reaches(dropped.scope, said.sources, dropped.formed_at)
 
 
 def statement_of(event: FactChanged) -> FactStatement | None:
-    """Return the statement that led to a version; None for commands that state nothing."""
+    """Return the statement that a version takes in; None for commands, and for what it does not rest on."""
     if event.version == 1:
         return FactStatement(version=1, text=event.text, sources=event.sources)
     stated = event.statement
-    return stated and FactStatement(version=event.version, text=stated.text, sources=stated.sources)
+    if stated is None or not _places(stated.sources) <= _places(event.sources):
+        return None
+    return FactStatement(version=event.version, text=stated.text, sources=stated.sources)
+
+
+def _places(sources: Iterable[SourceMessage]) -> set[tuple[str, str]]:
+    return {(source.message_id, source.version) for source in sources}
 
 
 def _blob_gone(event: ScopeConsolidated, marks: Marks) -> bool:

@@ -89,7 +89,7 @@ class MemoryLoading:
 
     async def _facts(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
         """Load facts by id, and those of the same scope with the same text."""
-        ids = [name for batch in batches for name, _ in (*batch.facts, *batch.gone_facts)]
+        ids = [name for batch in batches for name, _ in (*batch.facts, *batch.gone_facts, *batch.dropped)]
         hashes = [event.hash for batch in batches for event in batch.facts.values()]
         if not ids:
             return

@@ -1,11 +1,55 @@
 """Commands that state anew what is left of a forgotten fact. Pure."""
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime
 
-from eden_memory.schemas.documents import FactStatement
-from eden_memory.schemas.events import FactCommanded
+from eden_memory.forgotten import Marks
+from eden_memory.memory.document_projection import statements_of
+from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.memory_batch import ScopeBatch, is_left
+from eden_memory.memory.stored_memory import StoredScope
+from eden_memory.schemas.documents import Fact, FactStatement
+from eden_memory.schemas.events import FactChanged, FactCommanded
 from eden_memory.schemas.provenance import newest_said
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.stage import Delivery, Erase
+
+MOST_ALIKE = 20
+"""Statements with one text that are stated anew: each deletion of a message states all of them again."""
+
+
+def to_state_anew(left: Iterable[FactStatement]) -> list[FactStatement]:
+    """Return the statements by version; of those that say the same, the newest `MOST_ALIKE`."""
+    found: list[FactStatement] = []
+    alike: dict[str, int] = {}
+    for said in sorted(left, key=lambda said: said.version, reverse=True):
+        text = fact_hash(said.text)
+        alike[text] = alike.get(text, 0) + 1
+        if alike[text] <= MOST_ALIKE:
+            found.append(said)
+    return found[::-1]
+
+
+def dropped_from_store(batch: ScopeBatch, stored: StoredScope) -> Iterator[tuple[Fact, Delivery]]:
+    """Yield stored facts whose newest version the batch drops, with the record dropped."""
+    for (fact_id, version), delivery in batch.dropped.items():
+        fact = stored.facts.get(fact_id)
+        if fact is not None and fact.version == version:
+            yield fact, delivery
+
+
+def left_of_stored(fact: Fact, dropped: FactChanged, marks: Marks) -> list[FactStatement]:
+    """Return the statements of a stored fact that rest on nothing forgotten."""
+    return [said for said in statements_of(fact) if is_left(dropped, said, marks)]
+
+
+def earlier_versions(dropped: Erase, fact: Fact) -> list[Erase]:
+    """Return tombstones of a fact's versions before the one dropped, as forgetting publishes them."""
+    return [
+        replace(dropped, key=f"{fact.id}@{version}", entity_version=str(version))
+        for version in range(1, fact.version)
+    ]
 
 
 def is_restated(command_id: str) -> bool:

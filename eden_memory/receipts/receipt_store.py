@@ -48,7 +48,8 @@ class Receipts:
             if monotonic() > until:
                 raise NotFound(
                     f"no request {request_id} to forget has been carried out",
-                    "Check that `eden run` is running (`eden status`), and ask for the receipt again.",
+                    "Check that `eden run` is running (`eden status`), and that forgetting has given nothing up "
+                    "(`eden dead list --stage forgetting`); ask for the receipt again.",
                 )
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -57,7 +58,7 @@ class Receipts:
         found: dict[str, list[Erasure]] = {}
         for placement in await pipelines(self._at):
             names = names_of(self._at, placement)
-            erasures = await _closure(self._at.database, names, placement, event_id_of(request_id))
+            erasures = await erased_by(self._at.database, names, placement, event_id_of(request_id))
             if erasures is not None:
                 found[placement.pipeline] = erasures
             elif placement.pipeline == ORIGINAL or placement.pipeline not in behind:
@@ -117,16 +118,18 @@ async def pipelines(at: Installation) -> list[Placement]:
     return list(placements.values())
 
 
-async def _closure(
+async def erased_by(
     database: AsyncDatabase[Row], names: Names, placement: Placement, root: str
 ) -> list[Erasure] | None:
-    """Return what a record and all that follow from it have erased; None if one is not decided yet."""
+    """Return what a record and all that follow from it have erased; None if a part waits or was given up."""
     collection = database[names[Erasure.COLLECTION]]
     ledger = MongoLedger(database, names)
     found, decided, wanted = dict[str, Erasure](), set[str](), {root}
     while wanted:
         some = list(wanted)[:TOGETHER]
         rows = await collection.find({"_id": {"$in": some}}).to_list()
+        if await ledger.given_up(FORGETTING, some):
+            return None
         without = {*some} - {row["_id"] for row in rows}
         if await ledger.decided(FORGETTING, list(without)) != without:
             return None

@@ -1,5 +1,6 @@
 """The ledger of outcomes: written once, acknowledged by a majority, one insert per decision."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -69,6 +70,18 @@ class MongoLedger:
         found = self._outcomes.find({"members": {"$in": names}}, {"members": 1})
         held = {member for row in await found.to_list() for member in row["members"]}
         return {member for member, name in zip(members, names, strict=True) if name in held}
+
+    async def given_up(self, stage: str, members: Sequence[str]) -> set[str]:
+        """Those of the members that were given up, and that no retry (`member#2`) has decided since."""
+        names = {f"{stage}:{member}": member for member in members}
+        dead = self._outcomes.find(
+            {"members": {"$in": list(names)}, "dead": {"$exists": True}}, {"members": 1}
+        )
+        given_up = {name for row in await dead.to_list() for name in row["members"] if name in names}
+        retries = [re.compile(f"^{re.escape(name)}#\\d+$") for name in given_up]
+        done = self._outcomes.find({"members": {"$in": retries}, "dead": {"$exists": False}}, {"members": 1})
+        again = {name.rpartition("#")[0] for row in await done.to_list() for name in row["members"]}
+        return {names[name] for name in given_up - again}
 
     async def store(self, outcome: StageOutcome) -> StageOutcome:
         """Insert it, or return what is stored under its key; Reread if a member or write is another's."""

@@ -157,6 +157,8 @@ class ForgottenMark(Document):
     reach: Reach
     version: Version | None = None
     until: Moment | None = None
+    by_hand: bool = False
+    """Whether someone asked for just this; such a fact is not stated anew. Absent in marks of earlier versions."""
     event_id: EventId
     forgotten_at: Moment
 

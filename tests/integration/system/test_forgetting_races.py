@@ -190,3 +190,18 @@ async def test_what_was_merged_into_a_fact_while_it_was_forgotten_is_stated_anew
     assert erased(decision) == {"f@1", "f@2"}
     (anew,) = [event for event in told(decision) if isinstance(event, FactCommanded)]
     assert (anew.command_id, anew.text, anew.sources) == ("restated/f/2", "Ana rows.", (source(2),))
+
+
+async def test_a_fact_that_someone_asked_to_forget_does_not_come_back_by_another_of_its_messages(
+    database: Database,
+) -> None:
+    said = Statement(number=1, text="Ana rows.", sources=(source(2),))
+    second = fact("f", 2, sources=[source(1), source(2)]).model_copy(update={"statement": said})
+    writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
+    await writer([delivered(fact("f", sources=[source(1)])), delivered(second)])
+    await forgetting(database)([forgotten("fact", "f")])
+    decision = await forgetting(database)([forgotten()])
+    assert erased(decision) >= {"f@1", "f@2"}, "the writer has not read the tombstones yet"
+    assert not [event for event in told(decision) if isinstance(event, FactCommanded)]
+    repeated = await writer([delivered(second)])
+    assert not [event for event in told(repeated) if isinstance(event, FactCommanded)]

@@ -4,6 +4,7 @@ import pytest
 
 from eden_memory.forgetting.forgetting_rules import Resting, gone, stated_anew, takes_its_place
 from eden_memory.forgotten import Mark, Marks
+from eden_memory.memory.restating import MOST_ALIKE
 from eden_memory.schemas.documents import FactStatement
 from eden_memory.schemas.events import FactCommanded, Forgotten
 from tests.unit.memory.memory_histories import USER, minute, source
@@ -39,6 +40,13 @@ def test_statements_that_say_the_same_need_no_model_and_different_ones_do() -> N
     other = merged(said(1, "Ana rows!", 1), said(2, "Ana rows.", 2), said(3, "Ana swims.", 3))
     assert [command.decide for command in left(other)] == [True, True]
     assert [command.decide for command in left(other, decides=False)] == [False, False]
+
+
+def test_of_many_statements_that_say_the_same_the_newest_are_stated_anew() -> None:
+    same = [said(version, "Ana rows.", version) for version in range(1, 100)]
+    commands = left(merged(*same, said(100, "Ana swims.", 100)))
+    numbers = [int(command.command_id.rpartition("/")[2]) for command in commands]
+    assert numbers == list(range(100 - MOST_ALIKE, 101))
 
 
 def test_a_statement_that_names_the_message_among_others_goes_with_it() -> None:

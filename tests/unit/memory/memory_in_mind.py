@@ -27,6 +27,10 @@ class Mind:
     def take(self, deliveries: Sequence[Delivery], marks: Marks | None = None) -> AppliedScope:
         """Apply a batch of one scope."""
         (batch,) = memory_batch(deliveries, marks or Marks()).scopes.values()
+        return self.apply(batch)
+
+    def apply(self, batch: ScopeBatch) -> AppliedScope:
+        """Apply a batch as it is."""
         projected = project(batch, self.load(batch))
         if projected.change is not None:
             self._write(projected.change)
@@ -37,7 +41,7 @@ class Mind:
         """All of it but what is listed as not touched: more than a store needs to load."""
         shown = {self.blob.version, *(one.version for one in self.blob.history)} if self.blob else set[int]()
         left = [one for one in self.blobs.values() if not one.gone and one.version not in batch.gone_blobs]
-        named = {name for name, _ in (*batch.facts, *batch.gone_facts)}
+        named = {name for name, _ in (*batch.facts, *batch.gone_facts, *batch.dropped)}
         hashes = {event.hash for event in batch.facts.values()}
         hashes |= {self.facts[name].hash for name in named if name in self.facts}
         facts = {

@@ -19,6 +19,7 @@ from eden_memory.schemas.events import (
     ScopeChanged,
     SessionClosed,
 )
+from eden_memory.schemas.provenance import Statement
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Emit, Erase
 from tests.unit.memory.memory_histories import (
@@ -31,7 +32,9 @@ from tests.unit.memory.memory_histories import (
     minute,
     reflection,
     source,
+    tombstone,
 )
+from tests.unit.memory.memory_in_mind import Mind
 
 OTHER = Scope.of_user("s.assistant", "i.12")
 
@@ -255,6 +258,48 @@ async def test_a_reflection_that_stood_for_a_moment_is_told_of() -> None:
     known = await writer(None, FORGOTTEN)([delivered(one) for one in events])
     emitted = [one.event for one in known.events if isinstance(one, Emit)]
     assert not [one for one in emitted if isinstance(one, Forgotten)]
+
+
+class Remembering(Store):
+    """Keeps the facts of one scope."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mind = Mind()
+
+    async def load(self, batches: Sequence[ScopeBatch]) -> Mapping[str, StoredScope]:
+        return {batch.key: self.mind.load(batch) for batch in batches}
+
+    async def apply(
+        self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope] | None = None
+    ) -> Mapping[str, AppliedScope | Exception]:
+        return {batch.key: self.mind.apply(batch) for batch in batches}
+
+
+async def test_what_is_left_of_a_stored_fact_is_stated_anew_when_its_newest_version_is_taken_back() -> None:
+    store = Remembering()
+    await writer(store)([delivered(fact("f", sources=[source(2)]))])
+    statement = Statement(number=1, text="Ana rows.", sources=(source(1),))
+    second = fact("f", 2, sources=[source(2), source(1)]).model_copy(update={"statement": statement})
+    late = await AtlasWriter(store, MarkedLate(FORGOTTEN))([delivered(second)])
+    again = await writer(store, FORGOTTEN)([delivered(second)])
+    for decision in (late, again):
+        (anew,) = [emit.event for emit in decision.events if isinstance(emit, Emit)][:1]
+        assert isinstance(anew, FactCommanded)
+        assert (anew.command_id, anew.text, anew.sources) == ("restated/f/1", fact("f").text, (source(2),))
+        assert sorted(erased(decision.events)) == ["f@1", "f@2"]
+    await writer(store, FORGOTTEN)([tombstone(fact("f")), tombstone(second)])
+    assert store.mind.facts == {}
+
+
+async def test_nothing_is_stated_anew_of_a_fact_that_someone_asked_to_forget() -> None:
+    statement = Statement(number=1, text="Ana rows.", sources=(source(2),))
+    second = fact("f", 2, sources=[source(1), source(2)]).model_copy(update={"statement": statement})
+    for by_hand, anew in ((False, ["restated/f/2"]), (True, [])):
+        marks = [FORGOTTEN, Mark("fact", "f", "for_ever", by_hand=by_hand)]
+        decision = await writer(None, *marks)([delivered(second)])
+        commands = [emit.event for emit in decision.events if isinstance(emit, Emit)]
+        assert [event.command_id for event in commands if isinstance(event, FactCommanded)] == anew
 
 
 async def test_what_is_stored_is_read_beside_the_marks_and_again_where_there_are_any() -> None:

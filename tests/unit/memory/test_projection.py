@@ -2,7 +2,10 @@
 
 import pytest
 
+from eden_memory.constants import MOST_SOURCES
 from eden_memory.schemas.documents import HISTORY, RECENT_FACTS
+from eden_memory.schemas.events import FactChanged
+from eden_memory.schemas.provenance import Statement
 from eden_memory.schemas.scopes import Scope
 from tests.unit.memory.memory_histories import (
     SESSION,
@@ -12,6 +15,7 @@ from tests.unit.memory.memory_histories import (
     fact,
     minute,
     reflection,
+    source,
     tombstone,
 )
 from tests.unit.memory.memory_in_mind import Mind
@@ -272,3 +276,17 @@ def test_a_snapshot_lists_no_large_audience_whichever_record_listed_one(order: i
     mind.snapshot = mind.snapshot.model_copy(update={"audience": crowd})  # stored before
     mind.take([delivered(reflection("jokes", at=2, scope=large))])
     assert mind.snapshot.audience == large.audience
+
+
+def stated(version: int, *rests_on: int) -> FactChanged:
+    """A version that a statement about message `version` led to, with the messages that the version names."""
+    said = Statement(number=1, text=f"Ana rows {version}.", sources=(source(version),))
+    return fact("f", version, sources=list(map(source, rests_on))).model_copy(update={"statement": said})
+
+
+def test_a_fact_keeps_the_newest_statements_and_none_that_it_does_not_rest_on() -> None:
+    mind = Mind()
+    mind.take([delivered(stated(version, version)) for version in range(2, MOST_SOURCES + 4)])
+    assert [said.version for said in mind.facts["f"].statements] == list(range(4, MOST_SOURCES + 4))
+    mind.take([delivered(stated(MOST_SOURCES + 4, 1))])
+    assert mind.facts["f"].statements[-1].version == MOST_SOURCES + 3

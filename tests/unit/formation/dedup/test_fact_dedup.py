@@ -1,7 +1,10 @@
 """What fact-dedup decides on proposals, and what it asks for it."""
 
+from collections.abc import Sequence
+
 import pytest
 
+from eden_memory.constants import MOST_SOURCES
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Mark
 from eden_memory.formation.prompt_material import DecisionMaterial
@@ -32,7 +35,7 @@ def bench(*decisions: FactDecision) -> Bench:
     return Bench(model=ScriptedModel(lambda _: list(decisions)))
 
 
-async def known(bench: Bench, *texts: str) -> None:
+async def known(bench: Bench, *texts: str | tuple[str, Sequence[str]]) -> None:
     """Facts that the writer has applied."""
     await bench.decide(proposal("known", *texts))
     bench.memory.apply()
@@ -143,6 +146,13 @@ async def test_what_is_known_in_other_words_gains_the_sources() -> None:
     (event,) = await kit.decide(proposal("one", "In Lyon lives Ana now"))
     assert (event.text, event.version, event.decision) == (LYON, 2, "NONE")
     assert [one.message_id for one in event.sources] == ["s.known-1", "s.one-1"]
+
+
+async def test_a_fact_with_plenty_of_sources_takes_no_statement_that_forgetting_would_not_find() -> None:
+    kit = bench(said(1, "NONE", 1))
+    await known(kit, (LYON, [f"m{number}" for number in range(MOST_SOURCES)]))
+    (event,) = await kit.decide(proposal("again", "Ana resides in Lyon now", minutes=9))
+    assert (len(event.sources), event.valid_from, event.statement) == (MOST_SOURCES, at(9), None)
 
 
 async def test_earlier_new_facts_are_candidates_behind_the_known_ones() -> None:
