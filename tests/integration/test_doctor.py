@@ -74,7 +74,7 @@ def of(examination: Examination, check: str) -> Finding:
 async def test_a_healthy_installation_has_nothing_to_put_right(healthy: Settings) -> None:
     examination = await examine(healthy)
     assert {one.check for one in examination.findings if one.state != "ok"} == {"MongoDB permissions"}
-    assert len(examination.findings) == 25
+    assert len(examination.findings) == 26
 
 
 async def test_a_new_installation_is_told_what_is_missing(settings: Settings) -> None:
