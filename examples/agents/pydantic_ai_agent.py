@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from pydantic_ai import Agent
 
-from eden_memory.adapters.conversation import ConversationMemory, SaidMessage
+from eden_memory.adapters.conversation import ConversationMemory, TurnMessage
 from eden_memory.adapters.pydantic_ai import memory_toolset
 from eden_memory.api.service import MemoryService
 
@@ -29,8 +29,8 @@ async def answer(memory: ConversationMemory, message: str, model: str) -> str:
     """One turn: ask the model, then write both messages as a chat application does."""
     began = datetime.now(UTC)
     result = await agent.run(message, deps=memory, model=model)
-    await memory.messages.add([SaidMessage("user", message)], began)
-    await memory.messages.add([SaidMessage("assistant", result.output)])
+    await memory.messages.add([TurnMessage("user", message)], began)
+    await memory.messages.add([TurnMessage("assistant", result.output)])
     return result.output
 
 

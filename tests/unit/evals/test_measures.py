@@ -66,7 +66,7 @@ def test_intervals_say_how_sure_a_share_is() -> None:
     assert share(0, 30).high == pytest.approx(0.1135, abs=1e-3)
     assert share(0, 0) == (0, 0, 0.0, 1.0)
     assert difference([0.0] * 20, [1.0] * 19 + [0.0]).verdict == "better"
-    assert difference([0.0, 1.0], [1.0, 0.0]).verdict.startswith("no difference")
+    assert difference([0.0, 1.0], [1.0, 0.0]).verdict.startswith("too close to tell")
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,6 @@ async def test_answers_outlive_a_process_that_was_killed_while_it_wrote(tmp_path
 def test_a_file_of_anything_else_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     path.write_text("precious\n")
-    with pytest.raises(EdenError, match="no answer"):
+    with pytest.raises(EdenError, match="not an answer"):
         AnswerFile(path)
     assert path.read_text() == "precious\n"
