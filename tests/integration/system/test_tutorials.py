@@ -18,7 +18,7 @@ SECONDS = 200.0
 PAGES = {
     "application-developer": ("Gaivota", "<MemoryContext>", "Porto"),
     "operator": ("live namespace", "equal to live", "no dead letters"),
-    "data-engineer": ("ADD", "My boat is called Gaivota", "equal to live"),
+    "data-engineer": ("ADD", "Gaivota", "equal to live"),
 }
 
 
