@@ -1,5 +1,6 @@
 """What every test stands on: real servers for the session, a namespace of its own, no network, no keys."""
 
+import gc
 import os
 import signal
 from collections.abc import Generator
@@ -38,6 +39,7 @@ def pytest_configure() -> None:
         if name in KEYS or (name.startswith("EDEN_") and not name.startswith("EDEN_TEST_")):
             del os.environ[name]
     os.environ["EDEN_MEMORY_SHARING"] = "team"  # as the earlier systems; tests of `private` say so
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # Kafka of tests never runs for long
     Settings.model_config["toml_file"] = None
     hypothesis.settings.register_profile("any machine", deadline=None, suppress_health_check=[SLOW])
     hypothesis.settings.load_profile("any machine")
@@ -45,6 +47,12 @@ def pytest_configure() -> None:
     signal.signal(
         signal.SIGINT, signal.default_int_handler
     )  # of a run behind a shell children inherit SIG_IGN
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector the million objects that tests consist of."""
+    gc.collect()
+    gc.freeze()
 
 
 def _as_interrupt(number: int, frame: object) -> None:
