@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from eden_memory.mongo.bson_ids import decode_id, encode_id
+from eden_memory.schemas.ids import encode, split
 
 LONGEST = 600
 """With a longer name the ids of the requests would not fit into an event."""
@@ -26,16 +26,17 @@ class UndoRequest:
     @classmethod
     def of(cls, cause: str, name: str, token: str, parts: int) -> "UndoRequest":
         """Return a new request; an import or call of a very long name stays without it, and gets no receipt."""
-        named = cause in NAMED and len(encode_id(name)) <= LONGEST
+        named = cause in NAMED and len(encode(name)) <= LONGEST
         return cls(cause, parts, token, name if named else "")
 
     @classmethod
     def read(cls, request_id: str) -> "UndoRequest | None":
         """Return the request of a typed id; None if the id is of another kind of request."""
         try:
-            found = WHOLE.fullmatch(str(decode_id(request_id)))
+            kind, text = split(request_id)
         except ValueError:
             return None
+        found = WHOLE.fullmatch(text) if kind == "s" else None
         return None if found is None else cls(found[1], int(found[2]), found[3], found[4])
 
     @property
@@ -46,7 +47,7 @@ class UndoRequest:
     @property
     def request_id(self) -> str:
         """The typed id of the whole."""
-        return encode_id(self._text)
+        return encode(self._text)
 
     @property
     def inbox_ids(self) -> list[str]:
@@ -61,4 +62,4 @@ class UndoRequest:
 def requests_of(request_id: str) -> list[str]:
     """Return the typed ids of the requests to forget that a request consists of."""
     undo = UndoRequest.read(request_id)
-    return [request_id] if undo is None else [encode_id(inbox_id) for inbox_id in undo.inbox_ids]
+    return [request_id] if undo is None else [encode(inbox_id) for inbox_id in undo.inbox_ids]

@@ -76,7 +76,7 @@ def test_the_id_of_an_undo_leads_to_the_ids_of_its_requests() -> None:
     assert len(set(undo.inbox_ids)) == 2
 
 
-@pytest.mark.parametrize("name", ["o.65f000000000000000000001", "s.undo", "s.undo%2Fx", "i.5", "no id", ""])
+@pytest.mark.parametrize("name", ["o.65f0", "s.undo", "s.undo%2Fx", "i.5", "no id", ""])
 def test_other_requests_are_one(name: str) -> None:
     assert UndoRequest.read(name) is None
     assert requests_of(name) == [name]
