@@ -30,12 +30,47 @@ from tests.model_server.serving import ModelServerProcess, model_server_process
 from tests.servers import TestServers, running_servers
 
 MESSAGES, OF_A_SESSION, ONE_IN, FIRST = 100_000, 450, 10, 5_000
-SESSIONS, EACH = 20, 180
+SESSIONS, EACH, BESIDE = 20, 90, 270
+"""Live chats, messages of each alone, and meanwhile."""
 MOST_SECONDS, MOST_RATIO = 120.0, 1.3
 UNDONE, MOST_UNDO_SECONDS = 1_000, 10.0
 USER, VISITOR = "user-forgotten", "user-visitor"
 PATIENCE = 3_600.0
 OFFLINE = {"EDEN_LLM": "offline", "EDEN_EMBEDDER": "local"}
+SYLLABLES = (
+    ("bre", "cor", "dal", "fen", "gar", "hol", "jor", "kel", "lun", "mar"),
+    ("nal", "tis", "van", "dor", "lek", "min", "rus", "pel", "gan", "sel"),
+    ("a", "o", "en", "is", "ul", "ar", "et", "ix", "on", "y"),
+    ("", "ta", "mo", "ri", "su", "ne", "ko", "la", "di", "pe"),
+)
+JOBS = [
+    "baker",
+    "pilot",
+    "nurse",
+    "tailor",
+    "welder",
+    "printer",
+    "farmer",
+    "sailor",
+    "teacher",
+    "potter",
+    "miner",
+]
+CITIES = [
+    "Porto",
+    "Lund",
+    "Turin",
+    "Visby",
+    "Ghent",
+    "Cork",
+    "Basel",
+    "Split",
+    "Tartu",
+    "Delft",
+    "Bergen",
+    "Nantes",
+    "Graz",
+]
 Message = dict[str, Any]
 
 
@@ -120,7 +155,7 @@ async def forgetting(report: Report, servers: TestServers, messages: int) -> Non
 
 async def _by_turns(report: Report, made: Stand, memories: Memories) -> None:
     alone = [*_delays(await lived(made, numbered(SESSIONS, EACH, 0), PACE))]
-    live = asyncio.create_task(lived(made, numbered(SESSIONS, EACH, 200), PACE))
+    live = asyncio.create_task(lived(made, numbered(SESSIONS, BESIDE, 200), PACE))
     await asyncio.sleep(5)  # until windows close
     began = time.time()
     async with installation(made.settings) as at:
@@ -162,24 +197,26 @@ def _described(report: Report, alone: list[float], beside: list[float]) -> None:
 
 
 def statements(session: str, count: int, first: int) -> list[Message]:
-    """So many messages that the offline rules find facts and preferences in."""
+    """So many messages that the offline rules find a fact or a preference in, each of another name."""
     began = datetime(2026, 2, 1, tzinfo=UTC)
-    names = ("Kestrel", "Heron", "Wigeon", "Plover", "Curlew", "Avocet", "Dunlin")
-    said = (
-        "My {name} number {number} is moored in berth {number} of Porto.",
-        "I prefer answers of {number} words about {name} charts.",
-    )
     return [
         {
             "_id": f"{session}-{number:05d}",
             "session_id": session,
             "role": "user",
             "user_id": VISITOR,
-            "content": said[number % 4 == 3].format(name=names[number % 7], number=number),
+            "content": _stated(number),
             "created_at": began + timedelta(seconds=number),
         }
         for number in range(first, first + count)
     ]
+
+
+def _stated(number: int) -> str:
+    name = "".join(SYLLABLES[place][number // 10**place % 10] for place in range(4)).capitalize()
+    if number % 9 == 8:
+        return f"I prefer short answers about {name} engines."
+    return f"{name} works as a {JOBS[number % 11]} in {CITIES[number % 13]}."
 
 
 async def undoing(report: Report, servers: TestServers, models: ModelServerProcess, count: int) -> None:
