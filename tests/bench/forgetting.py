@@ -216,7 +216,7 @@ def _stated(number: int) -> str:
     name = "".join(SYLLABLES[place][number // 10**place % 10] for place in range(4)).capitalize()
     if number % 9 == 8:
         return f"I prefer short answers about {name} engines."
-    return f"{name} works as a {JOBS[number % 11]} in {CITIES[number % 13]}."
+    return f"{name} works as a {JOBS[number % len(JOBS)]} in {CITIES[number % len(CITIES)]}."
 
 
 async def undoing(report: Report, servers: TestServers, models: ModelServerProcess, count: int) -> None:
