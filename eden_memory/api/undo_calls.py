@@ -68,11 +68,9 @@ class UndoCalls(WriteCalls):
             await permission.demand(cause, target, asked, view)
             return asked, Attack(cause, typed(target, cause))
         if (asked.session_id, asked.user_id, self.changes_shared) != (None, None, None):
-            raise Refused(f"an undo of an {cause} concerns all users", "Name no session and no user.")
+            raise Refused("imports and calls concern all users", "Name no session and no user.")
         if not isinstance(target, str):
-            raise Invalid(
-                f"an {cause} is named by its text", "`eden trace` shows calls, imports name themselves."
-            )
+            raise Invalid("an import or call is named by text", "`mem0`, or a call as `eden trace` shows it.")
         return asked, Attack(cause, target)
 
     def _demand_own_plan(self, plan: AttackPlan, asked: Asker) -> None:
