@@ -145,7 +145,9 @@ async def language_table(vectors: KnownVectors) -> Table:
 
 async def kinds_table(vectors: KnownVectors) -> Table:
     """What searching reflections, or keeping what they say as facts, does to questions of either kind."""
-    shown = Table("searched", "answered by facts", "by reflections", "by both", title="R@10 / nDCG@10 by kind")
+    shown = Table(
+        "searched", "answered by facts", "by reflections", "by both", title="R@10 / nDCG@10 by kind"
+    )
     for name, found in (await kinds_measured(vectors)).items():
         by_kind = (found.by_facts, found.by_reflections, found.by_both)
         shown.add_row(name, *map(_figure, by_kind))
