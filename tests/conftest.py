@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import hypothesis
 import pytest
+import structlog
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 from pydantic import SecretStr
 from pymongo import MongoClient
@@ -56,6 +57,13 @@ def _as_interrupt(number: int, frame: object) -> None:
 def only_loopback() -> None:
     """Sockets reach this machine only (pytest-socket lifts it after each test)."""
     socket_allow_hosts(LOOPBACK, allow_unix_socket=True)
+
+
+@pytest.fixture(autouse=True)
+def without_structured_logs() -> Generator[None]:
+    """No test leaves its logs' configuration to the next."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session", autouse=True)
