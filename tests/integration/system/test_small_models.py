@@ -24,11 +24,8 @@ def small(asked: Asked) -> Said:
     return answer
 
 
-@pytest.mark.parametrize("supports", ["schema", "text"])
-async def test_a_model_that_repeats_itself_without_an_end_gives_each_fact_once(
-    settings: Settings, supports: str
-) -> None:
-    async with serving(small, supports=supports) as models:
+async def test_a_model_that_repeats_itself_without_an_end_gives_each_fact_once(settings: Settings) -> None:
+    async with serving(small, supports="text") as models:
         placed = fast(settings, models, models={"prompts": "short"})
         async with system(placed, models) as running:
             session = await running.session("ana")
