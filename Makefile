@@ -137,7 +137,7 @@ bench-inspector: setup ## the inspector's pages over 100,000 facts beside 1,000
 screenshots: setup ## take the pictures of docs/inspector.md, with Debian's Chromium
 	@$(BIN)/python -W ignore -m tests.transcripts.screenshots
 
-eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting, update pairs
+eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting and language, update pairs
 	@$(BIN)/python -m tests.evals.retrieval
 
 transcripts: setup ## play docs/transcripts anew, where a script makes them, and draw README's picture

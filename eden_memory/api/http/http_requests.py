@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validato
 from eden_memory.constants import LONGEST_BLOB, LONGEST_FACT, MOST_QUERIES, MOST_QUERY_CHARACTERS
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.scopes import ScopeKind, Sharing
-from eden_memory.search.search_requests import FactScope, Kind
+from eden_memory.search.search_requests import FactScope, Kind, SearchedKind
 from eden_memory.unpoison.attack_rules import CauseKind
 
 IdText = Annotated[str, Field(min_length=1, max_length=1_024, examples=["s.ada"])]
@@ -129,6 +129,8 @@ class Search(_Body):
     """Up to three questions or statements."""
     top_k: Annotated[int, Field(ge=1, le=100)] = 10
     search_type: Kind = "hybrid"
+    kinds: Annotated[list[SearchedKind], Field(min_length=1)] = ["facts"]
+    """`reflections`: what users prefer and want done, and what the agent recommended; ranked together with facts."""
     scopes: Annotated[list[FactScope] | None, Field(min_length=1)] = None
     """Only facts in these kinds of scope; unset: all that are visible."""
     as_of: Annotated[AwareDatetime | None, Field(strict=False)] = None

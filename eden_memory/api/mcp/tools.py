@@ -22,12 +22,12 @@ from eden_memory.api.mcp.tool_answers import (
     ListedMemory,
     WhyAnswer,
 )
-from eden_memory.api.tool import DEBUG_WORDS, SCOPE_WORDS, TYPE_WORDS
+from eden_memory.api.tool import DEBUG_WORDS, KIND_WORDS, SCOPE_WORDS, TYPE_WORDS
 from eden_memory.constants import MOST_QUERIES
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.application_ids import id_of
-from eden_memory.search.search_requests import FactScope, Kind
+from eden_memory.search.search_requests import FACTS, FactScope, Kind, SearchedKind
 
 log = LibraryLogger("eden.mcp")
 P = ParamSpec("P")
@@ -59,6 +59,7 @@ Limit = Annotated[int, Field(ge=1, le=200)]
 TopK = Annotated[int, Field(ge=1, le=50, description="facts at most")]
 SearchType = Annotated[Kind, Field(description=TYPE_WORDS)]
 Scopes = Annotated[list[FactScope] | None, Field(min_length=1, description=SCOPE_WORDS)]
+Kinds = Annotated[list[SearchedKind] | None, Field(min_length=1, description=KIND_WORDS)]
 Debug = Annotated[bool, Field(description=DEBUG_WORDS)]
 AsOf = Annotated[datetime | None, Field(description="only what was known at this time (ISO 8601)")]
 
@@ -98,6 +99,7 @@ class MemoryTools:
         scopes: Scopes = None,
         as_of: AsOf = None,
         include_retired: bool = False,
+        kinds: Kinds = None,
         debug: Debug = False,
         session: Session = "",
         user: User = "",
@@ -117,6 +119,7 @@ class MemoryTools:
             scopes=scopes,
             as_of=_utc(as_of),
             include_retired=include_retired,
+            kinds=kinds or FACTS,
         )
         return FoundMemories.of(report, debug=debug)
 
