@@ -55,12 +55,12 @@ format: setup ## let ruff write the files
 types: setup ## pyright, strict
 	@$(BIN)/pyright
 
-.eden/chart/.installed: tools/chart/install.sh | setup
-	@command -v go >/dev/null || { echo "Helm and kubeconform are built from source: install Go"; exit 1; }
+.eden/chart/.installed: $(wildcard tools/chart/*) | setup
+	@command -v go >/dev/null || { echo "KEDA's schemas are fetched as a Go module: install Go"; exit 1; }
 	@tools/chart/install.sh .eden/chart $(BIN)
 	@touch $@
 
-chart: .eden/chart/.installed ## render the Helm chart and hold it against Kubernetes' and KEDA's schemas (needs Go)
+chart: .eden/chart/.installed ## render the Helm chart and hold it against Kubernetes' and KEDA's schemas (Linux x86-64, with Go)
 	@$(BIN)/pytest -q tests/contract/test_chart.py
 
 schemas: setup ## export the JSON Schemas and the AsyncAPI document
