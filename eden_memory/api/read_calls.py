@@ -42,6 +42,7 @@ from eden_memory.search.search_requests import (
     SearchRequest,
 )
 from eden_memory.search.unformed import found_unformed
+from eden_memory.telemetry.request_spans import OpenSpan
 
 log = LibraryLogger()
 STAGE = "search"
@@ -97,7 +98,13 @@ class ReadCalls:
         define that, and the messages that are not formed yet are read by each call.
         """
         demand_kinds(scopes)
-        asked, readers = self._asked(session, user), await self.memory.current()
+        with OpenSpan("read context") as span:
+            xml = await self._context(self._asked(session, user), message, scopes)
+            span.attributes["eden.context.characters"] = len(xml)
+        return xml
+
+    async def _context(self, asked: Asker, message: str | None, scopes: Sequence[ScopeKind] | None) -> str:
+        readers = await self.memory.current()
         view, xml = await readers.contexts.get(asked)
         if scopes is not None:
             view = view.narrowed(scopes)
@@ -107,7 +114,7 @@ class ReadCalls:
         if message is None or not self.memory.settings.memory.search or not may_need_recall(message, xml):
             return xml
         return await self._with_recalled(
-            readers, ShownContext(view, recent, xml), message, self._asking(user)
+            readers, ShownContext(view, recent, xml), message, self._asking(asked.user_id)
         )
 
     async def on_session_start(self, session: Any, user: Any = None) -> str:
@@ -151,7 +158,7 @@ class ReadCalls:
             _texts(queries),
             when=when,
             asked_at=asked_at or self.memory.clock(),
-            asking=self._asking(user),
+            asking=self._asking(typed_or_none(user, "user")),
             **ranking,
         )
         demand_kinds(scopes)
@@ -180,9 +187,9 @@ class ReadCalls:
             report = await engine.find(_searched(view, request), request)
         return await readers.explanations.of(asked, view, text, report)
 
-    def _asking(self, user: Any) -> Asking:
+    def _asking(self, user_id: str | None) -> Asking:
         """Return who pays for the embedding of a query."""
-        return Asking(STAGE, "facts", "", self._agent_id, "", user_id=typed_or_none(user, "user"))
+        return Asking(STAGE, "facts", "", self._agent_id, "", user_id=user_id)
 
     async def _with_recalled(
         self, readers: Readers, shown: ShownContext, message: str, asking: Asking

@@ -23,6 +23,7 @@ from eden_memory.search.ranking import (
 )
 from eden_memory.search.search_requests import FoundFact, SearchReport, SearchRequest
 from eden_memory.search.search_trace import Trace
+from eden_memory.telemetry.request_spans import OpenSpan
 
 RERANK_SECONDS = 5.0
 """A reranker that takes longer is done without."""
@@ -56,6 +57,18 @@ class SearchEngine:
         self, scopes: Sequence[Scope], request: SearchRequest, asking: Asking | None = None
     ) -> SearchReport:
         """Memory of these scopes and of no other, best first; `asking`: on whose behalf the embedder is asked."""
+        with OpenSpan("search facts") as span:
+            report = await self._report(scopes, request, asking)
+            span.attributes |= {
+                "eden.search.type": request.search_type,
+                "eden.search.scopes": len(scopes),
+                "eden.search.facts": len(report.facts),
+            }
+        return report
+
+    async def _report(
+        self, scopes: Sequence[Scope], request: SearchRequest, asking: Asking | None
+    ) -> SearchReport:
         trace, by_key = Trace(), {scope.key: scope for scope in scopes}
         request = replace(request, queries=tuple(map(self._redact, request.queries)))
         if not request.texts or not by_key or request.top_k < 1:
