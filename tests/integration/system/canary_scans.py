@@ -1,22 +1,11 @@
 """Scans of everything stored for a word that was forgotten, before and after compaction."""
 
-import asyncio
-
 from eden_memory.doctor.canary_scan_store import InTopics, in_collections, in_topics
 from eden_memory.kafka.topics import load_topics
-from tests.chaos.compaction import FILLER_PAUSE, fill, hurry
-from tests.integration.system.running_system import PARTITIONS, System, until
+from tests.integration.system.commands import eden
+from tests.integration.system.running_system import System, until
 
-COMPACTED = (
-    "chat.messages",
-    "memory.facts",
-    "memory.reflections",
-    "memory.consolidations",
-    "memory.extractions",
-    "memory.candidates",
-    "memory.commands",
-)
-ROUNDS = 120
+COMPACTION_SECONDS = 300.0
 
 
 async def until_erased(running: System, word: bytes) -> None:
@@ -31,24 +20,9 @@ async def until_erased(running: System, word: bytes) -> None:
 
 async def nothing_left_after_compaction(running: System, word: bytes) -> None:
     """Compact, and scan everything raw."""
-    for topic in COMPACTED:
-        await _compact(running, topic, word)
+    await eden(running.settings, "forget", "--compact", seconds=COMPACTION_SECONDS)
     assert await _in_topics(running, word) == InTopics({}, {})
     assert await _unstored(running, word)
-
-
-async def _compact(running: System, topic: str, word: bytes) -> None:
-    """Let the topic's cleaner work at once, until the text is gone: each new segment lets the one before go."""
-    kafka = running.settings.kafka
-    assert kafka.bootstrap is not None
-    await asyncio.to_thread(hurry, kafka.bootstrap, kafka.topic_prefix + topic)
-    for _ in range(ROUNDS):
-        values = [one.value for one in await running.records(topic)]
-        if not [one for one in values if one is not None and word in one]:
-            return
-        await asyncio.sleep(FILLER_PAUSE)
-        await fill(kafka.bootstrap, kafka.topic_prefix + topic, PARTITIONS)
-    raise AssertionError(f"{topic} still holds it")
 
 
 async def _unstored(running: System, word: bytes) -> bool:

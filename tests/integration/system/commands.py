@@ -41,10 +41,10 @@ def environment(settings: Settings) -> dict[str, str]:
     return {**os.environ, **given, "PYTHONWARNINGS": "default"}
 
 
-async def eden(settings: Settings, *arguments: str) -> str:
+async def eden(settings: Settings, *arguments: str, seconds: float = 60.0) -> str:
     """What a command says; it must end well."""
     process = await _start(settings, *arguments)
-    said, _ = await asyncio.wait_for(process.communicate(), 60)
+    said, _ = await asyncio.wait_for(process.communicate(), seconds)
     assert process.returncode == 0, said.decode()
     return said.decode()
 
