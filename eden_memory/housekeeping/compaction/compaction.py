@@ -16,6 +16,8 @@ READ_SECONDS, LOOK_SECONDS = 120.0, 1.0
 """How long groups may take to read what was written before, and between two looks."""
 ROLL_SECONDS = 1.5
 """Between two markers: longer than the lowered `segment.ms`, so that each lets the segment before it roll."""
+DELETE_SECONDS = 2.0
+"""Until Kafka has deleted the files of the compacted segments, with the lowered `file.delete.delay.ms`."""
 STILL_SECONDS = 900.0
 """Without any progress, the cleaner of the brokers counts as broken."""
 Report = Callable[[Mapping[str, int]], None]
@@ -77,6 +79,7 @@ class Compaction:
                         "Check that the brokers' log cleaner runs (log.cleaner.enable), and try again.",
                     )
                 ended = left
+            await asyncio.sleep(DELETE_SECONDS)
 
 
 def by_topic(ended: Ended) -> Mapping[str, int]:

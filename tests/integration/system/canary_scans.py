@@ -1,7 +1,10 @@
 """Scans of everything stored for a word that was forgotten, before and after compaction."""
 
+import asyncio
+
 from eden_memory.doctor.canary_scan_store import InTopics, in_collections, in_topics
-from eden_memory.kafka.topics import load_topics
+from eden_memory.doctor.segment_scan_topics import in_segment_files, segment_folders
+from eden_memory.kafka.topic_admin import TopicAdmin
 from tests.integration.system.commands import eden
 from tests.integration.system.running_system import System, until
 
@@ -19,14 +22,20 @@ async def until_erased(running: System, word: bytes) -> None:
 
 
 async def nothing_left_after_compaction(running: System, word: bytes) -> None:
-    """Compact, and scan everything raw."""
+    """Compact, and scan everything raw: documents, records, and the files of Kafka's segments."""
     await eden(running.settings, "forget", "--compact", seconds=COMPACTION_SECONDS)
     assert await _in_topics(running, word) == InTopics({}, {})
     assert await _unstored(running, word)
+    folders = await segment_folders(running.admin)
+    if folders:  # the broker is on this machine
+        assert in_segment_files(folders, running.settings.kafka.topic_prefix, b"ce_type")
+        assert in_segment_files(folders, running.settings.kafka.topic_prefix, word) == {}
 
 
 async def _unstored(running: System, word: bytes) -> bool:
-    return not await in_collections(running.database, running.settings.mongodb.prefix, word)
+    prefix = running.settings.mongodb.prefix
+    found = [await in_collections(at, prefix, word) for at in (running.database, running.source)]
+    return not any(found)
 
 
 async def _ended(running: System, word: bytes) -> bool:
@@ -34,5 +43,7 @@ async def _ended(running: System, word: bytes) -> bool:
 
 
 async def _in_topics(running: System, word: bytes) -> InTopics:
-    names = [topic.name for topic in load_topics(running.settings.kafka)]
+    """Look in the topics of all namespaces."""
+    admin = await asyncio.to_thread(TopicAdmin, running.admin)
+    names = await asyncio.to_thread(admin.names, running.settings.kafka.topic_prefix)
     return await in_topics(running.client, names, word)

@@ -35,6 +35,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "TAILER_WATERMARK_SECONDS": settings.tailer.watermark_seconds,
         "TAILER_LEASE_SECONDS": settings.tailer.lease_seconds,
         "LOCAL_FOLDER": settings.local.folder,
+        "HTTP_PORT": settings.http.port,
         "RECEIPTS_KEY": settings.local.folder / "receipts.key",
     }
     given = {f"EDEN_{name}": str(value) for name, value in own.items() if value is not None}
