@@ -187,6 +187,7 @@ class AskedToForget(NamedTuple):
 SHOWN = 50
 """Missing messages that are listed one by one."""
 AGES_OUT = (
+    "the records in Kafka's segments within 36 hours (--compact removes them now)",
     "memory.extractions and memory.candidates 7 days after they were consumed",
     "memory.usage after 30 days",
     "texts of closed windows 7 days after their formation",

@@ -32,11 +32,11 @@ async def compact_forgotten(at: Installation, report: Report) -> Sequence[Segmen
     Conflict while another process compacts, and where a group does not read what compaction would take from it.
     """
     topics: dict[str, Topic] = {}
-    readers: dict[str, Sequence[str]] = {}
     for placement in await pipelines(at):
-        declared = at.topics(placement)
-        topics |= {topic.name: topic for topic in declared if topic.compacted}
-        readers |= declared.readers()
+        topics |= {topic.name: topic for topic in at.topics(placement) if topic.compacted}
+    readers = at.topics(
+        at.settings.placement
+    ).readers()  # a stopped reform reads what is left when it goes on
     compaction = Compaction(
         at.kafka,
         LoweredTopics(at.database, at.settings.names, at.admin),

@@ -26,7 +26,7 @@ Report = Callable[[Mapping[str, int]], None]
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """One compaction of an installation's compacted topics (whole names); `readers`: the topics of each group."""
+    """One compaction of compacted topics (whole names); `readers`: the topics of the groups to wait for."""
 
     kafka: KafkaArguments
     lowered: LoweredTopics
@@ -52,7 +52,8 @@ class Compaction:
     async def _until_read(self) -> None:
         """A group that is behind would miss the records that compaction removes."""
         until, segments = monotonic() + READ_SECONDS, Segments(self.kafka, self.topics)
-        while behind := await segments.behind(self.readers):
+        ends = await segments.ends()
+        while behind := await segments.behind(self.readers, ends):
             if monotonic() > until:
                 raise Conflict(
                     f"not read to the end yet: {', '.join(behind)}",

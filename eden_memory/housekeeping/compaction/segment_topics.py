@@ -7,7 +7,7 @@ from aiokafka import TopicPartition
 
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.group_admin import GroupAdmin
-from eden_memory.kafka.topic_reading import TopicOffsets, reading_partitions
+from eden_memory.kafka.topic_reading import Offsets, TopicOffsets, reading_partitions
 
 Ended = Mapping[TopicPartition, Sequence[int]]
 """Offsets of ended records by partition, in order."""
@@ -55,22 +55,31 @@ class Segments:
                 left += [record.offset for record in batch if record.offset in wanted]
         return left
 
-    async def behind(self, readers: Mapping[str, Collection[str]]) -> list[str]:
-        """Return `group: topic` where records wait for a group that has read this topic before."""
-        async with TopicOffsets(self._kafka, self._topics) as offsets, GroupAdmin(self._kafka) as admin:
-            ends = await offsets.ends()
-            found: list[str] = []
+    async def ends(self) -> Offsets:
+        """Return the offset behind the last record of each partition."""
+        async with TopicOffsets(self._kafka, self._topics) as offsets:
+            return await offsets.ends()
+
+    async def behind(self, readers: Mapping[str, Collection[str]], ends: Offsets) -> list[str]:
+        """Return `group: topic` where records before these ends wait for a group that has read this topic before."""
+        found: list[str] = []
+        async with GroupAdmin(self._kafka) as admin:
             for group, topics in sorted(readers.items()):
                 committed = await admin.committed(group)
                 waiting = {
                     tp: at for tp, at in committed.items() if tp.topic in topics and at < ends.get(tp, 0)
                 }
-                found += [f"{group}: {topic}" for topic in sorted(await self._with_records(waiting))]
+                found += [f"{group}: {topic}" for topic in sorted(await self._with_records(waiting, ends))]
         return found
 
-    async def _with_records(self, waiting: Mapping[TopicPartition, int]) -> set[str]:
-        """Return the topics with a record behind these offsets: markers of transactions are none."""
+    async def _with_records(self, waiting: Offsets, ends: Offsets) -> set[str]:
+        """Return the topics with a record between these offsets: markers of transactions are none."""
         if not waiting:
             return set()
         async with reading_partitions(self._kafka, list(waiting), waiting) as reader:
-            return {record.topic async for batch in reader.batches() for record in batch}
+            found = [
+                (TopicPartition(record.topic, record.partition), record.offset)
+                async for batch in reader.batches()
+                for record in batch
+            ]
+        return {tp.topic for tp, offset in found if offset < ends[tp]}
