@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
 
@@ -28,6 +28,7 @@ from eden_memory.replay.installation import Installation
 from eden_memory.replay.reform.reform_store import neglected
 from eden_memory.schemas.documents import Erasure
 from eden_memory.source.inbox_mapping import event_id_of
+from eden_memory.stages.letter_notes_store import LetterNotes
 from eden_memory.stages.outcome_store import MongoLedger
 
 Row = dict[str, Any]
@@ -53,7 +54,9 @@ class Receipts:
             behind = await neglected(self._at.database, self._at.settings.mongodb.prefix)
             found = await self._erased(request_id, {namespace.pipeline for namespace in behind})
             if found is not None:
-                return self._receipt(request_id, found, [namespace.id for namespace in behind])
+                unreadable = await LetterNotes(self._at.database, self._at.settings.names).unreadable()
+                clean = [_deleted(topic, count, by) for topic, (count, by) in unreadable.items()]
+                return self._receipt(request_id, found, [namespace.id for namespace in behind], clean)
             if monotonic() > until:
                 raise NotFound(
                     f"no request {request_id} to forget has been carried out",
@@ -75,12 +78,18 @@ class Receipts:
                 return None
         return found
 
-    def _receipt(self, request_id: str, found: Mapping[str, list[Erasure]], behind: Sequence[str]) -> Receipt:
+    def _receipt(
+        self,
+        request_id: str,
+        found: Mapping[str, list[Erasure]],
+        behind: Sequence[str],
+        unreadable: Sequence[CleanStore],
+    ) -> Receipt:
         now = datetime.now(UTC)
         asked = _asked(request_id, [erasure for erasures in found.values() for erasure in erasures])
         memories: list[ErasedInMemory] = [erased_in(name, erasures) for name, erasures in found.items()]
         topics = self._at.topics(self._at.settings.placement)
-        clean = [CleanStore(store="MongoDB", by=now), *(_clean(topic, now) for topic in topics)]
+        clean = [CleanStore(store="MongoDB", by=now), *(_clean(topic, now) for topic in topics), *unreadable]
         return Receipt(
             asked=asked, memories=tuple(memories), clean=tuple(clean), not_yet=tuple(behind), made_at=now
         )
@@ -94,7 +103,15 @@ async def signed_receipt(
     `in_topics`: look in Kafka as well. NotFound if nobody has carried out such a request; Conflict if something is
     still there after `patience` seconds.
     """
-    key, until = signing_key(at.settings.receipts.key), monotonic() + patience
+    key = signing_key(at.settings.receipts.key)
+    return signed(await erased(at, request_id, patience, in_topics=in_topics), key)
+
+
+async def erased(
+    at: Installation, request_id: str, patience: float = PATIENCE, *, in_topics: bool = True
+) -> Receipt:
+    """Wait until a request is carried out, and return its receipt without a signature; errors as `signed_receipt`."""
+    until = monotonic() + patience
     receipt, looking = await Receipts(at).of(request_id, patience), LookingAgain(at)
     while left := await looking.in_memory(receipt) or (
         (await looking.at(receipt)).still_there if in_topics else ()
@@ -105,7 +122,7 @@ async def signed_receipt(
                 "Check that `eden run` is running (`eden status`), and ask for the receipt again.",
             )
         await asyncio.sleep(LOOK_SECONDS)
-    return signed(receipt, key)
+    return receipt
 
 
 def _asked(request_id: str, erasures: Sequence[Erasure]) -> AskedToForget:
@@ -168,6 +185,9 @@ def _in_pipeline(name: str, placement: Placement) -> str:
 
 def _clean(topic: Topic, now: datetime) -> CleanStore:
     """Return when nothing of it is left in a topic's segments: compacted, or deleted by age."""
-    names = ("max.compaction.lag.ms",) if topic.compacted else ("retention.ms",)
-    wait = sum(int(topic.config[name]) for name in (*names, "segment.ms"))
-    return CleanStore(store=f"Kafka: {topic.name}", by=now + timedelta(milliseconds=wait))
+    return CleanStore(store=f"Kafka: {topic.name}", by=now + topic.holds)
+
+
+def _deleted(topic: str, count: int, by: datetime) -> CleanStore:
+    """Return when dead letters that cannot be read, and so may hold anything, are deleted by age."""
+    return CleanStore(store=f"Kafka: {topic}, {count} that cannot be read and name no message", by=by)

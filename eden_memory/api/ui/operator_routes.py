@@ -221,7 +221,7 @@ async def back(request: Request) -> Response:
     at = await installation_of(request)
     if (await _live_after_switch(at)).revision != form.revision:
         raise Conflict("another memory was made live meanwhile", "See the namespaces, and ask again.")
-    with _kafka():
+    with answering():
         done = await roll_back(at)
     by = request.state.caller.name
     log.info("a namespace was rolled back", by=by, namespace=done.now.memory, was=done.was.memory)
