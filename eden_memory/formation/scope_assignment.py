@@ -64,7 +64,8 @@ class ScopeAssignment:
     """Whose messages may form memory of a group, an agent or a shard."""
     counts: Counter[str] = field(default_factory=Counter[str])
     """`beyond` a limit of items, `no_scope`, `personal` (dropped), `demoted`, `shortened`, `empty`,
-    `whole_window`, `forgotten`, `unnamed` (somebody without a name), `planted` (dropped), `unshared` (demoted)."""
+    `whole_window`, `forgotten`, `unnamed` (somebody without a name), `planted` (dropped), `unshared` (demoted),
+    `before` (said by messages before the window alone)."""
 
     def assign(
         self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks
@@ -73,7 +74,9 @@ class ScopeAssignment:
         assigned: list[AssignedItem] = []
         taken: Counter[str] = Counter()
         for statement in stated:
-            item = self._item(statement, marks)
+            only_before = self.transcript.only_before(statement.messages)
+            self.counts["before"] += only_before
+            item = None if only_before else self._item(statement, marks)
             if item is None:
                 continue
             if self._full(item.scope, taken):

@@ -35,7 +35,7 @@ EVENTS: tuple[tuple[type[Event], *tuple[Upcast, ...]], ...] = (
     (SessionEnded, _unchanged),
     (FormationAsked, _with("if_due", False)),
     (Watermark,),
-    (FormationRequested, _unchanged, _unchanged),
+    (FormationRequested, _unchanged, _unchanged, _unchanged),
     (FactsExtracted, _unchanged, _unchanged),
     (FactsProposed, _unchanged, _unchanged),
     (FactCommanded, _unchanged, _unchanged, _unchanged),
