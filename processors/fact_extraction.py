@@ -126,4 +126,5 @@ def _fact(assigned: AssignedItem, number: int, window: Window, call: Call | None
         call=call,
         scope=assigned.scope,
         demoted_from=assigned.demoted_from,
+        occurred_at=assigned.occurred_at,
     )

@@ -1,6 +1,6 @@
 """What a language model is asked to return, one model per prompt. Numbers are those that the prompt showed.
 
-Every field is required and no bound is declared, as strict structured output of all providers wants it; what
+Providers are told that every field is required, and no bound is declared, as strict structured output wants it; what
 an answer may hold is checked against what was shown, never taken from the answer.
 """
 
@@ -28,6 +28,8 @@ class StatedFact(ModelAnswer):
     """The label of one of the scopes shown."""
     messages: list[int]
     """Numbers of the messages that it rests on."""
+    occurred_at: str | None = None
+    """When it happened or begins, as an ISO date, month or year; earlier prompts did not ask."""
 
 
 class ExtractedFacts(ModelAnswer):

@@ -13,6 +13,8 @@ from eden_memory.schemas.scopes import Scope, ScopeKind
 from eden_memory.search.fact_candidates import NOW, When
 
 Kind = Literal["hybrid", "semantic", "text"]
+SearchSort = Literal["score", "occurred_at"]
+"""occurred_at: of what a search finds, what happened last comes first; facts that do not say when come last."""
 FactScope = Literal["user", "group", "agent", "shard"]
 """Kinds of scope that have facts: a session's memory has none of its own."""
 TextOnly = Literal["over_budget", "unavailable"]
@@ -26,6 +28,7 @@ class RankingOptions(TypedDict, total=False):
     recency_weight: float | None
     score_threshold: float | None
     related: float
+    sort: SearchSort
 
 
 class SearchOptions(RankingOptions, total=False):
@@ -38,6 +41,10 @@ class SearchOptions(RankingOptions, total=False):
     as_of: datetime | None
     """The memory of that time is searched (UTC unless it says); None: as it is now."""
     include_retired: bool
+    occurred_after: datetime | None
+    """Only facts of what happened then or later, apart from when it was said (UTC unless it says)."""
+    occurred_before: datetime | None
+    """Only facts of what happened before then."""
     asked_at: datetime | None
     """The moment from which "last week" and a fact's age are counted; None: now."""
 
@@ -61,6 +68,7 @@ class SearchRequest:
     related: float = 0.0
     """From 0 to 1: facts whose meaning is not so far from unrelated (0) to the same text (1) are left out of
     the best `top_k`."""
+    sort: SearchSort = "score"
     list_size: int | None = None
     """Candidates of each list; None: as the settings say."""
     asking: Asking | None = None
@@ -73,6 +81,8 @@ class SearchRequest:
             raise Invalid(f"{len(self.queries)} queries at once", f"Give at most {MOST_QUERIES}.")
         if self.search_type not in {"hybrid", "semantic", "text"}:
             raise Invalid(f"search type {self.search_type!r:.40}", "It is hybrid, semantic or text.")
+        if self.sort not in {"score", "occurred_at"}:
+            raise Invalid(f"sort {self.sort!r:.40}", "It is score or occurred_at.")
         if self.recency_weight is not None and not 0 <= self.recency_weight <= 1:
             raise Invalid(f"recency weight {self.recency_weight}", "It is between 0 and 1.")
         if not 0 <= self.related < 1:
@@ -108,6 +118,8 @@ class FoundFact:
     """Since when this version holds."""
     said_at: datetime
     """When what began it was said."""
+    occurred_at: datetime | None = None
+    """When what it tells of happened or begins, where its text says so."""
     retired_at: datetime | None = None
     scores: Mapping[str, float] = field(default_factory=dict[str, float])
     """By stage: `semantic` (1 + cosine) / 2, `text` the store's, `fused`, and what later stages gave it."""

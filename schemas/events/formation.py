@@ -95,7 +95,7 @@ class ExtractedFact(Statement):
 class FactsExtracted(Event, Derived):
     """What a window's fact extraction gave: exactly one per formation, also when empty or failed."""
 
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
 
     window: Window
     outcome: Literal["extracted", "empty", "failed"]

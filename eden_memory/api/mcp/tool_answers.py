@@ -23,6 +23,9 @@ class FoundMemory(BaseModel):
     score: float = Field(description="higher is better; comparable within this answer only")
     formed_at: datetime = Field(description="when it was formed (UTC): may be long after it was said")
     said_at: datetime = Field(description="since when this version is true, as it was said (UTC)")
+    occurred_at: datetime | None = Field(
+        default=None, description="when it happened or begins, where the fact says so (UTC)"
+    )
     version: int
     retired_at: datetime | None = Field(default=None, description="set: no longer held true since then")
     scores: dict[str, float] | None = Field(default=None, description="by stage; with `debug` only")
@@ -37,6 +40,7 @@ class FoundMemory(BaseModel):
             score=fact.score,
             formed_at=fact.formed_at,
             said_at=fact.valid_from,
+            occurred_at=fact.occurred_at,
             version=fact.version,
             retired_at=fact.retired_at,
             scores=dict(fact.scores) if debug else None,

@@ -63,6 +63,10 @@ SearchType = Annotated[Kind, Field(description=TYPE_WORDS)]
 Scopes = Annotated[list[FactScope] | None, Field(min_length=1, description=SCOPE_WORDS)]
 Debug = Annotated[bool, Field(description=DEBUG_WORDS)]
 AsOf = Annotated[datetime | None, Field(description="only what was known at this time (ISO 8601)")]
+Occurred = Annotated[
+    datetime | None,
+    Field(description="only facts of what happened since or before then, not of when it was said (ISO 8601)"),
+]
 
 READS = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
@@ -101,6 +105,8 @@ class MemoryTools:
         scopes: Scopes = None,
         as_of: AsOf = None,
         include_retired: bool = False,
+        occurred_after: Occurred = None,
+        occurred_before: Occurred = None,
         debug: Debug = False,
         session: Session = "",
         user: User = "",
@@ -120,6 +126,8 @@ class MemoryTools:
             scopes=scopes,
             as_of=_utc(as_of),
             include_retired=include_retired,
+            occurred_after=_utc(occurred_after),
+            occurred_before=_utc(occurred_before),
         )
         return FoundMemories.of(report, debug=debug)
 

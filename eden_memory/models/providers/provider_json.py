@@ -48,6 +48,7 @@ def numbers_of(value: object) -> list[float]:
 
 
 Schema = dict[str, Any]
+LEFT_OUT = frozenset({"title", "default"})
 
 
 @lru_cache
@@ -73,7 +74,7 @@ def _plain(part: Any, definitions: Schema) -> Any:
             "required": list(properties),
             "additionalProperties": False,
         }
-    return {name: _plain(value, definitions) for name, value in found.items() if name != "title"}
+    return {name: _plain(value, definitions) for name, value in found.items() if name not in LEFT_OUT}
 
 
 @lru_cache

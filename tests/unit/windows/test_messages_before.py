@@ -62,8 +62,8 @@ async def test_windows_that_close_together_explain_one_another() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [gone("s.m3", S, 20, 20), gone("s.m3", S, 20, 20, "forgotten"), message("s.m3", S, 20, 20, "a cat?")],
-    ids=["deleted", "forgotten", "edited"],
+    [gone("s.m3", S, 20, 20), gone("s.m3", S, 20, 20, "missing"), message("s.m3", S, 20, 20, "a cat?")],
+    ids=["deleted", "missing", "edited"],
 )
 async def test_one_that_no_longer_stands_as_it_was_formed_is_left_out(change: Delivery) -> None:
     assert named(await second([change])) == ["s.m2"]
