@@ -127,6 +127,9 @@ class ListedMemory(BaseModel):
         default=None,
         description="when it was said (UTC): of a fact, since when it is true; of a blob, the newest that it holds",
     )
+    occurred_at: datetime | None = Field(
+        default=None, description="of a fact: when it happened or begins, where it says so (UTC)"
+    )
     version: int = 1
     active: bool = Field(default=True, description="false: retired, or a reflection that a blob has absorbed")
     private: bool = Field(
@@ -144,6 +147,7 @@ class ListedMemory(BaseModel):
             scope=fact.scope.kind,
             formed_at=fact.formed_at,
             said_at=fact.valid_from,
+            occurred_at=fact.occurred_at,
             version=fact.version,
             active=fact.active,
         )

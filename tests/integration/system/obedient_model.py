@@ -1,9 +1,9 @@
 """A model that does what messages tell it: `fact user: …` is a fact of that scope, `note session: …` a reflection,
 `note shard:NAME: …` one of a shard.
 
-A fact that says `on 2021-06-05` happened then. Facts that share a word `same-…` are the same fact in other words (NONE);
-where the new one also says `instead`, it contradicts (DELETE), where it says `moreover`, it adds (UPDATE). Consolidation
-keeps all items.
+A fact that says `on 2021-06-05` happened then. Facts that share a word `same-…` are the same fact in other words
+(NONE); where the new one also says `instead`, it contradicts (DELETE), where it says `moreover`, it adds (UPDATE).
+Consolidation keeps all items.
 """
 
 import re

@@ -132,7 +132,10 @@ async def test_when_something_happened_is_a_filter_and_an_order_of_its_own(share
     session = await shared.session("pia")
     told = (f"fact user: {text}" for text in (kayak, tandem, "Pia has a cat."))
     await shared.told(session, "pia", *told, at=MAY)
-    between = {"occurred_after": datetime(2024, 2, 3), "occurred_before": datetime(2025, 1, 1, tzinfo=UTC)}
+    between: dict[str, Any] = {
+        "occurred_after": datetime(2024, 2, 3),
+        "occurred_before": datetime(2025, 1, 1, tzinfo=UTC),
+    }
 
     async def found(**options: Any) -> list[str]:
         facts = await shared.service.search_facts("what does Pia own", session=session, user="pia", **options)
