@@ -51,8 +51,8 @@ class Fence:
 FACT_EXTRACTION = "fact-extraction/4"
 FACT_DECISIONS = "fact-decisions/3"
 REFLECTION_EXTRACTION = "reflection-extraction/3"
-CONSOLIDATION = "consolidation/3"
-PROPAGATION = "propagation/2"
+CONSOLIDATION = "consolidation/4"
+PROPAGATION = "propagation/3"
 VERSIONS = (FACT_EXTRACTION, FACT_DECISIONS, REFLECTION_EXTRACTION, CONSOLIDATION, PROPAGATION)
 PARTS = ("system", "user")
 
