@@ -71,7 +71,7 @@ class FactExtraction:
         if not window.messages or not (scopes := fact_scopes(window)):
             return [facts_extracted(delivery, window)]
         asking = asking_about(window, delivery, STAGE, "facts")
-        before = delivery.event.before
+        before = () if self._limits.short_prompts else delivery.event.before  # the short prompt shows none
         question = await self._questions.about(delivery, window, scopes, asking, before=before)
         if not question.transcript.own:
             return [facts_extracted(delivery, window)]
@@ -80,7 +80,7 @@ class FactExtraction:
             count_extracted(STAGE, 0, {"past_retention": 1})
             return [facts_extracted(delivery, window, reason=PAST_RETENTION)]
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
-        prompt = prompts.fact_extraction(self._material(question), fence)
+        prompt = prompts.fact_extraction(self._material(question), fence, short=self._limits.short_prompts)
         answered = await self._model.ask(prompt, ExtractedFacts, question.asking)
         return await self._formed(question, past, answered, fence, before)
 

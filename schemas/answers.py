@@ -1,12 +1,12 @@
 """What a language model is asked to return, one model per prompt. Numbers are those that the prompt showed.
 
-Providers are told that every field is required, and no bound is declared, as strict structured output wants it; what
+Every field is required and no bound is declared, as strict structured output of all providers wants it; what
 an answer may hold is checked against what was shown, never taken from the answer.
 """
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, ValidationInfo
+from pydantic import BeforeValidator, ConfigDict, ValidationInfo, model_validator
 
 from eden_memory.schemas.described import DescribedModel
 
@@ -28,8 +28,15 @@ class StatedFact(ModelAnswer):
     """The label of one of the scopes shown."""
     messages: list[int]
     """Numbers of the messages that it rests on."""
-    occurred_at: str | None = None
-    """When it happened or begins, as an ISO date, month or year; earlier prompts did not ask."""
+    occurred_at: str | None
+    """When it happened or begins, as an ISO date, month or year."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _not_asked(cls, fields: Any, validation: ValidationInfo) -> Any:
+        """Take a fact without a time: earlier and shorter prompts do not ask for one."""
+        said = validation.context is AS_SAID and isinstance(fields, dict)
+        return {"occurred_at": None, **fields} if said else fields
 
 
 class ExtractedFacts(ModelAnswer):

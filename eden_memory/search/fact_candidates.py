@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
+
+MemoryKind = Literal["fact", "reflection"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ NOW = When()
 
 @dataclass(frozen=True, slots=True)
 class FactCandidate:
-    """A fact that a search found, in the version that `When` asks for."""
+    """A fact or reflection that a search found, in the version that `When` asks for."""
 
     fact_id: str
     scope_key: str
@@ -68,6 +71,8 @@ class FactCandidate:
     """When what began it was said, where that is stored."""
     occurred_at: datetime | None = None
     """When what it tells of happened, where its text says so."""
+    kind: MemoryKind = "fact"
+    """Of a reflection, `fact_id` is the id of the reflection."""
 
     @property
     def said_at(self) -> datetime:

@@ -48,7 +48,6 @@ def numbers_of(value: object) -> list[float]:
 
 
 Schema = dict[str, Any]
-LEFT_OUT = frozenset({"title", "default"})
 
 
 @lru_cache
@@ -74,7 +73,7 @@ def _plain(part: Any, definitions: Schema) -> Any:
             "required": list(properties),
             "additionalProperties": False,
         }
-    return {name: _plain(value, definitions) for name, value in found.items() if name not in LEFT_OUT}
+    return {name: _plain(value, definitions) for name, value in found.items() if name != "title"}
 
 
 @lru_cache

@@ -152,7 +152,7 @@ async def test_when_something_happened_is_a_filter_and_an_order_of_its_own(share
     assert (listed.content, listed.occurred_at, listed.said_at) == (
         tandem,
         datetime(2024, 2, 3, tzinfo=UTC),
-        MAY,
+        MAY + timedelta(minutes=1),
     )
     first = await service.list_facts(user="pia", sort="occurred_at", limit=1)
     second = await service.list_facts(user="pia", sort="occurred_at", limit=1, cursor=first.cursor)

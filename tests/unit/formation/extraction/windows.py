@@ -135,7 +135,7 @@ def delivered(event: Event, identity: str = "e1", *, sent_again: int = 0) -> Del
 
 def fact(text: str, scope: str = "user", *messages: int) -> StatedFact:
     """As a model states it."""
-    return StatedFact(text=text, scope=scope, messages=list(messages))
+    return StatedFact(text=text, scope=scope, messages=list(messages), occurred_at=None)
 
 
 def reflection(text: str, scope: str = "user", *messages: int) -> StatedReflection:
