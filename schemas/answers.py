@@ -4,7 +4,7 @@ Every field is required and no bound is declared, as strict structured output of
 an answer may hold is checked against what was shown, never taken from the answer.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, ConfigDict, ValidationInfo, model_validator
 
@@ -35,8 +35,9 @@ class StatedFact(ModelAnswer):
     @classmethod
     def _not_asked(cls, fields: Any, validation: ValidationInfo) -> Any:
         """Take a fact without a time: earlier and shorter prompts do not ask for one."""
-        said = validation.context is AS_SAID and isinstance(fields, dict)
-        return {"occurred_at": None, **fields} if said else fields
+        if validation.context is not AS_SAID or not isinstance(fields, dict):
+            return fields
+        return {"occurred_at": None, **cast(dict[str, Any], fields)}
 
 
 class ExtractedFacts(ModelAnswer):

@@ -160,10 +160,7 @@ async def test_whatever_a_model_returns_as_facts_stays_within_what_was_shown(
 async def test_whatever_a_model_returns_as_reflections_stays_within_what_was_shown(
     stated: list[tuple[str, str, list[int]]],
 ) -> None:
-    items = [
-        StatedReflection(text=text, scope=scope, messages=rest, occurred_at=None)
-        for text, scope, rest in stated
-    ]
+    items = [StatedReflection(text=text, scope=scope, messages=rest) for text, scope, rest in stated]
     model = ScriptedModel(lambda prompt: StatedReflections(reflections=items))
     formed, _ = await Bench(talk("a", "b", "c"), model).reflections()
     counts = Counter(one.scope.key for one in formed)
