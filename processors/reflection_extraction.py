@@ -75,7 +75,7 @@ class ReflectionExtraction:
         known = await self._known(window)
         asking = asking_about(window, delivery, STAGE, "reflections")
         question = await self._questions.about(delivery, window, window.scopes, asking, known_of(known))
-        if not question.transcript.lines:
+        if not question.transcript.own:
             return session_closed(delivery, extracted, 0)
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
         material = self._material(question, extracted, known)

@@ -82,7 +82,7 @@ class PlainFactLists:
         keys = checked(scope_keys)
         if not keys or not vectors or most < 1:
             return [[] for _ in vectors]
-        if not when.is_now:
+        if not when.is_warm:
             return await self._then.semantic(keys, vectors, most, least, when)
         async with self._scopes.current(keys) as scopes:
             hits = await asyncio.gather(*(scope.nearest(vectors, most, least, when) for scope in scopes))
@@ -100,7 +100,7 @@ class PlainFactLists:
         asked = [asked_words(query) for query in queries]
         if not keys or not any(asked) or most < 1:
             return [[] for _ in queries]
-        if not when.is_now:
+        if not when.is_warm:
             return await self._then.textual(keys, asked, most, least, when)
         async with self._scopes.current(keys) as scopes:
             await self._words_ready(scopes)

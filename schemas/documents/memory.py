@@ -92,6 +92,8 @@ class Fact(_Scoped):
     """What it was merged from, in order; empty at version 1, whose text and sources are its only statement."""
     said_at: Moment = Field(default_factory=_formed_at)
     """When what began the fact was said."""
+    occurred_at: Moment | None = None
+    """When what it tells of happened or begins, where its text says so."""
     valid_from: Moment
     expires_at: Moment | None = None
     retired_at: Moment | None = None

@@ -271,7 +271,7 @@ def test_the_language_is_a_name_and_reaches_the_stages() -> None:
 def test_prompts_carry_their_name_version_and_material() -> None:
     material = ConsolidationMaterial("user", None, dated("a"), None, 300)
     prompt = prompts.consolidation(material, FENCE)
-    assert (prompt.name, prompt.material) == ("consolidation/3", material)
+    assert (prompt.name, prompt.material) == ("consolidation/4", material)
     names = {
         prompts.FACT_EXTRACTION,
         prompts.FACT_DECISIONS,
