@@ -6,7 +6,7 @@ BIN := .venv/bin
 IMAGE := run serve openai google local-models mirror otel
 STAMP := .venv/.installed
 
-.PHONY: chart docs notebook dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics bench-traces help setup lock demo test test-slow lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers screenshots eval-retrieval transcripts chaos canaries up down status doctor clean ci
+.PHONY: chart docs dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics bench-traces help setup lock demo test test-slow lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers screenshots eval-retrieval transcripts chaos canaries up down status doctor clean ci bench-forgetting notebook
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -81,7 +81,7 @@ bench-metrics: setup ## what metrics cost, and how long one page of them takes
 bench-traces: setup ## what traces cost, every one of them and one in ten
 	@$(BIN)/python -W ignore -m tests.bench.traces
 
-bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-traces bench-replay bench-reform bench-imports bench-comparing bench-inspector ## all benchmarks
+bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-traces bench-replay bench-reform bench-imports bench-forgetting bench-comparing bench-inspector ## all benchmarks
 
 bench-tailer: setup ## the tailer against its bounds
 	@$(BIN)/python -m tests.bench.tailer
@@ -102,6 +102,9 @@ bench-search: setup ## searching 1,000 to 100,000 facts, warm and after a change
 
 bench-replay: setup ## rebuilding memory against a bulk upsert of the same documents
 	@$(BIN)/python -W ignore -m tests.bench.replay
+
+bench-forgetting: setup ## a user of 100,000 messages forgotten beside live traffic, and an attack undone
+	@$(BIN)/python -W ignore -m tests.bench.forgetting
 
 bench-imports: setup ## importing 100,000 mem0 items with local embeddings
 	@$(BIN)/python -W ignore -m tests.bench.imports
@@ -134,7 +137,7 @@ bench-inspector: setup ## the inspector's pages over 100,000 facts beside 1,000
 screenshots: setup ## take the pictures of docs/inspector-pages.md, with Debian's Chromium
 	@$(BIN)/python -W ignore -m tests.transcripts.screenshots
 
-eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting, update pairs
+eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting and language, update pairs
 	@$(BIN)/python -m tests.evals.retrieval
 
 transcripts: setup ## play docs/transcripts anew, where a script makes them, and draw README's picture

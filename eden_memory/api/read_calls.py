@@ -126,6 +126,9 @@ class ReadCalls:
     ) -> list[FoundFact]:
         """Return facts visible to the user in this session (or outside of any), best first; at most three queries.
 
+        `kinds` ("facts", "reflections") says what is searched. Reflections hold what users prefer and want done, and
+        what the agent recommended; those that a blob has absorbed are found too.
+
         The options are those of eden_memory.search.search_requests.SearchOptions. Raises EdenError if search is
         switched off, or a value is out of range.
         """
@@ -163,7 +166,7 @@ class ReadCalls:
         view = whole.narrowed(scopes)
         async with readers.searching.engine() as engine:
             report, recent = await gather(
-                engine.find(_searched(view, when), replace(request, private=whole.private)),
+                engine.find(_searched(view, request), replace(request, private=whole.private)),
                 readers.recent.of(asked, view) if as_of is None else _none(),
             )
         return replace(report, unformed=found_unformed(request.texts, recent, request.top_k))
@@ -181,7 +184,7 @@ class ReadCalls:
             (text,), MOST_EXPLAINED, "text", When(include_retired=True), private=view.private
         )
         async with readers.searching.engine() as engine:
-            report = await engine.find(_searched(view, request.when), request)
+            report = await engine.find(_searched(view, request), request)
         return await readers.explanations.of(asked, view, text, report)
 
     def _asking(self, user_id: str | None) -> Asking:
@@ -203,7 +206,7 @@ class ReadCalls:
         )
         try:
             async with readers.searching.engine() as engine:
-                report = await engine.find(_searched(view, request.when), request)
+                report = await engine.find(_searched(view, request), request)
         except Exception as error:  # noqa: BLE001 - an agent's turn never fails for what it might have recalled
             log.warning("recall failed; the context is given without it", reason=describe(error))
             return shown.xml
@@ -319,6 +322,7 @@ def _texts(queries: Any) -> tuple[str, ...]:
     return tuple(cast("Sequence[str]", given))
 
 
-def _searched(view: VisibleMemory, when: When) -> list[Scope]:
-    """Return the scopes with facts; for the past, all scopes, since retired facts are not counted."""
-    return [shown.scope for shown in view.shown if shown.snapshot.active_facts or not when.is_now]
+def _searched(view: VisibleMemory, request: SearchRequest) -> list[Scope]:
+    """Return the scopes with active facts; for the past and for reflections all, since those are not counted."""
+    every = not request.when.is_now or "reflections" in request.kinds
+    return [shown.scope for shown in view.shown if shown.snapshot.active_facts or every]

@@ -45,17 +45,18 @@ class SearchEngine:
         ranking: Ranking | None = None,
         *,
         reranker: Reranker | None = None,
+        reflections: FactLists | None = None,
         found: Callable[[Sequence[str]], None] = lambda _: None,
         redact: Callable[[str], str] = str,
     ) -> None:
-        self._listing, self._reranker = Listing(lists, embedder), reranker
+        self._listing, self._reranker = Listing(lists, embedder, reflections), reranker
         self._tense = QuestionTense(embedder)
         self._ranking, self._found, self._redact = ranking or Ranking(), found, redact
 
     async def find(
         self, scopes: Sequence[Scope], request: SearchRequest, asking: Asking | None = None
     ) -> SearchReport:
-        """Facts of these scopes and of no other, best first; `asking`: on whose behalf the embedder is asked."""
+        """Memory of these scopes and of no other, best first; `asking`: on whose behalf the embedder is asked."""
         with OpenSpan("search facts") as span:
             report = await self._report(scopes, request, asking)
             span.attributes |= {
@@ -78,7 +79,7 @@ class SearchEngine:
         visible = [scored for scored in found if scored.fact.scope_key in by_key]
         best = self._worth_it(visible, request)
         facts = tuple(_fact(by_key[scored.fact.scope_key], scored) for scored in best)
-        self._found([fact.fact_id for fact in facts])
+        self._found([fact.fact_id for fact in facts if fact.kind == "fact"])
         return trace.report(request.search_type, facts)
 
     async def _ranked(self, lists: Sequence[QueryLists], search: SearchRun) -> list[Scored]:
@@ -166,5 +167,6 @@ def _fact(scope: Scope, scored: Scored) -> FoundFact:
         version=fact.version,
         valid_from=fact.valid_from,
         retired_at=fact.retired_at,
+        kind=fact.kind,
         scores=scored.scores,
     )
