@@ -10,8 +10,8 @@ import typer
 
 from eden_memory.cli.terminal import confirm
 from eden_memory.errors import Invalid, NotFound
-from eden_memory.receipts.looking_again_store import Looked, LookingAgain
-from eden_memory.receipts.receipt import Receipt, is_genuine, read_receipt, written
+from eden_memory.receipts.receipt import written
+from eden_memory.receipts.receipt_checking import CheckedReceipt, checked
 from eden_memory.receipts.receipt_store import erased, signed_receipt
 from eden_memory.receipts.signing_key import signing_key, write_private
 from eden_memory.replay.installation import Installation, installation
@@ -103,13 +103,9 @@ def forget(
     if kind is None or name is None:
         raise Invalid("name what to forget", "eden forget message|session|user|fact ID")
     if caused_by:
-        if receipt is not None:
-            raise Invalid(
-                "--caused-by writes no receipt", "For a receipt: eden forget KIND ID --receipt FILE"
-            )
         from eden_memory.cli.undo_attack import undo  # noqa: PLC0415 - reads Kafka, which the base lacks
 
-        undo(settings, kind, name, by, yes=yes)
+        undo(settings, kind, name, by, yes=yes, receipt=receipt)
         return
     if kind in ("import", "call"):
         raise Invalid(f"{kind} requires --caused-by", f"eden forget --caused-by {kind} {name}")
@@ -222,27 +218,27 @@ def _verify(settings: Settings, name: str | None) -> None:
     if name is None:
         raise Invalid("the receipt's file is missing", "eden forget verify FILE")
     try:
-        receipt = read_receipt(Path(name).read_bytes())
+        text = Path(name).read_bytes()
     except OSError as error:
         raise NotFound(f"{name} cannot be read: {error.strerror}", "Name a receipt's file.") from None
-    if not is_genuine(receipt, signing_key(settings.receipts.key).public_key()):
-        raise Invalid(
-            f"{name} is not signed by this installation", "It was changed, or another key signed it."
-        )
-    looked = asyncio.run(_looked_again(settings, receipt))
-    for there in looked.still_there:
+    found = asyncio.run(_checked(settings, text))
+    for there in found.still_there:
         typer.echo(f"{there.where}: {there.name} is there")
+    for namespace in found.not_yet:
+        typer.echo(f"namespace {namespace} keeps what it holds of it until it goes on or is dropped")
+    for store in found.not_clean:
+        typer.echo(f"{store.store}: its disk may hold remains until {store.by:%Y-%m-%d %H:%M:%S} UTC")
     typer.echo(
-        f"The signature is valid. {len(looked.still_there)} of what it names are there; {looked.on_disk} tombstoned "
-        f"records wait for Kafka's compaction."
+        f"The signature is valid. {len(found.still_there)} of what it names are there; "
+        f"{found.on_disk} tombstoned records wait for Kafka's compaction."
     )
-    if looked.still_there:
+    if found.still_there:
         raise typer.Exit(1)
 
 
-async def _looked_again(settings: Settings, receipt: Receipt) -> Looked:
+async def _checked(settings: Settings, text: bytes) -> CheckedReceipt:
     async with installation(settings) as at:
-        return await LookingAgain(at).at(receipt)
+        return await checked(at, text)
 
 
 async def _missing(settings: Settings) -> list[Message]:

@@ -196,13 +196,17 @@ class MongoForgettingStore:
 
     async def marked_by_others(self, names: Iterable[str], event_id: str) -> set[str]:
         """Return the blob versions (`KEY@N`) that another Forgotten record has marked."""
-        query: Row = {"kind": "blob", "target": {"$in": list(names)}, "event_id": {"$ne": event_id}}
+        if not (wanted := list(names)):
+            return set()
+        query: Row = {"kind": "blob", "target": {"$in": wanted}, "event_id": {"$ne": event_id}}
         return {row["target"] async for row in self._marks.find(query, {"target": 1})}
 
     async def _scopes(self, keys: Iterable[str]) -> dict[str, tuple[Scope, int]]:
         """Return the scopes with the highest blob version ever stored."""
+        if not (wanted := list(keys)):
+            return {}
         fields = {"agent_id": 1, "highest_blob_version": 1}
-        rows = self._snapshots.find({"_id": {"$in": list(keys)}}, fields)
+        rows = self._snapshots.find({"_id": {"$in": wanted}}, fields)
         return {
             row["_id"]: (
                 Scope.of_key(row["_id"], row["agent_id"]),

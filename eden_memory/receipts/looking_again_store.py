@@ -32,8 +32,8 @@ class Looked:
     """Result of looking again."""
 
     still_there: tuple[StillThere, ...]
-    on_disk: int
-    """Records that a tombstone has ended and compaction has not removed yet."""
+    on_disk: int | None
+    """Records that a tombstone has ended and compaction has not removed yet; None: the topics were not read."""
 
 
 class LookingAgain:

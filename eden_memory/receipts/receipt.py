@@ -21,6 +21,10 @@ NOT_REACHED = (
 )
 
 
+CAUSED_BY = "caused-by "
+"""Begins the kind of a request to undo an attack."""
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -30,6 +34,7 @@ class AskedToForget(_Part):
 
     request_id: str
     kind: str
+    """`session`, for example; `caused-by session`: with all that it led to, and what it had displaced is restored."""
     target: str
     asked_by: str | None
     asked_at: datetime
@@ -101,21 +106,26 @@ def signed(receipt: Receipt, key: Ed25519PrivateKey) -> Receipt:
 def is_genuine(receipt: Receipt, key: Ed25519PublicKey) -> bool:
     """Return whether the holder of this key has signed exactly this receipt."""
     try:
-        key.verify(b64decode(receipt.signature, validate=True), _said(receipt))
+        signature = b64decode(receipt.signature, validate=True)
+        key.verify(signature, _said(receipt))
     except (InvalidSignature, ValueError):
         return False
-    return receipt.public_key == b64encode(key.public_bytes_raw()).decode()
+    as_signed = b64encode(signature).decode(), b64encode(key.public_bytes_raw()).decode()
+    return (receipt.signature, receipt.public_key) == as_signed
 
 
 def read_receipt(text: bytes) -> Receipt:
-    """Return a receipt; Invalid if it is none."""
+    """Return a receipt; Invalid if it is none, or says the same otherwise than we write it, such as a time."""
     try:
-        return Receipt.model_validate_json(text)
+        receipt = Receipt.model_validate_json(text)
     except ValidationError as error:
         where = ".".join(map(str, error.errors(include_input=False)[0]["loc"])) or "the file"
         raise Invalid(
-            f"this is not a receipt: {where}", "Name a file that `--receipt` has written."
+            f"this is not a receipt: {where}", "Give one as `--receipt` or the API returned it."
         ) from None
+    if orjson.loads(text) != receipt.model_dump(mode="json"):
+        raise Invalid("this receipt was rewritten", "Give it as `--receipt` or the API returned it.")
+    return receipt
 
 
 def written(receipt: Receipt) -> bytes:

@@ -13,8 +13,17 @@ from eden_memory.kafka.topics import Topic
 from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.receipts.looking_again_store import LookingAgain, names_of
-from eden_memory.receipts.receipt import AskedToForget, CleanStore, ErasedInMemory, Receipt, erased_in, signed
+from eden_memory.receipts.receipt import (
+    CAUSED_BY,
+    AskedToForget,
+    CleanStore,
+    ErasedInMemory,
+    Receipt,
+    erased_in,
+    signed,
+)
 from eden_memory.receipts.signing_key import signing_key
+from eden_memory.receipts.undo_requests import UndoRequest, requests_of
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.reform.reform_store import neglected
 from eden_memory.schemas.documents import Erasure
@@ -59,9 +68,10 @@ class Receipts:
     async def _erased(self, request_id: str, behind: Collection[str]) -> Mapping[str, list[Erasure]] | None:
         """Return the erasures by pipeline; None while any is missing."""
         found: dict[str, list[Erasure]] = {}
+        roots = list(map(event_id_of, requests_of(request_id)))
         for placement in await pipelines(self._at):
             names = names_of(self._at, placement)
-            erasures = await erased_by(self._at.database, names, placement, event_id_of(request_id))
+            erasures = await erased_by(self._at.database, names, placement, roots)
             if erasures is not None:
                 found[placement.pipeline] = erasures
             elif placement.pipeline == ORIGINAL or placement.pipeline not in behind:
@@ -75,19 +85,8 @@ class Receipts:
         behind: Sequence[str],
         unreadable: Sequence[CleanStore],
     ) -> Receipt:
-        root = event_id_of(request_id)
-        roots = [erasure for erasures in found.values() for erasure in erasures if erasure.id == root]
-        if not roots:
-            raise NotFound(f"there is no record of what the request {request_id} erased", "Forget it again.")
-        first = roots[0]
         now = datetime.now(UTC)
-        asked = AskedToForget(
-            request_id=request_id,
-            kind=first.kind,
-            target=first.target,
-            asked_by=first.asked_by,
-            asked_at=first.forgotten_at,
-        )
+        asked = _asked(request_id, [erasure for erasures in found.values() for erasure in erasures])
         memories: list[ErasedInMemory] = [erased_in(name, erasures) for name, erasures in found.items()]
         topics = self._at.topics(self._at.settings.placement)
         clean = [CleanStore(store="MongoDB", by=now), *(_clean(topic, now) for topic in topics), *unreadable]
@@ -126,6 +125,25 @@ async def erased(
     return receipt
 
 
+def _asked(request_id: str, erasures: Sequence[Erasure]) -> AskedToForget:
+    """Return what was asked, as the record of the first request says it; NotFound if there is none."""
+    undo, ids = UndoRequest.read(request_id), requests_of(request_id)
+    if not ids:
+        raise NotFound("the request erased nothing, so there is no receipt")
+    first = next((erasure for erasure in erasures if erasure.id == event_id_of(ids[0])), None)
+    if first is None:
+        raise NotFound(f"there is no record of what the request {request_id} erased", "Forget it again.")
+    if undo is not None and undo.is_nameless:
+        raise NotFound(f"the name of the {undo.cause} is too long for a receipt")
+    return AskedToForget(
+        request_id=request_id,
+        kind=first.kind if undo is None else f"{CAUSED_BY}{undo.cause}",
+        target=(undo and undo.name) or first.target,
+        asked_by=first.asked_by,
+        asked_at=first.forgotten_at,
+    )
+
+
 async def pipelines(at: Installation) -> list[Placement]:
     """Return a placement of every pipeline that is not dropped, the first one's before the others."""
     placements = {ORIGINAL: Placement()}
@@ -136,12 +154,12 @@ async def pipelines(at: Installation) -> list[Placement]:
 
 
 async def erased_by(
-    database: AsyncDatabase[Row], names: Names, placement: Placement, root: str
+    database: AsyncDatabase[Row], names: Names, placement: Placement, roots: Collection[str]
 ) -> list[Erasure] | None:
-    """Return what a record and all that follow from it have erased; None if a part waits or was given up."""
+    """Return what records and all that follow from them have erased; None if a part waits or was given up."""
     collection = database[names[Erasure.COLLECTION]]
     ledger = MongoLedger(database, names)
-    found, decided, wanted = dict[str, Erasure](), set[str](), {root}
+    found, decided, wanted = dict[str, Erasure](), set[str](), {*roots}
     while wanted:
         some = list(wanted)[:TOGETHER]
         rows = await collection.find({"_id": {"$in": some}}).to_list()

@@ -70,9 +70,10 @@ def _memory(
     facts = verdict.markers(rows["facts"], chat.messages.values(), chat.poisoned)
     gone, windows = _gone(chat), _windows_of(of)
     left = {f"s.{one}" for one in chat.left}
-    shortened = {key for key, (session, ids) in windows.items() if session in left or gone & set(ids)}
+    reduced = {key for key, (_, ids) in windows.items() if gone & set(ids)}
+    shortened = {key for key, (session, _) in windows.items() if session in left} | reduced
     said = verdict.reflections(
-        of["memory.reflections"], of["memory.extractions"], answers, shortened, _failing(chat, of)
+        of["memory.reflections"], of["memory.extractions"], answers, shortened, reduced, _failing(chat, of)
     )
     blobs = verdict.blobs(of["memory.consolidations"])
     return {

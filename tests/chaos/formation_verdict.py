@@ -150,9 +150,13 @@ def reflections(
     extractions: Iterable[Arrived],
     answers: Sequence[Row],
     shortened: Collection[str],
+    reduced: Collection[str],
     failed: Collection[str],
 ) -> dict[str, list[str]]:
-    """Per formation exactly what one kept answer said; less only for `shortened` windows, `failed` say nothing."""
+    """Per formation exactly what one kept answer said; less only for `shortened` windows, `failed` say nothing.
+
+    The answers about `reduced` windows may be deleted, as a message of theirs was: nothing is known of these then.
+    """
     formed: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
     for one in first_arrivals(with_value(arrived)):
         if one.name == "ReflectionFormed":
@@ -165,7 +169,7 @@ def reflections(
             stated = orjson.loads(row["text"])["reflections"]
             said[formation].append(Counter((one["scope"], one["text"]) for one in stated))
     lines: dict[str, list[str]] = {"lost": [], "not what was said": []}
-    for formation in set(units.values()) - set(failed):
+    for formation in set(units.values()) - set(failed) - (set(reduced) - set(said)):
         got, options = formed.get(formation, Counter()), said[formation]
         if got in options or (formation in shortened and any(got <= one for one in options)):
             continue

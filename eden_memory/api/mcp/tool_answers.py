@@ -191,6 +191,13 @@ class ForgetAnswer(BaseModel):
     status: str = "accepted: it is erased everywhere in the background, for ever"
 
 
+class UndoAnswer(BaseModel):
+    """A request to undo an attack that was written down."""
+
+    request_id: str = Field(description="what `forget_receipt` takes")
+    status: str = "accepted: it is carried out in the background; `preview_undo` shows what is left"
+
+
 class CorrectionAnswer(BaseModel):
     """A request to change memory that was written down."""
 

@@ -11,7 +11,6 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 from pymongo.errors import PyMongoError
 
-from eden_memory.api.forgetting_receipts import receipt_of
 from eden_memory.api.mcp.mcp_connection import Door, Opened
 from eden_memory.api.mcp.tool_answers import (
     AcceptedText,
@@ -28,7 +27,6 @@ from eden_memory.constants import MOST_QUERIES
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.application_ids import id_of
-from eden_memory.receipts.receipt import Receipt
 from eden_memory.search.search_requests import FactScope, Kind
 
 log = LibraryLogger("eden.mcp")
@@ -90,7 +88,6 @@ class MemoryTools:
         add(told(self.why), title="Why is it remembered so", annotations=READS)
         add(told(self.add_memory), title="Remember", annotations=ADDS)
         add(told(self.forget), title="Forget", annotations=ERASES)
-        add(told(self.forget_receipt), title="Receipt", annotations=READS)
 
     async def search_facts(
         self,
@@ -242,25 +239,11 @@ class MemoryTools:
         """
         memory = await self._door.open(ctx.request_context, "write", session, user)
         target: Any = id if what in ("fact", "reflection") else id_of(id, what)
-        _demand_owner(memory)
+        demand_owner(memory)
         if what == "session":
             await self._door.demand(memory, "write", target)
         request = await memory.service.forget(what, target, session=memory.session, user=memory.user)
         return ForgetAnswer(request_id=request)
-
-    async def forget_receipt(
-        self,
-        ctx: Call,
-        request_id: Annotated[
-            str, Field(min_length=1, max_length=1_024, description="what `forget` has answered")
-        ],
-    ) -> Receipt:
-        """Return the signed receipt of a request to forget: what was erased, and when each store is clean.
-
-        It names memory by ids and keyed hashes. Only for keys that administer all agents and users.
-        """
-        opened = await self._door.open(ctx.request_context, "admin", "", "")
-        return await receipt_of(opened.memory, opened.connection.caller, request_id)
 
 
 async def _listed(memory: Opened, kind: str, inactive: bool, limit: int, cursor: str | None) -> ListAnswer:
@@ -280,7 +263,7 @@ async def _listed(memory: Opened, kind: str, inactive: bool, limit: int, cursor:
     return ListAnswer(memories=[ListedMemory.of_blob(blob) for blob in blobs])
 
 
-def _demand_owner(memory: Opened) -> None:
+def demand_owner(memory: Opened) -> None:
     """A key that is bound to agents or users says whose thing it wants forgotten: it is checked to be theirs."""
     if memory.connection.caller.is_bound and memory.session is None and memory.user is None:
         raise Invalid("the owner of the memory is not named", "Name its session or user.")

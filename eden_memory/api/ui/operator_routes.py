@@ -1,11 +1,8 @@
 """`/ui/operator`: lag, dead letters, namespaces and budgets, for operators' keys (`eden serve --operator`)."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from aiokafka.errors import KafkaError
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ConfigDict
@@ -16,7 +13,7 @@ from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
 from eden_memory.api.ui.pages import is_operator, render
 from eden_memory.api.ui.svg_plots import budget_plot
 from eden_memory.api.ui.visiting import address
-from eden_memory.errors import EdenError
+from eden_memory.kafka.connection import answering
 from eden_memory.kafka.lag import LagReader, LagReading
 from eden_memory.logs import LibraryLogger
 from eden_memory.replay.comparing.memory_report import ReportRequest, compared
@@ -84,7 +81,7 @@ async def lag(request: Request) -> Response:
     """Show how far each consumer group is behind."""
     at = await installation_of(request)
     topics = at.topics(at.settings.placement)
-    with _kafka():
+    with answering():
         reader = LagReader(at.kafka, [topic.name for topic in topics], topics.readers())
         try:
             await reader.start()
@@ -98,7 +95,7 @@ async def lag(request: Request) -> Response:
 async def dead_letters(request: Request, everything: bool = False) -> Response:
     """List dead letters, oldest first."""
     found: list[tuple[DeadLetter, str]] = []
-    with _kafka():
+    with answering():
         letters = (await _letters(request)).found(DeadLetterFilter(), settled=everything)
         async for letter in letters:
             found.append(letter)
@@ -116,7 +113,7 @@ async def dead_letters(request: Request, everything: bool = False) -> Response:
 @router.get("/dead-letter")
 async def dead_letter(request: Request, id: LetterId, asked: str | None = None) -> Response:  # noqa: A002
     """Show one dead letter: why, and its original value."""
-    with _kafka():
+    with answering():
         letter, state = await (await _letters(request)).at(id)
     value = letter.record.value
     text = None if value is None else value.decode(errors="replace")
@@ -131,7 +128,7 @@ async def settle(request: Request, id: LetterId) -> Response:  # noqa: A002
     """Have its stage try it again, or take it off the list."""
     form = await form_of(request, LetterForm)
     letters = await _letters(request)
-    with _kafka():
+    with answering():
         letter, _ = await letters.at(id)
         done = "dropped" if form.act == "drop" else await letters.retry(letter)
         if form.act == "drop":
@@ -184,7 +181,7 @@ async def switch_to(request: Request, name: Name) -> Response:
     at = await installation_of(request)
     if not form.as_it_is:
         await refuse_behind(at, name)
-    with _kafka():
+    with answering():
         was = await switch(at, name)
     log.info("a namespace was made live", by=request.state.caller.name, namespace=name, was=was.memory)
     return RedirectResponse("/ui/operator/namespaces", 303)
@@ -224,12 +221,3 @@ def _behind(reading: LagReading, groups: dict[str, list[str]]) -> list[GroupBehi
         records = sum(row.lag for row in rows)
         found.append(GroupBehind(group, records, max(seconds, default=None), reading.members.get(group, 0)))
     return sorted(found, key=lambda behind: (-behind.records, behind.group))
-
-
-@contextmanager
-def _kafka() -> Generator[None]:
-    """Raise EdenError where Kafka does not answer."""
-    try:
-        yield
-    except (KafkaError, OSError) as error:
-        raise EdenError("Kafka does not answer", f"{type(error).__name__}: see `eden doctor`.") from error
