@@ -35,6 +35,8 @@ from eden_memory.processors import pipeline
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.replay.namespaces.standby_writers import standby_writers
 from eden_memory.schemas.events import REGISTRY, FactChanged, ReflectionFormed
+from eden_memory.search import vector_copy_store
+from eden_memory.search.vector_copy_store import VectorCopies
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import HealthServer
 from eden_memory.stages.leased import Leased
@@ -56,6 +58,8 @@ MONGODB_HINT = "Check EDEN_MONGODB_URI, or start the local servers with `eden up
 SERVERS_HINT = "Check EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP, or start the local servers with `eden up`."
 
 TAILER, JANITOR, LAG = "tailer", "janitor", "lag"
+VECTORS = "vectors"
+"""Runs where the janitor runs."""
 PARTS = (TAILER, *pipeline.NAMES, JANITOR, LAG)
 """The parts that `eden run` can run."""
 
@@ -132,7 +136,7 @@ async def _entered(
     if TAILER in wanted:
         parts.append(await stack.enter_async_context(tailing(settings, new_source=new_source)))
     if JANITOR in wanted:
-        parts.append(housekeeping(settings, client))
+        parts += [housekeeping(settings, client), vector_copies(settings, client)]
     if LAG in wanted:
         parts.append(lag_export(settings, client))
     if stages:
@@ -195,6 +199,16 @@ def housekeeping(settings: Settings, client: MongoClient) -> Leased:
     bounds = LedgerBounds(database, names, settings.retention)
     janitor = Janitor(kafka, admin, consumption(settings), marks, outcomes, _now, texts, bounds)
     return Leased(JANITOR, lease, janitor.round, ROUND_SECONDS, PAUSE_SECONDS)
+
+
+def vector_copies(settings: Settings, client: MongoClient) -> Leased:
+    """Keeps the vectors of large scopes as blocks, which first searches read."""
+    database, names = client[settings.mongodb.database], settings.names
+    lease = MongoLease(database[names["leases"]], VECTORS, JANITOR_LEASE_SECONDS)
+    copies = VectorCopies(database, names, adapter=settings.search.adapter)
+    return Leased(
+        VECTORS, lease, copies.round, vector_copy_store.ROUND_SECONDS, vector_copy_store.PAUSE_SECONDS
+    )
 
 
 def lag_export(settings: Settings, client: MongoClient) -> LagExport:

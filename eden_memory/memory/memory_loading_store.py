@@ -24,6 +24,7 @@ from eden_memory.schemas.documents import (
     Document,
     Fact,
     Reflection,
+    ScopeVectors,
     Snapshot,
     StoredBlob,
 )
@@ -50,6 +51,7 @@ class MemoryCollections:
         self.consolidated = collection(Consolidated)
         self.blobs = collection(StoredBlob)
         self.snapshots = collection(Snapshot)
+        self.vectors = collection(ScopeVectors)
 
 
 class MemoryLoading:
