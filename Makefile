@@ -6,7 +6,7 @@ BIN := .venv/bin
 IMAGE := run serve openai google local-models mirror otel
 STAMP := .venv/.installed
 
-.PHONY: chart docs dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics bench-traces help setup lock demo test lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers bench-start screenshots eval-retrieval transcripts chaos canaries up down status doctor clean ci
+.PHONY: chart docs dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics bench-traces help setup lock demo test test-slow lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers bench-start screenshots eval-retrieval transcripts chaos canaries up down status doctor clean ci
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -42,9 +42,12 @@ demo: setup ## a conversation becomes memory: LLM=openai|google|local|URL CONVER
 	@$(BIN)/eden demo $(if $(LLM),--llm '$(LLM)') $(if $(CONVERSATION),--conversation '$(CONVERSATION)') \
 		$(if $(CAP),--cap $(CAP)) $(if $(KEEP),--keep) $(if $(YES),--yes)
 
-test: setup ## run the whole suite against real servers, JOBS=3 files at a time
+test: setup ## run the suite against real servers, JOBS=3 files at a time
 	@$(BIN)/pytest -n $${JOBS:-3} --dist loadfile --no-loadscope-reorder || { test $$? = 1 && \
 		echo "--- what failed beside others, once more by itself" && $(BIN)/pytest --last-failed --last-failed-no-failures none; }
+
+test-slow: setup ## run the tests that take minutes, too: the pages of commands played, kills, benchmarks in short
+	@$(BIN)/pytest -n $${JOBS:-3} --dist loadfile -m slow
 
 lint: setup ## ruff and the import contract
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports

@@ -34,7 +34,14 @@ from eden_memory.observability.lag_export import Census, LagExport
 from eden_memory.processors import pipeline
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.replay.namespaces.standby_writers import standby_writers
-from eden_memory.schemas.events import REGISTRY, FactChanged, ReflectionFormed
+from eden_memory.schemas.events import (
+    REGISTRY,
+    FactChanged,
+    FactsExtracted,
+    FactsProposed,
+    FormationRequested,
+    ReflectionFormed,
+)
 from eden_memory.search import vector_copy_store
 from eden_memory.search.vector_copy_store import VectorCopies
 from eden_memory.settings import Settings
@@ -224,8 +231,8 @@ def lag_export(settings: Settings, client: MongoClient) -> LagExport:
         lambda: spent(database, names, _now(), settings.metrics.agents),
     )
     lease = MongoLease(database[names["leases"]], LAG, LAG_LEASE_SECONDS)
-    remembered = [topics.topic_of(event) for event in (FactChanged, ReflectionFormed)]
-    first = FirstMemories(declared, remembered, counts)
+    formed = FormationRequested, FactsExtracted, FactsProposed, FactChanged, ReflectionFormed
+    first = FirstMemories(declared, [topics.topic_of(event) for event in formed], counts)
     return LagExport(
         lease, lambda: LagReader(kafka, [topic.name for topic in topics], declared), census, first
     )
