@@ -14,7 +14,7 @@ SESSION, SHARD = DEFAULTS["session"], DEFAULTS["shard"]
 class SettingsGroup(BaseModel):
     """One group of settings; a name that it does not know is an error, not silence."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class LimitsSettings(SettingsGroup):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from eden_memory.memory import vector_block_store
+from eden_memory.schemas.documents import ScopeVectors, VectorBlock
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search import cached_scope_store, vector_copy_store
 from eden_memory.search.fact_candidates import When
@@ -84,7 +85,11 @@ async def test_a_first_search_reads_no_fact_that_it_does_not_show(
 ) -> None:
     await write(database, [fact(f"f{n}", f"tea number {n}") for n in range(40)])
     assert await VectorCopies(database, NAMES).round() == 1
-    assert len(await blocks(database)) > 5
+    found = await blocks(database)
+    assert len(found) > 5
+    assert len([VectorBlock.model_validate(block, strict=False) for block in found]) == len(found)
+    head = await database[NAMES["vectors"]].find_one({"_id": ANA.key})
+    assert ScopeVectors.model_validate(head, strict=False).facts == 40
     async with plain(settings, database, followed=True) as store:
         assert await store.meant("tea number 7", most=1) == ["f7"]
         assert store.plain.cached_scopes == 1
