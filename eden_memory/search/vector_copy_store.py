@@ -5,15 +5,13 @@ from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from typing import Any, cast
 from uuid import uuid4
 
-from pymongo import ReadPreference
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.read_concern import ReadConcern
-from pymongo.write_concern import WriteConcern
 
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.vector_block_store import LARGE_SCOPE, blocks_of
+from eden_memory.mongo.client import majority
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Fact, ScopeVectors, Snapshot
@@ -45,9 +43,9 @@ class VectorCopies:
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, *, adapter: str = "plain") -> None:
         self._database, self._names, self._adapter = database, names, adapter
-        self._facts = _majority(database, names[Fact.COLLECTION])
-        self._snapshots = _majority(database, names[Snapshot.COLLECTION])
-        self._vectors = _majority(database, names[ScopeVectors.COLLECTION])
+        self._facts = majority(database, names[Fact.COLLECTION])
+        self._snapshots = majority(database, names[Snapshot.COLLECTION])
+        self._vectors = majority(database, names[ScopeVectors.COLLECTION])
         self._transactions = Transactions(database.client)
 
     async def round(self) -> int:
@@ -180,12 +178,3 @@ class VectorCopy:
             "expiring": [fact.fact_id for fact in expiring],
             "expires_at": [fact.expires_at for fact in expiring],
         }
-
-
-def _majority(database: AsyncDatabase[Row], name: str) -> AsyncCollection[Row]:
-    return database.get_collection(
-        name,
-        read_preference=ReadPreference.PRIMARY,
-        read_concern=ReadConcern("majority"),
-        write_concern=WriteConcern("majority", j=True),
-    )
