@@ -17,6 +17,7 @@ from eden_memory.assembly.tailer import refuse_wrong_source, tailing
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError
 from eden_memory.formation.due_scope_store import scopes_due
+from eden_memory.housekeeping.compaction.lowered_topic_store import LoweredTopics
 from eden_memory.housekeeping.consumption import Consumption
 from eden_memory.housekeeping.consumption_store import ConsumptionMarks
 from eden_memory.housekeeping.janitor import PAUSE_SECONDS, ROUND_SECONDS, Janitor
@@ -204,7 +205,8 @@ def housekeeping(settings: Settings, client: MongoClient) -> Leased:
     outcomes, marks = MongoLedger(database, names), ConsumptionMarks(database, names)
     texts = WindowTextRetention(database, names)
     bounds = LedgerBounds(database, names, settings.retention)
-    janitor = Janitor(kafka, admin, consumption(settings), marks, outcomes, _now, texts, bounds)
+    lowered = LoweredTopics(database, names, admin)
+    janitor = Janitor(kafka, admin, consumption(settings), marks, outcomes, _now, texts, bounds, lowered)
     return Leased(JANITOR, lease, janitor.round, ROUND_SECONDS, PAUSE_SECONDS)
 
 
