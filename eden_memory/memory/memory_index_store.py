@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from pymongo import ASCENDING, TEXT, IndexModel
 
+from eden_memory.memory.vector_block_store import LARGE_SCOPE
 from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.schemas.documents import (
     Consolidated,
@@ -78,6 +79,11 @@ MEMORY_INDEXES: Indexes = {
         index_on("session_id"),
         index_on("user_id"),
         index_on("audience"),
+        index_on(
+            "active_facts",
+            name="large",
+            partialFilterExpression={"active_facts": {"$gte": LARGE_SCOPE}},
+        ),
     ),
     Stream.COLLECTION: (index_on("agent_id"),),
     ForgottenMark.COLLECTION: (index_on("kind", "target"),),

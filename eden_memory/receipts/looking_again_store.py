@@ -10,7 +10,15 @@ from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.receipts.receipt import ErasedInMemory, Receipt
 from eden_memory.replay.installation import Installation
-from eden_memory.schemas.documents import Fact, Message, Namespace, Reflection, StoredBlob, WindowTexts
+from eden_memory.schemas.documents import (
+    Fact,
+    Message,
+    Namespace,
+    Reflection,
+    ScopeVectors,
+    StoredBlob,
+    WindowTexts,
+)
 from eden_memory.schemas.events import FactChanged, MessageRecorded, ReflectionFormed, ScopeConsolidated
 from eden_memory.windows.window_text_store import WITH_TEXTS
 
@@ -78,6 +86,9 @@ class LookingAgain:
         for collection in (Fact.COLLECTION, Reflection.COLLECTION):
             async for name in _among(database, names[collection], memory.messages, {}, "message_ids"):
                 yield StillThere(names[collection], name)
+        vectors, facts = names[ScopeVectors.COLLECTION], map(_entity, memory.facts)
+        async for name in _among(database, vectors, facts, {}, "fact_ids"):
+            yield StillThere(vectors, name)
 
     async def _in_topics(self, memory: ErasedInMemory) -> tuple[list[StillThere], int]:
         """Return the keys whose newest record has a value, and how many older records are on the disk still."""

@@ -174,7 +174,7 @@ def _wait_ready(started: "subprocess.Popen[bytes]", port: int, log: Path) -> Non
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2):
                 return
         except OSError:
-            time.sleep(0.2)
+            time.sleep(0.02)
     raise SystemExit(f"not ready within 60 s:\n{log.read_text()[-3000:]}")
 
 
