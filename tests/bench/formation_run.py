@@ -8,7 +8,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -38,6 +38,7 @@ from tests.servers import TestServers
 COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run")
 WINDOW, QUIET_SECONDS, MOST_SECONDS = 45, 15.0, 300.0
 NOTHING_MORE: Mapping[str, str] = {}
+PARTITIONS = "EDEN_KAFKA_PARTITIONS"
 
 
 @dataclass
@@ -67,12 +68,16 @@ class Formed:
 
     def delays(self) -> list[tuple[float, float]]:
         """For every window its delay and the time of its calls on the longest way, seconds."""
-        found: list[tuple[float, float]] = []
+        return list(self.delays_by_window().values())
+
+    def delays_by_window(self) -> dict[str, tuple[float, float]]:
+        """The same by formation."""
+        found: dict[str, tuple[float, float]] = {}
         for name, (session, place) in self.windows.items():
             ends = list(self.reflections.get(name, ()))
             ends += [at for marker, at in self.markers.items() if _window(marker) == (session, place)]
             if ends and name in self.opened:
-                found.append((max(ends) - self.opened[name], self._longest(name, session, max(ends))))
+                found[name] = max(ends) - self.opened[name], self._longest(name, session, max(ends))
         return found
 
     def _longest(self, name: str, session: int, end: float) -> float:
@@ -118,7 +123,10 @@ async def stand(
     settings = Settings(
         mongodb=MongoSettings(uri=SecretStr(servers.mongodb_uri), database=name),  # pyright: ignore[reportCallIssue]
         kafka=KafkaSettings(  # pyright: ignore[reportCallIssue]
-            bootstrap=servers.kafka_bootstrap, topic_prefix=f"{name}.", group_prefix=f"{name}."
+            bootstrap=servers.kafka_bootstrap,
+            topic_prefix=f"{name}.",
+            group_prefix=f"{name}.",
+            partitions=int(more[PARTITIONS]) if PARTITIONS in more else None,
         ),
     )
     environment = {
@@ -144,6 +152,14 @@ async def stand(
     async with connect(settings.mongodb, servers.mongodb_uri) as mongo:
         await set_up(mongo[name], settings.names)
         yield Stand(settings, environment, client_kwargs(settings.kafka, servers.kafka_bootstrap), mongo)
+
+
+@contextmanager
+def all_running(made: Stand, folder: Path, processes: int) -> Generator[list[psutil.Process]]:
+    """So many processes with all stages, once each of them holds partitions."""
+    with ExitStack() as stack:
+        logs = [folder / f"run.{number}.log" for number in range(processes)]
+        yield [stack.enter_context(running(made, log)) for log in logs]
 
 
 @contextmanager
@@ -183,13 +199,20 @@ def cpu_seconds(process: psutil.Process) -> float:
     return times.user + times.system
 
 
+def busy_seconds(process: psutil.Process) -> float:
+    """Return how long a process's event loop has worked or waited for a core so far (the scheduler's own count)."""
+    working, waiting, _ = Path(f"/proc/{process.pid}/schedstat").read_text().split()
+    return (int(working) + int(waiting)) / 1e9
+
+
 @dataclass(frozen=True)
 class Run:
-    """One run over all messages."""
+    """One run over all messages; `cpu` and `busy` (with waiting for a core) in seconds of all processes."""
 
     messages: int
     seconds: float
     cpu: float
+    busy: float
     formed: Formed
     counts: Mapping[str, Any]
     work: Work
@@ -207,6 +230,7 @@ async def run(
     more: Mapping[str, str] = NOTHING_MORE,
     *,
     writes: Writes | None = None,
+    processes: int = 1,
 ) -> Run:
     """Write everything (at a pace, or at once), and watch until all of it is formed."""
     writes = writes or write
@@ -214,19 +238,20 @@ async def run(
     formed = Formed(markers)
     with tempfile.TemporaryDirectory() as folder:
         async with stand(servers, models, more) as made:
-            with running(made, Path(folder) / "run.log") as process:
+            with all_running(made, Path(folder), processes) as started:
                 await until_followed(made)
                 models.change(reset=True)
                 commands = await commands_so_far(made.mongo)
-                before = cpu_seconds(process)
+                before, busy = sum(map(cpu_seconds, started)), sum(map(busy_seconds, started))
                 async with watching(made, formed):
                     began = time.time()
                     await writes(made, load, pace)
                     await until_formed(formed)
-                cpu = cpu_seconds(process) - before
+                cpu = sum(map(cpu_seconds, started)) - before
+                busy = sum(map(busy_seconds, started)) - busy
                 counts, client = models.counts(), (made.mongo, made.client)
                 work = await work_of(made.settings, *client, commands, counts, models.openai_url, markers)
-            return Run(len(load), formed.ended - began, cpu, formed, counts, work)
+            return Run(len(load), formed.ended - began, cpu, busy, formed, counts, work)
 
 
 async def write(made: Stand, load: Sequence[dict[str, Any]], pace: float | None) -> None:
@@ -249,9 +274,9 @@ async def until_followed(made: Stand) -> None:
 
 
 async def until_formed(formed: Formed) -> None:
-    """Until it is complete, or nothing has come for so long: then what is missing shows in the figures."""
+    """Until it is complete, or nothing more has come for so long: then what is missing shows in the figures."""
     began = formed.moved = time.time()
-    while not formed.complete and time.time() - formed.moved < QUIET_SECONDS:
+    while not formed.complete and (not formed.windows or time.time() - formed.moved < QUIET_SECONDS):
         if time.time() - began > MOST_SECONDS:
             return
         await asyncio.sleep(0.05)
