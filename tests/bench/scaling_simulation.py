@@ -29,10 +29,10 @@ TOKENS_OF_A_MESSAGE = 152
 BUSY_SECONDS = 0.017
 """Of a call and all the work around it, on a core of its own (docs/scaling.md)."""
 RETRY_AFTER = 1.0
-WARM_SECONDS, WATCHED_SECONDS = 20.0, 40.0
+WARM_SECONDS, WATCHED_SECONDS = 10.0, 20.0
 RATES = (100.0, 1_000.0, 10_000.0)
 MOST_PROCESSES = 256
-QUOTAS = (1.05, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0)
+QUOTAS = (1.1, 1.25, 1.5, 2.0, 3.0, 4.0)
 """Times the mean of calls."""
 
 
