@@ -28,7 +28,8 @@ TOKENS_OF_A_MESSAGE = 152
 """Of prompts (docs/benchmarks.md, formation)."""
 BUSY_SECONDS = 0.017
 """Of a call and all the work around it, on a core of its own (docs/scaling.md)."""
-RETRY_AFTER = 1.0
+RETRY_AFTER, LEAST_SLEEP = 1.0, 0.001
+"""Seconds; a shorter sleep may be too short to move the clock on."""
 WARM_SECONDS, WATCHED_SECONDS = 10.0, 20.0
 RATES = (100.0, 1_000.0, 10_000.0)
 MOST_PROCESSES = 256
@@ -155,7 +156,7 @@ class Simulation:
         gate = self._gates[process]
         async with gate.turn():
             while (held := gate.held()) > 0:  # noqa: ASYNC110 - a time that the gate sets
-                await asyncio.sleep(held)
+                await asyncio.sleep(max(held, LEAST_SLEEP))
             begun = self._clock()
             if not self._rate.allows():
                 gate.refused(begun, RETRY_AFTER)
