@@ -43,7 +43,9 @@ class Deciding:
         self._health = health
         self._reader = Reader(stage, around.registry, health)
         self._encoder = Encoder(stage.name, around.topic_of)
-        self._publish = OutcomePublishing(stage, self._encoder, around.publisher, self._group, around.clock)
+        self._publish = OutcomePublishing(
+            stage, self._encoder, around.publisher, self._group, around.clock, around.letters
+        )
         self._ledger = around.ledger if stage.decides else None
         self._finished = {
             how: metrics.STAGE_RECORDS.labels(stage.name, how) for how in ("decided", "dead", "skipped")

@@ -8,8 +8,9 @@ from eden_memory.error_text import describe
 from eden_memory.kafka.error_kinds import TOO_LARGE, UNPUBLISHABLE
 from eden_memory.kafka.outgoing import DEAD
 from eden_memory.logs import LibraryLogger
-from eden_memory.stages.codec import Encoder, kind_of
-from eden_memory.stages.dead_letters import DeathCause, shrunk, unpublished
+from eden_memory.stages.codec import Encoder, kind_of, letter_ended
+from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
+from eden_memory.stages.dead_letters import DeathCause, ids_of_letter, shrunk, unpublished
 from eden_memory.stages.failure_decisions import Failure, Kind
 from eden_memory.stages.lanes import Unit
 from eden_memory.stages.outcome import Publishing, StoredRecord
@@ -23,10 +24,16 @@ class OutcomePublishing:
     """Publishes the records of one stage's outcomes."""
 
     def __init__(
-        self, stage: Stage, encoder: Encoder, publisher: Publishing, group: str, clock: Callable[[], datetime]
+        self,
+        stage: Stage,
+        encoder: Encoder,
+        publisher: Publishing,
+        group: str,
+        clock: Callable[[], datetime],
+        letters: DeadLetterIndex | None = None,
     ) -> None:
         self._stage, self._encoder, self._publisher = stage, encoder, publisher
-        self._group, self._clock = group, clock
+        self._group, self._clock, self._letters = group, clock, letters
 
     async def __call__(
         self, unit: Unit, deliveries: Sequence[Delivery], records: Sequence[StoredRecord]
@@ -34,7 +41,21 @@ class OutcomePublishing:
         """Publish until confirmed, or until the partition is another worker's: that one publishes then.
 
         An event that the brokers will never take becomes a dead letter beside its topic, and the stage goes on.
+        A dead letter that names something forgotten is ended at once.
         """
+        found = (ids_of_letter(record) for record in records if record.topic.endswith(DEAD))
+        letters = [letter for letter in found if letter is not None]
+        if (index := self._letters) is None or not letters:
+            await self._publish(unit, deliveries, records)
+            return
+        await until_done(lambda: index.note(letters))
+        await self._publish(unit, deliveries, records)
+        gone = await until_done(lambda: index.gone(letters))
+        await self._refused(unit, [letter_ended(end) for end in gone])
+
+    async def _publish(
+        self, unit: Unit, deliveries: Sequence[Delivery], records: Sequence[StoredRecord]
+    ) -> None:
         for record, error in await self._refused(unit, records):
             if record.topic.endswith(DEAD):
                 await self._publish_shrunk(unit, record, error)

@@ -56,13 +56,8 @@ class Moved:
         return max(later - earlier for earlier, later in pairwise(within))
 
     def beyond_calls(self, start: float, end: float) -> list[float]:
-        """Return delay minus calls of the windows that closed meanwhile, seconds."""
-        delays = self.formed.delays_by_window()
-        return [
-            delay - calls
-            for name, (delay, calls) in delays.items()
-            if start <= self.formed.opened[name] < end
-        ]
+        """Return delay minus calls of the windows that were under way meanwhile, seconds."""
+        return [delay - calls for delay, calls in self.formed.delays(start, end)]
 
 
 async def come_and_go(made: Stand, log: Path, moved: Moved, join: str, leave: str) -> None:

@@ -149,14 +149,17 @@ class Model:
         if chat.most is not None and tokens(len(text)) + self.config.reasoning_tokens > chat.most:
             text, ending = text[: 4 * max(0, chat.most - self.config.reasoning_tokens)], "length"
         self._number += 1
+        quiet = self.config.stops_thinking and chat.effort == "none"
+        thoughts = 0 if quiet else self.config.reasoning_tokens
         return Reply(
             number=self._number,
             text=text,
             ending=ending,
             input=chat.tokens,
             cached=self._cache.cached(chat, rule),
-            output=tokens(len(text)) + self.config.reasoning_tokens,
-            reasoning=self.config.reasoning_tokens,
+            output=tokens(len(text)) + thoughts,
+            reasoning=thoughts,
+            call=chat.tools[0] if chat.tools and self.config.calls_tools else None,
         )
 
     async def _gone_within(self, gone: asyncio.Future[Any], seconds: float | None) -> bool:
