@@ -43,14 +43,16 @@ class Fence:
     def around(self, decision: str) -> str:
         """Return the token of a decision, `<<` 20 hexadecimal digits `>>`: a line above and below the data.
 
-        `decision` names what is decided (`fact-extraction/<formation>`), never an attempt or a namespace.
+        `decision` names what is decided (`fact-extraction/<formation>`), never an attempt or a namespace. Where a
+        prompt begins with texts that many prompts of an agent share, it names the agent instead: providers cache
+        prompts up to the first difference. Content and answers are rid of the fence, so nobody learns it.
         """
         return f"<<{hmac.new(self._secret, decision.encode(), sha256).hexdigest()[:20]}>>"
 
 
 FACT_EXTRACTION = "fact-extraction/4"
 FACT_DECISIONS = "fact-decisions/3"
-REFLECTION_EXTRACTION = "reflection-extraction/3"
+REFLECTION_EXTRACTION = "reflection-extraction/4"
 CONSOLIDATION = "consolidation/4"
 PROPAGATION = "propagation/3"
 SHORT = {
