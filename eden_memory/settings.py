@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from pydantic import (
     Field,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     PrivateAttr,
@@ -166,6 +167,11 @@ class WindowsSettings(SettingsGroup):
         default=24.0,
         le=100_000,
         description="hours without a message after which one is enough for a window; 0: never",
+    )
+    before: NonNegativeInt = Field(
+        default=4,
+        le=20,
+        description="messages before a window that fact extraction is shown to understand it; 0: none",
     )
 
 

@@ -15,7 +15,7 @@ from eden_memory.context.recall import may_need_recall, query_of
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
-from eden_memory.memory.browsing_store import Browsing, Filters, demand_kinds
+from eden_memory.memory.browsing_store import Browsing, FactOrder, Filters, demand_kinds
 from eden_memory.memory.memory_views import reflection_view
 from eden_memory.memory.results import (
     BlobView,
@@ -143,6 +143,8 @@ class ReadCalls:
         scopes: Sequence[ScopeKind] | None = None,
         as_of: datetime | None = None,
         include_retired: bool = False,
+        occurred_after: datetime | None = None,
+        occurred_before: datetime | None = None,
         asked_at: datetime | None = None,
         **ranking: Unpack[RankingOptions],
     ) -> SearchReport:
@@ -153,7 +155,12 @@ class ReadCalls:
         """
         if not self.memory.settings.memory.search:
             raise EdenError("search is switched off", "EDEN_MEMORY_SEARCH=true switches it on.")
-        when = When(as_of if as_of is None or as_of.tzinfo else as_of.replace(tzinfo=UTC), include_retired)
+        when = When(
+            _aware(as_of),
+            include_retired,
+            occurred_after=_aware(occurred_after),
+            occurred_before=_aware(occurred_before),
+        )
         request = SearchRequest(
             _texts(queries),
             when=when,
@@ -241,17 +248,31 @@ class ReadCalls:
         active: bool | None = True,
         since: datetime | None = None,
         until: datetime | None = None,
+        occurred_after: datetime | None = None,
+        occurred_before: datetime | None = None,
+        sort: FactOrder = "formed_at",
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[FactView]:
         """Return the visible facts, newest first; `active` None: with retired facts, False: only those.
 
-        `since` ≤ valid_from < `until`; the order is that of formed_at. `limit` 1 to 200; `cursor` is the last page's:
-        facts that form between two pages neither repeat nor hide others. Raises Invalid.
+        `since` ≤ valid_from < `until`; `occurred_after` ≤ occurred_at < `occurred_before`, apart from when it was
+        said. The order is that of formed_at, or (`sort`) of occurred_at: then only facts that say when something
+        happened are listed. `limit` 1 to 200; `cursor` is the last page's: facts that form between two pages neither
+        repeat nor hide others. Raises Invalid.
         """
-        filters = Filters(scopes, active, since, until, limit, cursor)
+        filters = Filters(
+            scopes,
+            active,
+            since,
+            until,
+            limit,
+            cursor,
+            occurred_after=occurred_after,
+            occurred_before=occurred_before,
+        )
         asked, view, readers = await self._seen(session, user)
-        return await self._browsing(readers).facts(asked, view, filters)
+        return await self._browsing(readers).facts(asked, view, filters, sort=sort)
 
     async def list_reflections(
         self,
@@ -326,3 +347,7 @@ def _searched(view: VisibleMemory, request: SearchRequest) -> list[Scope]:
     """Return the scopes with active facts; for the past and for reflections all, since those are not counted."""
     every = not request.when.is_now or "reflections" in request.kinds
     return [shown.scope for shown in view.shown if shown.snapshot.active_facts or every]
+
+
+def _aware(moment: datetime | None) -> datetime | None:
+    return moment if moment is None or moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -261,6 +261,7 @@ class Handlers:
             forgets=settings.messages.on_delete != "keep",
             budgets=self._window_budgets() if self._budgets else None,
             gathering=Gathering(GATHER_SECONDS, MOST_GATHERED),
+            most_before=settings.windows.before,
         )
 
     def _directory(self) -> MongoDirectory:

@@ -58,6 +58,10 @@ class PointInTimeLists:
 
     async def _known(self, scope_keys: Sequence[str], when: When) -> dict[str, FactCandidate]:
         asked: Row = {"scope_key": {"$in": list(scope_keys)}}
+        if when.is_now:
+            asked["active"] = True
+        if when.occurred:
+            asked["occurred_at"] = when.occurred
         if when.as_of is not None:
             said, formed = ({name: {"$lte": when.as_of}} for name in ("said_at", "formed_at"))
             joined = {"sources.said_at": {"$lte": when.as_of}}
@@ -141,4 +145,5 @@ def _earlier(fact: FactCandidate, history: Sequence[Mapping[str, Any]], as_of: d
         retired_at=then["valid_from"] if gone else None,
         replaced_by=fact.replaced_by if gone else None,
         vector=fact.vector if then["content"] == fact.text else None,
+        occurred_at=fact.occurred_at if then["content"] == fact.text else None,
     )

@@ -58,6 +58,8 @@ class ReflectionLists:
 
     async def _known(self, scope_keys: Sequence[str], when: When) -> dict[str, FactCandidate]:
         """Return reflections by id; a copy that was propagated only where the original is not among them."""
+        if when.occurred:  # reflections tell of no time apart from when they were said
+            return {}
         asked: Row = {"scope_key": {"$in": list(scope_keys)}, **without(when.private)}
         if when.is_now:
             asked["retired_at"] = None

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from eden_memory.models.question import Asking, Embedder, Reranker
 from eden_memory.schemas.scopes import Scope
@@ -26,6 +27,7 @@ from eden_memory.search.search_trace import Trace
 from eden_memory.telemetry.request_spans import OpenSpan
 
 RERANK_SECONDS = 5.0
+NEVER = datetime.min.replace(tzinfo=UTC)
 """A reranker that takes longer is done without."""
 
 
@@ -77,7 +79,7 @@ class SearchEngine:
         search = SearchRun(tuple(by_key), request.texts, request, ranking, asking or request.asking, trace)
         found = await self._ranked(await self._listing.of(search), search)
         visible = [scored for scored in found if scored.fact.scope_key in by_key]
-        best = self._worth_it(visible, request)
+        best = _sorted(self._worth_it(visible, request), request)
         facts = tuple(_fact(by_key[scored.fact.scope_key], scored) for scored in best)
         self._found([fact.fact_id for fact in facts if fact.kind == "fact"])
         return trace.report(request.search_type, facts)
@@ -155,6 +157,12 @@ def _through(stages: Sequence[Stage], found: list[Scored], trace: Trace) -> list
     return found
 
 
+def _sorted(found: list[Scored], request: SearchRequest) -> list[Scored]:
+    if request.sort == "score":
+        return found
+    return sorted(found, key=lambda scored: scored.fact.occurred_at or NEVER, reverse=True)
+
+
 def _fact(scope: Scope, scored: Scored) -> FoundFact:
     fact = scored.fact
     return FoundFact(
@@ -164,6 +172,7 @@ def _fact(scope: Scope, scored: Scored) -> FoundFact:
         score=scored.score,
         formed_at=fact.formed_at,
         said_at=fact.said_at,
+        occurred_at=fact.occurred_at,
         version=fact.version,
         valid_from=fact.valid_from,
         retired_at=fact.retired_at,

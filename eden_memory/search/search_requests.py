@@ -13,6 +13,8 @@ from eden_memory.schemas.scopes import Scope, ScopeKind
 from eden_memory.search.fact_candidates import NOW, MemoryKind, When
 
 Kind = Literal["hybrid", "semantic", "text"]
+SearchSort = Literal["score", "occurred_at"]
+"""occurred_at: of what a search finds, what happened last comes first; facts that do not say when come last."""
 FactScope = Literal["user", "group", "agent", "shard"]
 """Kinds of scope that have facts: a session's memory has none of its own."""
 TextOnly = Literal["over_budget", "unavailable"]
@@ -29,6 +31,7 @@ class RankingOptions(TypedDict, total=False):
     recency_weight: float | None
     score_threshold: float | None
     related: float
+    sort: SearchSort
     kinds: Sequence[SearchedKind]
 
 
@@ -42,6 +45,10 @@ class SearchOptions(RankingOptions, total=False):
     as_of: datetime | None
     """The memory of that time is searched (UTC unless it says); None: as it is now."""
     include_retired: bool
+    occurred_after: datetime | None
+    """Only facts of what happened then or later, apart from when it was said (UTC unless it says)."""
+    occurred_before: datetime | None
+    """Only facts of what happened before then."""
     asked_at: datetime | None
     """The moment from which "last week" and a fact's age are counted; None: now."""
 
@@ -65,6 +72,7 @@ class SearchRequest:
     related: float = 0.0
     """From 0 to 1: facts whose meaning is not so far from unrelated (0) to the same text (1) are left out of
     the best `top_k`."""
+    sort: SearchSort = "score"
     list_size: int | None = None
     """Candidates of each list; None: as the settings say."""
     asking: Asking | None = None
@@ -79,6 +87,8 @@ class SearchRequest:
             raise Invalid(f"{len(self.queries)} queries at once", f"Give at most {MOST_QUERIES}.")
         if self.search_type not in {"hybrid", "semantic", "text"}:
             raise Invalid(f"search type {self.search_type!r:.40}", "It is hybrid, semantic or text.")
+        if self.sort not in {"score", "occurred_at"}:
+            raise Invalid(f"sort {self.sort!r:.40}", "It is score or occurred_at.")
         if isinstance(self.kinds, str) or not self.kinds or not set(self.kinds) <= set(SEARCHED):
             raise Invalid(f"kinds {self.kinds!r:.60}", f"Give a list of: {', '.join(SEARCHED)}.")
         if self.recency_weight is not None and not 0 <= self.recency_weight <= 1:
@@ -116,6 +126,8 @@ class FoundFact:
     """Since when this version holds."""
     said_at: datetime
     """When what began it was said."""
+    occurred_at: datetime | None = None
+    """When what it tells of happened or begins, where its text says so."""
     retired_at: datetime | None = None
     kind: MemoryKind = "fact"
     scores: Mapping[str, float] = field(default_factory=dict[str, float])

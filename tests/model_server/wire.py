@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from tests.model_server.config import FaultName
 
@@ -11,9 +11,19 @@ Response = tuple[int, dict[str, str], bytes]
 Ending = Literal["stop", "length", "refusal", "blocked", "none"]
 
 
+CHARACTERS_A_TOKEN = 4
+
+
 def tokens(characters: int) -> int:
     """Characters / 4, rounded up."""
-    return -(-characters // 4)
+    return -(-characters // CHARACTERS_A_TOKEN)
+
+
+class CacheRule(NamedTuple):
+    """Tokens of the shortest prefix that a provider caches, and the steps in which longer ones count."""
+
+    least: int
+    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +112,10 @@ class Problem:
 
 class Wire(Protocol):
     """How one provider words its responses; the modules `wire_openai` and `wire_google` are such."""
+
+    def cache_rule(self, model: str) -> CacheRule:
+        """The provider's cache of prompts, as documented for a model."""
+        ...
 
     def chat_response(self, chat: Chat, reply: Reply) -> Response:
         """A chat's answer."""

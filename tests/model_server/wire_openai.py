@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from tests.model_server.vectors import vector_of
-from tests.model_server.wire import Body, Chat, Embed, Problem, Reply, Response
+from tests.model_server.wire import Body, CacheRule, Chat, Embed, Problem, Reply, Response
 
 ENDINGS = {"stop": "stop", "refusal": "stop", "length": "length", "blocked": "content_filter"}
 PROBLEMS: dict[str, tuple[int, str, str | None]] = {
@@ -56,6 +56,12 @@ def read_embed(body: Body) -> Embed:
     texts = (given,) if isinstance(given, str) else tuple(given)
     form = "base64" if body.get("encoding_format") == "base64" else "float"
     return Embed(body["model"], texts, body.get("dimensions"), form)
+
+
+def cache_rule(model: str) -> CacheRule:
+    """Source: "Prompt caching", developers.openai.com/api/docs/guides/prompt-caching."""
+    del model
+    return CacheRule(1_024, 128)
 
 
 def chat_response(chat: Chat, reply: Reply) -> Response:

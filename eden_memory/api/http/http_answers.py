@@ -53,6 +53,8 @@ class FactAnswer(_Answer):
     """When it was formed: of history read in, long after it was said."""
     said_at: datetime
     """When what began it was said."""
+    occurred_at: datetime | None
+    """When what it tells of happened or begins, where its text says so."""
     valid_from: datetime
     """Since when this version holds."""
     expires_at: datetime | None
@@ -192,6 +194,8 @@ class FoundAnswer(_Answer):
     """When it was formed: of history read in, long after it was said."""
     said_at: datetime
     """When what began it was said."""
+    occurred_at: datetime | None
+    """When what it tells of happened or begins, where its text says so."""
     version: int
     valid_from: datetime
     """Since when this version holds."""

@@ -24,6 +24,9 @@ class FoundMemory(BaseModel):
     score: float = Field(description="higher is better; comparable within this answer only")
     formed_at: datetime = Field(description="when it was formed (UTC): may be long after it was said")
     said_at: datetime = Field(description="since when this version is true, as it was said (UTC)")
+    occurred_at: datetime | None = Field(
+        default=None, description="when it happened or begins, where the fact says so (UTC)"
+    )
     version: int
     retired_at: datetime | None = Field(default=None, description="set: no longer held true since then")
     scores: dict[str, float] | None = Field(default=None, description="by stage; with `debug` only")
@@ -39,6 +42,7 @@ class FoundMemory(BaseModel):
             score=fact.score,
             formed_at=fact.formed_at,
             said_at=fact.valid_from,
+            occurred_at=fact.occurred_at,
             version=fact.version,
             retired_at=fact.retired_at,
             scores=dict(fact.scores) if debug else None,
@@ -125,6 +129,9 @@ class ListedMemory(BaseModel):
         default=None,
         description="when it was said (UTC): of a fact, since when it is true; of a blob, the newest that it holds",
     )
+    occurred_at: datetime | None = Field(
+        default=None, description="of a fact: when it happened or begins, where it says so (UTC)"
+    )
     version: int = 1
     active: bool = Field(default=True, description="false: retired, or a reflection that a blob has absorbed")
     private: bool = Field(
@@ -142,6 +149,7 @@ class ListedMemory(BaseModel):
             scope=fact.scope.kind,
             formed_at=fact.formed_at,
             said_at=fact.valid_from,
+            occurred_at=fact.occurred_at,
             version=fact.version,
             active=fact.active,
         )

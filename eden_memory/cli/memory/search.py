@@ -8,9 +8,21 @@ from typing import Annotated, Literal
 import typer
 
 from eden_memory.cli import tables, terminal
-from eden_memory.cli.memory.viewer import Agent, AsJson, Scopes, Session, User, Viewer, ask, kinds_of, nothing
+from eden_memory.cli.memory.viewer import (
+    Agent,
+    AsJson,
+    OccurredAfter,
+    OccurredBefore,
+    Scopes,
+    Session,
+    User,
+    Viewer,
+    ask,
+    kinds_of,
+    nothing,
+)
 from eden_memory.cli.terminal import parse_time
-from eden_memory.search.search_requests import FACTS, FoundMessage, SearchReport
+from eden_memory.search.search_requests import FACTS, FoundMessage, SearchReport, SearchSort
 
 Time = Annotated[
     datetime | None, typer.Option(parser=parse_time, metavar="TIME", help="what was known then (UTC)")
@@ -40,6 +52,9 @@ def search(
     ] = None,
     as_of: Time = None,
     retired: Annotated[bool, typer.Option("--retired", help="retired facts too")] = False,
+    occurred_after: OccurredAfter = None,
+    occurred_before: OccurredBefore = None,
+    sort: Annotated[SearchSort, typer.Option(help="occurred_at: what happened last comes first")] = "score",
     recency_weight: Annotated[
         float | None, typer.Option(min=0, max=1, help="how much freshness counts")
     ] = None,
@@ -72,6 +87,9 @@ def search(
             kinds=[kind.value for kind in kinds] if kinds else FACTS,
             as_of=as_of,
             include_retired=retired,
+            occurred_after=occurred_after,
+            occurred_before=occurred_before,
+            sort=sort,
             recency_weight=recency_weight,
             score_threshold=threshold,
         )

@@ -43,16 +43,18 @@ class Fence:
     def around(self, decision: str) -> str:
         """Return the token of a decision, `<<` 20 hexadecimal digits `>>`: a line above and below the data.
 
-        `decision` names what is decided (`fact-extraction/<formation>`), never an attempt or a namespace.
+        `decision` names what is decided (`fact-extraction/<formation>`), never an attempt or a namespace. Where a
+        prompt begins with texts that many prompts of an agent share, it names the agent instead: providers cache
+        prompts up to the first difference. Content and answers are rid of the fence, so nobody learns it.
         """
         return f"<<{hmac.new(self._secret, decision.encode(), sha256).hexdigest()[:20]}>>"
 
 
-FACT_EXTRACTION = "fact-extraction/3"
+FACT_EXTRACTION = "fact-extraction/4"
 FACT_DECISIONS = "fact-decisions/3"
-REFLECTION_EXTRACTION = "reflection-extraction/3"
-CONSOLIDATION = "consolidation/3"
-PROPAGATION = "propagation/2"
+REFLECTION_EXTRACTION = "reflection-extraction/4"
+CONSOLIDATION = "consolidation/4"
+PROPAGATION = "propagation/3"
 SHORT = {
     FACT_EXTRACTION: "fact-extraction-short/1",
     FACT_DECISIONS: "fact-decisions-short/1",
@@ -182,14 +184,17 @@ def indented(text: str, fence: str) -> str:
     return "\n".join(f"  {line}" for line in _lines(text, fence) or [""])
 
 
-def messages(lines: tuple[TranscriptLine, ...], fence: str) -> str:
-    """Return messages as `[number] HH:MM Name: text` (UTC), with the date before the first of each day."""
-    return "\n".join(_numbered(lines, fence))
+def messages(lines: tuple[TranscriptLine, ...], fence: str, behind: int = 0) -> str:
+    """Return messages as `[number] HH:MM Name: text` (UTC), with the date before the first of each day.
+
+    `behind`: the number after which these count.
+    """
+    return "\n".join(_numbered(lines, fence, behind))
 
 
-def _numbered(lines: tuple[TranscriptLine, ...], fence: str) -> Iterator[str]:
+def _numbered(lines: tuple[TranscriptLine, ...], fence: str, behind: int) -> Iterator[str]:
     day = None
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines, behind + 1):
         if (date := line.time.date()) != day:
             day = date
             yield _day(line.time)
