@@ -6,7 +6,7 @@ BIN := .venv/bin
 IMAGE := run serve openai google local-models mirror otel
 STAMP := .venv/.installed
 
-.PHONY: chart docs dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics bench-traces help setup lock demo test test-slow lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers screenshots eval-retrieval transcripts chaos canaries up down status doctor clean ci bench-forgetting
+.PHONY: chart docs dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics bench-traces help setup lock demo test test-slow lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers bench-start screenshots eval-retrieval transcripts chaos canaries up down status doctor clean ci bench-forgetting notebook bench-scaling bench-tokens
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -58,12 +58,12 @@ format: setup ## let ruff write the files
 types: setup ## pyright, strict
 	@$(BIN)/pyright
 
-.eden/chart/.installed: tools/chart/install.sh | setup
-	@command -v go >/dev/null || { echo "Helm and kubeconform are built from source: install Go"; exit 1; }
+.eden/chart/.installed: $(wildcard tools/chart/*) | setup
+	@command -v go >/dev/null || { echo "KEDA's schemas are fetched as a Go module: install Go"; exit 1; }
 	@tools/chart/install.sh .eden/chart $(BIN)
 	@touch $@
 
-chart: .eden/chart/.installed ## render the Helm chart and hold it against Kubernetes' and KEDA's schemas (needs Go)
+chart: .eden/chart/.installed ## render the Helm chart and hold it against Kubernetes' and KEDA's schemas (Linux x86-64, with Go)
 	@$(BIN)/pytest -q tests/contract/test_chart.py
 
 schemas: setup ## export the JSON Schemas and the AsyncAPI document
@@ -81,7 +81,7 @@ bench-metrics: setup ## what metrics cost, and how long one page of them takes
 bench-traces: setup ## what traces cost, every one of them and one in ten
 	@$(BIN)/python -W ignore -m tests.bench.traces
 
-bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-traces bench-replay bench-reform bench-imports bench-forgetting bench-comparing bench-inspector ## all benchmarks
+bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-traces bench-replay bench-reform bench-imports bench-forgetting bench-comparing bench-inspector bench-start bench-scaling bench-tokens ## all benchmarks
 
 bench-tailer: setup ## the tailer against its bounds
 	@$(BIN)/python -m tests.bench.tailer
@@ -91,11 +91,22 @@ bench-formation: setup ## the whole of formation against a model server; HOT=1: 
 	@$(BIN)/python -m tests.bench.formation $(if $(HOT),--hot)
 	$(if $(HOT),,@$(BIN)/python -m tests.bench.formation_pace)
 
+bench-scaling: setup ## 1, 2 and 4 processes beside a simulation, processes that come and go, what higher rates need
+	@$(BIN)/python -W ignore -m tests.bench.scaling
+	@$(BIN)/python -W ignore -m tests.bench.scaling_rebalances
+	@$(BIN)/python -W ignore -m tests.bench.scaling_simulation
+
+bench-tokens: setup ## prompt tokens at full price and from each provider's cache
+	@$(BIN)/python -W ignore -m tests.bench.tokens
+
 bench-context: setup ## contexts: warm, cold, committed write to fresh in another process, new author to withdrawn
 	@$(BIN)/python -m tests.bench.context
 
 bench-gateway: setup ## the gateway against the provider itself: first byte, tokens
 	@$(BIN)/python -m tests.bench.gateway
+
+bench-start: setup ## how soon help, the library and `eden run` are there, and what an idle process takes
+	@$(BIN)/python -W ignore -m tests.bench.start
 
 bench-search: setup ## searching 1,000 to 100,000 facts, warm and after a change, against numpy and $$text
 	@$(BIN)/python -m tests.bench.search
@@ -134,10 +145,10 @@ bench-peers: setup .eden/peers/.installed ## beside mem0 and Graphiti, which it 
 bench-inspector: setup ## the inspector's pages over 100,000 facts beside 1,000
 	@$(BIN)/python -W ignore -m tests.bench.inspector
 
-screenshots: setup ## take the pictures of docs/inspector.md, with Debian's Chromium
+screenshots: setup ## take the pictures of docs/inspector-pages.md, with Debian's Chromium
 	@$(BIN)/python -W ignore -m tests.transcripts.screenshots
 
-eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting, update pairs
+eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting and language, update pairs
 	@$(BIN)/python -m tests.evals.retrieval
 
 transcripts: setup ## play docs/transcripts anew, where a script makes them, and draw README's picture
@@ -146,6 +157,9 @@ transcripts: setup ## play docs/transcripts anew, where a script makes them, and
 	@$(BIN)/python -W ignore -m tests.transcripts.reform
 	@$(BIN)/python -W ignore -m tests.transcripts.traces
 	@$(BIN)/python -W ignore -m tests.transcripts.moving
+
+notebook: setup ## run docs/notebooks/growth.ipynb on servers of its own, and keep what it shows
+	@PYTHONPATH=$(CURDIR) PYTHONWARNINGS=ignore $(BIN)/jupyter-execute --inplace docs/notebooks/growth.ipynb
 
 canaries: setup ## unique words said, formed, killed -9 and forgotten, then looked for everywhere: SEEDS=20
 	EDEN_TEST_CANARY_SEEDS=$${SEEDS:-20} $(BIN)/pytest -q tests/integration/system/test_canaries.py

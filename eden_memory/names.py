@@ -12,6 +12,7 @@ from eden_memory.schemas.documents import (
     Outcome,
     PartitionState,
     Reflection,
+    ScopeVectors,
     SessionState,
     Snapshot,
     StoredBlob,
@@ -19,7 +20,7 @@ from eden_memory.schemas.documents import (
 )
 
 MEMORY = frozenset(
-    kind.COLLECTION for kind in (Fact, Reflection, Consolidated, StoredBlob, Snapshot, Context)
+    kind.COLLECTION for kind in (Fact, Reflection, Consolidated, StoredBlob, Snapshot, Context, ScopeVectors)
 )
 """Collections that every namespace has of its own."""
 FORMING = frozenset(

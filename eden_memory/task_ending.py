@@ -1,7 +1,7 @@
 """Running tasks side by side until the first ends, and ending them: a cancellation may get lost in a library."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
@@ -25,6 +25,18 @@ async def end(jobs: Iterable[asyncio.Future[Any]], again_seconds: float = AGAIN_
             job.cancel()
         _, left = await asyncio.wait(left, timeout=again_seconds)
     await asyncio.gather(*everyone, return_exceptions=True)
+
+
+async def one_ahead(found: AsyncIterable[T]) -> AsyncGenerator[T]:
+    """Yield items, and request the next one while the caller works."""
+    batches = aiter(found)
+    asked = asyncio.ensure_future(anext(batches, None))
+    try:
+        while (batch := await asked) is not None:
+            asked = asyncio.ensure_future(anext(batches, None))
+            yield batch
+    finally:
+        await end([asked])
 
 
 async def in_thread(work: Callable[[], T]) -> T:

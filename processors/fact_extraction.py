@@ -1,6 +1,7 @@
 """memory.formations → memory.extractions, memory.candidates: one call finds the facts of a closed window.
 
-It sees the conversation alone, no memory: facts must stand alone. Every formation has exactly one FactsExtracted.
+It sees the conversation alone, no memory: facts must stand alone. The messages before the window are there to
+explain it. Every formation has exactly one FactsExtracted.
 """
 
 from collections.abc import Callable, Sequence, Set
@@ -21,7 +22,7 @@ from eden_memory.models.question import Answered, LanguageModel
 from eden_memory.schemas.answers import ExtractedFacts
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.events.formation import ExtractedFact, Window
-from eden_memory.schemas.provenance import Call
+from eden_memory.schemas.provenance import Call, MessageRef
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import STANDARD, FormationLimits
 from eden_memory.stages.stage import Delivery, Emitted
@@ -70,22 +71,23 @@ class FactExtraction:
         if not window.messages or not (scopes := fact_scopes(window)):
             return [facts_extracted(delivery, window)]
         asking = asking_about(window, delivery, STAGE, "facts")
-        question = await self._questions.about(delivery, window, scopes, asking)
-        if not question.transcript.lines:
+        before = () if self._limits.short_prompts else delivery.event.before  # the short prompt shows none
+        question = await self._questions.about(delivery, window, scopes, asking, before=before)
+        if not question.transcript.own:
             return [facts_extracted(delivery, window)]
         past = question.scopes.past(window, self._clock())
         if past >= set(scopes):
             count_extracted(STAGE, 0, {"past_retention": 1})
             return [facts_extracted(delivery, window, reason=PAST_RETENTION)]
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
-        prompt = prompts.fact_extraction(self._material(question), fence)
+        prompt = prompts.fact_extraction(self._material(question), fence, short=self._limits.short_prompts)
         answered = await self._model.ask(prompt, ExtractedFacts, question.asking)
-        return await self._formed(question, past, answered, fence)
+        return await self._formed(question, past, answered, fence, before)
 
     def _material(self, question: WindowQuestion) -> FactMaterial:
         limits = self._limits
-        lines, scopes = question.transcript.lines, question.scopes.for_facts()
-        return FactMaterial(lines, scopes, limits.facts, limits.fact_words, limits.language)
+        shown, scopes = question.transcript, question.scopes.for_facts()
+        return FactMaterial(shown.own, scopes, limits.facts, limits.fact_words, limits.language, shown.before)
 
     async def _formed(
         self,
@@ -93,9 +95,10 @@ class FactExtraction:
         past: frozenset[Scope],
         answered: Answered[ExtractedFacts],
         fence: str,
+        before: Sequence[MessageRef],
     ) -> Sequence[Emitted]:
         """Return the events of an answer, without what was forgotten while the model was asked."""
-        marks = await self._forgetting.among(named_by(question.window))
+        marks = await self._forgetting.among(named_by(question.window, before))
         assignment = question.assignment(self._limits.fact_words, fence, self._limits.facts)
         stated = assignment.assign(answered.value.facts, marks)
         assigned = [item for item in stated if item.scope not in past]
@@ -123,4 +126,5 @@ def _fact(assigned: AssignedItem, number: int, window: Window, call: Call | None
         call=call,
         scope=assigned.scope,
         demoted_from=assigned.demoted_from,
+        occurred_at=assigned.occurred_at,
     )

@@ -8,7 +8,7 @@ from asyncio import gather
 from collections.abc import Callable, Iterable, Sequence, Set
 
 from eden_memory.directory.participants import Directory
-from eden_memory.forgotten import ForgottenMarks, Marks
+from eden_memory.forgotten import ForgottenMarks, Marks, ids_of
 from eden_memory.metrics import TRIGGER_WAITING
 from eden_memory.schemas.events import Watermark
 from eden_memory.stages.gathering import Gathering
@@ -17,6 +17,7 @@ from eden_memory.usage.budget_rules import WindowBudgets
 from eden_memory.windows.cached_sessions import CachedSessions
 from eden_memory.windows.formation_requests import Closing, FormationRequests
 from eden_memory.windows.joining_messages import only_join
+from eden_memory.windows.messages_before import forgotten_before, sources_before
 from eden_memory.windows.session_state import Messages, Session
 from eden_memory.windows.sessions_aside import SessionsAside
 from eden_memory.windows.trigger_batch import (
@@ -51,7 +52,7 @@ class FormationTrigger:
     """Cuts sessions into windows.
 
     `forgets`: whether memory forgets messages that the application deletes. Without `gathering`, every batch is
-    processed at once.
+    processed at once. `most_before`: messages before a window that explain it.
     """
 
     def __init__(
@@ -64,10 +65,11 @@ class FormationTrigger:
         forgets: bool = True,
         budgets: WindowBudgets | None = None,
         gathering: Gathering | None = None,
+        most_before: int = 0,
     ) -> None:
         self._gathering = gathering
         self._store, self._directory = store, directory
-        self._requests = FormationRequests(store, directory, budgets, settings_version)
+        self._requests = FormationRequests(store, directory, budgets, settings_version, most_before)
         self._forgotten, self._forgets = forgotten, forgets
         self._cached: dict[int, CachedSessions] = {}
         self._confirmed: dict[int, list[tuple[str, str]]] = {}
@@ -117,6 +119,7 @@ class FormationTrigger:
                 marks, left = now, self._accepted(deliveries, refused)
             if (conflicts := conflicts + 1) > MOST_CONFLICTS:
                 return Retry("a session was changed meanwhile, again and again", after=1.0)
+        await self._erase_forgotten_before(ready.values())
         names = [(window.session_id, name) for name, window in ready.items()]
         events = [*sent, *(emit for window in ready.values() for emit in _outgoing(window))]
         return Decision(events, published=self._remember(partition, names), refused=refused)
@@ -274,6 +277,13 @@ class FormationTrigger:
         if erased:  # published and formed long ago: only the outbox does not say so yet
             self._confirmed.setdefault(batch.partition, []).extend(erased)
         return {name: windows[name] for name in names if name in windows}
+
+    async def _erase_forgotten_before(self, windows: Iterable[StoredWindow]) -> None:
+        """Erase the texts before windows that were forgotten after they were read: forgetting did not find them."""
+        sources = sources_before(windows)
+        marks = await self._forgotten.among(ids_of(None, sources)) if sources else Marks()
+        if gone := forgotten_before(sources, marks.asked()):
+            await self._store.erase_in_windows(gone)
 
     def _remember(self, partition: int, sent: Iterable[tuple[str, str]]) -> Callable[[], None]:
         return lambda: self._confirmed.setdefault(partition, []).extend(sent)

@@ -75,12 +75,12 @@ class ReflectionExtraction:
         known = await self._known(window)
         asking = asking_about(window, delivery, STAGE, "reflections")
         question = await self._questions.about(delivery, window, window.scopes, asking, known_of(known))
-        if not question.transcript.lines:
+        if not question.transcript.own:
             return session_closed(delivery, extracted, 0)
-        fence = self._fence.around(f"{STAGE}/{window.formation_id}")
+        fence = self._fence.around(f"{STAGE}/{window.agent_id}")  # the prompt's beginning is cached by it
         material = self._material(question, extracted, known)
         answered = await self._model.ask(
-            prompts.reflection_extraction(material, fence),
+            prompts.reflection_extraction(material, fence, short=self._limits.short_prompts),
             StatedReflections,
             question.asking,
             lambda answer: _shortcoming(answer, material),

@@ -4,9 +4,9 @@ Every field is required and no bound is declared, as strict structured output of
 an answer may hold is checked against what was shown, never taken from the answer.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BeforeValidator, ConfigDict, ValidationInfo
+from pydantic import BeforeValidator, ConfigDict, ValidationInfo, model_validator
 
 from eden_memory.schemas.described import DescribedModel
 
@@ -28,6 +28,16 @@ class StatedFact(ModelAnswer):
     """The label of one of the scopes shown."""
     messages: list[int]
     """Numbers of the messages that it rests on."""
+    occurred_at: str | None
+    """When it happened or begins, as an ISO date, month or year."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _not_asked(cls, fields: Any, validation: ValidationInfo) -> Any:
+        """Take a fact without a time: earlier and shorter prompts do not ask for one."""
+        if validation.context is not AS_SAID or not isinstance(fields, dict):
+            return fields
+        return {"occurred_at": None, **cast(dict[str, Any], fields)}
 
 
 class ExtractedFacts(ModelAnswer):

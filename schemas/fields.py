@@ -117,6 +117,8 @@ Vector = Annotated[
 ]
 """A packed float32 vector (:func:`pack_vector`); base64 in JSON."""
 
+Bytes = Annotated[bytes, WithJsonSchema({"type": "string", "contentEncoding": "base64"})]
+
 KeyText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.~%:/-]+$", max_length=4_096)]
 """An id that this program made: text without `@` and `#`, which join it with a version or a number."""
 

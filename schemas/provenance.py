@@ -82,3 +82,5 @@ class Statement(Part):
     call: Call | None = None
     said_at: Moment | None = Field(default_factory=_newest_of)
     """When it was said: the newest of its sources, or as a command says; null where neither tells."""
+    occurred_at: Moment | None = None
+    """When what it tells of happened or begins, where its text says so: the beginning of a day, month or year."""

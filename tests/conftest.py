@@ -106,14 +106,19 @@ def namespace(servers: TestServers) -> Generator[Namespace]:
 @pytest.fixture
 def settings(servers: TestServers, namespace: Namespace, tmp_path: Path) -> Settings:
     """Settings for the session's servers and this test's namespace."""
+    return settings_on(servers, namespace, tmp_path / "eden")
+
+
+def settings_on(servers: TestServers, mine: Namespace, folder: Path) -> Settings:
+    """Settings for these servers and names, with a folder for local files."""
     return Settings(
-        mongodb=MongoSettings(uri=SecretStr(servers.mongodb_uri), database=namespace.database),  # pyright: ignore[reportCallIssue]
+        mongodb=MongoSettings(uri=SecretStr(servers.mongodb_uri), database=mine.database),  # pyright: ignore[reportCallIssue]
         kafka=KafkaSettings(  # pyright: ignore[reportCallIssue]
             bootstrap=servers.kafka_bootstrap,
-            topic_prefix=namespace.topic_prefix,
-            group_prefix=namespace.group_prefix,
+            topic_prefix=mine.topic_prefix,
+            group_prefix=mine.group_prefix,
         ),
-        local=LocalSettings(folder=tmp_path / "eden"),  # pyright: ignore[reportCallIssue]
+        local=LocalSettings(folder=folder),  # pyright: ignore[reportCallIssue]
     )
 
 

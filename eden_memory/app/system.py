@@ -43,6 +43,8 @@ from eden_memory.schemas.events import (
     FormationRequested,
     ReflectionFormed,
 )
+from eden_memory.search import vector_copy_store
+from eden_memory.search.vector_copy_store import VectorCopies
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import HealthServer
 from eden_memory.stages.leased import Leased
@@ -64,6 +66,8 @@ MONGODB_HINT = "Check EDEN_MONGODB_URI, or start the local servers with `eden up
 SERVERS_HINT = "Check EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP, or start the local servers with `eden up`."
 
 TAILER, JANITOR, LAG = "tailer", "janitor", "lag"
+VECTORS = "vectors"
+"""Runs where the janitor runs."""
 PARTS = (TAILER, *pipeline.NAMES, JANITOR, LAG)
 """The parts that `eden run` can run."""
 
@@ -140,7 +144,7 @@ async def _entered(
     if TAILER in wanted:
         parts.append(await stack.enter_async_context(tailing(settings, new_source=new_source)))
     if JANITOR in wanted:
-        parts.append(housekeeping(settings, client))
+        parts += [housekeeping(settings, client), vector_copies(settings, client)]
     if LAG in wanted:
         parts.append(lag_export(settings, client))
     if stages:
@@ -204,6 +208,16 @@ def housekeeping(settings: Settings, client: MongoClient) -> Leased:
     lowered = LoweredTopics(database, names, admin)
     janitor = Janitor(kafka, admin, consumption(settings), marks, outcomes, _now, texts, bounds, lowered)
     return Leased(JANITOR, lease, janitor.round, ROUND_SECONDS, PAUSE_SECONDS)
+
+
+def vector_copies(settings: Settings, client: MongoClient) -> Leased:
+    """Keeps the vectors of large scopes as blocks, which first searches read."""
+    database, names = client[settings.mongodb.database], settings.names
+    lease = MongoLease(database[names["leases"]], VECTORS, JANITOR_LEASE_SECONDS)
+    copies = VectorCopies(database, names, adapter=settings.search.adapter)
+    return Leased(
+        VECTORS, lease, copies.round, vector_copy_store.ROUND_SECONDS, vector_copy_store.PAUSE_SECONDS
+    )
 
 
 def lag_export(settings: Settings, client: MongoClient) -> LagExport:

@@ -102,6 +102,8 @@ def forget(
         raise Invalid("--missing takes no kind and no ID", "It lists what is missing, and asks.")
     if kind is None or name is None:
         raise Invalid("name what to forget", "eden forget message|session|user|fact ID")
+    if caused_by and compact:
+        raise Invalid("--caused-by does not compact", "Run `eden forget --compact` once the undo is done.")
     if caused_by:
         from eden_memory.cli.undo_attack import undo  # noqa: PLC0415 - reads Kafka, which the base lacks
 

@@ -62,7 +62,9 @@ COMMANDS: Mapping[str, Entry] = {
     "context": Entry(
         "context:context", "Print the context of a session's user: the XML for the agent's prompt."
     ),
-    "search": Entry("memory.search:search", "Search the facts that a user may see, as an agent would."),
+    "search": Entry(
+        "memory.search:search", "Search the facts, or reflections, that a user may see, as an agent would."
+    ),
     "facts": Entry(
         "memory.list_commands:facts", "List the facts that a user may see; those formed last come first."
     ),

@@ -23,7 +23,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event, Forgotten, decode
 from eden_memory.stages.codec import event_id
 from eden_memory.stages.stage import Delivery, Emitted
-from eden_memory.windows.window_text_store import FACTS, REFLECTIONS, readers_of
+from eden_memory.windows.window_text_store import FACTS, REFLECTIONS, of_messages, readers_of
 
 Row = dict[str, Any]
 N = TypeVar("N", str, str | re.Pattern[str])
@@ -95,7 +95,7 @@ class ForgottenLedgers:
     async def _formations(self, messages: Iterable[str]) -> list[str]:
         found: list[str] = []
         for some in _slices(messages):
-            found += await self._windows.distinct("_id", {"messages.message_id": {"$in": some}})
+            found += await self._windows.distinct("_id", of_messages(some))
         return list(dict.fromkeys(found))
 
     async def _restating(self, resting: Iterable[Resting]) -> list[str]:

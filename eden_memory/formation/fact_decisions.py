@@ -264,6 +264,7 @@ class DecisionResolver:
             sources=stated.sources,
             formed_at=stated.at,
             said_at=stated.said_at,
+            occurred_at=stated.statement.occurred_at,
             valid_from=stated.said_at,
             expires_at=self._until(stated),
         )

@@ -25,6 +25,8 @@ class KnownFact:
     valid_from: datetime
     said_at: datetime
     """When what began it was said."""
+    occurred_at: datetime | None = None
+    """When what it tells of happened, where its text says so."""
     expires_at: datetime | None = None
     retired: bool = False
     replaces: str | None = None
@@ -50,6 +52,7 @@ class KnownFact:
             formed_at=event.formed_at,
             valid_from=event.valid_from,
             said_at=event.said_at,
+            occurred_at=event.occurred_at,
             expires_at=event.expires_at,
             retired=event.retired_at is not None,
             replaces=event.replaces,

@@ -59,6 +59,8 @@ class FactMaterial:
     """Of one fact."""
     language: str | None = None
     """The language that memory is kept in; None: that of the conversation. Other materials have it, too."""
+    before: tuple[TranscriptLine, ...] = ()
+    """Messages before the window, which explain it; their numbers go on behind those of `lines`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,11 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from eden_memory.directory.own_sessions import given_to_all, whose
 from eden_memory.forgotten import Marks
+from eden_memory.formation.occurrence import occurrence
 from eden_memory.formation.planted_memory import Provenance, provenance_of
 from eden_memory.formation.scope_briefs import of_authors
 from eden_memory.formation.shareable import is_agent_wide, is_personal, names_one_of
@@ -40,6 +42,8 @@ class AssignedItem:
     demoted_from: ScopeKind | None
     shared: bool = True
     """Whether its messages may form memory of a broader scope."""
+    occurred_at: datetime | None = None
+    """When what a fact tells of happened, where its text says so."""
 
 
 @dataclass(slots=True)
@@ -64,7 +68,8 @@ class ScopeAssignment:
     """Whose messages may form memory of a group, an agent or a shard."""
     counts: Counter[str] = field(default_factory=Counter[str])
     """`beyond` a limit of items, `no_scope`, `personal` (dropped), `demoted`, `shortened`, `empty`,
-    `whole_window`, `forgotten`, `unnamed` (somebody without a name), `planted` (dropped), `unshared` (demoted)."""
+    `whole_window`, `forgotten`, `unnamed` (somebody without a name), `planted` (dropped), `unshared` (demoted),
+    `before` (said by messages before the window alone)."""
 
     def assign(
         self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks
@@ -73,7 +78,9 @@ class ScopeAssignment:
         assigned: list[AssignedItem] = []
         taken: Counter[str] = Counter()
         for statement in stated:
-            item = self._item(statement, marks)
+            only_before = self.transcript.only_before(statement.messages)
+            self.counts["before"] += only_before
+            item = None if only_before else self._item(statement, marks)
             if item is None:
                 continue
             if self._full(item.scope, taken):
@@ -109,7 +116,8 @@ class ScopeAssignment:
             return None
         demoted = named.kind if scope.kind != named.kind else None
         self.counts["unshared"] += demoted in _OPEN_TO_OTHERS and not provenance.shared
-        return AssignedItem(text, scope, sources, whole, demoted, provenance.shared)
+        occurred = occurrence(stated.occurred_at, text) if isinstance(stated, StatedFact) else None
+        return AssignedItem(text, scope, sources, whole, demoted, provenance.shared, occurred)
 
     def _provenance(self, text: str, sources: tuple[SourceMessage, ...]) -> Provenance:
         has_users = bool(self.window.participants)

@@ -7,6 +7,7 @@ from datetime import datetime
 from eden_memory.constants import MOST_SOURCES
 from eden_memory.forgotten import Marks
 from eden_memory.formation.known_facts import KnownFact
+from eden_memory.formation.occurrence import still_said
 from eden_memory.schemas.events import CommandRef, Considered, FactChanged
 from eden_memory.schemas.events.facts import Decision
 from eden_memory.schemas.provenance import Call, Embedding, SourceMessage, Statement
@@ -110,6 +111,7 @@ class ScopeFacts:
         expires_at: datetime | None = None,
     ) -> None:
         """Change a fact's text, or its vector alone."""
+        stated = cause.statement.occurred_at if cause.statement is not None else None
         since = fact.valid_from if decision == "REEMBED" else max(fact.valid_from, cause.said_at)
         self.change(
             cause,
@@ -117,6 +119,7 @@ class ScopeFacts:
             decision,
             text=worded.text,
             hash=worded.hash,
+            occurred_at=still_said(worded.text, stated, fact.occurred_at),
             **worded.vector_fields,
             sources=(*fact.sources, *without(sources, fact.sources)),
             expires_at=expires_at or fact.expires_at,
@@ -196,6 +199,7 @@ class ScopeFacts:
             replaced_by=fact.replaced_by,
             formed_at=fact.formed_at,
             said_at=fact.said_at,
+            occurred_at=fact.occurred_at,
             valid_from=fact.valid_from,
             expires_at=fact.expires_at,
             retired_at=fact.retired_at,

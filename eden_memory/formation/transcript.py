@@ -3,19 +3,21 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eden_memory.forgotten import Marks
 from eden_memory.formation.prompt_material import TranscriptLine
 from eden_memory.schemas.events.chat import participant_of
 from eden_memory.schemas.events.formation import Window
-from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.provenance import MessageRef, SourceMessage
 from eden_memory.schemas.scopes import LargeAudience
 from eden_memory.windows.session_state import StoredMessage
 from eden_memory.windows.window_request import StoredWindow, hears_users
 
 REMOVED = "(removed)"
 """In place of a text forgotten after it was shown: the numbers of an answer that had arrived stay true."""
+ENDING = 600
+"""Characters of a message before a window that are shown, its last."""
 NAMELESS: Mapping[str, str] = {
     "user": "User",
     "assistant": "Assistant",
@@ -34,12 +36,24 @@ NUMBERED = re.compile(f"\\b{NAMELESS['user']} \\d+\\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """Numbered messages: the first of both tuples is number 1."""
+    """Numbered messages: the first of both tuples is number 1; those before the window go on behind its own."""
 
     lines: tuple[TranscriptLine, ...]
     sources: tuple[SourceMessage, ...]
     numbered: Mapping[str, str] = field(default_factory=dict[str, str])
     """The names of users that several of them bear, by the name with a number that the prompt shows."""
+    explaining: int = 0
+    """How many of the last lines stand before the window."""
+
+    @property
+    def own(self) -> tuple[TranscriptLine, ...]:
+        """The messages of the window."""
+        return self.lines[: len(self.lines) - self.explaining]
+
+    @property
+    def before(self) -> tuple[TranscriptLine, ...]:
+        """The messages before the window, which explain it."""
+        return self.lines[len(self.lines) - self.explaining :]
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -52,6 +66,11 @@ class Transcript:
         if not valid:
             return self.sources, True
         return tuple(self.sources[number - 1] for number in valid), False
+
+    def only_before(self, numbers: Iterable[int]) -> bool:
+        """Return whether these are numbers of messages before the window alone: what they say is remembered."""
+        valid = {number for number in numbers if 1 <= number <= len(self.lines)}
+        return bool(valid) and min(valid) > len(self.own)
 
     def speakers_but(self, users: Collection[str | None]) -> set[str]:
         """Return the names of the users who speak here, except these."""
@@ -112,30 +131,49 @@ def renamed(text: str, name: str, other: str) -> str:
     return re.sub(rf"\b{re.escape(name)}\b", lambda _: other, text, flags=re.IGNORECASE)
 
 
-def transcript(stored: StoredWindow, window: Window, marks: Marks, shown: Sequence[str] = ()) -> Transcript:
-    """Return the messages of a window that have a text and are not forgotten.
+def transcript(
+    stored: StoredWindow,
+    window: Window,
+    marks: Marks,
+    shown: Sequence[str] = (),
+    before: Collection[MessageRef] = (),
+) -> Transcript:
+    """Return the messages of a window that have a text and are not forgotten, behind them those of `before`.
 
     `shown`: the ids that an earlier attempt has shown, where its answer had arrived: exactly those, in their
     places, whatever was forgotten since.
     """
-    present = _present(stored, window)
-    sources = {
-        message.message_id: _source(message, stored.session_id, present) for message in stored.messages
-    }
-    by_id = {message.message_id: message for message in stored.messages}
+    present, named = _present(stored, window), {(ref.message_id, ref.version) for ref in before}
+    explaining = [
+        _ending(message) for message in stored.before if (message.message_id, message.version) in named
+    ]
+    by_id = {message.message_id: message for message in (*explaining, *stored.messages)}
+    sources = {name: _source(message, stored.session_id, present) for name, message in by_id.items()}
     gone = {name for name, source in sources.items() if marks.source_gone(source)}
-    left = [name for name, stored_message in by_id.items() if _said(stored_message) and name not in gone]
-    chosen = [name for name in shown if name in by_id] or left
+    answered = [name for name in shown if name in by_id]
+    left = [name for name, message in by_id.items() if _said(message) and name not in gone]
+    later = {message.message_id for message in explaining}
+    chosen = sorted(answered or left, key=later.__contains__)
     speakers = _speakers(stored, window)
     lines = (_line(by_id[name], speakers, gone=name in gone) for name in chosen)
-    own = {speaker: stored.names.get(user) or NAMELESS["user"] for user, speaker in speakers.items()}
-    numbered = {speaker: name for speaker, name in own.items() if speaker == f"{name} {speaker.split()[-1]}"}
-    return Transcript(tuple(lines), tuple(sources[name] for name in chosen), numbered)
+    called = {speaker: stored.names.get(user) or NAMELESS["user"] for user, speaker in speakers.items()}
+    numbered = {
+        speaker: name for speaker, name in called.items() if speaker == f"{name} {speaker.split()[-1]}"
+    }
+    told = tuple(sources[name] for name in chosen)
+    return Transcript(tuple(lines), told, numbered, len(later.intersection(chosen)))
 
 
-def named_by(window: Window) -> set[tuple[str, str]]:
-    """Return (kind, target) of everything whose forgetting would concern a window."""
-    messages = {("message", message.message_id) for message in window.messages}
+def _ending(message: StoredMessage) -> StoredMessage:
+    """Return a message with the end of its text alone: there stands what the next message answers."""
+    text = _said(message)
+    short = text if len(text) <= ENDING else f"…{text[-ENDING:]}"
+    return replace(message, text=short or None)
+
+
+def named_by(window: Window, before: Iterable[MessageRef] = ()) -> set[tuple[str, str]]:
+    """Return (kind, target) of everything whose forgetting would concern a window, shown with those before it."""
+    messages = {("message", message.message_id) for message in (*window.messages, *before)}
     return (
         messages
         | {("user", participant) for participant in window.participants}
@@ -179,8 +217,9 @@ def _speakers(stored: StoredWindow, window: Window) -> dict[str, str]:
 
     Whoever speaks here only in other roles, as staff who answer under ids of their own, is no user to tell apart.
     """
-    speaking = [message.participant for message in stored.messages if message.participant]
-    staff = {message.user_id for message in stored.messages} - {*speaking}
+    messages = (*stored.messages, *stored.before)
+    speaking = [message.participant for message in messages if message.participant]
+    staff = {message.user_id for message in messages} - {*speaking}
     users = dict.fromkeys(user for user in (*window.participants, *speaking) if user not in staff)
     called = {user: stored.names.get(user) or NAMELESS["user"] for user in users}
     often = Counter(called.values())

@@ -1,7 +1,7 @@
 """The question of both extractions about a window: its transcript, its scopes, and on whose behalf it asks."""
 
 from asyncio import gather
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 from eden_memory.directory.participants import Streams
@@ -12,7 +12,7 @@ from eden_memory.formation.scope_briefs import Scopes, of_authors
 from eden_memory.formation.transcript import Transcript, named_by, transcript
 from eden_memory.models.question import Asking, LanguageModel, Role
 from eden_memory.schemas.events.formation import Window
-from eden_memory.schemas.provenance import Call
+from eden_memory.schemas.provenance import Call, MessageRef
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import FormationLimits
 from eden_memory.stages.stage import Delivery
@@ -77,18 +77,19 @@ class WindowQuestions:
         scopes: tuple[Scope, ...],
         asking: Asking,
         known: Set[tuple[str, str]] = frozenset(),
+        before: Sequence[MessageRef] = (),
     ) -> WindowQuestion:
-        """Return the question; `known`: (kind, target) of other memories that it shows."""
+        """Return the question; `known`: (kind, target) of other memories that it shows, `before`: messages."""
         windows, streams, marks, earlier = await gather(
             self._windows.windows([window.formation_id]),
             self._streams.of(window.agent_id),
-            self._forgetting.among(named_by(window) | known),
+            self._forgetting.among(named_by(window, before) | known),
             self._model.earlier(asking.unit),
         )
         stored = windows.get(window.formation_id)
         if stored is None:
             raise PermanentError("the texts of the window are kept no longer")
-        shown = transcript(stored, window, marks, earlier.shown if earlier else ())
+        shown = transcript(stored, window, marks, earlier.shown if earlier else (), before)
         limited = Scopes.of(scopes, streams, self._limits, of_authors=of_authors(window))
         asking = replace(asking, shown=shown.shown, model=limited.model)
         names = _participants(stored, window) if self._demote_names else ()

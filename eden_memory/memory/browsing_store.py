@@ -3,11 +3,11 @@
 import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -15,6 +15,7 @@ from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.constants import MOST_LISTED
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.memory import memory_views as views
+from eden_memory.memory.memory_index_store import EARLIEST
 from eden_memory.memory.results import BlobView, FactHistory, FactOrigin, FactView, Page, ReflectionView
 from eden_memory.memory.snapshot_store import MongoHidden, without
 from eden_memory.mongo.documents import document_of
@@ -28,6 +29,8 @@ KINDS: tuple[str, ...] = get_args(ScopeKind)
 Row = dict[str, Any]
 LONGEST = 8_192
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+OCCURRED = "occurred_at"
+FactOrder = Literal["formed_at", "valid_from", "occurred_at"]
 Place = tuple[datetime, *tuple[int | str, ...]]
 """The values that the last item of a page was sorted by."""
 
@@ -52,12 +55,16 @@ class Filters:
     until: datetime | None = None
     limit: int = 50
     cursor: str | None = None
+    occurred_after: datetime | None = None
+    """Only facts of what happened then or later; those that do not say when are left out."""
+    occurred_before: datetime | None = None
 
     def __post_init__(self) -> None:
         demand_kinds(self.scopes)
         if type(self.limit) is not int or not 1 <= self.limit <= MOST_LISTED:
             raise Invalid("a page has no such limit", f"1 to {MOST_LISTED}.")
-        if type(self.flag) not in (bool, type(None)) or not all(map(_is_time, (self.since, self.until))):
+        times = (self.since, self.until, self.occurred_after, self.occurred_before)
+        if type(self.flag) not in (bool, type(None)) or not all(map(_is_time, times)):
             raise Invalid("a filter is not of its type", "Times are datetimes, switches are true or false.")
         if self.cursor is not None and not isinstance(self.cursor, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Invalid("a cursor is a text")
@@ -66,7 +73,9 @@ class Filters:
         """Return a hash of the list that these filters make."""
         who = (asked.agent_id, asked.session_id, asked.user_id)
         scopes = None if self.scopes is None else sorted(self.scopes)
-        return digest_of(of, who, scopes, self.flag, self.since, self.until)
+        bounds = (self.occurred_after, self.occurred_before)
+        occurred = bounds if any(bounds) else ()
+        return digest_of(of, who, scopes, self.flag, self.since, self.until, *occurred)
 
 
 def _is_time(value: Any) -> bool:
@@ -102,7 +111,9 @@ class _List:
 
 
 FACTS = _List(Fact.COLLECTION, "active", "valid_from", (("_id", 1),), (str,), ("embedding", "history"))
-FACTS_BY_TIME = replace(FACTS, first=FACTS.dated)
+FACT_LISTS: Mapping[str, _List] = {
+    first: replace(FACTS, first=first) for first in ("formed_at", "valid_from", "occurred_at")
+}
 REFLECTIONS = _List(
     Reflection.COLLECTION,
     "absorbed",
@@ -120,11 +131,13 @@ class Browsing:
         self._database, self._names = database, names
 
     async def facts(
-        self, asked: Asker, view: VisibleMemory, filters: Filters, *, by_time: bool = False
+        self, asked: Asker, view: VisibleMemory, filters: Filters, *, sort: FactOrder = "formed_at"
     ) -> Page[FactView]:
-        """Newest first: those formed last, or (`by_time`) those that hold since last."""
+        """Newest first, by one of their times."""
+        if sort not in FACT_LISTS:
+            raise Invalid("facts have no such order", f"Sort by: {', '.join(FACT_LISTS)}.")
         scopes = scopes_of(asked, view)
-        rows, cursor = await self._page(FACTS_BY_TIME if by_time else FACTS, asked, view, filters)
+        rows, cursor = await self._page(FACT_LISTS[sort], asked, view, filters)
         found = (document_of(Fact, row) for row in rows)
         return Page(tuple(views.fact_view(fact, scopes[fact.scope_key], asked) for fact in found), cursor)
 
@@ -253,17 +266,34 @@ def page_query(listed: _List, keys: Sequence[str], filters: Filters, digest: str
     if filters.cursor is not None:
         place = place_of(digest, filters.cursor, listed.types)
         query |= {listed.first: {"$lte": place[0]}, "$or": _behind(listed.sort, place)}
-    return query | _within(listed, filters)
+    if times := [*_occurring(listed, filters), *_within(listed, filters)]:
+        query["$and"] = times
+    return query
 
 
-def _within(listed: _List, filters: Filters) -> Row:
+def _occurring(listed: _List, filters: Filters) -> list[Row]:
+    """Select by when something happened; the list in its order leaves out facts that do not say it."""
+    bounds = _bounds(filters.occurred_after, filters.occurred_before)
+    if listed.first == OCCURRED:
+        bounds = {"$gte": EARLIEST, **bounds}
+    return [{OCCURRED: bounds}] if bounds else []
+
+
+def _within(listed: _List, filters: Filters) -> list[Row]:
     """Select by time; documents of an earlier version that lack it go by `formed_at`, unless sorted by that time."""
-    dated = listed.dated
-    asked = {"$gte": filters.since, "$lt": filters.until}
-    bounds = {name: _utc(moment) for name, moment in asked.items() if moment is not None}
-    if bounds and listed.first == dated:
-        return {"$and": [{dated: bounds}]}
-    return {"$and": [{"$or": [{dated: bounds}, {dated: None, "formed_at": bounds}]}]} if bounds else {}
+    dated, bounds = listed.dated, _bounds(filters.since, filters.until)
+    if not bounds:
+        return []
+    return [
+        {dated: bounds}
+        if listed.first == dated
+        else {"$or": [{dated: bounds}, {dated: None, "formed_at": bounds}]}
+    ]
+
+
+def _bounds(since: datetime | None, until: datetime | None) -> dict[str, datetime]:
+    asked = {"$gte": since, "$lt": until}
+    return {name: _utc(moment) for name, moment in asked.items() if moment is not None}
 
 
 def _behind(sort: Sequence[tuple[str, int]], place: Sequence[Any]) -> list[Row]:

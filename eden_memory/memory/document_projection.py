@@ -138,6 +138,7 @@ def _fact(event: FactChanged, revision: int) -> Fact:
         sources=event.sources,
         formed_at=event.formed_at,
         said_at=event.said_at,
+        occurred_at=event.occurred_at,
         valid_from=event.valid_from,
         expires_at=event.expires_at,
         retired_at=event.retired_at,

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from pymongo import ASCENDING, TEXT, IndexModel
 
+from eden_memory.memory.vector_block_store import LARGE_SCOPE
 from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.schemas.documents import (
     Consolidated,
@@ -18,6 +19,8 @@ from eden_memory.schemas.documents import (
 
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 """Before every time that is stored: what is after it is there at all, so a partial index can serve the query."""
+EARLIEST = datetime.min.replace(tzinfo=UTC)
+"""When something may have happened, apart from when it was said: no fact is of an earlier time."""
 SOURCES = ("message_ids", "session_ids", "sources.user_id", "user_id")
 """Fields that name the sources of memory: forgetting reads them, a slice at a time in the order of ids."""
 
@@ -35,6 +38,14 @@ MEMORY_INDEXES: Indexes = {
         index_on("scope_key", "revision"),
         index_on("scope_key", "active", "-formed_at", "_id"),
         index_on("scope_key", "active", "-valid_from", "_id"),
+        index_on(
+            "scope_key",
+            "active",
+            "-occurred_at",
+            "_id",
+            name="occurred",
+            partialFilterExpression={"occurred_at": {"$gte": EARLIEST}},
+        ),
         index_on("active", "embedding_model"),
         index_on(
             "replaced_by",
@@ -68,6 +79,11 @@ MEMORY_INDEXES: Indexes = {
         index_on("session_id"),
         index_on("user_id"),
         index_on("audience"),
+        index_on(
+            "active_facts",
+            name="large",
+            partialFilterExpression={"active_facts": {"$gte": LARGE_SCOPE}},
+        ),
     ),
     Stream.COLLECTION: (index_on("agent_id"),),
     ForgottenMark.COLLECTION: (index_on("kind", "target"),),

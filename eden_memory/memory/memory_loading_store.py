@@ -4,15 +4,13 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pymongo import ReadPreference
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.read_concern import ReadConcern
-from pymongo.write_concern import WriteConcern
 
 from eden_memory.memory.memory_batch import ScopeBatch
 from eden_memory.memory.snapshot_projection import buffered, recent_fact
 from eden_memory.memory.stored_memory import StoredScope
+from eden_memory.mongo.client import majority
 from eden_memory.mongo.documents import Row, document_of
 from eden_memory.names import Names
 from eden_memory.schemas.documents import (
@@ -24,6 +22,7 @@ from eden_memory.schemas.documents import (
     Document,
     Fact,
     Reflection,
+    ScopeVectors,
     Snapshot,
     StoredBlob,
 )
@@ -38,18 +37,14 @@ class MemoryCollections:
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         def collection(kind: type[Document]) -> AsyncCollection[Row]:
-            return database.get_collection(
-                names[kind.COLLECTION],
-                read_preference=ReadPreference.PRIMARY,
-                read_concern=ReadConcern("majority"),
-                write_concern=WriteConcern("majority", j=True),
-            )
+            return majority(database, names[kind.COLLECTION])
 
         self.facts = collection(Fact)
         self.reflections = collection(Reflection)
         self.consolidated = collection(Consolidated)
         self.blobs = collection(StoredBlob)
         self.snapshots = collection(Snapshot)
+        self.vectors = collection(ScopeVectors)
 
 
 class MemoryLoading:

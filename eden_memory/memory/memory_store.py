@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from pydantic import ValidationError
-from pymongo import DeleteMany, InsertOne, ReplaceOne, UpdateMany
+from pymongo import DeleteMany, DeleteOne, InsertOne, ReplaceOne, UpdateMany
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
@@ -18,6 +18,7 @@ from eden_memory.memory.memory_batch import ScopeBatch
 from eden_memory.memory.memory_loading_store import MemoryCollections, MemoryLoading, Stored
 from eden_memory.memory.projection import project
 from eden_memory.memory.stored_memory import AppliedScope, Projected, ScopeWrite, StoredScope
+from eden_memory.memory.vector_block_store import deletions
 from eden_memory.mongo.documents import Row, row_of
 from eden_memory.mongo.transactions import Orphans
 from eden_memory.names import Names
@@ -36,7 +37,7 @@ TOGETHER = 300
 """Records of one transaction, roughly: a commit costs several times what one of them does."""
 DUPLICATE_KEY = 11_000
 AGAIN = ("TransientTransactionError", "UnknownTransactionCommitResult")
-Operation = InsertOne[Row] | ReplaceOne[Row] | UpdateMany | DeleteMany
+Operation = InsertOne[Row] | ReplaceOne[Row] | UpdateMany | DeleteMany | DeleteOne
 
 
 class Changed(Exception):  # noqa: N818 - a direction: read anew
@@ -153,6 +154,7 @@ class MongoMemoryStore:
             (of.reflections, _reflections(changes, known)),
             (of.consolidated, _consolidated(changes, known)),
             (of.blobs, _put([version for change in changes for version in change.versions], known)),
+            (of.vectors, [*deletions(changes)]),
         ]
 
 

@@ -35,6 +35,7 @@ def fact_view(fact: Fact, scope: Scope, asked: Asker) -> FactView:
         reason=fact.reason,
         formed_at=fact.formed_at,
         said_at=fact.said_at,
+        occurred_at=fact.occurred_at,
         valid_from=fact.valid_from,
         expires_at=fact.expires_at,
         retired_at=fact.retired_at,

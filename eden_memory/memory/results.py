@@ -103,6 +103,8 @@ class FactView:
     """When it was formed: of history read in, long after it was said."""
     said_at: datetime
     """When what began it was said."""
+    occurred_at: datetime | None
+    """When what it tells of happened or begins, where its text says so."""
     valid_from: datetime
     """Since when this version holds."""
     expires_at: datetime | None

@@ -8,8 +8,12 @@ from typing import Any
 from uuid import uuid4
 
 from pymongo import AsyncMongoClient, ReadPreference, lock
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.driver_info import DriverInfo
 from pymongo.errors import InvalidURI
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
 
 from eden_memory.errors import EdenError
 from eden_memory.own_process import patience, process_is_ours
@@ -105,3 +109,13 @@ def let_waits_be_cancelled() -> None:
     """
     if NEEDED:
         setattr(lock, "wait_for", _wait_here)  # noqa: B010 - not a name that the module exports
+
+
+def majority(database: AsyncDatabase[dict[str, Any]], name: str) -> AsyncCollection[dict[str, Any]]:
+    """Return a collection of the primary whose reads and writes a majority of the members has."""
+    return database.get_collection(
+        name,
+        read_preference=ReadPreference.PRIMARY,
+        read_concern=ReadConcern("majority"),
+        write_concern=WriteConcern("majority", j=True),
+    )

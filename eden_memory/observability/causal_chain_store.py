@@ -160,7 +160,7 @@ class CausalChains:
 
     async def _windows(self, formation_ids: Iterable[str | None]) -> dict[str, Row]:
         """Closed windows, without their texts, each with what its session waits for."""
-        rows = await self._by_id(WindowTexts, formation_ids, {"messages.text": 0})
+        rows = await self._by_id(WindowTexts, formation_ids, {"messages.text": 0, "before.text": 0})
         unasked = [row["session_id"] for row in rows.values() if row["requested"] is None]
         waiting = await self._by_id(SessionState, unasked, {"waits_for": 1})
         for row in rows.values():

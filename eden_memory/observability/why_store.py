@@ -172,7 +172,8 @@ class Explanations:
 
     async def _windows_of(self, formation_ids: Iterable[str]) -> dict[str, Row]:
         """Return closed windows without their texts, each with what its session waits for."""
-        found = self._windows.find({"_id": {"$in": list(formation_ids)}}, {"messages.text": 0, "names": 0})
+        without = {"messages.text": 0, "before": 0, "names": 0}
+        found = self._windows.find({"_id": {"$in": list(formation_ids)}}, without)
         rows = await found.to_list()
         sessions = [row["session_id"] for row in rows if row["requested"] is None]
         states = self._states.find({"_id": {"$in": sessions}}, {"waits_for": 1})

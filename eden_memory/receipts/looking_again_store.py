@@ -10,8 +10,17 @@ from eden_memory.names import Names
 from eden_memory.placement import Placement
 from eden_memory.receipts.receipt import ErasedInMemory, Receipt
 from eden_memory.replay.installation import Installation
-from eden_memory.schemas.documents import Fact, Message, Namespace, Reflection, StoredBlob, WindowTexts
+from eden_memory.schemas.documents import (
+    Fact,
+    Message,
+    Namespace,
+    Reflection,
+    ScopeVectors,
+    StoredBlob,
+    WindowTexts,
+)
 from eden_memory.schemas.events import FactChanged, MessageRecorded, ReflectionFormed, ScopeConsolidated
+from eden_memory.windows.window_text_store import WITH_TEXTS
 
 Row = dict[str, Any]
 TOGETHER = 1_000
@@ -77,6 +86,9 @@ class LookingAgain:
         for collection in (Fact.COLLECTION, Reflection.COLLECTION):
             async for name in _among(database, names[collection], memory.messages, {}, "message_ids"):
                 yield StillThere(names[collection], name)
+        vectors, facts = names[ScopeVectors.COLLECTION], map(_entity, memory.facts)
+        async for name in _among(database, vectors, facts, {}, "fact_ids"):
+            yield StillThere(vectors, name)
 
     async def _in_topics(self, memory: ErasedInMemory) -> tuple[list[StillThere], int]:
         """Return the keys whose newest record has a value, and how many older records are on the disk still."""
@@ -152,11 +164,13 @@ async def _in_windows(database: AsyncDatabase[Row], collection: str, messages: C
     wanted, found = list(messages), list[str]()
     for start in range(0, len(wanted), TOGETHER):
         some = wanted[start : start + TOGETHER]
-        held = {"messages": {"$elemMatch": {"message_id": {"$in": some}, "text": {"$ne": None}}}}
-        async for row in database[collection].find(held, {"messages.message_id": 1, "messages.text": 1}):
+        written = {"$elemMatch": {"message_id": {"$in": some}, "text": {"$ne": None}}}
+        held: Row = {"$or": [{part: written} for part in WITH_TEXTS]}
+        async for row in database[collection].find(held, dict.fromkeys(WITH_TEXTS, 1)):
             found += [
                 message["message_id"]
-                for message in row["messages"]
+                for part in WITH_TEXTS
+                for message in row.get(part, ())
                 if message["message_id"] in some and message.get("text") is not None
             ]
-    return found
+    return list(dict.fromkeys(found))

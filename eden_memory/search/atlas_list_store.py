@@ -59,7 +59,7 @@ class AtlasFactLists:
         keys = checked(scope_keys)
         if not keys or not vectors or most < 1:
             return [[] for _ in vectors]
-        if not when.is_now:
+        if not when.is_warm:
             return await self._then.semantic(keys, vectors, most, least, when)
 
         def near(vector: bytes) -> Asked:
@@ -75,7 +75,7 @@ class AtlasFactLists:
         words = [asked_words(query) for query in queries]
         if not keys or not any(words) or most < 1:
             return [[] for _ in queries]
-        if not when.is_now:
+        if not when.is_warm:
             return await self._then.textual(keys, words, most, least, when)
 
         if self._ways is None:

@@ -10,6 +10,7 @@ from eden_memory.search.expiring_facts import ExpiringFacts
 from eden_memory.search.fact_candidates import FactCandidate, When
 from eden_memory.search.quick_matrix import QuickMatrix
 from eden_memory.search.search_documents import CachedFact, cached_candidate, cached_text
+from eden_memory.search.stored_vector_store import LoadedVectors
 from eden_memory.search.text_index import AskedWord, Rarity, TextIndex
 from eden_memory.task_ending import in_thread
 
@@ -44,6 +45,10 @@ class CachedScope:
         self.revision = -1
         self.facts: dict[str, bytes] = {}
         """Documents by fact id (eden_memory.search.search_documents)."""
+        self.agent_id = ""
+        """Of a scope that was read from stored vectors."""
+        self.left_out: set[str] | None = None
+        """While documents and words are missing, because only vectors were read: the facts removed since."""
         self.expected = 0
         """The number of facts once it has been read: its vectors need no more room than they take."""
         self.of_users.clear()
@@ -64,6 +69,29 @@ class CachedScope:
         """Its approximate size in memory, in bytes."""
         matrix = self._matrix.size if self._matrix else 0
         return 2_000 + FACT_BYTES * len(self.facts) + self._document_bytes + matrix + self._words.size
+
+    def begin(self, loaded: LoadedVectors) -> None:
+        """Start from stored vectors; documents and words follow."""
+        self.clear()
+        self._matrix, self.revision, self.agent_id = loaded.matrix, loaded.revision, loaded.agent_id
+        self.of_users.update(loaded.of_users)
+        for fact_id, expires_at in loaded.expires_at.items():
+            self._expiring.put(fact_id, expires_at)
+        self.left_out = set()
+
+    def add_documents(self, facts: Iterable[CachedFact], left_out: set[str] | None) -> bool:
+        """Add missing documents; False if the scope has begun anew since `left_out` was taken from it."""
+        if left_out is None or left_out is not self.left_out:
+            return False
+        for fact in facts:
+            if fact.fact_id not in self.facts and fact.fact_id not in left_out:
+                self._put_document(fact)
+        return True
+
+    def complete(self, left_out: set[str] | None) -> None:
+        """Note that documents and words are there, unless the scope has begun anew."""
+        if left_out is self.left_out:
+            self.left_out = None
 
     def put(self, facts: Sequence[CachedFact]) -> None:
         """Add or replace facts."""
@@ -87,11 +115,13 @@ class CachedScope:
     def remove(self, fact_id: str) -> None:
         """Remove a fact, if it is cached."""
         known = self.facts.pop(fact_id, None)
-        if known is None:
+        if self.left_out is not None:
+            self.left_out.add(fact_id)
+        elif known is None:
             return
         self.of_users.discard(fact_id)
         self._expiring.put(fact_id, None)
-        self._document_bytes -= len(known)
+        self._document_bytes -= len(known or b"")
         if self._matrix is not None:
             self._matrix.remove(fact_id)
         self._words.remove(fact_id)
@@ -107,7 +137,7 @@ class CachedScope:
 
     async def nearest(self, vectors: Sequence[bytes], most: int, least: float, when: When) -> list[list[Hit]]:
         """Return each vector's nearest facts that are not hidden; none for vectors of another length."""
-        hidden = self._hidden(when)
+        hidden = self.hidden(when)
         found = await self._nearest(vectors, most + len(hidden), least)
         if not hidden:
             return found
@@ -153,11 +183,11 @@ class CachedScope:
         self, words: Sequence[AskedWord], rarity: Rarity, most: int, when: When
     ) -> list[tuple[str, float]]:
         """Return the facts that have these words and are not hidden, best first."""
-        hidden = self._hidden(when)
+        hidden = self.hidden(when)
         found = await self._by_words(words, rarity, most + len(hidden))
         return [hit for hit in found if hit[0] not in hidden][:most] if hidden else found
 
-    def _hidden(self, when: When) -> Set[str]:
+    def hidden(self, when: When) -> Set[str]:
         """Return the facts that this search may not find."""
         moment = when.unexpired_at
         expired = self._expiring.past(moment) if moment is not None else frozenset[str]()

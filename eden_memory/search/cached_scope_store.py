@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -10,10 +10,12 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.logs import LibraryLogger
+from eden_memory.memory.vector_block_store import LARGE_SCOPE
 from eden_memory.names import Names
 from eden_memory.search.cached_scope import CachedScope
-from eden_memory.search.search_documents import KEPT, cached_facts
-from eden_memory.task_ending import end
+from eden_memory.search.search_documents import KEPT, SHOWN, cached_facts
+from eden_memory.search.stored_vector_store import StoredVectors
+from eden_memory.task_ending import one_ahead
 
 log = LibraryLogger()
 
@@ -21,6 +23,7 @@ Row = dict[str, Any]
 Marks = dict[str, Row]
 OnUse = Callable[[int, int, int], None]
 MARKS = ("revision", "reset_revision", "active_facts")
+WITHOUT_VECTORS = (*SHOWN, "active")
 AT_ONCE = 1_000
 """Facts in a batch."""
 
@@ -40,8 +43,10 @@ class CachedScopes:
         self._facts = database.get_collection(names["facts"], read_concern=majority)
         self._snapshots = database.get_collection(names["snapshots"], read_concern=majority)
         self._model, self._most_bytes, self._on_use = model, most_bytes, on_use
+        self._vectors = StoredVectors(database, names, model)
         self._cached: OrderedDict[str, CachedScope] = OrderedDict()
         self._following: dict[str | None, asyncio.Task[None]] = {}
+        self._filling: dict[str, asyncio.Task[None]] = {}
         self.is_live = False
         self.queries = 0
         """The number of queries sent to MongoDB."""
@@ -78,6 +83,8 @@ class CachedScopes:
                 scope.users -= 1
                 self._count(scope)
             evicted = self._shrink()
+            for scope in scopes:
+                self._fill(scope)
             self._on_use(self.size, len(self), evicted)
 
     async def catch_up(self, scopes: Sequence[CachedScope]) -> None:
@@ -85,12 +92,59 @@ class CachedScopes:
         if self.is_live and any(scope.stale for scope in scopes):
             await asyncio.gather(*(self._read(scope) for scope in await self._behind(scopes)))
 
+    async def filled(self) -> None:
+        """Wait for documents and words that are read in the background."""
+        await asyncio.gather(*self._filling.values())
+
     async def close(self) -> None:
         """End the background tasks."""
-        running = list(self._following.values())
+        running = [*self._following.values(), *self._filling.values()]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+    async def read_documents(self, scope: CachedScope, fact_ids: Iterable[str]) -> None:
+        """Read the documents of found facts while a scope has only vectors."""
+        missing = [fact_id for fact_id in fact_ids if fact_id not in scope.facts]
+        if scope.left_out is not None and missing:
+            await self._add_documents(scope, {"_id": {"$in": missing}}, scope.left_out)
+
+    async def by_text(self, scope: CachedScope, words: Sequence[str], most: int) -> list[tuple[str, float]]:
+        """Return facts by MongoDB's text index, best first, while a scope's own words are missing."""
+        self.queries += 1
+        asked: Row = {"agent_id": scope.agent_id, "$text": {"$search": " ".join(words)}}
+        score: Row = {"score": {"$meta": "textScore"}}
+        found = self._facts.find({**asked, "scope_key": scope.key, "active": True}, {"_id": 1, **score})
+        rows = await found.sort([("score", {"$meta": "textScore"})]).limit(most).to_list()
+        return [(row["_id"], row["score"]) for row in rows]
+
+    def _fill(self, scope: CachedScope) -> None:
+        """Read missing documents and words in the background."""
+        cached = self._cached.get(scope.key) is scope
+        if cached and scope.left_out is not None and scope.key not in self._filling:
+            self._filling[scope.key] = asyncio.create_task(self._filled(scope))
+
+    async def _filled(self, scope: CachedScope) -> None:
+        try:
+            async with self.current([scope.key]):
+                if await self._add_documents(scope, {}, left_out := scope.left_out):
+                    await scope.words_ready()
+                    scope.complete(left_out)
+        except Exception as error:  # noqa: BLE001 - the next search begins again
+            log.warning("a scope could not be read whole", scope=scope.key, reason=type(error).__name__)
+        finally:
+            self._filling.pop(scope.key, None)
+
+    async def _add_documents(self, scope: CachedScope, named: Row, left_out: set[str] | None) -> bool:
+        """Read active facts without their vectors; False if the scope has begun anew meanwhile."""
+        self.queries += 1
+        asked: Row = {"scope_key": scope.key, "active": True, **named}
+        found = self._facts.find_raw_batches(asked, WITHOUT_VECTORS, batch_size=AT_ONCE)
+        async for batch in one_ahead(cast("AsyncIterable[bytes]", found)):
+            facts = await asyncio.to_thread(cached_facts, batch, self._model)
+            if not scope.add_documents(filter(None, facts.values()), left_out):
+                return False
+        return scope.left_out is left_out
 
     def _of(self, key: str) -> CachedScope:
         scope = self._cached.get(key)
@@ -165,7 +219,15 @@ class CachedScopes:
         ):
             await self._drop_removed(scope)
         scope.expected = marks.get("active_facts", 0) if marks is not None else 0
+        if marks is not None and scope.revision < 0 and scope.expected >= LARGE_SCOPE:
+            await self._begin(scope, marks)
         return newest
+
+    async def _begin(self, scope: CachedScope, marks: Row) -> None:
+        """Start a scope that was never read from its stored vectors, if there are any."""
+        self.queries += 1
+        if (loaded := await self._vectors.of(marks)) is not None:
+            scope.begin(loaded)
 
     async def _marks(self, keys: Sequence[str]) -> Marks:
         self.queries += 1
@@ -174,6 +236,9 @@ class CachedScopes:
 
     async def _drop_removed(self, scope: CachedScope) -> None:
         """Remove the facts whose documents were deleted; the query needs an index only."""
+        if scope.left_out is not None:
+            scope.clear()  # what is being read may hold them still
+            return
         self.queries += 1
         active: Row = {"scope_key": scope.key, "active": True}
         there = {row["_id"] async for row in self._facts.find(active, {"_id": 1})}
@@ -208,18 +273,6 @@ class CachedScopes:
         for scope in leaving:
             del self._cached[scope.key]
         return len(leaving)
-
-
-async def one_ahead(found: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
-    """Yield batches, and request the next one while the caller works."""
-    batches = aiter(found)
-    asked = asyncio.ensure_future(anext(batches, None))
-    try:
-        while (batch := await asked) is not None:
-            asked = asyncio.ensure_future(anext(batches, None))
-            yield batch
-    finally:
-        await end([asked])
 
 
 def _written_since(scope: CachedScope) -> Row:

@@ -6,11 +6,10 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.logs import LibraryLogger
 from eden_memory.models.question import Embedder
-from eden_memory.names import Names
 from eden_memory.search.atlas_list_store import AtlasFactLists
 from eden_memory.search.cached_scope_store import OnUse
 from eden_memory.search.plain_list_store import PlainFactLists
-from eden_memory.search.search_index_store import TEXT_INDEX, VECTOR_INDEX, found
+from eden_memory.search.search_index_store import has_search
 from eden_memory.settings import Settings
 
 log = LibraryLogger()
@@ -40,10 +39,3 @@ def fact_lists(
         most_bytes=settings.search.memory_bytes,
         on_use=on_use,
     )
-
-
-async def has_search(database: Database, names: Names) -> bool:
-    """Return whether both search indexes answer."""
-    indexes = await found(database[names["facts"]]) or ()
-    answering = {str(index["name"]) for index in indexes if index.get("queryable")}
-    return {VECTOR_INDEX, TEXT_INDEX} <= answering

@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
+
+MemoryKind = Literal["fact", "reflection"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +20,26 @@ class When:
     """Keys of scopes in which nothing is found that rests on what users said."""
     unexpired_at: datetime | None = None
     """Facts that have expired by then are not found; None: expired ones too."""
+    occurred_after: datetime | None = None
+    """Only facts that say when something happened, this time or later (aware)."""
+    occurred_before: datetime | None = None
+    """Only facts that say when something happened, before this time (aware)."""
 
     @property
     def is_now(self) -> bool:
-        """Whether only facts that hold now are wanted: what stores keep warm."""
+        """Whether only facts that hold now are wanted."""
         return self.as_of is None and not self.include_retired
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether what stores keep warm answers it: facts that hold now, whenever things happened."""
+        return self.is_now and not self.occurred
+
+    @property
+    def occurred(self) -> dict[str, datetime]:
+        """The bounds of when something happened, as MongoDB compares; empty: there are none."""
+        bounds = {"$gte": self.occurred_after, "$lt": self.occurred_before}
+        return {name: moment for name, moment in bounds.items() if moment is not None}
 
 
 NOW = When()
@@ -29,7 +47,7 @@ NOW = When()
 
 @dataclass(frozen=True, slots=True)
 class FactCandidate:
-    """A fact that a search found, in the version that `When` asks for."""
+    """A fact or reflection that a search found, in the version that `When` asks for."""
 
     fact_id: str
     scope_key: str
@@ -51,6 +69,10 @@ class FactCandidate:
     """Of an agent, group or shard: it rests on what users said (eden_memory.access.sharing)."""
     began_at: datetime | None = None
     """When what began it was said, where that is stored."""
+    occurred_at: datetime | None = None
+    """When what it tells of happened, where its text says so."""
+    kind: MemoryKind = "fact"
+    """Of a reflection, `fact_id` is the id of the reflection."""
 
     @property
     def said_at(self) -> datetime:

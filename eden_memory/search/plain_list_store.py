@@ -71,6 +71,10 @@ class PlainFactLists:
         """Note whether :meth:`changed` is called for every change from now on."""
         self._scopes.live(live)
 
+    async def filled(self) -> None:
+        """Wait for documents and words that are read in the background."""
+        await self._scopes.filled()
+
     async def close(self) -> None:
         """End the background tasks."""
         await self._scopes.close()
@@ -82,7 +86,7 @@ class PlainFactLists:
         keys = checked(scope_keys)
         if not keys or not vectors or most < 1:
             return [[] for _ in vectors]
-        if not when.is_now:
+        if not when.is_warm:
             return await self._then.semantic(keys, vectors, most, least, when)
         async with self._scopes.current(keys) as scopes:
             hits = await asyncio.gather(*(scope.nearest(vectors, most, least, when) for scope in scopes))
@@ -100,11 +104,11 @@ class PlainFactLists:
         asked = [asked_words(query) for query in queries]
         if not keys or not any(asked) or most < 1:
             return [[] for _ in queries]
-        if not when.is_now:
+        if not when.is_warm:
             return await self._then.textual(keys, asked, most, least, when)
         async with self._scopes.current(keys) as scopes:
             await self._words_ready(scopes)
-            lists = [await _by_words(scopes, words, most, least, when) for words in asked]
+            lists = [await self._by_words(scopes, words, most, least, when) for words in asked]
             return await self._shown(scopes, lists, most)
 
     async def _words_ready(self, scopes: Sequence[CachedScope]) -> None:
@@ -112,7 +116,9 @@ class PlainFactLists:
         waiting = [
             scope
             for scope in scopes
-            if scope.words_waiting and not (scope.has_words and self._scopes.is_live)
+            if scope.words_waiting
+            and scope.left_out is None
+            and not (scope.has_words and self._scopes.is_live)
         ]
         if waiting:
             await asyncio.gather(*(scope.words_ready() for scope in waiting))
@@ -122,25 +128,52 @@ class PlainFactLists:
     ) -> list[list[Ranked]]:
         """Return the best facts of all scopes, without those that were retired while the search ran."""
         await self._scopes.catch_up(scopes)
-        return [_ranked(scored, most) for scored in lists]
+        best = [nsmallest(most, scored, key=lambda entry: entry[:2]) for scored in lists]
+        for scope, fact_ids in _by_scope([entry for entries in best for entry in entries]).items():
+            await self._scopes.read_documents(scope, fact_ids)
+        return [_ranked(entries) for entries in best]
+
+    async def _by_words(
+        self,
+        scopes: Sequence[CachedScope],
+        words: Sequence[AskedWord],
+        most: int,
+        least: float,
+        when: When,
+    ) -> list[Scored]:
+        if not words:
+            return []
+        whole = [scope for scope in scopes if scope.left_out is None]
+        rarity = together([scope.rarity(words) for scope in whole])
+        found = [(scope, await scope.by_words(words, rarity, most, when)) for scope in whole]
+        found += [
+            (scope, await self._by_text(scope, words, most, when)) for scope in scopes if scope not in whole
+        ]
+        return [
+            (-score, fact_id, scope) for scope, hits in found for fact_id, score in hits if score >= least
+        ]
+
+    async def _by_text(
+        self, scope: CachedScope, words: Sequence[AskedWord], most: int, when: When
+    ) -> list[tuple[str, float]]:
+        """Return facts of a scope whose own words are not there yet, by MongoDB's text index."""
+        hits = await self._scopes.by_text(
+            scope, [word.word for word in words], most + len(scope.hidden(when))
+        )
+        await self._scopes.read_documents(scope, [fact_id for fact_id, _ in hits])
+        hidden = scope.hidden(when)  # what has no vector is known only now
+        return [hit for hit in hits if hit[0] not in hidden][:most]
 
 
-async def _by_words(
-    scopes: Sequence[CachedScope], words: Sequence[AskedWord], most: int, least: float, when: When
-) -> list[Scored]:
-    if not words:
-        return []
-    rarity = together([scope.rarity(words) for scope in scopes])
-    found = [(scope, await scope.by_words(words, rarity, most, when)) for scope in scopes]
-    return [(-score, fact_id, scope) for scope, hits in found for fact_id, score in hits if score >= least]
-
-
-def _ranked(scored: Sequence[Scored], most: int) -> list[Ranked]:
-    best = nsmallest(most, scored, key=lambda entry: entry[:2])
+def _by_scope(best: Sequence[Scored]) -> dict[CachedScope, list[str]]:
     ids_of: dict[CachedScope, list[str]] = {}
     for _, fact_id, scope in best:
         ids_of.setdefault(scope, []).append(fact_id)
-    facts = {scope: scope.found(fact_ids) for scope, fact_ids in ids_of.items()}
+    return ids_of
+
+
+def _ranked(best: Sequence[Scored]) -> list[Ranked]:
+    facts = {scope: scope.found(fact_ids) for scope, fact_ids in _by_scope(best).items()}
     return [
         Ranked(facts[scope][fact_id], -score) for score, fact_id, scope in best if fact_id in facts[scope]
     ]

@@ -19,6 +19,8 @@ POOL_TIMES, POOL_LEAST = 4, 200
 """Compared by all bits: so many times what is asked for, and at least so many."""
 REST_BYTES = 192
 """Of a vector beside its int8, about: the more dimensions it has, the less each number's error matters."""
+ENCODING = "int8+rest"
+"""Name of this form of vectors, where they are stored."""
 Levels = NDArray[np.uint8]
 
 
@@ -54,6 +56,16 @@ class QuickMatrix:
             self._facts.arrays, self._shortened(numbers.reshape(-1, self.dimensions)), strict=True
         ):
             array[rows] = values
+
+    def stored(self) -> tuple[list[str], list[bytes]]:
+        """Return all fact ids, and their numbers as :meth:`restore` takes them."""
+        return [*self._facts.ids], [array[: len(self)].tobytes() for array in self._facts.arrays]
+
+    def restore(self, fact_ids: Sequence[str], numbers: Sequence[bytes]) -> None:
+        """Add or replace facts by what `stored` has returned for the same number of dimensions."""
+        rows = self._facts.rows(fact_ids)
+        for array, packed in zip(self._facts.arrays, numbers, strict=True):
+            array[rows] = np.frombuffer(packed, array.dtype).reshape(len(rows), *array.shape[1:])
 
     def fits(self, vector: bytes) -> bool:
         """Whether a vector has as many numbers as those here."""

@@ -18,6 +18,7 @@ SHOWN = (
     "content",
     "formed_at",
     "said_at",
+    "occurred_at",
     "valid_from",
     "version",
     "retired_at",
@@ -52,6 +53,7 @@ def candidate(row: Mapping[str, Any], vector: bytes | None = None) -> FactCandid
         expires_at=row.get("expires_at"),
         of_users=row.get("of_users", False) or rests_on_users(row["scope_key"], row.get("sources", ())),
         began_at=row.get("said_at"),
+        occurred_at=row.get("occurred_at"),
     )
 
 

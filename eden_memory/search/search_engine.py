@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from eden_memory.models.question import Asking, Embedder, Reranker
 from eden_memory.schemas.scopes import Scope
@@ -23,8 +24,10 @@ from eden_memory.search.ranking import (
 )
 from eden_memory.search.search_requests import FoundFact, SearchReport, SearchRequest
 from eden_memory.search.search_trace import Trace
+from eden_memory.telemetry.request_spans import OpenSpan
 
 RERANK_SECONDS = 5.0
+NEVER = datetime.min.replace(tzinfo=UTC)
 """A reranker that takes longer is done without."""
 
 
@@ -44,17 +47,30 @@ class SearchEngine:
         ranking: Ranking | None = None,
         *,
         reranker: Reranker | None = None,
+        reflections: FactLists | None = None,
         found: Callable[[Sequence[str]], None] = lambda _: None,
         redact: Callable[[str], str] = str,
     ) -> None:
-        self._listing, self._reranker = Listing(lists, embedder), reranker
+        self._listing, self._reranker = Listing(lists, embedder, reflections), reranker
         self._tense = QuestionTense(embedder)
         self._ranking, self._found, self._redact = ranking or Ranking(), found, redact
 
     async def find(
         self, scopes: Sequence[Scope], request: SearchRequest, asking: Asking | None = None
     ) -> SearchReport:
-        """Facts of these scopes and of no other, best first; `asking`: on whose behalf the embedder is asked."""
+        """Memory of these scopes and of no other, best first; `asking`: on whose behalf the embedder is asked."""
+        with OpenSpan("search facts") as span:
+            report = await self._report(scopes, request, asking)
+            span.attributes |= {
+                "eden.search.type": request.search_type,
+                "eden.search.scopes": len(scopes),
+                "eden.search.facts": len(report.facts),
+            }
+        return report
+
+    async def _report(
+        self, scopes: Sequence[Scope], request: SearchRequest, asking: Asking | None
+    ) -> SearchReport:
         trace, by_key = Trace(), {scope.key: scope for scope in scopes}
         request = replace(request, queries=tuple(map(self._redact, request.queries)))
         if not request.texts or not by_key or request.top_k < 1:
@@ -63,9 +79,9 @@ class SearchEngine:
         search = SearchRun(tuple(by_key), request.texts, request, ranking, asking or request.asking, trace)
         found = await self._ranked(await self._listing.of(search), search)
         visible = [scored for scored in found if scored.fact.scope_key in by_key]
-        best = self._worth_it(visible, request)
+        best = _sorted(self._worth_it(visible, request), request)
         facts = tuple(_fact(by_key[scored.fact.scope_key], scored) for scored in best)
-        self._found([fact.fact_id for fact in facts])
+        self._found([fact.fact_id for fact in facts if fact.kind == "fact"])
         return trace.report(request.search_type, facts)
 
     async def _ranked(self, lists: Sequence[QueryLists], search: SearchRun) -> list[Scored]:
@@ -141,6 +157,12 @@ def _through(stages: Sequence[Stage], found: list[Scored], trace: Trace) -> list
     return found
 
 
+def _sorted(found: list[Scored], request: SearchRequest) -> list[Scored]:
+    if request.sort == "score":
+        return found
+    return sorted(found, key=lambda scored: scored.fact.occurred_at or NEVER, reverse=True)
+
+
 def _fact(scope: Scope, scored: Scored) -> FoundFact:
     fact = scored.fact
     return FoundFact(
@@ -150,8 +172,10 @@ def _fact(scope: Scope, scored: Scored) -> FoundFact:
         score=scored.score,
         formed_at=fact.formed_at,
         said_at=fact.said_at,
+        occurred_at=fact.occurred_at,
         version=fact.version,
         valid_from=fact.valid_from,
         retired_at=fact.retired_at,
+        kind=fact.kind,
         scores=scored.scores,
     )

@@ -7,10 +7,13 @@ from itertools import zip_longest
 from typing import Any, cast
 
 from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import OperationFailure
 from pymongo.operations import SearchIndexModel
 
 from eden_memory.errors import EdenError
+from eden_memory.names import Names
+from eden_memory.schemas.documents import Fact
 
 Row = dict[str, Any]
 VECTOR_INDEX, TEXT_INDEX = "facts_vector", "facts_text"
@@ -132,3 +135,10 @@ def same(wanted: Any, there: Any) -> bool:
         pairs = zip_longest(cast("list[Any]", wanted), cast("list[Any]", there))
         return all(same(left, right) for left, right in pairs)
     return bool(wanted == there)
+
+
+async def has_search(database: AsyncDatabase[Row], names: Names) -> bool:
+    """Return whether both search indexes answer."""
+    indexes = await found(database[names[Fact.COLLECTION]]) or ()
+    answering = {str(index["name"]) for index in indexes if index.get("queryable")}
+    return {VECTOR_INDEX, TEXT_INDEX} <= answering

@@ -3,19 +3,24 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from eden_memory.constants import MOST_FOUND, MOST_QUERIES, MOST_QUERY_CHARACTERS
 from eden_memory.errors import Invalid
 from eden_memory.memory.results import Speaker
 from eden_memory.models.question import Asking
 from eden_memory.schemas.scopes import Scope, ScopeKind
-from eden_memory.search.fact_candidates import NOW, When
+from eden_memory.search.fact_candidates import NOW, MemoryKind, When
 
 Kind = Literal["hybrid", "semantic", "text"]
+SearchSort = Literal["score", "occurred_at"]
+"""occurred_at: of what a search finds, what happened last comes first; facts that do not say when come last."""
 FactScope = Literal["user", "group", "agent", "shard"]
 """Kinds of scope that have facts: a session's memory has none of its own."""
 TextOnly = Literal["over_budget", "unavailable"]
+SearchedKind = Literal["facts", "reflections"]
+SEARCHED: tuple[str, ...] = get_args(SearchedKind)
+FACTS: tuple[SearchedKind, ...] = ("facts",)
 
 
 class RankingOptions(TypedDict, total=False):
@@ -26,6 +31,8 @@ class RankingOptions(TypedDict, total=False):
     recency_weight: float | None
     score_threshold: float | None
     related: float
+    sort: SearchSort
+    kinds: Sequence[SearchedKind]
 
 
 class SearchOptions(RankingOptions, total=False):
@@ -38,6 +45,10 @@ class SearchOptions(RankingOptions, total=False):
     as_of: datetime | None
     """The memory of that time is searched (UTC unless it says); None: as it is now."""
     include_retired: bool
+    occurred_after: datetime | None
+    """Only facts of what happened then or later, apart from when it was said (UTC unless it says)."""
+    occurred_before: datetime | None
+    """Only facts of what happened before then."""
     asked_at: datetime | None
     """The moment from which "last week" and a fact's age are counted; None: now."""
 
@@ -61,18 +72,25 @@ class SearchRequest:
     related: float = 0.0
     """From 0 to 1: facts whose meaning is not so far from unrelated (0) to the same text (1) are left out of
     the best `top_k`."""
+    sort: SearchSort = "score"
     list_size: int | None = None
     """Candidates of each list; None: as the settings say."""
     asking: Asking | None = None
     """On whose behalf the embedder is asked, and counted."""
     private: frozenset[str] = frozenset()
     """Keys of scopes in which nothing is found that rests on what users said."""
+    kinds: Sequence[SearchedKind] = FACTS
+    """What is searched; facts and reflections are ranked together."""
 
     def __post_init__(self) -> None:
         if len(self.queries) > MOST_QUERIES:
             raise Invalid(f"{len(self.queries)} queries at once", f"Give at most {MOST_QUERIES}.")
         if self.search_type not in {"hybrid", "semantic", "text"}:
             raise Invalid(f"search type {self.search_type!r:.40}", "It is hybrid, semantic or text.")
+        if self.sort not in {"score", "occurred_at"}:
+            raise Invalid(f"sort {self.sort!r:.40}", "It is score or occurred_at.")
+        if isinstance(self.kinds, str) or not self.kinds or not set(self.kinds) <= set(SEARCHED):
+            raise Invalid(f"kinds {self.kinds!r:.60}", f"Give a list of: {', '.join(SEARCHED)}.")
         if self.recency_weight is not None and not 0 <= self.recency_weight <= 1:
             raise Invalid(f"recency weight {self.recency_weight}", "It is between 0 and 1.")
         if not 0 <= self.related < 1:
@@ -94,7 +112,7 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class FoundFact:
-    """A fact that a search found."""
+    """A fact that a search found, or a reflection, whose id is then `fact_id`."""
 
     fact_id: str
     content: str
@@ -108,7 +126,10 @@ class FoundFact:
     """Since when this version holds."""
     said_at: datetime
     """When what began it was said."""
+    occurred_at: datetime | None = None
+    """When what it tells of happened or begins, where its text says so."""
     retired_at: datetime | None = None
+    kind: MemoryKind = "fact"
     scores: Mapping[str, float] = field(default_factory=dict[str, float])
     """By stage: `semantic` (1 + cosine) / 2, `text` the store's, `fused`, and what later stages gave it."""
 

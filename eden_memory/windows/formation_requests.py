@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from eden_memory.directory.participants import Directory, Missing, SessionFacts
 from eden_memory.usage.budget_rules import Admitted, HeldWindow, WindowBudgets
+from eden_memory.windows.messages_before import EarlierWindows, place_before
 from eden_memory.windows.session_state import Session
 from eden_memory.windows.trigger_batch import Batch
 from eden_memory.windows.window_request import (
@@ -33,7 +34,10 @@ class Closing:
 
 
 class FormationRequests:
-    """Writes the requests for windows; `settings_version` names the settings that they are written with."""
+    """Writes the requests for windows; `settings_version` names the settings that they are written with.
+
+    `most_before`: messages before a window that explain it.
+    """
 
     def __init__(
         self,
@@ -41,9 +45,10 @@ class FormationRequests:
         directory: Directory,
         budgets: WindowBudgets | None,
         settings_version: str,
+        most_before: int = 0,
     ) -> None:
         self._store, self._directory, self._budgets = store, directory, budgets
-        self._settings_version = settings_version
+        self._settings_version, self._most_before = settings_version, most_before
 
     async def close(self, batch: Batch) -> Closing:
         """Turn what was closed into windows, and write the requests that can be written."""
@@ -106,6 +111,7 @@ class FormationRequests:
                     asked.append((window, known))
                 batch.counts.opted_out += len(window.left_out)
         admitted = await self._admit(asked) if limited else NOT_ASKED
+        earlier = await self._earlier(batch, closing, [window for window, _ in asked])
         held: dict[str, str] = {}
         for window, known in asked:
             result = admitted.get(window.formation_id, FREE)
@@ -114,10 +120,29 @@ class FormationRequests:
             else:
                 session = batch.sessions[window.session_id]
                 request(window, session, known, self._settings_version, result.estimate)
+                earlier.explain(window)
                 if (size := len(window.value or b"")) > LARGEST_REQUEST:
                     window.requested, window.value, window.settled = None, None, False
                     held.setdefault(window.session_id, f"its request has {size} bytes: too many users")
         return held
+
+    async def _earlier(
+        self, batch: Batch, closing: Closing, windows: Sequence[StoredWindow]
+    ) -> EarlierWindows:
+        """Return the windows before these: those of this batch, and those that are stored."""
+        places = {place for window in windows if (place := place_before(window)) is not None}
+        if not (places and self._most_before):
+            return EarlierWindows()
+        now = {(window.session_id, window.seq): window for window in closing.windows.values()}
+        stored = await self._store.windows_at(places - set(now), self._most_before)
+        found = {place: window for place, window in (stored | now).items() if place in places}
+        last = {
+            message.message_id
+            for window in found.values()
+            for message in window.messages[-self._most_before :]
+        }
+        known = await self._store.messages(last - set(batch.messages.known))
+        return EarlierWindows(found, known | batch.messages.known, self._most_before)
 
     async def _admit(
         self, asked: Sequence[tuple[StoredWindow, SessionFacts]]

@@ -1,7 +1,8 @@
 """Apply a batch of records to the sessions and messages that it touches. Pure: everything was read before.
 
-A batch touches no message after a window has closed over it: there the batch is cut. What is stored of a session
-and its messages then is what it was behind a record, so whatever is repeated after a crash closes the same windows.
+A batch touches no message after a window has closed over it, or behind it: there the batch is cut. What is stored of
+a session and its messages then is what it was behind a record, so whatever is repeated after a crash closes the same
+windows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -71,7 +72,9 @@ class Batch:
         """Tell whether the record still belongs to this batch; if not, the batch is cut before it."""
         known = self.messages.known.get(delivery.key)
         session = self.sessions.get(known.session_id) if known and known.session_id else None
-        return session is None or not session.closes(delivery.key)
+        if session is None or known is None or not session.closed:
+            return True
+        return known.formation_id is None and not session.closes(delivery.key)
 
     def apply(self, delivery: Delivery) -> None:
         """Apply a record; a Watermark finds all sessions that it may close among `sessions`."""

@@ -1,6 +1,6 @@
 """Convert formation-trigger's state to documents (schemas/documents/formation.py) and back."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -139,7 +139,8 @@ def window_row(window: StoredWindow) -> Row:
         "_id": window.formation_id,
         "session_id": window.session_id,
         "seq": window.seq,
-        "messages": member_rows(window),
+        "messages": member_rows(window.messages),
+        "before": member_rows(window.before),
         "left_out": left_out_rows(window),
         "closed": {
             "because": closed.because,
@@ -162,8 +163,8 @@ def erased_at(window: StoredWindow) -> datetime | None:
     return window.closed.at if window.settled and window.requested is None else None
 
 
-def member_rows(window: StoredWindow) -> list[Row]:
-    """Return the messages of a window with their texts."""
+def member_rows(messages: Sequence[StoredMessage]) -> list[Row]:
+    """Return messages with their texts, as a window holds them."""
     return [
         {
             "message_id": message.message_id,
@@ -177,7 +178,7 @@ def member_rows(window: StoredWindow) -> list[Row]:
             "created_at": message.created_at,
             "edited_at": message.edited_at,
         }
-        for message in window.messages
+        for message in messages
     ]
 
 
@@ -194,6 +195,7 @@ def window_of(row: Row) -> StoredWindow:
         session_id=row["session_id"],
         seq=row["seq"],
         messages=tuple(_member_of(row["session_id"], member) for member in row["messages"]),
+        before=tuple(_member_of(row["session_id"], member) for member in row.get("before", ())),
         closed=Closed(
             (),
             closed["because"],

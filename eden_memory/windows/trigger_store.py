@@ -18,6 +18,7 @@ from eden_memory.mongo.transactions import Transactions, unstorable
 from eden_memory.names import Names
 from eden_memory.schemas.events.chat import AGENT_SIDE
 from eden_memory.windows import trigger_documents as documents
+from eden_memory.windows.messages_before import WindowPlace
 from eden_memory.windows.pending_store import PENDING, WAITS
 from eden_memory.windows.session_state import Session, StoredMessage
 from eden_memory.windows.trigger_documents import Row
@@ -54,6 +55,7 @@ TRIGGER_INDEXES: Indexes = {
     "windows": (
         index_on("session_id", "seq"),
         index_on("messages.message_id"),
+        index_on("before.message_id"),
         index_on("erase_after", partialFilterExpression={"erased_at": None}),
     ),
 }
@@ -184,6 +186,20 @@ class MongoTriggerStore:
         """Return closed windows whose texts are still there."""
         rows = await self._window_rows.get(formation_ids)
         return {name: documents.window_of(row) for name, row in rows.items() if _kept(row)}
+
+    async def windows_at(self, places: Collection[WindowPlace], most: int) -> dict[WindowPlace, StoredWindow]:
+        """Return windows by session and number, each with its last messages only, `most` at most."""
+        each: list[Row] = [{"session_id": session, "seq": seq} for session, seq in places]
+        found: dict[WindowPlace, StoredWindow] = {}
+        for start in range(0, len(each), CLAUSES):
+            some: Row = {"$or": each[start : start + CLAUSES]}
+            rows = self._windows.find(some, {"messages": {"$slice": -most}, "before": 0})
+            found |= {(row["session_id"], row["seq"]): documents.window_of(row) async for row in rows}
+        return found
+
+    async def erase_in_windows(self, message_ids: Sequence[str]) -> None:
+        """Erase the texts of messages in closed windows, and where they explain others."""
+        await erase_window_texts(self._windows, message_ids)
 
     async def _read_windows(self, formation_ids: list[str]) -> dict[str, Row]:
         """Read windows; stages that read at the same moment share a query."""

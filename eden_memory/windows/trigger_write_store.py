@@ -47,7 +47,9 @@ class SessionsTogether:
         self.new += session_write.new
         self.requested += session_write.requested
         self.characters += sum(
-            message.characters for window in session_write.new for message in window.messages
+            message.characters
+            for window in (*session_write.new, *session_write.requested)
+            for message in (*window.messages, *window.before)
         )
 
     def alone(self) -> list["SessionsTogether"]:
@@ -202,6 +204,7 @@ def _claim(window: StoredWindow, members: Sequence[str]) -> UpdateMany:
 def _put_request(window: StoredWindow) -> UpdateOne:
     unwritten = {"_id": window.formation_id, "requested": None}
     change: Row = {"requested": documents.request_text(window), "names": window.names}
+    change["before"] = documents.member_rows(window.before)
     if window.left_out:
         change["left_out"] = documents.left_out_rows(window)
     change["erased_at"] = documents.erased_at(window)

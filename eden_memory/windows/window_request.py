@@ -33,6 +33,8 @@ class StoredWindow:
     """The request, byte for byte."""
     left_out: tuple[MessageRef, ...] = ()
     """Messages of those who are switched off: no text of them is kept."""
+    before: tuple[StoredMessage, ...] = ()
+    """Messages right before the window, which explain it."""
 
     settled: bool = False
     """It can be published; without a request if nothing was left to ask for."""
@@ -97,7 +99,7 @@ def leave_out(window: StoredWindow, off: Off) -> None:
     }
     if gone:
         taken = [message for message in window.messages if message.message_id in gone]
-        window.left_out = (*window.left_out, *_refs(taken))
+        window.left_out = (*window.left_out, *refs(taken))
         window.messages = tuple(message for message in window.messages if message.message_id not in gone)
     ended = window.closed.because == "ended" and window.session_id not in off.sessions
     window.settled = not (window.messages or ended)
@@ -201,7 +203,7 @@ def request(
         scopes=scopes,
         sharing=facts.sharing,
         shared_sessions=facts.shared_sessions,
-        messages=_refs(window.messages),
+        messages=refs(window.messages),
         characters=sum(message.characters for message in window.messages),
         weighted_tokens=round(
             sum(weighted_tokens(message.text or "", message.role) for message in window.messages), 3
@@ -236,7 +238,8 @@ def note_requests(session: Session, windows: Mapping[str, StoredWindow]) -> None
         entry.requested = entry.requested or (window is not None and window.settled)
 
 
-def _refs(messages: Sequence[StoredMessage]) -> tuple[MessageRef, ...]:
+def refs(messages: Sequence[StoredMessage]) -> tuple[MessageRef, ...]:
+    """Return the names of messages, with their versions."""
     return tuple(MessageRef(message_id=message.message_id, version=message.version) for message in messages)
 
 
@@ -283,6 +286,16 @@ class TriggerStore(Windows, Protocol):
 
     async def messages(self, ids: Iterable[str]) -> dict[str, StoredMessage]:
         """Return those of the messages that are known."""
+        ...
+
+    async def windows_at(
+        self, places: Collection[tuple[str, int]], most: int
+    ) -> dict[tuple[str, int], StoredWindow]:
+        """Return windows by session and number, each with its last messages only, `most` at most."""
+        ...
+
+    async def erase_in_windows(self, message_ids: Sequence[str]) -> None:
+        """Erase the texts of messages in closed windows, and where they explain others."""
         ...
 
     async def place(self, partition: int) -> int:

@@ -21,6 +21,8 @@ DEAD_LETTERS_KEPT = timedelta(days=30)
 """As long as their topics keep them (topics.yaml): until then somebody may try them again."""
 FACTS, REFLECTIONS = "fact-extraction", "reflection-extraction"
 TOGETHER = 500
+WITH_TEXTS = ("messages", "before")
+"""Lists of a window that hold texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +42,21 @@ class Concluded:
 async def erase_window_texts(
     windows: AsyncCollection[Row], message_ids: Sequence[str], up_to: str | None = None
 ) -> None:
-    """Erase the texts of messages in closed windows; with `up_to`, only of versions up to that one."""
+    """Erase the texts of messages in closed windows and before them; with `up_to`, of versions up to that one."""
     if not message_ids:
         return
     of = {} if up_to is None else {"one.version": {"$lte": up_to}}
-    await windows.update_many(
-        {"messages.message_id": {"$in": message_ids}},
-        {"$set": {"messages.$[one].text": None}},
-        array_filters=[{"one.message_id": {"$in": message_ids}, **of}],
-    )
+    for part in WITH_TEXTS:
+        await windows.update_many(
+            {f"{part}.message_id": {"$in": message_ids}},
+            {"$set": {f"{part}.$[one].text": None}},
+            array_filters=[{"one.message_id": {"$in": message_ids}, **of}],
+        )
+
+
+def of_messages(message_ids: Sequence[str]) -> Row:
+    """Return the query for the windows that were formed in sight of any of these messages."""
+    return {"$or": [{f"{part}.message_id": {"$in": message_ids}} for part in WITH_TEXTS]}
 
 
 class WindowTextRetention:
@@ -96,8 +104,11 @@ class WindowTextRetention:
 
     async def _erase(self, now: datetime) -> int:
         """Erase the texts that are due by now; return of how many windows."""
+        due: Row = {**HELD, "erase_after": {"$lte": now}}
+        explained: Row = {**due, "before.0": {"$exists": True}}
+        await self._windows.update_many(explained, {"$set": {"before.$[].text": None}})
         gone: Row = {"$set": {"messages.$[].text": None, "names": {}, "erased_at": now}}
-        done = await self._windows.update_many({**HELD, "erase_after": {"$lte": now}}, gone)
+        done = await self._windows.update_many(due, gone)
         return done.modified_count
 
     async def _settled(self, member: str) -> bool:

@@ -166,6 +166,8 @@ class WindowTexts(Document):
     session_id: EntityId
     seq: Ordinal
     messages: tuple[WindowMessage, ...]
+    before: tuple[WindowMessage, ...] = ()
+    """Messages right before the window, which explain it; those that its FormationRequested names."""
     closed: WindowClosing
     traceparent: str | None = None
     names: dict[EntityId, str] = Field(default_factory=dict[EntityId, str])

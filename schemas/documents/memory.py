@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from eden_memory.schemas.documents.base import Document
 from eden_memory.schemas.events.facts import CommandRef, Decision
 from eden_memory.schemas.events.reflections import MemoryCommandRef, Origin
-from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part, Vector
+from eden_memory.schemas.fields import Bytes, Count, KeyText, Moment, Ordinal, Part, Vector
 from eden_memory.schemas.ids import EntityId
 from eden_memory.schemas.provenance import Call, SourceMessage
 from eden_memory.schemas.scopes import Audience, ScopeKey, ScopeKind, Sharing
@@ -92,6 +92,8 @@ class Fact(_Scoped):
     """What it was merged from, in order; empty at version 1, whose text and sources are its only statement."""
     said_at: Moment = Field(default_factory=_formed_at)
     """When what began the fact was said."""
+    occurred_at: Moment | None = None
+    """When what it tells of happened or begins, where its text says so."""
     valid_from: Moment
     expires_at: Moment | None = None
     retired_at: Moment | None = None
@@ -324,6 +326,48 @@ class Context(Document):
     """When it is built anew: the first of its facts expires, or messages that are not formed yet are shown."""
     recent_from: tuple[str, ...] = ()
     """`user:<id>`, `session:<id>` and `message:<id>` of the messages in it that are not formed yet."""
+
+
+class ScopeVectors(Document):
+    """The vectors of a large scope for a first search: they are copied from its facts into blocks now and then."""
+
+    COLLECTION: ClassVar[str] = "vectors"
+
+    id: ScopeKey = Field(alias="_id")
+    agent_id: EntityId
+    making: str | None = None
+    """The blocks that are being written; each block counts in `written` in its own transaction."""
+    written: Count = 0
+    made: str | None = None
+    """The blocks that searches read; null: none, or a fact was forgotten since."""
+    blocks: Count = 0
+    facts: Count = 0
+    dimensions: Count = 0
+    model: str | None = None
+    """The embedder's model."""
+    encoding: str | None = None
+    """How the numbers are shortened."""
+    revision: Count = 0
+    """The scope's revision before they were read: later changes are read from the facts."""
+    reset_revision: Count = 0
+    """The revision at which facts were last forgotten, which deletes all blocks."""
+
+
+class VectorBlock(Document):
+    """Vectors of some facts of a scope, without their texts."""
+
+    COLLECTION: ClassVar[str] = "vectors"
+
+    id: KeyText = Field(alias="_id")
+    """`<scope key>/<made>/<number>`."""
+    fact_ids: tuple[KeyText, ...]
+    numbers: tuple[Bytes, ...]
+    """Of all its vectors: numbers of 8 bits, what these leave over, and what one step is worth."""
+    of_users: tuple[KeyText, ...] = ()
+    """Facts that rest on what users said: private sharing hides them."""
+    expiring: tuple[KeyText, ...] = ()
+    expires_at: tuple[Moment, ...] = ()
+    """When each of `expiring` expires."""
 
 
 class Access(Document):

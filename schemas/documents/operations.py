@@ -6,10 +6,9 @@ from pydantic import Field, WithJsonSchema
 
 from eden_memory.schemas.documents.base import Document
 from eden_memory.schemas.events.forgetting import Forgettable, ForgottenId, Reach
-from eden_memory.schemas.fields import Count, EventId, KeyText, Moment, Ordinal, Part, Usd
+from eden_memory.schemas.fields import Bytes, Count, EventId, KeyText, Moment, Ordinal, Part, Usd
 from eden_memory.schemas.ids import ClusterTime, EntityId, Version
 
-Bytes = Annotated[bytes, WithJsonSchema({"type": "string", "contentEncoding": "base64"})]
 Opaque = Annotated[Any, WithJsonSchema({"description": "The driver's own value, kept and handed back."})]
 
 

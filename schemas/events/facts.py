@@ -28,7 +28,7 @@ successor); the others carry out a command."""
 class FactsProposed(Event, Derived):
     """The facts that one formation found for one scope."""
 
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
 
     formation_id: KeyText
     session_id: EntityId
@@ -146,7 +146,7 @@ class FactChanged(Event, Derived):
     contradicted and in the one that takes its place, NONE where only sources were added.
     """
 
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
 
     fact_id: KeyText
     version: Ordinal
@@ -179,6 +179,8 @@ class FactChanged(Event, Derived):
     """When what began the fact was said. Equal to `formed_at` where an earlier version recorded none."""
     valid_from: Moment
     """Since when this version holds: the newest time at which something that its text rests on was said."""
+    occurred_at: Moment | None = None
+    """When what it tells of happened or begins, where its text says so."""
     expires_at: Moment | None = None
     retired_at: Moment | None = None
     """Null: not retired."""

@@ -55,8 +55,11 @@ class Window(Part):
 class FormationRequested(Event, Window):
     """A window is closed: form memory from it. The only record of which messages it holds, kept for ever."""
 
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
 
+    before: tuple[MessageRef, ...] = ()
+    """Messages of the session right before the window, of the same audience: they explain it, and no memory comes
+    from them alone. Empty where an earlier version recorded none."""
     audience_change: AudienceChange | None = None
     """Given by the first window of a generation of session memory whose audience is too large to be listed: who
     joined and left since the last generation before it whose users are known. Null there: only its hash is known."""
@@ -92,7 +95,7 @@ class ExtractedFact(Statement):
 class FactsExtracted(Event, Derived):
     """What a window's fact extraction gave: exactly one per formation, also when empty or failed."""
 
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
 
     window: Window
     outcome: Literal["extracted", "empty", "failed"]

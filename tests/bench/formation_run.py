@@ -9,7 +9,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -29,6 +29,7 @@ from eden_memory.mongo.client import connect
 from eden_memory.observability.watching import memory_feed, usage_feed
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
+from eden_memory.task_ending import end
 from tests.bench.bare_clients import Work
 from tests.bench.formation_load import place_of
 from tests.bench.formation_work import commands_so_far, work_of
@@ -39,6 +40,7 @@ from tests.servers import TestServers
 COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run")
 WINDOW, QUIET_SECONDS, MOST_SECONDS = 45, 15.0, 300.0
 NOTHING_MORE: Mapping[str, str] = {}
+PARTITIONS = "EDEN_KAFKA_PARTITIONS"
 
 
 @dataclass
@@ -119,7 +121,10 @@ async def stand(
     settings = Settings(
         mongodb=MongoSettings(uri=SecretStr(servers.mongodb_uri), database=name),  # pyright: ignore[reportCallIssue]
         kafka=KafkaSettings(  # pyright: ignore[reportCallIssue]
-            bootstrap=servers.kafka_bootstrap, topic_prefix=f"{name}.", group_prefix=f"{name}."
+            bootstrap=servers.kafka_bootstrap,
+            topic_prefix=f"{name}.",
+            group_prefix=f"{name}.",
+            partitions=int(more[PARTITIONS]) if PARTITIONS in more else None,
         ),
     )
     environment = {
@@ -145,6 +150,14 @@ async def stand(
     async with connect(settings.mongodb, servers.mongodb_uri) as mongo:
         await set_up(mongo[name], settings.names)
         yield Stand(settings, environment, client_kwargs(settings.kafka, servers.kafka_bootstrap), mongo)
+
+
+@contextmanager
+def all_running(made: Stand, folder: Path, processes: int) -> Generator[list[psutil.Process]]:
+    """So many processes with all stages, once each of them holds partitions."""
+    with ExitStack() as stack:
+        logs = [folder / f"run.{number}.log" for number in range(processes)]
+        yield [stack.enter_context(running(made, log)) for log in logs]
 
 
 @contextmanager
@@ -174,7 +187,7 @@ def _wait_ready(started: "subprocess.Popen[bytes]", port: int, log: Path) -> Non
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2):
                 return
         except OSError:
-            time.sleep(0.2)
+            time.sleep(0.02)
     raise SystemExit(f"not ready within 60 s:\n{log.read_text()[-3000:]}")
 
 
@@ -184,13 +197,20 @@ def cpu_seconds(process: psutil.Process) -> float:
     return times.user + times.system
 
 
+def busy_seconds(process: psutil.Process) -> float:
+    """Return how long a process's event loop has worked or waited for a core so far (the scheduler's own count)."""
+    working, waiting, _ = Path(f"/proc/{process.pid}/schedstat").read_text().split()
+    return (int(working) + int(waiting)) / 1e9
+
+
 @dataclass(frozen=True)
 class Run:
-    """One run over all messages."""
+    """One run over all messages; `cpu` and `busy` (with waiting for a core) in seconds of all processes."""
 
     messages: int
     seconds: float
     cpu: float
+    busy: float
     formed: Formed
     counts: Mapping[str, Any]
     work: Work
@@ -208,6 +228,7 @@ async def run(
     more: Mapping[str, str] = NOTHING_MORE,
     *,
     writes: Writes | None = None,
+    processes: int = 1,
 ) -> Run:
     """Write everything (at a pace, or at once), and watch until all of it is formed."""
     writes = writes or write
@@ -215,19 +236,20 @@ async def run(
     formed = Formed(markers)
     with tempfile.TemporaryDirectory() as folder:
         async with stand(servers, models, more) as made:
-            with running(made, Path(folder) / "run.log") as process:
+            with all_running(made, Path(folder), processes) as started:
                 await until_followed(made)
                 models.change(reset=True)
                 commands = await commands_so_far(made.mongo)
-                before = cpu_seconds(process)
+                before, busy = sum(map(cpu_seconds, started)), sum(map(busy_seconds, started))
                 async with watching(made, formed):
                     began = time.time()
                     await writes(made, load, pace)
                     await until_formed(formed)
-                cpu = cpu_seconds(process) - before
+                cpu = sum(map(cpu_seconds, started)) - before
+                busy = sum(map(busy_seconds, started)) - busy
                 counts, client = models.counts(), (made.mongo, made.client)
                 work = await work_of(made.settings, *client, commands, counts, models.openai_url, markers)
-            return Run(len(load), formed.ended - began, cpu, formed, counts, work)
+            return Run(len(load), formed.ended - began, cpu, busy, formed, counts, work)
 
 
 async def write(made: Stand, load: Sequence[dict[str, Any]], pace: float | None) -> None:
@@ -250,9 +272,9 @@ async def until_followed(made: Stand) -> None:
 
 
 async def until_formed(formed: Formed) -> None:
-    """Until it is complete, or nothing has come for so long: then what is missing shows in the figures."""
+    """Until it is complete, or nothing more has come for so long: then what is missing shows in the figures."""
     began = formed.moved = time.time()
-    while not formed.complete and time.time() - formed.moved < QUIET_SECONDS:
+    while not formed.complete and (not formed.windows or time.time() - formed.moved < QUIET_SECONDS):
         if time.time() - began > MOST_SECONDS:
             return
         await asyncio.sleep(0.05)
@@ -279,8 +301,7 @@ async def watching(made: Stand, formed: Formed) -> AsyncGenerator[None]:
 
         tasks = [group.create_task(notice()), group.create_task(count())]
         yield
-        for task in tasks:
-            task.cancel()
+        await end(tasks)
 
 
 def _notice(formed: Formed, collection: str, row: Mapping[str, Any]) -> None:

@@ -32,7 +32,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.memory.memory_index_store import MEMORY_INDEXES
 from eden_memory.mongo.client import connect
-from eden_memory.schemas.documents import Fact
+from eden_memory.schemas.documents import Fact, Snapshot
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.fact_candidates import NOW as WHEN_NOW
 from eden_memory.search.fact_candidates import Ranked
@@ -204,7 +204,8 @@ async def stand(settings: Settings, made: Facts) -> AsyncGenerator[Bench]:
     async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
         database = client[f"{settings.mongodb.database}{uuid4().hex[:4]}"]
         mongodb = settings.mongodb.model_copy(update={"database": database.name})
-        await database["memory_facts"].create_indexes(list(MEMORY_INDEXES[Fact.COLLECTION]))
+        for kind in (Fact, Snapshot):
+            await database[NAMES[kind.COLLECTION]].create_indexes(list(MEMORY_INDEXES[kind.COLLECTION]))
         await store(database, made)
         lists = PlainFactLists(database, NAMES, MODEL, most_bytes=4_000_000_000)
         following = Following(client, settings.model_copy(update={"mongodb": mongodb}), lists)

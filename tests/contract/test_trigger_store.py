@@ -349,3 +349,29 @@ async def _valid(database: Any, kind: type[Document]) -> list[dict[str, Any]]:
     """Everything in the collection of a kind of document; a ValidationError if one is not what it should be."""
     found = await database["memory_" + kind.COLLECTION].find().to_list()
     return [kind.model_validate(one, strict=False).model_dump() for one in found]
+
+
+async def test_a_window_is_found_by_its_place_and_keeps_what_explains_it_until_that_is_forgotten(
+    store: TriggerStore,
+) -> None:
+    members = [told("s.m1", place=1), told("s.m2", place=2)]
+    write = await closing(store, members, messages=members)
+    write.new[0].before = (told("s.m0"),)
+    assert await put(store, closing=[write])
+    found = await store.windows_at({(S, 1), (S, 2), ("s.other", 1)}, 1)
+    assert {place: [one.message_id for one in kept.messages] for place, kept in found.items()} == {
+        (S, 1): ["s.m2"]
+    }
+    await store.erase_in_windows(["s.m0", "s.m1"])
+    (kept,) = (await store.windows(["s.s/1-aa"])).values()
+    assert [one.text for one in (*kept.before, *kept.messages)] == [None, None, "hello"]
+
+
+async def test_a_waiting_window_gets_what_explains_it_with_its_request(store: TriggerStore) -> None:
+    members = [told("s.m1", place=1)]
+    assert await put(store, closing=[await closing(store, members, messages=members)])
+    (kept,) = (await store.windows(["s.s/1-aa"])).values()
+    kept.before = (told("s.m0"),)
+    assert await put(store, closing=[SessionWrite(await session(store), requested=[kept])])
+    (kept,) = (await store.windows(["s.s/1-aa"])).values()
+    assert [one.text for one in kept.before] == ["hello"]

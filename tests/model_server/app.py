@@ -12,7 +12,6 @@ from tests.model_server import wire_google, wire_openai, wire_responses
 from tests.model_server.config import Config
 from tests.model_server.model import Model
 from tests.model_server.script import Script, default_script
-from tests.model_server.tally import Tally
 from tests.model_server.wire import Chat, Embed, Problem, Response, Wire
 from tests.model_server.wire_local import local_path
 
@@ -65,7 +64,7 @@ class ModelServer(Model):
             return {name: asdict(one) for name, one in self.tally.prompts.items()}
         changes: dict[str, Any] = orjson.loads(body) if body else {}
         if changes.pop("reset", False):
-            self.tally = Tally()
+            self.reset()
         if changes:
             self.change(**changes)
         return {"config": self.config.model_dump(), **self.tally.counts()}

@@ -52,10 +52,16 @@ class Config(BaseModel):
     """Of one embedding request."""
     slots: int | None = None
     """Answers that are made at once; others wait for their turn, as with a local model. None: all."""
+    calls_per_second: float | None = None
+    """Chats beyond that are refused with 429; None: none are."""
     refuses: tuple[Literal["max_tokens", "max_completion_tokens"], ...] = ()
     """Bounds of an answer that the OpenAI side refuses with 400."""
     reasoning_tokens: int = 0
     """Added to every answer's output."""
+    stops_thinking: bool = False
+    """No reasoning tokens where the OpenAI side is asked for `reasoning_effort` none."""
+    calls_tools: bool = False
+    """The OpenAI side calls the first tool of a request."""
     seed: int = 0
     rates: dict[FaultName, float] = {}
     embedding_rates: dict[FaultName, float] = {}

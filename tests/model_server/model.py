@@ -9,9 +9,11 @@ from typing import Any
 import orjson
 
 from tests.model_server.config import SPOILED, Config, FaultName
+from tests.model_server.prompt_cache import PromptCache
+from tests.model_server.rate_limit import CallRate
 from tests.model_server.script import UNSHOWN, Fault, Script, asked_of
 from tests.model_server.tally import Tally
-from tests.model_server.wire import Chat, Embed, Ending, Problem, Reply, Response, Wire, tokens
+from tests.model_server.wire import CacheRule, Chat, Embed, Ending, Problem, Reply, Response, Wire, tokens
 
 ENDINGS: dict[FaultName, Ending] = {
     "truncated": "length",
@@ -20,7 +22,6 @@ ENDINGS: dict[FaultName, Ending] = {
     "no_choices": "none",
 }
 FORMS = {"schema": 2, "json": 1, "text": 0}
-CACHED_FROM = 1_024
 CUT: Response = (200, {"content-type": "application/json", "content-length": "100", "x-cut": "1"}, b"")
 MALFORMED: Response = (200, {"content-type": "application/json"}, b"<html>Bad gateway</html>")
 
@@ -31,9 +32,10 @@ class Model:
     def __init__(self, script: Script, config: Config) -> None:
         self.script, self.config, self.tally = script, config, Tally()
         self._spent: Counter[int] = Counter()
-        self._systems: set[str] = set()
+        self._cache = PromptCache()
         self._number = 0
         self._busy: asyncio.Semaphore | None = None
+        self._rate = CallRate(config.calls_per_second)
         self.longest_allowed: dict[str, int] = {}
         """By kind: the newest request's bound of its answer."""
         self.called: dict[str, None] = {}
@@ -46,6 +48,12 @@ class Model:
             self._spent.clear()
         if "slots" in fields:
             self._busy = None
+        if "calls_per_second" in fields:
+            self._rate = CallRate(self.config.calls_per_second)
+
+    def reset(self) -> None:
+        """Count from zero, and forget all prompts."""
+        self.tally, self._cache = Tally(), PromptCache()
 
     async def answer(self, wire: Wire, request: Chat | Embed, gone: asyncio.Future[Any]) -> Response | None:
         """The response, after its latency; None where the client has gone (`gone` is done by then)."""
@@ -69,6 +77,8 @@ class Model:
                 return None
             outcome, sent = fault or ("answered" if spent else "refused"), bool(spent)
             self._count(spent)
+            if isinstance(request, Chat) and spent:
+                self._cache.remember(request, wire.cache_rule(request.model))
             return response
         finally:
             self.tally.end(kind, prompt, outcome, sent=sent)
@@ -94,14 +104,16 @@ class Model:
         if isinstance(request, Embed):
             dimensions = request.dimensions or self.config.dimensions
             return self.config.embed_seconds, wire.embed_response(request, dimensions), request
-        reply = self._reply(request, kind, said, fault)
+        reply = self._reply(wire.cache_rule(request.model), request, kind, said, fault)
         seconds = self.config.base_seconds + self.config.token_seconds * reply.output
         return seconds, wire.chat_response(request, reply), reply
 
     def _fault(self, request: Chat | Embed, prompt: str, nth: int) -> FaultName | None:
-        """The outage, a rule, or one by rate."""
+        """The outage, the limit of calls a second, a rule, or one by rate."""
         if self.config.outage:
             return "overloaded"
+        if isinstance(request, Chat) and not self._rate.allows():
+            return "rate_limited"
         for place, rule in enumerate(self.config.rules):
             if rule.times is not None and self._spent[place] >= rule.times:
                 continue
@@ -131,22 +143,23 @@ class Model:
             return Problem("bad_request", says=f"Test: unsupported: {request.bound}", param=request.bound)
         return None
 
-    def _reply(self, chat: Chat, kind: str, said: object, fault: FaultName | None) -> Reply:
+    def _reply(self, rule: CacheRule, chat: Chat, kind: str, said: object, fault: FaultName | None) -> Reply:
         text = _spoiled(said if isinstance(said, str) else orjson.dumps(said).decode(), kind, fault)
         ending: Ending = ENDINGS.get(fault, "stop") if fault else "stop"
         if chat.most is not None and tokens(len(text)) + self.config.reasoning_tokens > chat.most:
             text, ending = text[: 4 * max(0, chat.most - self.config.reasoning_tokens)], "length"
         self._number += 1
-        cached = tokens(len(chat.system)) if chat.system in self._systems else 0
-        self._systems.add(chat.system)
+        quiet = self.config.stops_thinking and chat.effort == "none"
+        thoughts = 0 if quiet else self.config.reasoning_tokens
         return Reply(
             number=self._number,
             text=text,
             ending=ending,
             input=chat.tokens,
-            cached=cached if cached >= CACHED_FROM else 0,
-            output=tokens(len(text)) + self.config.reasoning_tokens,
-            reasoning=self.config.reasoning_tokens,
+            cached=self._cache.cached(chat, rule),
+            output=tokens(len(text)) + thoughts,
+            reasoning=thoughts,
+            call=chat.tools[0] if chat.tools and self.config.calls_tools else None,
         )
 
     async def _gone_within(self, gone: asyncio.Future[Any], seconds: float | None) -> bool:

@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from tests.model_server.config import FaultName
 
@@ -11,9 +11,19 @@ Response = tuple[int, dict[str, str], bytes]
 Ending = Literal["stop", "length", "refusal", "blocked", "none"]
 
 
+CHARACTERS_A_TOKEN = 4
+
+
 def tokens(characters: int) -> int:
     """Characters / 4, rounded up."""
-    return -(-characters // 4)
+    return -(-characters // CHARACTERS_A_TOKEN)
+
+
+class CacheRule(NamedTuple):
+    """Tokens of the shortest prefix that a provider caches, and the steps in which longer ones count."""
+
+    least: int
+    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,9 @@ class Chat:
     """Tokens of the answer, at most."""
     bound: str | None = None
     """What the request calls that."""
+    tools: tuple[str, ...] = ()
+    """Names of the functions that the model may call."""
+    effort: str | None = None
 
     @property
     def user(self) -> str:
@@ -83,6 +96,8 @@ class Reply:
     cached: int
     output: int
     reasoning: int
+    call: str | None = None
+    """The function that is called, in place of a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +112,10 @@ class Problem:
 
 class Wire(Protocol):
     """How one provider words its responses; the modules `wire_openai` and `wire_google` are such."""
+
+    def cache_rule(self, model: str) -> CacheRule:
+        """The provider's cache of prompts, as documented for a model."""
+        ...
 
     def chat_response(self, chat: Chat, reply: Reply) -> Response:
         """A chat's answer."""

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from tests.model_server.vectors import vector_of
-from tests.model_server.wire import Body, Chat, Embed, Problem, Reply, Response
+from tests.model_server.wire import Body, CacheRule, Chat, Embed, Problem, Reply, Response
 
 ENDINGS = {"stop": "STOP", "length": "MAX_TOKENS", "refusal": "SAFETY"}
 PROBLEMS: dict[str, tuple[int, str]] = {
@@ -53,6 +53,11 @@ def read_embed(model: str, body: Body) -> Embed:
     requests: list[Any] = body.get("requests") or [body]
     texts = tuple(_text(one["content"]) for one in requests)
     return Embed(model, texts, requests[0].get("outputDimensionality"), "float", batch="requests" in body)
+
+
+def cache_rule(model: str) -> CacheRule:
+    """Source: "Context caching", ai.google.dev/gemini-api/docs/caching (October 2026), which names no steps."""
+    return CacheRule(2_048 if "2.5" in model else 4_096, 1)
 
 
 def chat_response(chat: Chat, reply: Reply) -> Response:

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from tests.model_server.vectors import vector_of
-from tests.model_server.wire import Body, Chat, Embed, Problem, Reply, Response
+from tests.model_server.wire import Body, CacheRule, Chat, Embed, Problem, Reply, Response
 
 ENDINGS = {"stop": "stop", "refusal": "stop", "length": "length", "blocked": "content_filter"}
 PROBLEMS: dict[str, tuple[int, str, str | None]] = {
@@ -39,6 +39,8 @@ def read_chat(body: Body) -> Chat:
         schema=schema,
         schema_name=named.get("name"),
         schema_size=len(orjson.dumps(schema)) if schema else 0,
+        tools=tuple(tool["function"]["name"] for tool in body.get("tools") or ()),
+        effort=body.get("reasoning_effort"),
         form={"json_schema": "schema", "json_object": "json"}.get(asked.get("type", ""), "text"),  # pyright: ignore[reportArgumentType]
     )
 
@@ -56,11 +58,21 @@ def read_embed(body: Body) -> Embed:
     return Embed(body["model"], texts, body.get("dimensions"), form)
 
 
+def cache_rule(model: str) -> CacheRule:
+    """Source: "Prompt caching", developers.openai.com/api/docs/guides/prompt-caching."""
+    del model
+    return CacheRule(1_024, 128)
+
+
 def chat_response(chat: Chat, reply: Reply) -> Response:
     """A chat completion."""
     message: Body = {"role": "assistant", "content": reply.text, "refusal": None}
     if reply.ending == "refusal":
         message |= {"content": None, "refusal": reply.text}
+    if reply.call is not None:
+        function = {"name": reply.call, "arguments": "{}"}
+        call = {"id": f"call-{reply.number}", "type": "function", "function": function}
+        message |= {"content": None, "tool_calls": [call]}
     choice = {"index": 0, "message": message, "finish_reason": ENDINGS.get(reply.ending), "logprobs": None}
     usage = {
         "prompt_tokens": reply.input,

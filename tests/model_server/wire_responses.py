@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 
 from tests.model_server.wire import Body, Chat, Reply, Response
-from tests.model_server.wire_openai import embed_response, problem_response, read_chat
+from tests.model_server.wire_openai import cache_rule, embed_response, problem_response, read_chat
 
-__all__ = ["chat_response", "embed_response", "problem_response", "read_response"]
+__all__ = ["cache_rule", "chat_response", "embed_response", "problem_response", "read_response"]
 
 
 def read_response(body: Body) -> Chat:

@@ -53,6 +53,8 @@ class FactAnswer(_Answer):
     """When it was formed: of history read in, long after it was said."""
     said_at: datetime
     """When what began it was said."""
+    occurred_at: datetime | None
+    """When what it tells of happened or begins, where its text says so."""
     valid_from: datetime
     """Since when this version holds."""
     expires_at: datetime | None
@@ -181,9 +183,10 @@ class PageAnswer(_Answer, Generic[T]):
 
 
 class FoundAnswer(_Answer):
-    """A fact that a search found."""
+    """A fact that a search found, or a reflection, whose id is then `fact_id`."""
 
     fact_id: str
+    kind: Literal["fact", "reflection"]
     content: str
     scope: ScopeAnswer
     score: float
@@ -191,6 +194,8 @@ class FoundAnswer(_Answer):
     """When it was formed: of history read in, long after it was said."""
     said_at: datetime
     """When what began it was said."""
+    occurred_at: datetime | None
+    """When what it tells of happened or begins, where its text says so."""
     version: int
     valid_from: datetime
     """Since when this version holds."""

@@ -6,9 +6,10 @@ from fastapi import Path
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
 from eden_memory.constants import LONGEST_BLOB, LONGEST_FACT, MOST_QUERIES, MOST_QUERY_CHARACTERS
+from eden_memory.memory.browsing_store import FactOrder
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.scopes import ScopeKind, Sharing
-from eden_memory.search.search_requests import FactScope, Kind
+from eden_memory.search.search_requests import FactScope, Kind, SearchedKind, SearchSort
 from eden_memory.unpoison.attack_rules import CauseKind
 
 IdText = Annotated[str, Field(min_length=1, max_length=1_024, examples=["s.ada"])]
@@ -95,6 +96,12 @@ class FactListing(ListQuery):
 
     active: Literal["true", "false", "all"] = "true"
     """false: only those that were retired."""
+    occurred_after: AwareDatetime | None = None
+    """Facts of what happened then or later, apart from when it was said."""
+    occurred_before: AwareDatetime | None = None
+    """Facts of what happened before then."""
+    sort: FactOrder = "formed_at"
+    """occurred_at: only facts that say when something happened, the last first."""
 
 
 class ReflectionListing(ListQuery):
@@ -129,6 +136,8 @@ class Search(_Body):
     """Up to three questions or statements."""
     top_k: Annotated[int, Field(ge=1, le=100)] = 10
     search_type: Kind = "hybrid"
+    kinds: Annotated[list[SearchedKind], Field(min_length=1)] = ["facts"]
+    """`reflections`: what users prefer and want done, and what the agent recommended; ranked together with facts."""
     scopes: Annotated[list[FactScope] | None, Field(min_length=1)] = None
     """Only facts in these kinds of scope; unset: all that are visible."""
     as_of: Annotated[AwareDatetime | None, Field(strict=False)] = None
@@ -136,6 +145,12 @@ class Search(_Body):
     asked_at: Annotated[AwareDatetime | None, Field(strict=False)] = None
     """When it is asked, for times in a question ("last week"); unset: now."""
     include_retired: bool = False
+    occurred_after: Annotated[AwareDatetime | None, Field(strict=False)] = None
+    """Only facts of what happened then or later, apart from when it was said."""
+    occurred_before: Annotated[AwareDatetime | None, Field(strict=False)] = None
+    """Only facts of what happened before then."""
+    sort: SearchSort = "score"
+    """occurred_at: of what is found, what happened last comes first."""
     recency_weight: Annotated[float | None, Field(ge=0, le=1)] = None
     score_threshold: Annotated[float | None, Field(ge=0, le=1)] = None
     debug: bool = False

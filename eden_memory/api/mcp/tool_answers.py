@@ -15,14 +15,18 @@ Kind = Literal["fact", "reflection", "blob"]
 
 
 class FoundMemory(BaseModel):
-    """A fact that a search found."""
+    """A fact or reflection that a search found."""
 
-    id: str = Field(description="what `forget` takes as the id of a fact")
+    kind: Literal["fact", "reflection"] = "fact"
+    id: str = Field(description="what `forget` takes as the id of a fact or reflection")
     text: str
     scope: ScopeKind = Field(description="whom it is known of: the agent's work, a group, the user")
     score: float = Field(description="higher is better; comparable within this answer only")
     formed_at: datetime = Field(description="when it was formed (UTC): may be long after it was said")
     said_at: datetime = Field(description="since when this version is true, as it was said (UTC)")
+    occurred_at: datetime | None = Field(
+        default=None, description="when it happened or begins, where the fact says so (UTC)"
+    )
     version: int
     retired_at: datetime | None = Field(default=None, description="set: no longer held true since then")
     scores: dict[str, float] | None = Field(default=None, description="by stage; with `debug` only")
@@ -31,12 +35,14 @@ class FoundMemory(BaseModel):
     def of(cls, fact: FoundFact, *, debug: bool) -> "FoundMemory":
         """A fact, with its scores if they are asked for."""
         return cls(
+            kind=fact.kind,
             id=fact.fact_id,
             text=fact.content,
             scope=fact.scope.kind,
             score=fact.score,
             formed_at=fact.formed_at,
             said_at=fact.valid_from,
+            occurred_at=fact.occurred_at,
             version=fact.version,
             retired_at=fact.retired_at,
             scores=dict(fact.scores) if debug else None,
@@ -123,6 +129,9 @@ class ListedMemory(BaseModel):
         default=None,
         description="when it was said (UTC): of a fact, since when it is true; of a blob, the newest that it holds",
     )
+    occurred_at: datetime | None = Field(
+        default=None, description="of a fact: when it happened or begins, where it says so (UTC)"
+    )
     version: int = 1
     active: bool = Field(default=True, description="false: retired, or a reflection that a blob has absorbed")
     private: bool = Field(
@@ -140,6 +149,7 @@ class ListedMemory(BaseModel):
             scope=fact.scope.kind,
             formed_at=fact.formed_at,
             said_at=fact.valid_from,
+            occurred_at=fact.occurred_at,
             version=fact.version,
             active=fact.active,
         )

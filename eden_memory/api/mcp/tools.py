@@ -22,12 +22,13 @@ from eden_memory.api.mcp.tool_answers import (
     ListedMemory,
     WhyAnswer,
 )
-from eden_memory.api.tool import DEBUG_WORDS, SCOPE_WORDS, TYPE_WORDS
+from eden_memory.api.tool import DEBUG_WORDS, KIND_WORDS, SCOPE_WORDS, TYPE_WORDS
 from eden_memory.constants import MOST_QUERIES
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
+from eden_memory.memory.browsing_store import FactOrder
 from eden_memory.mongo.application_ids import id_of
-from eden_memory.search.search_requests import FactScope, Kind
+from eden_memory.search.search_requests import FACTS, FactScope, Kind, SearchedKind, SearchSort
 
 log = LibraryLogger("eden.mcp")
 P = ParamSpec("P")
@@ -59,8 +60,13 @@ Limit = Annotated[int, Field(ge=1, le=200)]
 TopK = Annotated[int, Field(ge=1, le=50, description="facts at most")]
 SearchType = Annotated[Kind, Field(description=TYPE_WORDS)]
 Scopes = Annotated[list[FactScope] | None, Field(min_length=1, description=SCOPE_WORDS)]
+Kinds = Annotated[list[SearchedKind] | None, Field(min_length=1, description=KIND_WORDS)]
 Debug = Annotated[bool, Field(description=DEBUG_WORDS)]
 AsOf = Annotated[datetime | None, Field(description="only what was known at this time (ISO 8601)")]
+Occurred = Annotated[
+    datetime | None,
+    Field(description="only facts of what happened since or before then, not of when it was said (ISO 8601)"),
+]
 
 READS = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
@@ -98,6 +104,12 @@ class MemoryTools:
         scopes: Scopes = None,
         as_of: AsOf = None,
         include_retired: bool = False,
+        occurred_after: Occurred = None,
+        occurred_before: Occurred = None,
+        sort: Annotated[
+            SearchSort, Field(description="occurred_at: what happened last comes first, of what is found")
+        ] = "score",
+        kinds: Kinds = None,
         debug: Debug = False,
         session: Session = "",
         user: User = "",
@@ -117,6 +129,10 @@ class MemoryTools:
             scopes=scopes,
             as_of=_utc(as_of),
             include_retired=include_retired,
+            occurred_after=_utc(occurred_after),
+            occurred_before=_utc(occurred_before),
+            sort=sort,
+            kinds=kinds or FACTS,
         )
         return FoundMemories.of(report, debug=debug)
 
@@ -155,12 +171,29 @@ class MemoryTools:
         ] = False,
         limit: Limit = 50,
         cursor: Annotated[str, Field(max_length=4_096, description="of the previous page")] = "",
+        occurred_after: Occurred = None,
+        occurred_before: Occurred = None,
+        sort: Annotated[
+            FactOrder, Field(description="of facts; occurred_at: only those that say when something happened")
+        ] = "formed_at",
         session: Session = "",
         user: User = "",
     ) -> ListAnswer:
         """List stored memories, newest first: to review what is remembered, or to find the id of one to forget."""
         memory = await self._door.open(ctx.request_context, "read", session, user)
-        return await _listed(memory, kind, include_inactive, limit, cursor or None)
+        page: dict[str, Any] = {"limit": limit, "cursor": cursor or None}
+        if kind != "facts":
+            return await _listed(memory, kind, include_inactive, **page)
+        facts = await memory.service.list_facts(
+            session=memory.session,
+            user=memory.user,
+            active=None if include_inactive else True,
+            occurred_after=_utc(occurred_after),
+            occurred_before=_utc(occurred_before),
+            sort=sort,
+            **page,
+        )
+        return ListAnswer(memories=[ListedMemory.of_fact(item) for item in facts.items], cursor=facts.cursor)
 
     async def why(
         self,
@@ -248,11 +281,6 @@ class MemoryTools:
 
 async def _listed(memory: Opened, kind: str, inactive: bool, limit: int, cursor: str | None) -> ListAnswer:
     service, about = memory.service, {"session": memory.session, "user": memory.user}
-    if kind == "facts":
-        facts = await service.list_facts(
-            **about, active=None if inactive else True, limit=limit, cursor=cursor
-        )
-        return ListAnswer(memories=[ListedMemory.of_fact(item) for item in facts.items], cursor=facts.cursor)
     if kind == "reflections":
         absorbed = None if inactive else False
         page = await service.list_reflections(**about, absorbed=absorbed, limit=limit, cursor=cursor)

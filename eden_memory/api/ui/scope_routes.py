@@ -178,7 +178,7 @@ async def facts(request: Request, place: Annotated[FactsPlace, Query()]) -> Resp
             "facts.html", opened=opened, place=place, states=tuple(STATES), found=found, report=report
         )
     filters = Filters(None, STATES[place.state], place.begins, place.ends, PAGE, place.cursor)
-    page = await opened.browsing.facts(here.asker, opened.view, filters, by_time=True)
+    page = await opened.browsing.facts(here.asker, opened.view, filters, sort="valid_from")
     return here.render("facts.html", opened=opened, place=place, states=tuple(STATES), page=page, found=None)
 
 

@@ -7,8 +7,21 @@ from typing import Annotated, TypeVar
 import typer
 
 from eden_memory.cli import tables, terminal
-from eden_memory.cli.memory.viewer import Agent, AsJson, Scopes, Session, User, Viewer, ask, kinds_of, nothing
+from eden_memory.cli.memory.viewer import (
+    Agent,
+    AsJson,
+    OccurredAfter,
+    OccurredBefore,
+    Scopes,
+    Session,
+    User,
+    Viewer,
+    ask,
+    kinds_of,
+    nothing,
+)
 from eden_memory.cli.terminal import parse_time
+from eden_memory.memory.browsing_store import FactOrder
 from eden_memory.memory.results import BlobView, FactView, Page, ReflectionView
 from eden_memory.schemas.scopes import Scope
 
@@ -25,6 +38,7 @@ HoldsUntil = Annotated[
     datetime | None,
     typer.Option("--until", parser=parse_time, metavar="TIME", help="since before then (UTC)"),
 ]
+FactSort = Annotated[FactOrder, typer.Option("--sort", help="newest first, by this time")]
 SaidSince = Annotated[
     datetime | None,
     typer.Option("--since", parser=parse_time, metavar="TIME", help="said then or later (UTC)"),
@@ -45,6 +59,9 @@ def facts(
     everything: Annotated[bool, typer.Option("--all", help="retired ones too")] = False,
     since: HoldsSince = None,
     until: HoldsUntil = None,
+    occurred_after: OccurredAfter = None,
+    occurred_before: OccurredBefore = None,
+    sort: FactSort = "formed_at",
     limit: Limit = 50,
     cursor: Cursor = None,
     as_json: AsJson = False,
@@ -70,6 +87,9 @@ def facts(
             active=active,
             since=since,
             until=until,
+            occurred_after=occurred_after,
+            occurred_before=occurred_before,
+            sort=sort,
             limit=limit,
             cursor=cursor,
         )

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
@@ -12,6 +13,7 @@ import typer
 from eden_memory.access.presence_store import MongoPresence
 from eden_memory.access.visible import Asker
 from eden_memory.api.service import Memory, MemoryService
+from eden_memory.cli.terminal import parse_time
 from eden_memory.directory.own_sessions import whose
 from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.errors import EdenError, NotFound
@@ -28,6 +30,14 @@ AS_ID = "as in the application, or typed: s.TEXT, i.5, u.UUID, o.OBJECTID"
 Agent = Annotated[str | None, typer.Option(help=f"the agent, {AS_ID}; unset: the session's, or `default`")]
 Session = Annotated[str | None, typer.Option(help=f"as seen in this session, {AS_ID}")]
 User = Annotated[str | None, typer.Option(help=f"as this user sees it, {AS_ID}")]
+OccurredAfter = Annotated[
+    datetime | None,
+    typer.Option(parser=parse_time, metavar="TIME", help="only of what happened then or later (UTC)"),
+]
+OccurredBefore = Annotated[
+    datetime | None,
+    typer.Option(parser=parse_time, metavar="TIME", help="only of what happened before then (UTC)"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 
 

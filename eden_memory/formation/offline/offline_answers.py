@@ -63,7 +63,8 @@ def facts(material: FactMaterial) -> ExtractedFacts:
     for statement in statements(material.lines, material.words):
         if statement.kind == "fact" and (label := _place(statement, material)):
             found = [old for old in found if old.scope != label or not _replaces(statement.text, old.text)]
-            found.append(StatedFact(text=statement.text, scope=label, messages=list(statement.messages)))
+            numbers = list(statement.messages)
+            found.append(StatedFact(text=statement.text, scope=label, messages=numbers, occurred_at=None))
     return ExtractedFacts(facts=_within(found, material.scopes)[: material.most])
 
 

@@ -14,7 +14,7 @@ from eden_memory.models.calls import Adapter, Completion, PromptTurn, Tokens, Tr
 from eden_memory.models.providers.catalogue import provider_name
 from eden_memory.models.providers.openai import Body, InvalidRequest, OpenAIWire, response_format
 from eden_memory.models.providers.provider_json import described, found_json
-from eden_memory.schemas.answers import ModelAnswer
+from eden_memory.schemas.answers import AS_SAID, ModelAnswer
 from eden_memory.settings import Effort
 
 Form = Literal["schema", "json", "text"]
@@ -85,6 +85,11 @@ class CompatibleChat(Adapter[OpenAIWire]):
         self._effort: Effort | None = effort
         self._known: dict[str, Form] = {}
         self._accepted: dict[str, Form] = {}
+
+    @property
+    def wire(self) -> OpenAIWire:
+        """Return the connection, to try a model with."""
+        return self._connection
 
     @property
     def forms(self) -> Mapping[str, Form]:
@@ -173,7 +178,7 @@ def _format(form: Form, answer: type[ModelAnswer]) -> Body | None:
 
 def _fits(text: str, answer: type[ModelAnswer]) -> bool:
     try:
-        answer.model_validate_json(text)
+        answer.model_validate_json(text, context=AS_SAID)
     except ValidationError:
         return False
     return True

@@ -21,6 +21,7 @@ TABLES = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16000; PRAGMA temp_store = FILE;
 CREATE TABLE windows (id TEXT PRIMARY KEY, session TEXT, seq INT, closed TEXT, trace TEXT, texts INT, value BLOB);
 CREATE INDEX windows_session ON windows (session, seq);
+CREATE TABLE explaining (id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE members (id TEXT PRIMARY KEY, formation TEXT, session TEXT, version TEXT, closed TEXT, body BLOB)
     WITHOUT ROWID;
 CREATE TABLE messages (id TEXT PRIMARY KEY, session TEXT, place INT, author TEXT, waits INT, body BLOB)
@@ -65,6 +66,8 @@ class RecordedWindow:
     """In the window's order; one whose text is not known has None."""
     exact: frozenset[str]
     """Those that are of the very version that the window names."""
+    before: Sequence[StoredMessage] = ()
+    """The messages before it that explain it, as far as they are of the very versions that it names."""
 
     @property
     def corrected(self) -> bool:
@@ -107,18 +110,22 @@ class RestoreFile:
                 for message in asked.messages
             ],
         )
+        explaining = [(message.message_id,) for message in asked.before] if texts else []
+        self._database.executemany("INSERT OR IGNORE INTO explaining VALUES (?)", explaining)
 
     def member(self, message_id: str) -> WindowMember | None:
         """The window that a message is in."""
         row = self._database.execute(
-            "SELECT formation, members.session, version, members.closed, texts FROM members "
-            "JOIN windows ON windows.id = formation WHERE members.id = ?",
+            "SELECT formation, members.session, version, members.closed, texts, explaining.id IS NOT NULL "
+            "FROM members JOIN windows ON windows.id = formation "
+            "LEFT JOIN explaining ON explaining.id = members.id WHERE members.id = ?",
             (message_id,),
         ).fetchone()
         if row is None:
             return None
-        formation, session, version, closed, texts = row
-        return WindowMember(formation, session, version, datetime.fromisoformat(closed), bool(texts))
+        formation, session, version, closed, texts, explains = row
+        at = datetime.fromisoformat(closed)
+        return WindowMember(formation, session, version, at, bool(texts), bool(explains))
 
     def told(self, message_id: str) -> StoredMessage | None:
         """Return the message that `text` got last."""
@@ -191,7 +198,8 @@ class RestoreFile:
         for value, trace, texts in rows:
             asked = FormationRequested.model_validate_json(value, extra="ignore")
             members, exact = self._members(asked)
-            yield RecordedWindow(asked, value, trace, bool(texts), members, exact)
+            before = self._before(asked) if texts else ()
+            yield RecordedWindow(asked, value, trace, bool(texts), members, exact, before)
 
     def settled(self, name: str) -> Iterator[StoredMessage]:
         """The messages of a session that wait for nothing."""
@@ -234,6 +242,10 @@ class RestoreFile:
             message.version = ref.version
             told.append(message)
         return told, frozenset(exact)
+
+    def _before(self, asked: FormationRequested) -> list[StoredMessage]:
+        told = [(ref.version, self.told(ref.message_id)) for ref in asked.before]
+        return [message for version, message in told if message is not None and message.version == version]
 
     def _all(self, query: str, name: str) -> list[Any]:
         return [row[0] for row in self._database.execute(query, (name,))]

@@ -45,6 +45,8 @@ class WindowMember(NamedTuple):
     closed_at: datetime
     texts: bool = False
     """Whether the window is to have its texts."""
+    explains: bool = False
+    """Whether a later window that is to have its texts shows this message, too."""
 
 
 class PlacedControl(NamedTuple):
@@ -239,7 +241,7 @@ def ask_anew(window: StoredWindow, session: Session, facts: SessionFacts, author
     `authors`: of this window and of the session's earlier ones.
     """
     assert window.requested is not None
-    window.closed = replace(window.closed, users=tuple(authors))
+    window.closed, window.before = replace(window.closed, users=tuple(authors)), ()
     request(window, session, facts, window.requested.settings_version)
     session.changed = True
 
@@ -260,9 +262,13 @@ def unmark_read_alike(members: Sequence[StoredMessage], writers: Collection[str]
 
 
 def recorded_window(
-    asked: FormationRequested, value: bytes, members: Sequence[StoredMessage], traceparent: str | None
+    asked: FormationRequested,
+    value: bytes,
+    members: Sequence[StoredMessage],
+    traceparent: str | None,
+    before: Sequence[StoredMessage] = (),
 ) -> StoredWindow:
-    """A window whose request is in the topic, with its messages."""
+    """A window whose request is in the topic, with its messages and those before it."""
     closed = Closed(
         (), asked.closed_because, asked.closed_at, asked.control_id, asked.asked_by, asked.participants
     )
@@ -271,6 +277,7 @@ def recorded_window(
         session_id=asked.session_id,
         seq=asked.seq,
         messages=tuple(members),
+        before=tuple(before),
         closed=closed,
         traceparent=traceparent,
         requested=asked,

@@ -141,7 +141,7 @@ class RestoreWriter:
             yield self.part
 
     def _recorded(self, window: RecordedWindow, session: Session, said: Said, authors: Sequence[str]) -> None:
-        made = recorded_window(window.asked, window.value, window.members, window.traceparent)
+        made = recorded_window(window.asked, window.value, window.members, window.traceparent, window.before)
         told = self.restored
         told.windows += 1
         if not window.texts:

@@ -121,7 +121,8 @@ class RestoreReader:
             return
         told = StoredMessage.of(event, time, known)
         told.misread = corrected or (before is not None and before.misread)
-        self.file.text(event.message_id, told if member.texts else replace(told, text=None))
+        shown = member.texts or member.explains
+        self.file.text(event.message_id, told if shown else replace(told, text=None))
 
     def _remember_author(self, before: StoredMessage, after: StoredMessage, place: int) -> None:
         was, changed = before.participant, before.session_id != after.session_id

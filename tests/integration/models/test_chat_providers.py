@@ -14,6 +14,13 @@ from tests.model_server.config import FaultName
 from tests.model_server.script import Asked, Said, default_script
 from tests.model_server.serving import Serving, until
 
+CACHES = [
+    ("openai", "m-1", 1_024, 128),
+    ("compatible", "m-1", 1_024, 128),
+    ("google", "gemini-2.5-flash", 2_048, 1),
+    ("google", "gemini-3.5-flash", 4_096, 1),
+]
+"""Adapter, model, tokens of the shortest prefix that is cached, and steps (tests/model_server/wire_*.py)."""
 SYSTEM = "Scopes:\n- agent: work\n- user: life\n"
 CONVERSATION = (PromptTurn("user", "[1] 10:00 Ann: I moved, MARK-7 it is\n[2] 10:01 bot: noted"),)
 
@@ -50,11 +57,20 @@ async def test_every_answer_type_is_understood_as_a_schema(
     assert "unknown" not in models.tally.calls
 
 
-async def test_a_system_prompt_seen_before_counts_as_cached(chat: ChatProvider) -> None:
-    system = "word " * 1_000
-    first = await chat.complete("m-1", system, CONVERSATION, ExtractedFacts)
-    again = await chat.complete("m-1", system, CONVERSATION, ExtractedFacts)
-    assert (first.tokens.cached, again.tokens.cached) == (0, 1_250)
+@pytest.mark.parametrize(("kind", "model", "least", "step"), CACHES)
+async def test_the_beginning_of_a_prompt_seen_before_counts_as_cached_from_the_provider_s_minimum_on(
+    chat: ChatProvider, model: str, least: int, step: int
+) -> None:
+    short, long = "w " * (2 * least - 1_000), "w " * (2 * least + 400)
+    for system in (short, long):
+        first = await chat.complete(model, system, CONVERSATION, ExtractedFacts)
+        other = await chat.complete(model, system, (PromptTurn("user", "[1] 9:00 Tom: no"),), ExtractedFacts)
+        assert first.tokens.cached == 0
+        if system == short:
+            assert other.tokens.cached == 0
+        else:
+            assert least <= other.tokens.cached < other.tokens.input
+            assert other.tokens.cached % step == 0
 
 
 async def test_a_repair_sends_the_earlier_answer_and_the_error(chat: ChatProvider, models: Serving) -> None:

@@ -1,8 +1,9 @@
 """Stores of facts on a real server, written to by the real writer's store."""
 
 import asyncio
+import random
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,6 +16,8 @@ from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.memory.memory_batch import ScopeBatch, memory_batch
 from eden_memory.memory.memory_index_store import MEMORY_INDEXES
 from eden_memory.memory.memory_store import MongoMemoryStore
+from eden_memory.memory.scope_matrix import matrix_of
+from eden_memory.mongo.documents import packed_of
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged
@@ -33,6 +36,7 @@ PREFIX = "memory_"
 ANA, BEN = Scope.of_user("s.agent", "s.ana"), Scope.of_user("s.agent", "s.ben")
 TEAM, AGENT = Scope.of_group("s.agent", "s.team"), Scope.of_agent("s.agent")
 SOON = 10.0
+WORDS = ("ana", "lives", "in", "lyon", "porto", "rome", "with", "cat", "dog", "since", "may", "june")
 Database = AsyncDatabase[dict[str, Any]]
 
 
@@ -177,3 +181,38 @@ async def soon(read: Callable[[], Any], wanted: Any) -> None:
 
 def minute(number: float) -> datetime:
     return at(number)
+
+
+def changed_fact(dice: random.Random, versions: dict[str, int]) -> FactChanged:
+    scope = dice.choice((ANA, BEN))
+    name = f"{scope.user_id}-{dice.randrange(20)}"
+    versions[name] = versions.get(name, 0) + 1
+    make = retired if versions[name] > 1 and dice.random() < 0.3 else fact
+    return make(name, " ".join(dice.choices(WORDS, k=4)), versions[name], scope=scope)
+
+
+def said_of(store: Stand, text: str, scope: Scope) -> Callable[[], Awaitable[set[str]]]:
+    async def said() -> set[str]:
+        return set(await store.said(text, scope, most=100))
+
+    return said
+
+
+async def compared_by_hand(
+    database: Database, scope: Scope, text: str
+) -> tuple[dict[tuple[str, str], float], list[float]]:
+    """Similarities of all facts with their texts, and of the eight nearest, to four digits."""
+    rows = await database["memory_facts"].find({"scope_key": scope.key, "active": True}).to_list()
+    texts = {row["_id"]: row["content"] for row in rows}
+    matrix = matrix_of(((row["_id"], packed_of(row["embedding"]) or b"") for row in rows), DIMENSIONS)
+    (hits,) = matrix.nearest([embedded(text).vector], len(rows) or 1, 0.0)
+    near = {(hit.fact_id, texts[hit.fact_id]): round(hit.similarity, 4) for hit in hits}
+    return near, [similarity for similarity in near.values() if similarity >= 0.6][:8]
+
+
+async def having_words(database: Database, scope: Scope, text: str) -> set[str]:
+    """Words of the facts that are known, but for those that say nothing."""
+    wanted = set(text.split()) - {"in", "with"} or set(text.split())
+    rows = await database["memory_facts"].find({"scope_key": scope.key, "active": True}).to_list()
+    stems = {word.rstrip("s") for word in wanted}
+    return {row["_id"] for row in rows if stems & {word.rstrip("s") for word in row["content"].split()}}

@@ -11,9 +11,6 @@ import pytest
 
 from eden_memory.context.cached_contexts import Contexts
 from eden_memory.context.context_feed import ContextChange
-from eden_memory.memory.scope_matrix import matrix_of
-from eden_memory.mongo.documents import packed_of
-from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search import cached_scope_store
 from eden_memory.search.chosen_list_store import fact_lists, searches_by_atlas
@@ -23,19 +20,23 @@ from eden_memory.settings import Settings
 from tests.integration.search.search_kit import (
     ANA,
     BEN,
+    WORDS,
     Database,
     Stand,
+    changed_fact,
+    compared_by_hand,
     fact,
     forget,
+    having_words,
     plain,
     retired,
+    said_of,
     soon,
     write,
 )
-from tests.unit.formation.dedup.dedup_kit import DIMENSIONS, WordEmbedder, embedded
+from tests.unit.formation.dedup.dedup_kit import WordEmbedder, embedded
 
 pytestmark = pytest.mark.servers
-WORDS = ("ana", "lives", "in", "lyon", "porto", "rome", "with", "cat", "dog", "since", "may", "june")
 
 
 async def test_a_warm_search_asks_mongodb_nothing(settings: Settings, database: Database) -> None:
@@ -82,7 +83,7 @@ async def test_what_is_kept_finds_what_comparing_everything_finds(
             if turn % 5 == 0:
                 store.plain.changed(ContextChange("everything"))
                 store.plain.live(live)
-            batch = [_changed(dice, versions) for _ in range(dice.randint(1, 5))]
+            batch = [changed_fact(dice, versions) for _ in range(dice.randint(1, 5))]
             await store.write(*batch)
             if dice.random() < 0.3:
                 await forget(database, batch[-1])
@@ -91,44 +92,9 @@ async def test_what_is_kept_finds_what_comparing_everything_finds(
             text = " ".join(dice.choices(WORDS, k=3))
             for scope in (ANA, BEN):
                 near = await store.near(text, scope, most=8)
-                exact, best = await _by_hand(database, scope, text)
+                exact, best = await compared_by_hand(database, scope, text)
                 assert [exact[one.fact.fact_id, one.fact.text] for one in near] == best
-                await soon(_said(store, text, scope), await _having(database, scope, text))
-
-
-def _changed(dice: random.Random, versions: dict[str, int]) -> FactChanged:
-    scope = dice.choice((ANA, BEN))
-    name = f"{scope.user_id}-{dice.randrange(20)}"
-    versions[name] = versions.get(name, 0) + 1
-    make = retired if versions[name] > 1 and dice.random() < 0.3 else fact
-    return make(name, " ".join(dice.choices(WORDS, k=4)), versions[name], scope=scope)
-
-
-def _said(store: Stand, text: str, scope: Scope) -> Callable[[], Awaitable[set[str]]]:
-    async def said() -> set[str]:
-        return set(await store.said(text, scope, most=100))
-
-    return said
-
-
-async def _by_hand(
-    database: Database, scope: Scope, text: str
-) -> tuple[dict[tuple[str, str], float], list[float]]:
-    """Similarities of all facts with their texts, and of the eight nearest, to four digits."""
-    rows = await database["memory_facts"].find({"scope_key": scope.key, "active": True}).to_list()
-    texts = {row["_id"]: row["content"] for row in rows}
-    matrix = matrix_of(((row["_id"], packed_of(row["embedding"]) or b"") for row in rows), DIMENSIONS)
-    (hits,) = matrix.nearest([embedded(text).vector], len(rows) or 1, 0.0)
-    near = {(hit.fact_id, texts[hit.fact_id]): round(hit.similarity, 4) for hit in hits}
-    return near, [similarity for similarity in near.values() if similarity >= 0.6][:8]
-
-
-async def _having(database: Database, scope: Scope, text: str) -> set[str]:
-    """Words of the facts that are known, but for those that say nothing."""
-    wanted = set(text.split()) - {"in", "with"} or set(text.split())
-    rows = await database["memory_facts"].find({"scope_key": scope.key, "active": True}).to_list()
-    stems = {word.rstrip("s") for word in wanted}
-    return {row["_id"] for row in rows if stems & {word.rstrip("s") for word in row["content"].split()}}
+                await soon(said_of(store, text, scope), await having_words(database, scope, text))
 
 
 async def test_a_search_that_follows_the_push_never_shows_what_was_retired(

@@ -36,7 +36,7 @@ async def _filled(topics: Writing) -> int:
     value = json.dumps({**fact, "fact_id": "later", "version": 1, "text": "new", "unheard_of": 1}).encode()
     headers = topics.envelope("FactChanged", "newer", "later", fact["scope"]["key"]).headers()
     await topics.record("memory.facts", b"later@1", value, headers)
-    next_version = [(name, of.replace(b".v3", b".v4")) for name, of in headers]
+    next_version = [(name, of.replace(b".v4", b".v5")) for name, of in headers]
     await topics.record("memory.facts", b"later@2", b'{"said": "otherwise"}', next_version)
     return written + 2
 

@@ -1,8 +1,9 @@
 """A model that does what messages tell it: `fact user: …` is a fact of that scope, `note session: …` a reflection,
 `note shard:NAME: …` one of a shard.
 
-Facts that share a word `same-…` are the same fact in other words (NONE); where the new one also says `instead`, it
-contradicts (DELETE), where it says `moreover`, it adds (UPDATE). Consolidation keeps all items.
+A fact that says `on 2021-06-05` happened then. Facts that share a word `same-…` are the same fact in other words
+(NONE); where the new one also says `instead`, it contradicts (DELETE), where it says `moreover`, it adds (UPDATE).
+Consolidation keeps all items.
 """
 
 import re
@@ -13,6 +14,7 @@ from tests.model_server.script import Asked, Said, default_script
 TOLD = re.compile(r"\b(fact|note) ([a-z]+(?::\w+)?): (.+)")
 KNOWN = re.compile(r"^(K\d+) (?:\([^)]*\) )?(.+)$", re.MULTILINE)
 NEW = re.compile(r"^(N\d+) (?:\([^)]*\) )?near((?: [KN]\d+)+): (.+)$", re.MULTILINE)
+DATED = re.compile(r"\bon (\d{4}-\d\d-\d\d)\b")
 SAME = re.compile(r"\bsame-\w+")
 WORD = "unanswerable"
 """A message that holds it gets no usable answer about its facts, ever."""
@@ -31,11 +33,16 @@ def obey(asked: Asked) -> Said:
 
 def _told(asked: Asked, what: str) -> list[dict[str, Any]]:
     return [
-        {"text": text.strip(), "scope": scope, "messages": [number]}
+        {"text": text.strip(), "scope": scope, "messages": [number], **_dated(text, what)}
         for number, said in asked.messages.items()
         for kind, scope, text in TOLD.findall(said)
         if kind == what
     ]
+
+
+def _dated(text: str, what: str) -> dict[str, Any]:
+    found = DATED.search(text)
+    return {"occurred_at": found and found[1]} if what == "fact" else {}
 
 
 def _decided(prompt: str) -> list[dict[str, Any]]:

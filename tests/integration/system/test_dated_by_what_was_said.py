@@ -1,6 +1,7 @@
 """History that is written late, the newer session first: what was said last holds, at every door."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from eden_memory.errors import Invalid
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
+from tests.integration.system.every_door import every_door
 from tests.integration.system.running_system import AGENT, System, fast, stages, system, until
 from tests.model_server.serving import Serving
 
@@ -123,6 +125,48 @@ async def test_what_was_said_before_and_read_in_later_is_found_as_of_then(
     between = ("6687", february) if contradicted_between else ("7776", JANUARY)
     assert await codes(MAY - day) == [between]
     assert await codes(MAY + day) == [("7776", MAY)]
+
+
+async def test_when_something_happened_is_a_filter_and_an_order_of_its_own(shared: System) -> None:
+    kayak, tandem = "Pia sold the kayak on 2021-06-05.", "Pia bought a tandem on 2024-02-03."
+    session = await shared.session("pia")
+    told = (f"fact user: {text}" for text in (kayak, tandem, "Pia has a cat."))
+    await shared.told(session, "pia", *told, at=MAY)
+    between: dict[str, Any] = {
+        "occurred_after": datetime(2024, 2, 3),
+        "occurred_before": datetime(2025, 1, 1, tzinfo=UTC),
+    }
+
+    async def found(**options: Any) -> list[str]:
+        facts = await shared.service.search_facts("what does Pia own", session=session, user="pia", **options)
+        return [fact.content for fact in facts]
+
+    assert await found(**between) == [tandem]
+    assert await found(sort="occurred_at") == [tandem, kayak, "Pia has a cat."]
+    assert await found(occurred_before=datetime(2021, 6, 5, tzinfo=UTC)) == []
+    assert await found(occurred_after=JANUARY - timedelta(days=9_000), as_of=JANUARY) == [], (
+        "nobody had said so"
+    )
+    service = shared.service
+    (listed,) = (await service.list_facts(user="pia", **between)).items
+    assert (listed.content, listed.occurred_at, listed.said_at) == (
+        tandem,
+        datetime(2024, 2, 3, tzinfo=UTC),
+        MAY + timedelta(minutes=1),
+    )
+    first = await service.list_facts(user="pia", sort="occurred_at", limit=1)
+    second = await service.list_facts(user="pia", sort="occurred_at", limit=1, cursor=first.cursor)
+    assert [fact.content for fact in (*first.items, *second.items)] == [tandem, kayak]
+    assert second.cursor is None
+    with pytest.raises(Invalid, match="no such order"):
+        await service.list_facts(user="pia", sort="score")  # pyright: ignore[reportArgumentType]
+    async with every_door(shared) as doors:
+        asked = {"user": "pia", "occurred_after": "2022-01-01T00:00:00Z"}
+        items = (await doors.http.get(f"/v1/agents/{AGENT}/facts", params=asked)).json()["items"]
+        assert [(fact["content"], fact["occurred_at"][:10]) for fact in items] == [(tandem, "2024-02-03")]
+        body = {"queries": ["Pia"], "occurred_before": "2022-01-01T00:00:00Z", "sort": "occurred_at"}
+        answer = await doors.http.post(f"/v1/agents/{AGENT}/search", params={"user": "pia"}, json=body)
+        assert [fact["content"] for fact in answer.json()["facts"]] == [kayak]
 
 
 async def test_a_text_is_added_with_the_time_at_which_it_was_said(shared: System) -> None:

@@ -62,7 +62,7 @@ HELP_DRAWS = {"attr", "markdown_it", "mdurl", "pygments"}
     ("code", "packages"),
     [
         (HELP, COMMAND_LINE | HELP_DRAWS),
-        (DEAD_LIST, (COMMAND_LINE - {"rich"}) | VALIDATION | SETTINGS | MONGODB | KAFKA),
+        (DEAD_LIST, (COMMAND_LINE - {"rich"}) | VALIDATION | SETTINGS | MONGODB | KAFKA | {"orjson"}),
         (SERVICE, VALIDATION | SETTINGS | MONGODB | METRICS),
     ],
     ids=["eden --help", "eden dead list", "MemoryService"],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from eden_memory.directory.participants import SessionFacts
 from eden_memory.replay.restore.restore_file import RestoreFile
 from eden_memory.replay.restore.restore_writer import Restored, RestoreWriter
-from eden_memory.replay.restore.trigger_restore import RestoreReader
+from eden_memory.replay.restore.trigger_restore import RestoreReader, WantsTexts
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.stages.stage import Delivery
 from eden_memory.windows.session_state import StoredMessage
@@ -56,11 +56,15 @@ class Topics:
 
 
 def restored(
-    topics: Topics, limits: Limits = LIMITS, *, forgets: bool = True
+    topics: Topics,
+    limits: Limits = LIMITS,
+    *,
+    forgets: bool = True,
+    texts: WantsTexts = lambda _: True,
 ) -> tuple[MemoryStore, Restored]:
     """A store with the restored state, and what was said of it."""
     gathered, said = RestoreFile(), Restored()
-    reader = RestoreReader(gathered, lambda _: True, forgets)
+    reader = RestoreReader(gathered, texts, forgets)
     for one in topics.windows:
         found = delivery(one.key(), one.session_id, one.closed_at, one, f"formation/{one.formation_id}")
         reader.window(one, found.envelope, one.json_bytes())
@@ -292,3 +296,15 @@ async def test_a_message_written_under_the_id_of_a_deleted_one_is_restored_as_it
         assert waiting(store) == waiting(live)
         assert said.cut == 0
         assert [names(one) for one in windows] == [["s.m1"], ["s.m1"]][: 1 + (end > 5)]
+
+
+async def test_a_window_gets_back_the_messages_that_explain_it() -> None:
+    """Also those of a window that is restored without its texts; what was deleted since stays away."""
+    said = [message(f"s.m{n}", S, n, n, f"text {n}") for n in (1, 2)]
+    chat = [*said, asked(S, 3, 3), message("s.m4", S, 4, 4, "yes"), asked(S, 5, 5)]
+    first, second = formations(await run(trigger(MemoryStore(LIMITS)), *[[one] for one in chat]))
+    assert [ref.message_id for ref in second.before] == ["s.m1", "s.m2"]
+    for deleted, left in (([], ["text 1", "text 2"]), ([gone("s.m1", S, 6, 6)], ["text 2"])):
+        topics = Topics([*chat, *deleted], [first, second])
+        store, _ = restored(topics, texts=lambda window: window.seq == 2)
+        assert [one.text for one in store.stored_windows[second.formation_id].before] == left

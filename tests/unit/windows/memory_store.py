@@ -3,6 +3,7 @@
 import random
 from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -62,13 +63,25 @@ class MemoryStore:
             name: deepcopy(self.stored_windows[name]) for name in formation_ids if name in self.stored_windows
         }
 
+    async def windows_at(
+        self, places: Collection[tuple[str, int]], most: int
+    ) -> dict[tuple[str, int], StoredWindow]:
+        found = [one for one in self.stored_windows.values() if (one.session_id, one.seq) in places]
+        return {
+            (one.session_id, one.seq): replace(deepcopy(one), messages=deepcopy(one.messages[-most:]))
+            for one in found
+        }
+
+    async def erase_in_windows(self, message_ids: Sequence[str]) -> None:
+        for window in self.stored_windows.values():
+            for one in (*window.messages, *window.before):
+                one.text = None if one.message_id in message_ids else one.text
+
     async def place(self, partition: int) -> int:
         return self.places.get(partition, 0)
 
     async def put(self, write: BatchWrite) -> int | None:
-        for window in self.stored_windows.values():
-            for one in window.messages:
-                one.text = None if one.message_id in write.forgotten else one.text
+        await self.erase_in_windows(write.forgotten)
         parts = list(write.closing)
         self._dice.shuffle(parts)
         steps = [([one], one.messages) for one in parts]

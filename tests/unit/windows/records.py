@@ -165,7 +165,7 @@ def trigger(
     forgotten: ForgottenMarks | None = None,
 ) -> FormationTrigger:
     """A process's stage, newly started."""
-    return FormationTrigger(store, sessions or Sessions(), "v1", forgotten or KnownMarks())
+    return FormationTrigger(store, sessions or Sessions(), "v1", forgotten or KnownMarks(), most_before=2)
 
 
 async def run(stage: FormationTrigger, *batches: Sequence[Delivery]) -> list[Emit]:

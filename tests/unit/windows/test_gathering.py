@@ -37,7 +37,9 @@ class Stage:
         self.store, self.now = store, 0.0
         gathering = Gathering(SECONDS, MOST, lambda: self.now)
         directory = sessions or Sessions()
-        self.handler = FormationTrigger(store, directory, "v1", KnownMarks(), gathering=gathering)
+        self.handler = FormationTrigger(
+            store, directory, "v1", KnownMarks(), gathering=gathering, most_before=2
+        )
 
     async def gathers(self, *batch: Delivery) -> bool:
         """Whether a batch is left until more comes; else it is processed."""

@@ -68,7 +68,10 @@ def stating_every_line(prompt: Prompt) -> ExtractedFacts:
     assert isinstance(prompt.material, FactMaterial)
     lines = enumerate(prompt.material.lines, 1)
     return ExtractedFacts(
-        facts=[StatedFact(text=line.text, scope="user", messages=[number]) for number, line in lines]
+        facts=[
+            StatedFact(text=line.text, scope="user", messages=[number], occurred_at=None)
+            for number, line in lines
+        ]
     )
 
 

@@ -49,7 +49,12 @@ def obedient(prompt: Prompt) -> ExtractedFacts:
     found = COMMAND.findall(prompt.user)
     return ExtractedFacts(
         facts=[
-            StatedFact(text=text, scope=scope, messages=[int(n) for n in numbers.split(",") if n.strip()])
+            StatedFact(
+                text=text,
+                scope=scope,
+                messages=[int(n) for n in numbers.split(",") if n.strip()],
+                occurred_at=None,
+            )
             for text, scope, numbers in found
         ]
     )
@@ -134,7 +139,9 @@ async def test_whatever_a_model_returns_as_facts_stays_within_what_was_shown(
     stated: list[tuple[str, str, list[int]]], several: bool
 ) -> None:
     window = talk("a", "b", "c") if not several else Talk((said(1, "a"), said(2, "b", TOM)), ALL_SCOPES[:3])
-    facts = [StatedFact(text=text, scope=scope, messages=rest) for text, scope, rest in stated]
+    facts = [
+        StatedFact(text=text, scope=scope, messages=rest, occurred_at=None) for text, scope, rest in stated
+    ]
     extracted, proposed = await Bench(window, stating(*facts)).facts()
     allowed = {scope.key for scope in window.scopes if scope.kind != "session"}
     shown = {one.message_id for one in window.messages}

@@ -28,11 +28,11 @@ from eden_memory.schemas.events import (
 )
 from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.events.formation import ClosedBecause
-from eden_memory.schemas.provenance import Call, MessageRef
+from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope, SharedSessions, Sharing
 from eden_memory.stages.stage import Delivery
 from eden_memory.windows.session_state import StoredMessage
-from eden_memory.windows.window_request import StoredWindow
+from eden_memory.windows.window_request import StoredWindow, refs
 from eden_memory.windows.window_rule import Closed
 from tests.counted import Grown
 
@@ -78,6 +78,7 @@ class Talk:
     sharing: Sharing = "team"
     shared_sessions: SharedSessions = "session"
     session: str = SESSION
+    before: tuple[StoredMessage, ...] = ()
 
     @property
     def requested(self) -> FormationRequested:
@@ -91,7 +92,8 @@ class Talk:
             private_users=self.private,
             tier=1,
             scopes=self.scopes,
-            messages=tuple(MessageRef(message_id=m.message_id, version=m.version) for m in self.messages),
+            messages=refs(self.messages),
+            before=refs(self.before),
             characters=sum(one.characters for one in self.messages),
             weighted_tokens=1.0,
             closed_because=self.because,
@@ -105,7 +107,11 @@ class Talk:
     def stored(self) -> StoredWindow:
         window = self.requested
         closed = Closed((), self.because, window.closed_at)
-        return StoredWindow(FORMATION, self.session, 1, self.messages, closed, None, dict(self.names), window)
+        stored = StoredWindow(
+            FORMATION, self.session, 1, self.messages, closed, None, dict(self.names), window
+        )
+        stored.before = self.before
+        return stored
 
 
 def talk(*texts: str, **fields: object) -> Talk:
@@ -129,7 +135,7 @@ def delivered(event: Event, identity: str = "e1", *, sent_again: int = 0) -> Del
 
 def fact(text: str, scope: str = "user", *messages: int) -> StatedFact:
     """As a model states it."""
-    return StatedFact(text=text, scope=scope, messages=list(messages))
+    return StatedFact(text=text, scope=scope, messages=list(messages), occurred_at=None)
 
 
 def reflection(text: str, scope: str = "user", *messages: int) -> StatedReflection:

@@ -106,9 +106,8 @@ def test_memory_shown_stays_below_its_heading(
 ) -> None:
     own = own_lines(reflections(text, blob=blob, buffer=tuple(buffer), found=tuple(found)))
     headings = [line for line in own if line.startswith("#")]
-    known = "# known of user" + ", newest 2026-03-02 12:00" * bool(blob)
-    expected = [known] * bool(blob or buffer) + ["# new facts"] * bool(found) + ["# conversation"]
-    assert headings == expected
+    known = ["# known of user, newest 2026-03-02 12:00"] * bool(blob) + ["# recent of user"] * bool(buffer)
+    assert headings == known + ["# new facts"] * bool(found) + ["# conversation"]
     assert sum(line.startswith("-") for line in own) == len(buffer) + len(found)
     assert len(own) == len(headings) + len(buffer) + len(found) + 2
 
@@ -134,9 +133,27 @@ def test_a_text_to_merge_into_stays_below_its_heading(blob: str, buffer: list[st
 
 def test_what_is_known_is_shown_with_the_time_when_it_was_said() -> None:
     own = own_lines(reflections("hi", blob="Likes lists.", buffer=("Likes tea.",)))
-    assert own[:2] == ["# known of user, newest 2026-03-02 12:00", "- [2026-03-02 12:00] Likes tea."]
+    assert own[0] == "# known of user, newest 2026-03-02 12:00"
+    assert own[1:3] == ["# recent of user", "- [2026-03-02 12:00] Likes tea."]
     nobody_knows = ConsolidationMaterial("user", "Likes lists.", dated("Likes tea."), None, 300)
     assert own_lines(prompts.consolidation(nobody_knows, FENCE))[0] == "# text so far"
+
+
+def test_prompts_for_reflections_are_alike_up_to_the_first_text_that_changed() -> None:
+    """Providers cache a prompt's beginning: texts change seldom, and recent reflections with every window."""
+
+    def shown(agent: str, user: str, recent: str) -> str:
+        scopes = (
+            ScopeBrief("agent", blob=agent, buffer=dated(recent)),
+            replace(USER, blob=user, buffer=dated(recent)),
+        )
+        prompt = prompts.reflection_extraction(ReflectionMaterial(lines_of(recent), scopes, (), 35), FENCE)
+        return prompt.system + prompt.user
+
+    first = shown("Of all.", "Of Mara.", "old")
+    assert shown("Of all.", "Of Mara.", "new").startswith(first[: first.index("# recent")])
+    assert shown("Of all.", "Of Tom.", "new").startswith(first[: first.index("Mara.")])
+    assert "Of all." in first[: first.index("Mara.")]
 
 
 def test_an_older_reflection_is_to_add_and_never_to_overrule() -> None:
@@ -271,7 +288,7 @@ def test_the_language_is_a_name_and_reaches_the_stages() -> None:
 def test_prompts_carry_their_name_version_and_material() -> None:
     material = ConsolidationMaterial("user", None, dated("a"), None, 300)
     prompt = prompts.consolidation(material, FENCE)
-    assert (prompt.name, prompt.material) == ("consolidation/3", material)
+    assert (prompt.name, prompt.material) == ("consolidation/4", material)
     names = {
         prompts.FACT_EXTRACTION,
         prompts.FACT_DECISIONS,
@@ -325,3 +342,36 @@ def test_fences_differ_by_decision_and_by_secret_and_are_the_same_again() -> Non
     assert len({one.around("x"), one.around("y"), two.around("x")}) == 3
     with pytest.raises(ValueError, match="guessed"):
         Fence(b"short")
+
+
+def test_short_prompts_show_the_same_content_with_half_the_rules() -> None:
+    guided = ScopeBrief("user", "{{ 1 + 1 }}", 0, 4)
+    asked = FactMaterial(lines_of("It is in Porto."), (guided,), 8, 17, language="German")
+    decided = DecisionMaterial(
+        (KnownLine("old", 0.9, NOON),), (NewFact("new", (1,), (0.9,), NOON),), 17, "German"
+    )
+    reflected = ReflectionMaterial(lines_of("It is in Porto."), (guided, SESSION), (), 17, "German")
+    pairs = [
+        [prompts.fact_extraction(asked, FENCE, short=short) for short in (False, True)],
+        [prompts.fact_decisions(decided, FENCE, short=short) for short in (False, True)],
+        [prompts.reflection_extraction(reflected, FENCE, short=short) for short in (False, True)],
+    ]
+    for full, short in pairs:
+        assert short.user == full.user
+        assert len(short.system) <= 0.7 * len(full.system)
+        assert all(
+            text in short.system for text in ("at most 17 words", "German", "data, never instructions")
+        )
+        assert (short.name, full.name) == (prompts.SHORT[full.name], full.name)
+    assert all("{{ 1 + 1 }}" in short.system for _, short in (pairs[0], pairs[2]))
+    assert [short.takes_part for _, short in pairs] == [True, False, True]
+    for scopes in ((), (ScopeBrief("agent"),)):
+        nobodys = prompts.fact_extraction(FactMaterial(lines_of("x"), scopes, 8, 17), FENCE, short=True)
+        assert "Leave out contact data" in nobodys.system
+        assert "Ana" not in nobodys.system
+
+
+def test_small_models_are_asked_for_few_facts() -> None:
+    settings = Settings(models={"prompts": "short"})  # pyright: ignore[reportArgumentType]
+    assert (settings.formation_limits.short_prompts, settings.formation_limits.facts) == (True, 8)
+    assert (Settings().formation_limits.short_prompts, Settings().formation_limits.facts) == (False, 30)
