@@ -22,6 +22,7 @@ from eden_memory.forgetting.forgetting_rules import (
 from eden_memory.forgetting.ledger_store import ForgottenLedgers
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.forgotten import Mark
+from eden_memory.memory.memory_batch import statement
 from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL
 from eden_memory.schemas.documents import Erasure, FactStatement
@@ -42,6 +43,7 @@ MEMORY_FIELDS = (
     "agent_id",
     "sources",
     "formed_at",
+    "said_at",
     "version",
     "retired_at",
     "retired_because",
@@ -308,7 +310,7 @@ def _fact(row: Mapping[str, Any]) -> Resting:
 
 def _statements(row: Mapping[str, Any]) -> tuple[FactStatement, ...]:
     if row["version"] == 1:
-        return (FactStatement(version=1, text=row["content"], sources=_sources(row)),)
+        return (statement(1, row["content"], _sources(row), row.get("said_at")),)
     return tuple(FactStatement.model_validate(said, strict=False) for said in row.get("statements", ()))
 
 
