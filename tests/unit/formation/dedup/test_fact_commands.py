@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from eden_memory.forgotten import Mark
-from eden_memory.schemas.events import FactChanged
+from eden_memory.schemas.events import FactChanged, FactCommanded
+from eden_memory.stages.stage import Erase
 from tests.unit.formation.dedup.dedup_kit import ANA, Bench, at, command, embedded, proposal, source
 
 LYON = "Ana lives in Lyon"
@@ -100,6 +101,17 @@ async def test_a_command_for_another_version_is_not_carried_out() -> None:
     assert kit.counts == {"ADD": 1, "stale": 1, "unknown": 1}
     (event,) = await kit.decide(command("e", "edit", text=DOG, fact_id=name, expected_version=1))
     assert event.version == 2
+
+
+async def test_the_text_of_a_command_ends_with_a_decision_that_it_leads_to_nothing() -> None:
+    kit = Bench()
+    fact = await one_fact(kit)
+    stale = command("c", "edit", text=DOG, fact_id=fact.fact_id, expected_version=2)
+    repeated = command("d", "add", text=LYON)
+    for delivery in (stale, repeated):
+        (ended,) = (await kit.handler()([delivery])).events
+        assert isinstance(ended, Erase)
+        assert (ended.of, ended.key) == (FactCommanded, delivery.key)
 
 
 async def test_a_command_reaches_no_fact_of_another_scope() -> None:
