@@ -9,7 +9,7 @@ built beside a new author's first message is built again.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import islice
@@ -219,7 +219,7 @@ class ContextCacheStage:
         log.warning("contexts were built elsewhere, again and again", contexts=len(wanted))
 
     @contextmanager
-    def _hearing(self) -> Iterator[set[str]]:
+    def _hearing(self) -> Generator[set[str]]:
         """Collect the tags of messages that change within the block: what is built may show them as they were."""
         changed: set[str] = set()
         self._building[id(changed)] = changed
