@@ -216,14 +216,24 @@ class MongoForgettingStore:
 
     async def contradicted_by(self, fact_ids: Iterable[str]) -> Sequence[Contradicted]:
         """Return the facts that were retired because one of these contradicted them."""
-        query: Row = {
-            "replaced_by": {"$in": list(fact_ids), "$gt": ""},
-            "retired_because": "contradicted",
-        }
-        fields = dict.fromkeys(
-            ("scope_key", "agent_id", "version", "replaced_by", "valid_from", "history.valid_from"), 1
+        return await self._retired_for(fact_ids, "contradicted")
+
+    async def duplicates_of(self, fact_ids: Iterable[str]) -> Sequence[Contradicted]:
+        """Return the facts that were retired because one of these says the same."""
+        return await self._retired_for(fact_ids, "duplicate")
+
+    async def _retired_for(self, fact_ids: Iterable[str], because: str) -> Sequence[Contradicted]:
+        query: Row = {"replaced_by": {"$in": list(fact_ids), "$gt": ""}, "retired_because": because}
+        fields = (
+            "scope_key",
+            "agent_id",
+            "version",
+            "replaced_by",
+            "valid_from",
+            "history.valid_from",
+            "hash",
         )
-        return [_contradicted(row) async for row in self._facts.find(query, fields)]
+        return [_contradicted(row) async for row in self._facts.find(query, dict.fromkeys(fields, 1))]
 
     async def erase_texts(self, message_ids: Iterable[str], up_to: str | None) -> None:
         """Erase the texts of messages that wait or stand in closed windows, and note that they are forgotten.
@@ -323,6 +333,7 @@ def _contradicted(row: Mapping[str, Any]) -> Contradicted:
         _scope(row),
         row["replaced_by"],
         min([row["valid_from"], *before]),
+        row["hash"],
     )
 
 

@@ -101,9 +101,9 @@ class CommandExecutor:
         return "REEMBED"
 
     def _unmerge(self, cause: ChangeCause, fact: KnownFact, command: FactCommanded) -> Carried:
-        """Undo a contradiction by a forgotten fact: another one contradicts it now, or it holds again."""
+        """Undo a retirement for a forgotten fact: another one contradicts it now, or it holds again."""
         expired = fact.expires_at is not None and fact.expires_at <= command.asked_at
-        if expired or fact.retired_because != "contradicted":
+        if expired or fact.retired_because not in ("contradicted", "duplicate"):
             return "needless"
         since = command.said_at or max(fact.said_at, newest_said(fact.sources) or fact.said_at)
         other = None if command.replaced_by is None else self._facts.newest(command.replaced_by)

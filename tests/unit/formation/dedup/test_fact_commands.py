@@ -103,6 +103,20 @@ async def test_a_command_for_another_version_is_not_carried_out() -> None:
     assert event.version == 2
 
 
+async def test_a_fact_that_was_retired_as_a_duplicate_of_a_forgotten_one_holds_again() -> None:
+    kit = Bench()
+    first, second = [
+        (await kit.decide(command(name, "add", text=text, sources=(source(message),))))[0]
+        for name, text, message in (("a", LYON, "m1"), ("b", DOG, "m2"))
+    ]
+    edited = await kit.decide(command("c", "edit", text=LYON, fact_id=second.fact_id))
+    assert [event.retired_because for event in edited if event.fact_id == second.fact_id] == ["duplicate"]
+    kit.memory.forgotten.append(Mark("message", source("m1").message_id, "for_ever"))
+    (again,) = await kit.decide(command("d", "unmerge", fact_id=second.fact_id, by="forgetting"))
+    assert (again.fact_id, again.decision, again.retired_at) == (second.fact_id, "UNMERGE", None)
+    assert first.fact_id != second.fact_id
+
+
 async def test_the_text_of_a_command_ends_with_a_decision_that_it_leads_to_nothing() -> None:
     kit = Bench()
     fact = await one_fact(kit)
