@@ -6,7 +6,7 @@ BIN := .venv/bin
 IMAGE := run serve openai google local-models mirror otel
 STAMP := .venv/.installed
 
-.PHONY: chart docs dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics bench-traces help setup lock demo test lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers screenshots eval-retrieval transcripts chaos canaries up down status doctor clean ci
+.PHONY: chart docs dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics bench-traces help setup lock demo test test-slow lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers screenshots eval-retrieval transcripts chaos canaries up down status doctor clean ci bench-forgetting notebook
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -42,9 +42,12 @@ demo: setup ## a conversation becomes memory: LLM=openai|google|local|URL CONVER
 	@$(BIN)/eden demo $(if $(LLM),--llm '$(LLM)') $(if $(CONVERSATION),--conversation '$(CONVERSATION)') \
 		$(if $(CAP),--cap $(CAP)) $(if $(KEEP),--keep) $(if $(YES),--yes)
 
-test: setup ## run the whole suite against real servers, JOBS=3 files at a time
+test: setup ## run the suite against real servers, JOBS=3 files at a time
 	@$(BIN)/pytest -n $${JOBS:-3} --dist loadfile --no-loadscope-reorder || { test $$? = 1 && \
 		echo "--- what failed beside others, once more by itself" && $(BIN)/pytest --last-failed --last-failed-no-failures none; }
+
+test-slow: setup ## run the tests that take minutes, too: the pages of commands played, kills, benchmarks in short
+	@$(BIN)/pytest -n $${JOBS:-3} --dist loadfile -m slow
 
 lint: setup ## ruff and the import contract
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports
@@ -55,12 +58,12 @@ format: setup ## let ruff write the files
 types: setup ## pyright, strict
 	@$(BIN)/pyright
 
-.eden/chart/.installed: tools/chart/install.sh | setup
-	@command -v go >/dev/null || { echo "Helm and kubeconform are built from source: install Go"; exit 1; }
+.eden/chart/.installed: $(wildcard tools/chart/*) | setup
+	@command -v go >/dev/null || { echo "KEDA's schemas are fetched as a Go module: install Go"; exit 1; }
 	@tools/chart/install.sh .eden/chart $(BIN)
 	@touch $@
 
-chart: .eden/chart/.installed ## render the Helm chart and hold it against Kubernetes' and KEDA's schemas (needs Go)
+chart: .eden/chart/.installed ## render the Helm chart and hold it against Kubernetes' and KEDA's schemas (Linux x86-64, with Go)
 	@$(BIN)/pytest -q tests/contract/test_chart.py
 
 schemas: setup ## export the JSON Schemas and the AsyncAPI document
@@ -78,7 +81,7 @@ bench-metrics: setup ## what metrics cost, and how long one page of them takes
 bench-traces: setup ## what traces cost, every one of them and one in ten
 	@$(BIN)/python -W ignore -m tests.bench.traces
 
-bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-traces bench-replay bench-reform bench-imports bench-comparing bench-inspector ## all benchmarks
+bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-traces bench-replay bench-reform bench-imports bench-forgetting bench-comparing bench-inspector ## all benchmarks
 
 bench-tailer: setup ## the tailer against its bounds
 	@$(BIN)/python -m tests.bench.tailer
@@ -99,6 +102,9 @@ bench-search: setup ## searching 1,000 to 100,000 facts, warm and after a change
 
 bench-replay: setup ## rebuilding memory against a bulk upsert of the same documents
 	@$(BIN)/python -W ignore -m tests.bench.replay
+
+bench-forgetting: setup ## a user of 100,000 messages forgotten beside live traffic, and an attack undone
+	@$(BIN)/python -W ignore -m tests.bench.forgetting
 
 bench-imports: setup ## importing 100,000 mem0 items with local embeddings
 	@$(BIN)/python -W ignore -m tests.bench.imports
@@ -128,10 +134,10 @@ bench-peers: setup .eden/peers/.installed ## beside mem0 and Graphiti, which it 
 bench-inspector: setup ## the inspector's pages over 100,000 facts beside 1,000
 	@$(BIN)/python -W ignore -m tests.bench.inspector
 
-screenshots: setup ## take the pictures of docs/inspector.md, with Debian's Chromium
+screenshots: setup ## take the pictures of docs/inspector-pages.md, with Debian's Chromium
 	@$(BIN)/python -W ignore -m tests.transcripts.screenshots
 
-eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting, update pairs
+eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting and language, update pairs
 	@$(BIN)/python -m tests.evals.retrieval
 
 transcripts: setup ## play docs/transcripts anew, where a script makes them, and draw README's picture
@@ -140,6 +146,9 @@ transcripts: setup ## play docs/transcripts anew, where a script makes them, and
 	@$(BIN)/python -W ignore -m tests.transcripts.reform
 	@$(BIN)/python -W ignore -m tests.transcripts.traces
 	@$(BIN)/python -W ignore -m tests.transcripts.moving
+
+notebook: setup ## run docs/notebooks/growth.ipynb on servers of its own, and keep what it shows
+	@PYTHONPATH=$(CURDIR) PYTHONWARNINGS=ignore $(BIN)/jupyter-execute --inplace docs/notebooks/growth.ipynb
 
 canaries: setup ## unique words said, formed, killed -9 and forgotten, then looked for everywhere: SEEDS=20
 	EDEN_TEST_CANARY_SEEDS=$${SEEDS:-20} $(BIN)/pytest -q tests/integration/system/test_canaries.py

@@ -6,13 +6,14 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 project = "Eden Memory"
-extensions = ["myst_parser"]
+extensions = ["myst_nb"]
+nb_execution_mode = "off"  # `make notebook` runs it
 exclude_patterns = ["conf.py"]
 html_theme = "furo"
 html_title = "Eden Memory"
 myst_heading_anchors = 4
 HERE = Path(__file__).parent
-LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)#\s:]+)(?:#[\w-]*)?\)")
+LINK = re.compile(r"\[(?P<text>[^\[\]]*)\]\((?P<target>[^)#\s:]+)(?:#[\w-]*)?\)")
 CHAPTERS = {
     "Tutorials": "tutorials/*",
     "How to": "how-to/*",
@@ -20,6 +21,7 @@ CHAPTERS = {
     "Reference": "reference/*",
     "Runbooks": "runbooks/*",
     "Runs": "transcripts/*",
+    "Notebooks": "notebooks/*",
     "Decisions": "decisions/*",
 }
 

@@ -58,6 +58,8 @@ class FormationLimits:
     """Known facts that a new one is compared with, at most."""
     language: str | None = None
     """Of everything that is formed; None: as the conversation has it."""
+    short_prompts: bool = False
+    """Ask by the prompts for small models."""
 
 
 STANDARD = FormationLimits(DEFAULTS)

@@ -32,6 +32,8 @@ from eden_memory.scope_limits import FormationLimits
 
 TAILER = "tailer/"
 """Begins the name of every source."""
+FACTS_OF_SHORT_PROMPTS = 8
+"""Of one window: a small model that lists more repeats itself."""
 Role = Literal["user", "assistant", "tool", "system", "other"]
 Effort = Literal["none", "minimal", "low", "medium", "high"]
 IdForm = Literal["given", "object_id", "uuid", "integer"]
@@ -203,6 +205,11 @@ class ModelsSettings(SettingsGroup):
     at_once: PositiveInt = Field(
         64,
         description="calls of one provider at the same time, at most; an endpoint given as URL begins with 2",
+    )
+    prompts: Literal["full", "short"] = Field(
+        "full",
+        description="short: prompts with fewer rules and at most 8 facts of a window, for models of about 1 to 3 "
+        "billion parameters (`eden models check` says which fit)",
     )
     log_prompts: bool = Field(default=False, description="prompts and answers into the log, at debug")
 
@@ -607,8 +614,11 @@ class Settings(BaseSettings):
 
     @property
     def formation_limits(self) -> FormationLimits:
-        """Limits that stages apply, and the language of memory."""
-        return replace(self.limits.formation(), language=self.memory.language)
+        """Limits that stages apply, the language of memory, and which prompts they ask by."""
+        limits = replace(self.limits.formation(), language=self.memory.language)
+        if self.models.prompts == "full":
+            return limits
+        return replace(limits, facts=min(limits.facts, FACTS_OF_SHORT_PROMPTS), short_prompts=True)
 
     @property
     def names(self) -> Names:

@@ -114,7 +114,7 @@ def configure(*, debug: bool = False) -> None:
 @contextmanager
 def warnings_only() -> Generator[None]:
     """For a command that prints an answer: what is logged meanwhile goes to standard error, from warnings on."""
-    before = structlog.get_config()
+    before = structlog.get_config() if structlog.is_configured() else None
     structlog.configure(
         processors=[structlog.processors.add_log_level, describe_errors, _for_people],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
@@ -124,7 +124,10 @@ def warnings_only() -> Generator[None]:
     try:
         yield
     finally:
-        structlog.configure(**before)
+        if before is None:
+            structlog.reset_defaults()
+        else:
+            structlog.configure(**before)
 
 
 def _for_people(_: object, __: str, line: MutableMapping[str, Any]) -> str:

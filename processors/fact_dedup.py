@@ -213,6 +213,7 @@ class FactDedup:
         prompt = fact_decisions(
             asked.material(shown, self._limits.fact_words, times, self._limits.language),
             self._fence.around(f"{STAGE}/{work.deliveries[0].id}"),
+            short=self._limits.short_prompts,
         )
         answer = await self._model.ask(prompt, FactDecisions, replace(asking, shown=asked.shown()))
         work.compared = compared(asked, answer.value.decisions, shown, self._limits.fact_words, answer.call)

@@ -78,7 +78,7 @@ class FactExtraction:
             count_extracted(STAGE, 0, {"past_retention": 1})
             return [facts_extracted(delivery, window, reason=PAST_RETENTION)]
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
-        prompt = prompts.fact_extraction(self._material(question), fence)
+        prompt = prompts.fact_extraction(self._material(question), fence, short=self._limits.short_prompts)
         answered = await self._model.ask(prompt, ExtractedFacts, question.asking)
         return await self._formed(question, past, answered, fence)
 

@@ -69,13 +69,14 @@ class ForgettingStage:
             withdrawn = await self._withdrawn(delivery, event, made)
             ledgers = await self._store.ledgers.erase((), made, withdrawn, delivery)
             again = await self._taken_up_again(delivery, event, ())
-            events = [*follows(delivery, event, made, (), withdrawn), *ledgers, *again]
+            letters = await self._store.letters.naming(mark, delivery.id)
+            events = [*follows(delivery, event, made, (), withdrawn), *ledgers, *letters, *again]
             if events:
                 await self._store.note(erasure_of(delivery, made, (), withdrawn, events, self._hashed))
             return Decision(events)
         if event.kind in ("session", "user") and event.until is not None and event.after is None:
             await self._store.usage.reduce(event.kind, event.id, event.until)
-        found = await self._store.slice_of(mark, event.after, self._slice)
+        found = await self._store.slice_of(mark, event.after, self._slice, delivery.id)
         reached, anew = await self._reached(event, mark, found.resting)
         resting = await self._with_propagated(event, reached)
         told = found.told
@@ -86,7 +87,8 @@ class ForgettingStage:
         ledgers = await self._store.ledgers.erase(messages, resting, withdrawn, delivery)
         more = [next_slice(delivery, event, found.last)] if found.last is not None else []
         again = await self._taken_up_again(delivery, event, resting, anew)
-        events = [*follows(delivery, event, resting, told, withdrawn), *ledgers, *again, *more]
+        derived = follows(delivery, event, resting, told, withdrawn)
+        events = [*derived, *ledgers, *found.letters, *again, *more]
         await self._store.note(erasure_of(delivery, resting, messages, withdrawn, events, self._hashed))
         return Decision(events)
 

@@ -80,7 +80,7 @@ class ReflectionExtraction:
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
         material = self._material(question, extracted, known)
         answered = await self._model.ask(
-            prompts.reflection_extraction(material, fence),
+            prompts.reflection_extraction(material, fence, short=self._limits.short_prompts),
             StatedReflections,
             question.asking,
             lambda answer: _shortcoming(answer, material),

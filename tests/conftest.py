@@ -1,5 +1,6 @@
 """What every test stands on: real servers for the session, a namespace of its own, no network, no keys."""
 
+import gc
 import os
 import signal
 from collections.abc import Generator
@@ -9,6 +10,7 @@ from uuid import uuid4
 
 import hypothesis
 import pytest
+import structlog
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 from pydantic import SecretStr
 from pymongo import MongoClient
@@ -37,6 +39,7 @@ def pytest_configure() -> None:
         if name in KEYS or (name.startswith("EDEN_") and not name.startswith("EDEN_TEST_")):
             del os.environ[name]
     os.environ["EDEN_MEMORY_SHARING"] = "team"  # as the earlier systems; tests of `private` say so
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # Kafka of tests never runs for long
     Settings.model_config["toml_file"] = None
     hypothesis.settings.register_profile("any machine", deadline=None, suppress_health_check=[SLOW])
     hypothesis.settings.load_profile("any machine")
@@ -44,6 +47,12 @@ def pytest_configure() -> None:
     signal.signal(
         signal.SIGINT, signal.default_int_handler
     )  # of a run behind a shell children inherit SIG_IGN
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector the million objects that tests consist of."""
+    gc.collect()
+    gc.freeze()
 
 
 def _as_interrupt(number: int, frame: object) -> None:
@@ -56,6 +65,13 @@ def _as_interrupt(number: int, frame: object) -> None:
 def only_loopback() -> None:
     """Sockets reach this machine only (pytest-socket lifts it after each test)."""
     socket_allow_hosts(LOOPBACK, allow_unix_socket=True)
+
+
+@pytest.fixture(autouse=True)
+def without_structured_logs() -> Generator[None]:
+    """No test leaves its logs' configuration to the next."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -90,14 +106,19 @@ def namespace(servers: TestServers) -> Generator[Namespace]:
 @pytest.fixture
 def settings(servers: TestServers, namespace: Namespace, tmp_path: Path) -> Settings:
     """Settings for the session's servers and this test's namespace."""
+    return settings_on(servers, namespace, tmp_path / "eden")
+
+
+def settings_on(servers: TestServers, mine: Namespace, folder: Path) -> Settings:
+    """Settings for these servers and names, with a folder for local files."""
     return Settings(
-        mongodb=MongoSettings(uri=SecretStr(servers.mongodb_uri), database=namespace.database),  # pyright: ignore[reportCallIssue]
+        mongodb=MongoSettings(uri=SecretStr(servers.mongodb_uri), database=mine.database),  # pyright: ignore[reportCallIssue]
         kafka=KafkaSettings(  # pyright: ignore[reportCallIssue]
             bootstrap=servers.kafka_bootstrap,
-            topic_prefix=namespace.topic_prefix,
-            group_prefix=namespace.group_prefix,
+            topic_prefix=mine.topic_prefix,
+            group_prefix=mine.group_prefix,
         ),
-        local=LocalSettings(folder=tmp_path / "eden"),  # pyright: ignore[reportCallIssue]
+        local=LocalSettings(folder=folder),  # pyright: ignore[reportCallIssue]
     )
 
 

@@ -64,6 +64,14 @@ class Caller:
             raise Refused("this key is not for this user", "Name a user that it is bound to.")
 
 
+def demand_operator(caller: Caller, what: str) -> None:
+    """Refused, unless the caller administers all agents and users; `what` concerns them."""
+    if not caller.may("admin") or caller.is_bound:
+        raise Refused(
+            f"{what} concerns all agents and users", "Use a key with the right `admin` that is bound to none."
+        )
+
+
 def only_id(ids: frozenset[str] | None) -> str | None:
     """Return the id that a caller is bound to, if it is exactly one."""
     return next(iter(ids)) if ids is not None and len(ids) == 1 else None

@@ -42,6 +42,7 @@ from eden_memory.search.search_requests import (
     SearchRequest,
 )
 from eden_memory.search.unformed import found_unformed
+from eden_memory.telemetry.request_spans import OpenSpan
 
 log = LibraryLogger()
 STAGE = "search"
@@ -97,7 +98,13 @@ class ReadCalls:
         define that, and the messages that are not formed yet are read by each call.
         """
         demand_kinds(scopes)
-        asked, readers = self._asked(session, user), await self.memory.current()
+        with OpenSpan("read context") as span:
+            xml = await self._context(self._asked(session, user), message, scopes)
+            span.attributes["eden.context.characters"] = len(xml)
+        return xml
+
+    async def _context(self, asked: Asker, message: str | None, scopes: Sequence[ScopeKind] | None) -> str:
+        readers = await self.memory.current()
         view, xml = await readers.contexts.get(asked)
         if scopes is not None:
             view = view.narrowed(scopes)
@@ -107,7 +114,7 @@ class ReadCalls:
         if message is None or not self.memory.settings.memory.search or not may_need_recall(message, xml):
             return xml
         return await self._with_recalled(
-            readers, ShownContext(view, recent, xml), message, self._asking(user)
+            readers, ShownContext(view, recent, xml), message, self._asking(asked.user_id)
         )
 
     async def on_session_start(self, session: Any, user: Any = None) -> str:
@@ -118,6 +125,9 @@ class ReadCalls:
         self, queries: Sequence[str] | str, **options: Unpack[SearchOptions]
     ) -> list[FoundFact]:
         """Return facts visible to the user in this session (or outside of any), best first; at most three queries.
+
+        `kinds` ("facts", "reflections") says what is searched. Reflections hold what users prefer and want done, and
+        what the agent recommended; those that a blob has absorbed are found too.
 
         The options are those of eden_memory.search.search_requests.SearchOptions. Raises EdenError if search is
         switched off, or a value is out of range.
@@ -148,7 +158,7 @@ class ReadCalls:
             _texts(queries),
             when=when,
             asked_at=asked_at or self.memory.clock(),
-            asking=self._asking(user),
+            asking=self._asking(typed_or_none(user, "user")),
             **ranking,
         )
         demand_kinds(scopes)
@@ -156,7 +166,7 @@ class ReadCalls:
         view = whole.narrowed(scopes)
         async with readers.searching.engine() as engine:
             report, recent = await gather(
-                engine.find(_searched(view, when), replace(request, private=whole.private)),
+                engine.find(_searched(view, request), replace(request, private=whole.private)),
                 readers.recent.of(asked, view) if as_of is None else _none(),
             )
         return replace(report, unformed=found_unformed(request.texts, recent, request.top_k))
@@ -174,12 +184,12 @@ class ReadCalls:
             (text,), MOST_EXPLAINED, "text", When(include_retired=True), private=view.private
         )
         async with readers.searching.engine() as engine:
-            report = await engine.find(_searched(view, request.when), request)
+            report = await engine.find(_searched(view, request), request)
         return await readers.explanations.of(asked, view, text, report)
 
-    def _asking(self, user: Any) -> Asking:
+    def _asking(self, user_id: str | None) -> Asking:
         """Return who pays for the embedding of a query."""
-        return Asking(STAGE, "facts", "", self._agent_id, "", user_id=typed_or_none(user, "user"))
+        return Asking(STAGE, "facts", "", self._agent_id, "", user_id=user_id)
 
     async def _with_recalled(
         self, readers: Readers, shown: ShownContext, message: str, asking: Asking
@@ -196,7 +206,7 @@ class ReadCalls:
         )
         try:
             async with readers.searching.engine() as engine:
-                report = await engine.find(_searched(view, request.when), request)
+                report = await engine.find(_searched(view, request), request)
         except Exception as error:  # noqa: BLE001 - an agent's turn never fails for what it might have recalled
             log.warning("recall failed; the context is given without it", reason=describe(error))
             return shown.xml
@@ -312,6 +322,7 @@ def _texts(queries: Any) -> tuple[str, ...]:
     return tuple(cast("Sequence[str]", given))
 
 
-def _searched(view: VisibleMemory, when: When) -> list[Scope]:
-    """Return the scopes with facts; for the past, all scopes, since retired facts are not counted."""
-    return [shown.scope for shown in view.shown if shown.snapshot.active_facts or not when.is_now]
+def _searched(view: VisibleMemory, request: SearchRequest) -> list[Scope]:
+    """Return the scopes with active facts; for the past and for reflections all, since those are not counted."""
+    every = not request.when.is_now or "reflections" in request.kinds
+    return [shown.scope for shown in view.shown if shown.snapshot.active_facts or every]

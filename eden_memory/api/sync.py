@@ -219,6 +219,8 @@ class SyncMemoryService:
     unpin = _waiting(MemoryService.unpin)
     mark_private = _waiting(MemoryService.mark_private)
     forget = _waiting(MemoryService.forget)
+    preview_undo = _waiting(MemoryService.preview_undo)
+    undo = _waiting(MemoryService.undo)
     why = _waiting(MemoryService.why)
     list_streams = _waiting(MemoryService.list_streams)
     get_stream = _waiting(MemoryService.get_stream)

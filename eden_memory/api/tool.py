@@ -13,7 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from eden_memory.constants import MOST_QUERIES
 from eden_memory.context.context_xml import one_line
-from eden_memory.search.search_requests import FactScope, FoundFact, FoundMessage, Kind, SearchReport
+from eden_memory.search.search_requests import (
+    FACTS,
+    FactScope,
+    FoundFact,
+    FoundMessage,
+    Kind,
+    SearchedKind,
+    SearchReport,
+)
 
 Form = Literal["openai", "openai-responses", "anthropic", "gemini"]
 NAME = "search_facts"
@@ -34,6 +42,10 @@ SCOPE_WORDS = (
     "only facts about the user, their group, the agent's work or a shard of it; leave it out to search all"
 )
 TYPE_WORDS = "hybrid by meaning and words (the best for most questions), semantic by meaning, text by words"
+KIND_WORDS = (
+    "facts (unless you say otherwise), reflections or both; reflections hold what the user prefers and wants done, "
+    "what was learned, and what you recommended"
+)
 DEBUG_WORDS = (
     "also return the scores of each fact and the time of each stage: to examine a search, not to answer"
 )
@@ -54,6 +66,7 @@ class SearchFacts(BaseModel):
     ] = 10
     scopes: Annotated[list[FactScope], Field(description=SCOPE_WORDS)] = []
     search_type: Annotated[Kind, Field(description=TYPE_WORDS)] = "hybrid"
+    kinds: Annotated[list[SearchedKind], Field(description=KIND_WORDS)] = []
     debug: Annotated[bool, Field(description=DEBUG_WORDS)] = False
 
 
@@ -61,7 +74,13 @@ class Searches(Protocol):
     """`MemoryService.explain_search` with its session and user bound, as `functools.partial` makes it."""
 
     async def __call__(
-        self, queries: Sequence[str], *, top_k: int, search_type: Kind, scopes: Sequence[FactScope] | None
+        self,
+        queries: Sequence[str],
+        *,
+        top_k: int,
+        search_type: Kind,
+        scopes: Sequence[FactScope] | None,
+        kinds: Sequence[SearchedKind] = FACTS,
     ) -> SearchReport:
         """Facts best first, and how they were found."""
         ...
@@ -111,8 +130,13 @@ async def answer(search: Searches, arguments: str | Mapping[str, Any], now: date
         )
     except ValidationError as error:
         return wrong_arguments(error)
+    kinds: dict[str, Any] = {"kinds": asked.kinds} if asked.kinds else {}
     report = await search(
-        asked.queries, top_k=asked.top_k, search_type=asked.search_type, scopes=asked.scopes or None
+        asked.queries,
+        top_k=asked.top_k,
+        search_type=asked.search_type,
+        scopes=asked.scopes or None,
+        **kinds,
     )
     return text_of(report, now or datetime.now(UTC), debug=asked.debug)
 
@@ -180,7 +204,7 @@ def _stages(report: SearchReport) -> list[dict[str, Any]]:
 
 def _line(found_fact: FoundFact, now: datetime) -> dict[str, Any]:
     said = {
-        "fact": one_line(found_fact.content),
+        found_fact.kind: one_line(found_fact.content),
         "of": found_fact.scope.kind,
         "stated": found_fact.valid_from.date().isoformat(),
     }

@@ -23,6 +23,7 @@ from eden_memory.search.access_count_store import AccessCounting, MongoAccesses
 from eden_memory.search.chosen_list_store import fact_lists, searches_by_atlas
 from eden_memory.search.plain_list_store import PlainFactLists
 from eden_memory.search.ranking import Ranking, unrelated_similarity
+from eden_memory.search.reflection_list_store import ReflectionLists
 from eden_memory.search.search_engine import SearchEngine
 from eden_memory.search.search_usage import SearchUsage
 from eden_memory.settings import SearchSettings, Settings
@@ -120,6 +121,7 @@ class OwnSearch:
             embedder,
             ranking_of(settings.search, embedder.model),
             reranker=self._models.reranker,
+            reflections=ReflectionLists(database, names, embedder),
             found=self._counting.found if settings.search.count_access else lambda _: None,
             redact=partial(without_secrets, settings=settings),
         )

@@ -18,6 +18,7 @@ from eden_memory.assembly.tailer import refuse_wrong_source, tailing
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError
 from eden_memory.formation.due_scope_store import scopes_due
+from eden_memory.housekeeping.compaction.lowered_topic_store import LoweredTopics
 from eden_memory.housekeeping.consumption import Consumption
 from eden_memory.housekeeping.consumption_store import ConsumptionMarks
 from eden_memory.housekeeping.janitor import PAUSE_SECONDS, ROUND_SECONDS, Janitor
@@ -36,7 +37,14 @@ from eden_memory.observability.lag_export import Census, LagExport
 from eden_memory.processors import pipeline
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.replay.namespaces.standby_writers import standby_writers
-from eden_memory.schemas.events import REGISTRY, FactChanged, ReflectionFormed
+from eden_memory.schemas.events import (
+    REGISTRY,
+    FactChanged,
+    FactsExtracted,
+    FactsProposed,
+    FormationRequested,
+    ReflectionFormed,
+)
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import HealthServer
 from eden_memory.stages.leased import Leased
@@ -198,7 +206,8 @@ def housekeeping(settings: Settings, client: MongoClient) -> Leased:
     outcomes, marks = MongoLedger(database, names), ConsumptionMarks(database, names)
     texts = WindowTextRetention(database, names)
     bounds = LedgerBounds(database, names, settings.retention)
-    janitor = Janitor(kafka, admin, consumption(settings), marks, outcomes, _now, texts, bounds)
+    lowered = LoweredTopics(database, names, admin)
+    janitor = Janitor(kafka, admin, consumption(settings), marks, outcomes, _now, texts, bounds, lowered)
     return Leased(JANITOR, lease, janitor.round, ROUND_SECONDS, PAUSE_SECONDS)
 
 
@@ -215,8 +224,8 @@ def lag_export(settings: Settings, client: MongoClient) -> LagExport:
         lambda: spent(database, names, _now(), settings.metrics.agents),
     )
     lease = MongoLease(database[names["leases"]], LAG, LAG_LEASE_SECONDS)
-    remembered = [topics.topic_of(event) for event in (FactChanged, ReflectionFormed)]
-    first = FirstMemories(declared, remembered, counts)
+    formed = FormationRequested, FactsExtracted, FactsProposed, FactChanged, ReflectionFormed
+    first = FirstMemories(declared, [topics.topic_of(event) for event in formed], counts)
     return LagExport(
         lease, lambda: LagReader(kafka, [topic.name for topic in topics], declared), census, first
     )

@@ -294,14 +294,14 @@ def settings_version(settings: Settings) -> str:
     decides = "".join(
         (
             settings.windows.model_dump_json(),
-            settings.models.model_dump_json(exclude={"timeout_seconds", "at_once", "log_prompts"}),
+            settings.models.model_dump_json(exclude={"timeout_seconds", "at_once", "log_prompts", "prompts"}),
             settings.memory.model_dump_json(
                 include={"dedup", "similar", "demote_names", "without_users", "propagation", "shared_roles"}
             ),
             settings.limits.model_dump_json(),
             settings.llm,
             settings.embedder or "",
-            *prompts.VERSIONS,
+            *prompts.versions(short=settings.models.prompts == "short"),
         )
     )
     return sha256(decides.encode()).hexdigest()[:12]

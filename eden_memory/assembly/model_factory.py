@@ -85,7 +85,7 @@ class Models:
         """Load what the first call would have to load while its window waits."""
         from eden_memory.formation import prompts  # noqa: PLC0415 - a search loads no prompts
 
-        prompts.prepare()
+        prompts.prepare(short=self._settings.models.prompts == "short")
         if self._providers is not None:
             prices.prepare()
 

@@ -23,6 +23,7 @@ from eden_memory.schemas.documents import (
     Document,
     Erasure,
     Fact,
+    IndexedDeadLetter,
     Message,
     Outcome,
     Reservation,
@@ -33,6 +34,7 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.search import search_index_store as search_indexes
 from eden_memory.settings import Settings
+from eden_memory.stages.dead_letter_index_store import DEAD_LETTER_INDEXES
 from eden_memory.stages.outcome_store import OUTCOME_INDEXES, MongoLedger
 from eden_memory.usage.budget_store import BUDGET_INDEXES, MongoBudgets
 from eden_memory.usage.usage_store import USAGE_INDEXES, MongoUsage
@@ -66,6 +68,7 @@ STAGES_OWN = (
     Budget,
     Reservation,
     Erasure,
+    IndexedDeadLetter,
 )
 """Collections whose indexes are made by the stores that use them."""
 INDEXES: Indexes = {
@@ -76,6 +79,7 @@ INDEXES: Indexes = {
     **USAGE_INDEXES,
     **BUDGET_INDEXES,
     **ERASURE_INDEXES,
+    **DEAD_LETTER_INDEXES,
 }
 
 
@@ -92,7 +96,8 @@ async def set_up(
     before = await _indexes(database, names)
     for name, models in MEMORY_INDEXES.items():
         await _create(database, names[name], models)
-    await _create(database, names[Erasure.COLLECTION], ERASURE_INDEXES[Erasure.COLLECTION])
+    for name, models in {**ERASURE_INDEXES, **DEAD_LETTER_INDEXES}.items():
+        await _create(database, names[name], models)
     await MongoLedger(database, names).prepare()
     await MongoAnswers(database, names).prepare()
     await MongoTriggerStore(database, names, Limits()).create_indexes()

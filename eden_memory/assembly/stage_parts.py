@@ -26,6 +26,7 @@ from eden_memory.processors.context_cache import ContextCacheStage
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
+from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
 from eden_memory.stages.handler_run import USAGE_SOURCE, UsageLog
 from eden_memory.stages.outcome import Publishing
 from eden_memory.stages.outcome_store import MongoLedger
@@ -82,7 +83,9 @@ async def stage_workers(
     """Yield the workers of the named stages on connections that the caller owns."""
     database = client[settings.mongodb.database]
     await MongoLedger(database, settings.names).prepare()
-    around = surroundings(settings, database, publisher, bounds)
+    letters = DeadLetterIndex(database, settings.names, MongoForgetting(database, settings.names))
+    await letters.prepare()
+    around = replace(surroundings(settings, database, publisher, bounds), letters=letters)
     around = around if group_of is None else replace(around, group_of=group_of)
     async with stage_handlers(settings, client, names, account) as handlers:
         workers = [Worker(stage, around) for stage in pipeline.stages(handlers)]

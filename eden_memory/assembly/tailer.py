@@ -11,6 +11,7 @@ from bson.binary import UuidRepresentation
 from pymongo import AsyncMongoClient
 
 from eden_memory.errors import EdenError
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
@@ -52,6 +53,7 @@ from eden_memory.source.position_store import (
 from eden_memory.source.rereader import MessageRereader, RefusedDocuments
 from eden_memory.source.source_mapping import SourceMapping
 from eden_memory.stages.controls import MongoControls
+from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
@@ -143,12 +145,14 @@ def _leading(
     mapping, limits = source_mapping(settings), dict[str, int]()
     oplog = MongoOplog(client) if settings.metrics.oplog else None
     versions = mapping_versions(settings, client)
+    database = client[settings.mongodb.database]
+    letters = DeadLetterIndex(database, settings.names, MongoForgetting(database, settings.names))
     controls = MongoControls(client[settings.mongodb.database], settings.names)
     topic = MessagesTopic(kafka, topics.name(TOPIC))
     refused = RefusedDocuments(kafka, topics.dead_of(topic.name), settings.messages.collection, controls)
 
     def lead(epoch: int, stopping: asyncio.Event) -> Awaitable[None]:
-        publisher = FencedPublisher(kafka, topics.prefix + settings.source_name, topics, limits)
+        publisher = FencedPublisher(kafka, topics.prefix + settings.source_name, topics, limits, letters)
         source = _source(settings, client, new_source=new_source)
         leader = Leader(epoch, source, mapping, publisher, settings.tailer.commit_seconds, stopping)
         return Leadership(

@@ -2,27 +2,25 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
-from decimal import Decimal, InvalidOperation
+from collections.abc import Sequence
+from decimal import Decimal
 from getpass import getuser
 from typing import Annotated, Any
 
 import typer
-from pymongo import AsyncMongoClient
 from rich.text import Text
 
 from eden_memory.cli.live_namespace import soon
 from eden_memory.cli.tables import show_table
-from eden_memory.errors import Invalid, NotFound
+from eden_memory.errors import NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_rules import Per, Spending, budget_id
+from eden_memory.usage.budget_setting import limit_of, set_budget
 from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
-from eden_memory.usage.usage_store import MongoUsage
 
 app = typer.Typer(help="Limit what formation may spend.", no_args_is_help=True)
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
@@ -31,7 +29,6 @@ Agent = Annotated[
 ]
 User = Annotated[str | None, typer.Option(help="of this user alone, likewise")]
 Monthly = Annotated[bool, typer.Option("--per-month", help="a month's limit; without it, a day's")]
-LARGEST = Decimal(1_000_000_000)
 
 
 @app.command("set", context_settings={"ignore_unknown_options": True})  # -1 is an amount
@@ -42,7 +39,7 @@ def set_(
     per_month: Monthly = False,
 ) -> None:
     """Set a limit, or change it: over all, of an agent, of a user, or of a user with an agent."""
-    amount = _amount(limit)
+    amount = limit_of(limit)
     made = asyncio.run(_set(Settings(), agent, user, "month" if per_month else "day", amount))
     typer.echo(f"budget {made.id}: {made.limit:f} USD, {made.spent:f} spent in {made.period}")
 
@@ -80,23 +77,11 @@ def remove(agent: Agent = None, user: User = None, per_month: Monthly = False) -
     typer.echo(f"budget {name} removed")
 
 
-def _amount(text: str) -> Decimal:
-    try:
-        amount = Decimal(text)
-    except InvalidOperation:
-        raise Invalid(f"{text!r} is not an amount", "Give US dollars: 5, 0.25.") from None
-    if not amount.is_finite() or not 0 <= amount <= LARGEST:
-        raise Invalid(f"a limit cannot be {text} USD", "Give an amount from 0 (nothing is formed) up.")
-    return amount.quantize(Decimal("0.000001")).normalize()
-
-
 async def _set(settings: Settings, agent: str | None, user: str | None, per: Per, limit: Decimal) -> Spending:
-    async with stores(settings) as (client, budgets):
-        database, names = client[settings.mongodb.database], settings.names
-        await MongoUsage(database, names).prepare()
-        await budgets.prepare()
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        whose = _id(agent), _id(user), per
         by = f"eden budget, {getuser()}"
-        return await budgets.set(_id(agent), _id(user), per, limit, by)
+        return await set_budget(client[settings.mongodb.database], settings.names, whose, limit, by)
 
 
 async def _list(settings: Settings) -> tuple[list[Spending], int]:
@@ -108,8 +93,8 @@ async def _list(settings: Settings) -> tuple[list[Spending], int]:
 
 async def _remove(settings: Settings, agent: str | None, user: str | None, per: Per) -> str:
     name = budget_id(_id(agent), _id(user), per)
-    async with stores(settings) as (_, budgets):
-        if not await budgets.remove(name):
+    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
+        if not await MongoBudgets(client[settings.mongodb.database], settings.names).remove(name):
             raise NotFound(f"there is no budget {name}", "See `eden budget list`.")
     return name
 
@@ -122,13 +107,6 @@ def standing(settings: Settings) -> list[str]:
         for budget in budgets
     ]
     return [*lines, f"{waiting} windows wait for room in a budget"] if waiting else lines
-
-
-@asynccontextmanager
-async def stores(settings: Settings) -> AsyncGenerator[tuple[AsyncMongoClient[dict[str, Any]], MongoBudgets]]:
-    """Connect, and yield the budgets."""
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        yield client, MongoBudgets(client[settings.mongodb.database], settings.names)
 
 
 def _id(text: str | None) -> str | None:

@@ -168,7 +168,7 @@ def _summary(letter: DeadLetter, state: str) -> dict[str, Any]:
         "stage": letter.stage,
         "at": letter.at.isoformat(),
         "reason": letter.reason,
-        "key": (letter.record.key or b"").decode(errors="replace"),
+        "key": letter.key.decode(errors="replace"),
     }
 
 

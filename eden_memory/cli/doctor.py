@@ -59,6 +59,9 @@ def doctor(
         False, "--canary", help="plant a unique word in memory, forget it, and look for it everywhere"
     ),
     agent: str = typer.Option("default", "--agent", help="with --canary: the agent that it is said to"),
+    compact: bool = typer.Option(
+        False, "--compact", help="with --canary: then have Kafka compact its topics, and look in their files"
+    ),
     force: bool = typer.Option(
         False, "--force", help="with --write: replace [source] and [messages] of an eden.toml that exists"
     ),
@@ -70,7 +73,7 @@ def doctor(
     if canary:
         from eden_memory.doctor.canary import canary as planted  # noqa: PLC0415 - of the extra `run`
 
-        findings = asyncio.run(planted(Settings(), agent))
+        findings = asyncio.run(planted(Settings(), agent, compact=compact))
         show(Console(highlight=False), findings)
         raise typer.Exit(int(failed(findings)))
     examination = asyncio.run(examine(Settings(), [checked(name) for name in namespace or ()]))

@@ -1,23 +1,26 @@
 """`eden forget KIND ID`, `eden forget --missing`, `eden forget verify FILE`: forget, and look again."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
 from eden_memory.cli.terminal import confirm
 from eden_memory.errors import Invalid, NotFound
-from eden_memory.receipts.looking_again_store import Looked, LookingAgain
-from eden_memory.receipts.receipt import Receipt, is_genuine, read_receipt, written
-from eden_memory.receipts.receipt_store import signed_receipt
+from eden_memory.receipts.receipt import written
+from eden_memory.receipts.receipt_checking import CheckedReceipt, checked
+from eden_memory.receipts.receipt_store import erased, signed_receipt
 from eden_memory.receipts.signing_key import signing_key, write_private
-from eden_memory.replay.installation import installation
+from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.namespace_names import goes_on
 from eden_memory.replay.reform.reform_store import neglected
 from eden_memory.schemas.documents import Message, Namespace
 from eden_memory.settings import Settings
 from eden_memory.source.forget_request_store import ForgetKind, ForgetRequests
+from eden_memory.stages.letter_notes_store import LetterNotes
 
 Asked = Literal["message", "session", "user", "fact", "reflection", "blob", "import", "call", "verify"]
 """Values of the first argument."""
@@ -58,6 +61,14 @@ def forget(
         Path | None,
         typer.Option("--receipt", metavar="FILE", help="wait until it is erased, and write a signed receipt"),
     ] = None,
+    compact: Annotated[
+        bool,
+        typer.Option(
+            "--compact",
+            help="wait until it is erased, then have Kafka compact its topics now; without a kind: what earlier "
+            "requests have left in its segments",
+        ),
+    ] = False,
 ) -> None:
     """Forget a message, session, user or fact, and everything derived from it; summaries are rebuilt.
 
@@ -79,31 +90,56 @@ def forget(
     if kind == "verify":
         _verify(settings, name)
         return
-    if missing:
-        if kind is not None:
-            raise Invalid("--missing takes no kind and no ID", "It lists what is missing, and asks.")
-        _forget_missing(settings, by, yes=yes)
+    if kind is None and (missing or compact):
+        if missing and compact:
+            raise Invalid("--missing does not wait", "Run `eden forget --compact` once they are erased.")
+        if missing:
+            _forget_missing(settings, by, yes=yes)
+        else:
+            _compact(settings)
         return
+    if missing:
+        raise Invalid("--missing takes no kind and no ID", "It lists what is missing, and asks.")
     if kind is None or name is None:
         raise Invalid("name what to forget", "eden forget message|session|user|fact ID")
+    if caused_by and compact:
+        raise Invalid("--caused-by does not compact", "Run `eden forget --compact` once the undo is done.")
     if caused_by:
-        if receipt is not None:
-            raise Invalid(
-                "--caused-by writes no receipt", "For a receipt: eden forget KIND ID --receipt FILE"
-            )
         from eden_memory.cli.undo_attack import undo  # noqa: PLC0415 - reads Kafka, which the base lacks
 
-        undo(settings, kind, name, by, yes=yes)
+        undo(settings, kind, name, by, yes=yes, receipt=receipt)
         return
     if kind in ("import", "call"):
         raise Invalid(f"{kind} requires --caused-by", f"eden forget --caused-by {kind} {name}")
     if not yes:
         confirm(f"Forget the {kind} {name}? It cannot be undone.")
+    _forget_named(settings, (kind, name), by, receipt, compact=compact)
+
+
+def _forget_named(
+    settings: Settings, what: tuple[ForgetKind, str], by: str | None, receipt: Path | None, *, compact: bool
+) -> None:
     if receipt is not None:
-        asyncio.run(_forget_with_receipt(settings, (kind, name), by, receipt))
+        asyncio.run(_forget_with_receipt(settings, what, by, receipt))
         typer.echo(f"Erased. {receipt} says what, and when each store is clean.")
-        return
-    _say_asked(asyncio.run(_forget(settings, kind, name, by)))
+    else:
+        asked = asyncio.run(_forget(settings, *what, by))
+        _say_asked(asked)
+        if compact:
+            asyncio.run(_erased(settings, asked.request_id))
+    if compact:
+        _compact(settings)
+
+
+def _compact(settings: Settings) -> None:
+    from eden_memory.cli.compact import compact  # noqa: PLC0415 - reads Kafka, which the base lacks
+
+    compact(settings)
+
+
+async def _erased(settings: Settings, request_id: str) -> None:
+    async with installation(settings) as at:
+        await erased(at, request_id)
 
 
 def _forget_missing(settings: Settings, by: str | None, *, yes: bool) -> None:
@@ -122,29 +158,53 @@ def _forget_missing(settings: Settings, by: str | None, *, yes: bool) -> None:
     _say_asked(asyncio.run(_forget_all(settings, found, by)))
 
 
-def _say_asked(left: list[Namespace]) -> None:
+def _say_asked(asked: "AskedToForget") -> None:
     typer.echo(
         f"Asked. A running system removes it from facts, reflections, blobs and contexts within moments; "
         f"what is in topics kept for a time ages out: {', '.join(AGES_OUT)}."
     )
-    for namespace in left:
+    for namespace in asked.left:
         typer.echo(f"{namespace.id} keeps what it holds of it until it goes on: {goes_on(namespace)}.")
+    for topic, (count, until) in asked.unreadable.items():
+        typer.echo(
+            f"{topic}: {count} dead letters cannot be read and name no message; Kafka deletes the last of them by "
+            f"{until:%Y-%m-%d %H:%M} UTC (`eden dead list`)."
+        )
+
+
+class AskedToForget(NamedTuple):
+    """A request, and what it does not reach."""
+
+    request_id: str
+    left: Sequence[Namespace]
+    """Namespaces that keep the memory for now."""
+    unreadable: Mapping[str, tuple[int, datetime]]
+    """Dead letters that name nothing, by topic: how many, and when they end."""
 
 
 SHOWN = 50
 """Missing messages that are listed one by one."""
 AGES_OUT = (
+    "the records in Kafka's segments within 36 hours (--compact removes them now)",
     "memory.extractions and memory.candidates 7 days after they were consumed",
-    "dead letters and memory.usage after 30 days",
+    "memory.usage after 30 days",
     "texts of closed windows 7 days after their formation",
 )
 
 
-async def _forget(settings: Settings, kind: ForgetKind, name: str, by: str | None) -> list[Namespace]:
-    """Request the forgetting; return the namespaces that keep the memory for now."""
+async def _forget(settings: Settings, kind: ForgetKind, name: str, by: str | None) -> AskedToForget:
+    """Request the forgetting."""
     async with installation(settings) as at:
-        await ForgetRequests(at.source, at.database, at.settings, by).ask(kind, name)
-        return await neglected(at.database, settings.mongodb.prefix)
+        asked = await ForgetRequests(at.source, at.database, at.settings, by).ask(kind, name)
+        return await _unreached(at, asked)
+
+
+async def _unreached(at: Installation, request_id: str = "") -> AskedToForget:
+    return AskedToForget(
+        request_id,
+        await neglected(at.database, at.settings.mongodb.prefix),
+        await LetterNotes(at.database, at.settings.names).unreadable(),
+    )
 
 
 async def _forget_with_receipt(
@@ -160,27 +220,27 @@ def _verify(settings: Settings, name: str | None) -> None:
     if name is None:
         raise Invalid("the receipt's file is missing", "eden forget verify FILE")
     try:
-        receipt = read_receipt(Path(name).read_bytes())
+        text = Path(name).read_bytes()
     except OSError as error:
         raise NotFound(f"{name} cannot be read: {error.strerror}", "Name a receipt's file.") from None
-    if not is_genuine(receipt, signing_key(settings.receipts.key).public_key()):
-        raise Invalid(
-            f"{name} is not signed by this installation", "It was changed, or another key signed it."
-        )
-    looked = asyncio.run(_looked_again(settings, receipt))
-    for there in looked.still_there:
+    found = asyncio.run(_checked(settings, text))
+    for there in found.still_there:
         typer.echo(f"{there.where}: {there.name} is there")
+    for namespace in found.not_yet:
+        typer.echo(f"namespace {namespace} keeps what it holds of it until it goes on or is dropped")
+    for store in found.not_clean:
+        typer.echo(f"{store.store}: its disk may hold remains until {store.by:%Y-%m-%d %H:%M:%S} UTC")
     typer.echo(
-        f"The signature is valid. {len(looked.still_there)} of what it names are there; {looked.on_disk} tombstoned "
-        f"records wait for Kafka's compaction."
+        f"The signature is valid. {len(found.still_there)} of what it names are there; "
+        f"{found.on_disk} tombstoned records wait for Kafka's compaction."
     )
-    if looked.still_there:
+    if found.still_there:
         raise typer.Exit(1)
 
 
-async def _looked_again(settings: Settings, receipt: Receipt) -> Looked:
+async def _checked(settings: Settings, text: bytes) -> CheckedReceipt:
     async with installation(settings) as at:
-        return await LookingAgain(at).at(receipt)
+        return await checked(at, text)
 
 
 async def _missing(settings: Settings) -> list[Message]:
@@ -188,7 +248,7 @@ async def _missing(settings: Settings) -> list[Message]:
         return await ForgetRequests(at.source, at.database, at.settings, None).missing()
 
 
-async def _forget_all(settings: Settings, messages: list[Message], by: str | None) -> list[Namespace]:
+async def _forget_all(settings: Settings, messages: list[Message], by: str | None) -> AskedToForget:
     async with installation(settings) as at:
         await ForgetRequests(at.source, at.database, at.settings, by).ask_for(messages)
-        return await neglected(at.database, settings.mongodb.prefix)
+        return await _unreached(at)

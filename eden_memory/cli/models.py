@@ -23,6 +23,7 @@ from eden_memory.models.providers.catalogue import (
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:
+    from eden_memory.formation.model_trial import TriedModel
     from eden_memory.models.providers.check import CheckedModel
 
 app = typer.Typer(help="Check language models and embedders.", no_args_is_help=True)
@@ -37,22 +38,34 @@ def models() -> None:
 
 @app.command()
 def check(as_json: AsJson = False) -> None:
-    """Call each configured model once; exit code 1 if one of them cannot be used."""
+    """Call each configured model; exit code 1 if one of them cannot be used.
+
+    Models of an endpoint given as a URL are also tried: what they can do, and which settings fit them.
+    """
     settings = Settings()
-    found = asyncio.run(_check(settings))
+    found, tried = asyncio.run(_check(settings))
     notes = [*_without_calls(settings), *_unused(settings)]
     if as_json:
-        told = {"models": [asdict(checked_model) for checked_model in found], "notes": notes}
+        told = {
+            "models": [asdict(checked_model) for checked_model in found],
+            "tried": [asdict(tried_model) for tried_model in tried],
+            "notes": notes,
+        }
         typer.echo(json.dumps(told, indent=2, ensure_ascii=False, default=str))
     else:
         _print(found, notes)
+        for tried_model in tried:
+            _print_tried(tried_model)
     raise typer.Exit(1 if any(checked_model.problem for checked_model in found) else 0)
 
 
-async def _check(settings: Settings) -> "list[CheckedModel]":
-    from eden_memory.models.providers.check import check as check_models  # noqa: PLC0415 - the SDKs import for a second
+async def _check(settings: Settings) -> "tuple[list[CheckedModel], list[TriedModel]]":
+    from eden_memory.formation.model_trial import tried_models  # noqa: PLC0415 - the SDKs import for a second
+    from eden_memory.models.providers.check import check as check_models  # noqa: PLC0415 - likewise
 
-    return await check_models(settings)
+    found = await check_models(settings)
+    works = {(model.provider, model.model) for model in found if model.problem is None}
+    return found, await tried_models(settings, works)
 
 
 def _without_calls(settings: Settings) -> list[str]:
@@ -79,6 +92,30 @@ def _print(found: "list[CheckedModel]", notes: list[str]) -> None:
         show_table(columns, map(_row, found), "", whole=("model", "latency"))
     for note in notes:
         typer.echo(note)
+
+
+def _print_tried(model: "TriedModel") -> None:
+    can = [name for name, has in (("JSON mode", model.json_mode), ("tools", model.tools)) if has]
+    speed = (
+        "unknown" if model.tokens_a_second is None else f"about {model.tokens_a_second:.0f} tokens a second"
+    )
+    context = "unknown" if model.context is None else f"{model.context:,} tokens"
+    rows = (
+        ("also supports", ", ".join(can) or "-"),
+        ("thinks", model.thinking),
+        ("finds facts in", ", ".join(model.languages) or "no language"),
+        ("but not in", ", ".join(model.untold) or "-"),
+        ("speed", speed),
+        ("context", context),
+    )
+    typer.echo(f"\n{plain(model.provider)} {plain(model.model)}, tried:")
+    for name, value in rows:
+        typer.echo(f"  {name:15}{value}")
+    typer.echo(
+        "  settings that fit it: " + " ".join(f"{name}={value}" for name, value in model.settings.items())
+    )
+    if not model.languages:
+        typer.echo("  It found none of the facts it was told: choose another model.")
 
 
 def _row(checked_model: "CheckedModel") -> Sequence[str | Text]:

@@ -11,19 +11,22 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from eden_memory.cli.live_namespace import live_if_there
+from eden_memory.cli.live_namespace import live_if_there, soon
 from eden_memory.cli.schemas import checkout, documents
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import agreed
-from eden_memory.errors import EdenError, NotFound
+from eden_memory.errors import Conflict, EdenError, NotFound
+from eden_memory.housekeeping.compaction.lowered_topic_store import LoweredTopics
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import TopicAdmin, TopicReport
 from eden_memory.kafka.topics import BrokerTopic, Topic, TopicDifference, Topics, load_topics
 from eden_memory.local.servers import endpoints
+from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 
 ASYNCAPI = "docs/asyncapi.yaml"
 OVERVIEW = ("topic", "records", "groups", "kept")
+RESTORE_SECONDS = 30.0
 DETAILS = ("setting", "declared", "on the broker")
 
 app = typer.Typer(
@@ -51,12 +54,15 @@ def diff(as_json: AsJson = False) -> None:
 @app.command()
 def apply(as_json: AsJson = False, delete_unknown: Delete = False, yes: Yes = False) -> None:
     """Create what is missing and alter what is ours; exit code 1 if something had to be left as it is."""
+    restored = asyncio.run(_restored(Settings()))
     topics, admin = _connected()
     if delete_unknown and not topics.prefix:
         raise EdenError(
             "without a topic prefix, our own undeclared topics cannot be recognised: none is deleted",
             "Set EDEN_KAFKA_TOPIC_PREFIX, or delete them with Kafka's own tools.",
         )
+    if restored:
+        _err(f"restored what `eden forget --compact` had lowered: {', '.join(restored)}")
     report = admin.apply(topics)
     _tell(report, as_json, changed=True)
     if delete_unknown and report.unknown and (yes or _confirmed(report.unknown)):
@@ -102,6 +108,22 @@ def _connected() -> tuple[Topics, TopicAdmin]:
     return load_topics(settings.kafka, settings.placement), TopicAdmin(
         admin_config(settings.kafka, bootstrap)
     )
+
+
+async def _restored(settings: Settings) -> list[str]:
+    """Restore what a killed compaction has lowered, if MongoDB answers at once; Conflict while one is running."""
+    found = await soon(_restored_now(settings), RESTORE_SECONDS)
+    if isinstance(found, Conflict):
+        raise found
+    return found or []
+
+
+async def _restored_now(settings: Settings) -> list[str] | Conflict:
+    async with installation(settings) as at:
+        try:
+            return await LoweredTopics(at.database, at.settings.names, at.admin).restore_left()
+        except Conflict as running:
+            return running
 
 
 def _chosen(topics: Topics, name: str | None) -> list[Topic]:

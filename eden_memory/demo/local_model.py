@@ -13,6 +13,7 @@ from eden_memory.models.providers.api_keys import endpoint_variable, key_in
 from eden_memory.models.providers.catalogue import is_url, provider_name
 from eden_memory.models.providers.check import check
 from eden_memory.models.providers.compatible import wire_to
+from eden_memory.models.providers.fitting import ROOMY, fitting
 from eden_memory.models.providers.local_servers import (
     LocalModelServer,
     found_server,
@@ -25,13 +26,6 @@ from eden_memory.settings import Settings
 QUESTION = "Count from one to one hundred, in words."
 MEASURED = 64
 """Tokens of the answer that the speed is measured with."""
-ANSWER = 1_000
-"""Tokens of a long answer in formation; a call has twice the time that these take."""
-MOST_SECONDS = 600.0
-ROOMY = 12_288
-"""Tokens that take a whole window, its prompt and the longest answer."""
-FIXED = 3_072
-"""Tokens of them that do not shrink: instructions, and room for a model that thinks."""
 ROLES = ("FAST", "FREE", "PAID", "FACTS", "DECISIONS", "REFLECTIONS", "CONSOLIDATION")
 SHOWN = {
     "EDEN_LLM",
@@ -91,28 +85,12 @@ def _variables(
     server: LocalModelServer, model: str, speed: float | None, context: int | None
 ) -> Mapping[str, str]:
     """Return settings that send every role to this model and embed locally: nothing goes elsewhere."""
-    seconds = 120.0 if speed is None else min(MOST_SECONDS, max(120.0, 2 * ANSWER / speed))
-    slots = {"vLLM": 2, "Ollama": 1}.get(server.kind, server.slots or 1)
     return {
         "EDEN_LLM": server.url,
         **{f"EDEN_MODELS_{role}": model for role in ROLES},
         "EDEN_EMBEDDER": "local",
         "EDEN_MODELS_EMBEDDINGS": "local",
-        "EDEN_MODELS_AT_ONCE": str(min(2, slots)),
-        "EDEN_MODELS_TIMEOUT_SECONDS": f"{seconds:.0f}",
-        **_sizes(context),
-    }
-
-
-def _sizes(context: int | None) -> Mapping[str, str]:
-    """Return settings for smaller windows and answers if the server takes few tokens."""
-    if context is None or context >= ROOMY:
-        return {}
-    share = max(0.0, (context - FIXED) / (ROOMY - FIXED))
-    return {
-        "EDEN_WINDOWS_TOKENS": f"{max(400, 1_500 * share):.0f}",
-        "EDEN_LIMITS_FACTS": f"{max(5, int(30 * share))}",
-        "EDEN_LIMITS_AGENT_BLOB_WORDS": f"{max(200, 1_200 * share):.0f}",
+        **fitting(server, speed, context),
     }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from eden_memory.names import FORMING, MEMORY
 from eden_memory.placement import collections_of
+from eden_memory.receipts.compact_forgotten import TRANSACTIONAL_ID
 from eden_memory.replay.reform.reform_settings import STREAMS
 from eden_memory.schemas.documents import DOCUMENTS
 from eden_memory.settings import Settings
@@ -143,6 +144,8 @@ def _acls(settings: Settings, topics: Sequence[str]) -> Iterator[str]:
     yield f"{_operations('Read', 'Describe')} {group}"
     yield f"{_operations('Delete')} {group}   # `eden namespace drop`, `eden namespace switch`"
     yield f"{_operations('Write', 'Describe')} --transactional-id {transactional_id}"
+    compaction = settings.kafka.topic_prefix + TRANSACTIONAL_ID
+    yield f"{_operations('Write', 'Describe')} --transactional-id {compaction}   # `eden forget --compact`"
     yield f"{_operations('Describe', 'DescribeConfigs')} --cluster   # for `eden doctor`"
 
 

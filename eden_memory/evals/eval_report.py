@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import import_module
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from eden_memory.evals.spending import Spent
 from eden_memory.mirror.atomic_files import write_text
 
 Row = Sequence[str]
-FIGURE = "accuracy.svg"
+FIGURE, MARKERS = "accuracy.svg", "os^Dv"
 SCORES = ("exact", "f1", "contains", "choice", "absent", "judge")
 
 
@@ -184,18 +185,27 @@ def draw(report: EvalReport, path: Path) -> Path | None:
     figure = figures.Figure(figsize=(7, 4.5), layout="constrained")
     backend.FigureCanvasSVG(figure)
     axes = figure.add_subplot()
-    for system in report.systems:
+    for system, marker in zip(report.systems, cycle(MARKERS)):
         points = [_point(budget_figures(results)) for results in system.at.values()]
-        axes.plot(*zip(*points, strict=True), marker="o", label=system.system)
-    axes.set_xscale("log")
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("tokens of memory shown, mean of the questions")
-    axes.set_ylabel("accuracy" if report.reader else "answer is in the memory shown")
-    axes.set_title(report.dataset)
-    axes.grid(visible=True, alpha=0.3)
-    axes.legend()
+        axes.plot(*zip(*points, strict=True), marker=marker, label=system.system)
+    axes.set_ylim(0, 1.02)
+    score = "accuracy" if report.reader else "answer is in the memory shown"
+    axes.set_ylabel(f"{score}, share of the questions")
+    axes.set_title(f"Dataset: {report.dataset}")
+    _label_tokens(axes)
+    axes.legend(frameon=False)
     figure.savefig(path, format="svg", metadata={"Date": None})
     return path
+
+
+def _label_tokens(axes: Any) -> None:
+    ticker: Any = import_module("matplotlib.ticker")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
+    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+    axes.set_xlabel("tokens of memory shown, mean of the questions")
+    axes.grid(visible=True, alpha=0.3)
 
 
 def _point(of: BudgetFigures) -> tuple[float, float]:

@@ -26,7 +26,7 @@ from eden_memory.schemas.events import (
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
-from eden_memory.stages.stage import Delivery, Emit, Emitted, Erase
+from eden_memory.stages.stage import Delivery, Emit, Emitted, EndLetter, Erase
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +127,12 @@ class ForgottenMessage:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A bounded part of the memory concerned, in the order facts, reflections, messages."""
+    """A bounded part of the memory concerned, in the order facts, reflections, messages, dead letters."""
 
     resting: Sequence[Resting] = ()
     told: Sequence[ForgottenMessage] = ()
+    letters: Sequence[EndLetter] = ()
+    """Tombstones of the dead letters that name it."""
     last: str | None = None
     """`<kind>/<id>` behind which there may be more; None: this is the end."""
 
@@ -304,6 +306,11 @@ def erasure_of(
         blobs=tuple(blob.name for blob in withdrawn),
         restated=_ids(published, FactCommanded),
         texts=tuple(sorted(hashed(text) for memory in resting for text in memory.texts)),
+        dead_letters=tuple(
+            f"{event.topic} {event.key.decode(errors='backslashreplace')}"
+            for event in events
+            if isinstance(event, EndLetter)
+        ),
         leads_to=_ids(published, Forgotten),
     )
 

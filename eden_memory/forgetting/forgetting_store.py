@@ -30,6 +30,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Propagated, ScopeConsolidated, decode
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
+from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
 from eden_memory.usage.usage_store import MongoUsage
 from eden_memory.windows.window_text_store import erase_window_texts
 
@@ -37,7 +38,8 @@ Row = dict[str, Any]
 AT_ONCE = 1_000
 """Messages whose texts one update erases: each is looked for in every window that holds one of them."""
 KINDS = ("fact", "reflection", "message")
-"""In the order in which slices hold them."""
+"""In the order in which slices hold them; dead letters follow."""
+LETTER = "letter"
 MEMORY_FIELDS = (
     "scope_key",
     "agent_id",
@@ -57,7 +59,7 @@ MEMORY_FIELDS = (
 )
 
 
-ERASED = ("messages", "facts", "reflections", "blobs", "restated", "texts", "leads_to")
+ERASED = ("messages", "facts", "reflections", "blobs", "restated", "texts", "dead_letters", "leads_to")
 """Lists of an erasure."""
 
 
@@ -66,7 +68,9 @@ class MongoForgettingStore:
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, pipeline: str = ORIGINAL) -> None:
         self.usage = MongoUsage(database, names)
-        self.ledgers = ForgottenLedgers(database, names, MongoForgetting(database, names), pipeline)
+        marks = MongoForgetting(database, names)
+        self.ledgers = ForgottenLedgers(database, names, marks, pipeline)
+        self.letters = DeadLetterIndex(database, names, marks)
         self._marks = _majority(database, names["forgotten"])
         self._facts = _majority(database, names["facts"])
         self._reflections = _majority(database, names["reflections"])
@@ -91,9 +95,14 @@ class MongoForgettingStore:
         change: Row = {"$setOnInsert": once, **({"$addToSet": lists} if lists else {})}
         await self._erasures.update_one({"_id": row["_id"]}, change, upsert=True)
 
-    async def slice_of(self, mark: Mark, after: str | None, most: int) -> Slice:
-        """Return up to `most` facts, reflections and messages, in this order and by id, behind `<kind>/<id>`."""
+    async def slice_of(self, mark: Mark, after: str | None, most: int, event_id: str) -> Slice:
+        """Return up to `most` facts, reflections and messages, in this order and by id, behind `<kind>/<id>`.
+
+        The last of these bring up to `most` dead letters, which the record `event_id` ends.
+        """
         begun, _, last = (after or f"{KINDS[0]}/").partition("/")
+        if begun == LETTER:
+            return await self._with_letters(Slice(), mark, last, most, event_id)
         rows: dict[str, list[Row]] = {}
         for kind in KINDS[KINDS.index(begun) :]:
             left = most - sum(map(len, rows.values()))
@@ -103,7 +112,7 @@ class MongoForgettingStore:
         else:
             kind = None
         facts = await self._without_statements([_fact(row) for row in rows.get("fact", ())])
-        return Slice(
+        found = Slice(
             resting=[*facts, *map(_reflection, rows.get("reflection", ()))],
             told=[
                 ForgottenMessage(row["_id"], row["session_id"], row["version"])
@@ -111,6 +120,11 @@ class MongoForgettingStore:
             ],
             last=f"{kind}/{rows[kind][-1]['_id']}" if kind is not None and rows[kind] else None,
         )
+        return found if found.last else await self._with_letters(found, mark, "", most, event_id)
+
+    async def _with_letters(self, found: Slice, mark: Mark, after: str, most: int, event_id: str) -> Slice:
+        letters, last = await self.letters.page(mark, event_id, after, most)
+        return replace(found, letters=letters, last=None if last is None else f"{LETTER}/{last}")
 
     async def _without_statements(self, facts: Sequence[Resting]) -> list[Resting]:
         """Return the facts; of those that someone asked to forget, nothing is to be stated anew."""
@@ -184,13 +198,17 @@ class MongoForgettingStore:
 
     async def marked_by_others(self, names: Iterable[str], event_id: str) -> set[str]:
         """Return the blob versions (`KEY@N`) that another Forgotten record has marked."""
-        query: Row = {"kind": "blob", "target": {"$in": list(names)}, "event_id": {"$ne": event_id}}
+        if not (wanted := list(names)):
+            return set()
+        query: Row = {"kind": "blob", "target": {"$in": wanted}, "event_id": {"$ne": event_id}}
         return {row["target"] async for row in self._marks.find(query, {"target": 1})}
 
     async def _scopes(self, keys: Iterable[str]) -> dict[str, tuple[Scope, int]]:
         """Return the scopes with the highest blob version ever stored."""
+        if not (wanted := list(keys)):
+            return {}
         fields = {"agent_id": 1, "highest_blob_version": 1}
-        rows = self._snapshots.find({"_id": {"$in": list(keys)}}, fields)
+        rows = self._snapshots.find({"_id": {"$in": wanted}}, fields)
         return {
             row["_id"]: (
                 Scope.of_key(row["_id"], row["agent_id"]),

@@ -13,6 +13,7 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.forgetting.forgetting_rules import BlobRef, Resting, reflections_of
 from eden_memory.forgetting.ledger_rules import concerned, published_again, without_forgotten
 from eden_memory.forgotten import ForgottenMarks
+from eden_memory.kafka.outgoing import DEAD
 from eden_memory.memory.restating import is_restated
 from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.names import Names
@@ -47,6 +48,8 @@ class _Stored:
     """None: nothing is left of it."""
     erased: bool
     """Something was erased from it before."""
+    dead: bool
+    """It is a dead letter, which the index of dead letters ends."""
 
 
 class ForgottenLedgers:
@@ -165,9 +168,11 @@ class ForgottenLedgers:
             left = None if held.event is None else without_forgotten(held.event, marks)
             if left is not held.event and not await self._replace(held, left):
                 return None
-            if (left is not held.event or held.erased) and (
-                record := published_again(left, held.envelope, held.key, cause)
-            ) is not None:
+            if (
+                (left is not held.event or held.erased)
+                and not held.dead
+                and (record := published_again(left, held.envelope, held.key, cause)) is not None
+            ):
                 again.append(record)
         return again
 
@@ -237,4 +242,5 @@ def _event(part: str, place: int, record: Row) -> _Stored | None:
         return None
     envelope = Envelope.of_headers((name, bytes(value)) for name, value in record["h"])
     event = None if value is None else decode(envelope.name, envelope.version, bytes(value))
-    return _Stored(part, place, envelope, bytes(record["k"]).decode(), value, event, erased)
+    dead = record["t"].endswith(DEAD)
+    return _Stored(part, place, envelope, bytes(record["k"]).decode(), value, event, erased, dead)

@@ -5,9 +5,12 @@ Every round notes how far each group had committed, and where each topic ended (
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+from eden_memory.errors import Conflict
+from eden_memory.housekeeping.compaction.lowered_topic_store import LoweredTopics
 from eden_memory.housekeeping.consumption import Consumption, ConsumptionMark, Offsets, Removable, removable
 from eden_memory.housekeeping.consumption_store import ConsumptionMarks
 from eden_memory.housekeeping.ledger_bounds_store import LedgerBounds
@@ -43,14 +46,18 @@ class Janitor:
         clock: Callable[[], datetime],
         texts: WindowTextRetention | None = None,
         bounds: LedgerBounds | None = None,
+        lowered: LoweredTopics | None = None,
     ) -> None:
         self._kafka, self._admin, self._declared = kafka, admin, declared
         self._marks, self._outcomes, self._texts = marks, outcomes, texts
-        self._clock, self._bounds = clock, bounds
+        self._clock, self._bounds, self._lowered = clock, bounds, lowered
 
     async def round(self) -> Removable:
         """Note how far everyone is, remove what has been consumed for long enough, and return it."""
         now = self._clock()
+        if self._lowered is not None:
+            with suppress(Conflict):  # a compaction is running, and restores the topics itself
+                await self._lowered.restore_left()
         await self._marks.add(await self._mark(now))
         marks = await self._marks.since(now - 2 * self._declared.keep)
         found = removable(marks, self._declared, now)

@@ -2,9 +2,11 @@
 
 import asyncio
 import ssl
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.helpers import create_ssl_context
 
 from eden_memory.error_text import describe
@@ -35,6 +37,15 @@ async def start(consumer: Any) -> None:
         if isinstance(error, TimeoutError):
             raise KafkaConnectionError("no broker answers") from None
         raise
+
+
+@contextmanager
+def answering() -> Generator[None]:
+    """Raise EdenError where Kafka does not answer."""
+    try:
+        yield
+    except (KafkaError, OSError) as error:
+        raise EdenError("Kafka does not answer", f"{type(error).__name__}: see `eden doctor`.") from error
 
 
 def client_kwargs(settings: KafkaSettings, bootstrap: str) -> KafkaArguments:

@@ -4,7 +4,7 @@ Kafka counts the producers of a transactional id: each one that starts has the n
 whose epoch is lower than the newest that it has seen, also a batch outside of transactions.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -30,15 +30,32 @@ async def fence(kafka: KafkaArguments, transactional_id: str, topics: Sequence[s
     An empty transaction writes a marker with the new epoch to each partition. The second producer starts only when
     all markers are written, so that nothing of an earlier producer can follow.
     """
-    async with _started(kafka, transactional_id) as producer:
-        places = [place for topic in topics for place in await _partitions(producer, topic)]
-        await producer.begin_transaction()
-        for place in places:
-            producer._txn_manager.maybe_add_partition_to_txn(place)
-        await producer.abort_transaction()
+    async with markers(kafka, transactional_id, topics) as append:
+        await append()
     async with _started(kafka, transactional_id) as producer:
         transactions = producer._txn_manager
         return ProducerIdentity(transactions.producer_id, transactions.producer_epoch)
+
+
+Markers = Callable[[], Awaitable[None]]
+"""Appends a transaction's marker to each partition."""
+
+
+@asynccontextmanager
+async def markers(
+    kafka: KafkaArguments, transactional_id: str, topics: Sequence[str]
+) -> AsyncGenerator[Markers]:
+    """Give what appends the marker of an empty transaction to every partition of the topics; KafkaError."""
+    async with _started(kafka, transactional_id) as producer:
+        places = [place for topic in topics for place in await _partitions(producer, topic)]
+
+        async def append() -> None:
+            await producer.begin_transaction()
+            for place in places:
+                producer._txn_manager.maybe_add_partition_to_txn(place)
+            await producer.abort_transaction()
+
+        yield append
 
 
 def take_identity(producer: Any, identity: ProducerIdentity) -> None:

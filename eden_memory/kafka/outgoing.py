@@ -13,6 +13,12 @@ DEAD_HEADERS = "__connect.errors."
 """Before the name of every header that says why a record is a dead letter."""
 CUT = DEAD_HEADERS + "cut"
 """The header that says how many bytes the original of a dead letter had that is cut."""
+ORIGINAL_KEY = DEAD_HEADERS + "key"
+"""The header with the original's key: a dead letter has a key of its own, by which forgetting ends it."""
+NULLS = DEAD_HEADERS + "nulls"
+"""The header that says what of the original was null: a dead letter has a key and a value."""
+ENDED = DEAD_HEADERS + "ended"
+"""The header of a tombstone that ends a dead letter, with the reason."""
 LEAST = 1_000
 """Bytes of an original that are not cut any further, but left out."""
 EVERYWHERE = -1

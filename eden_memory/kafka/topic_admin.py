@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewPartitions,
     NewTopic,
     ResourceType,
@@ -102,6 +103,24 @@ class TopicAdmin:
         self._all(self._admin.delete_topics(list(names), operation_timeout=TIMEOUT) if names else {})
         self._until(lambda: not set(names) & set(self._listed()), "the topics to be gone")
 
+    def overrides(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Return the settings that topics have of their own, not from their broker."""
+        own: object = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return {
+            name: {key: str(entry.value) for key, entry in config.items() if entry.source == own}
+            for name, config in self._configs(names).items()
+        }
+
+    def configure(self, settings: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Set these settings of topics; None: the broker's own counts again."""
+        resources = [
+            ConfigResource(
+                ResourceType.TOPIC, name, incremental_configs=[_entry(*setting) for setting in wanted.items()]
+            )
+            for name, wanted in settings.items()
+        ]
+        self._all(self._admin.incremental_alter_configs(resources) if resources else {})
+
     def remove_records(self, offsets: Mapping[tuple[str, int], int]) -> None:
         """Remove the records of topics' partitions below these offsets."""
         places = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
@@ -123,33 +142,25 @@ class TopicAdmin:
             self._until(lambda: self._are_led(names), "leaders of new topics")
 
     def _alter(self, wanted: Sequence[TopicDifference]) -> None:
-        by_topic: dict[str, list[ConfigEntry]] = {}
+        by_topic: dict[str, dict[str, str | None]] = {}
         for difference in wanted:
-            entry = ConfigEntry(
-                str(difference.setting),
-                difference.wanted,
-                incremental_operation=AlterConfigOpType.SET,
-            )
-            by_topic.setdefault(difference.topic, []).append(entry)
-        resources = [
-            ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-            for name, entries in by_topic.items()
-        ]
-        self._all(self._admin.incremental_alter_configs(resources) if resources else {})
+            by_topic.setdefault(difference.topic, {})[str(difference.setting)] = difference.wanted
+        self.configure(by_topic)
 
     def _grow(self, wanted: Sequence[TopicDifference]) -> None:
         new = [NewPartitions(difference.topic, int(difference.wanted)) for difference in wanted]
         self._all(self._admin.create_partitions(new, operation_timeout=TIMEOUT) if new else {})
 
     def _described(self, topics: Topics, listed: Mapping[str, Any]) -> dict[str, BrokerTopic]:
-        resources = [
-            ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics if topic.name in listed
-        ]
+        configs = self._configs([topic.name for topic in topics if topic.name in listed])
+        return {name: _found(name, listed[name], config) for name, config in configs.items()}
+
+    def _configs(self, names: Iterable[str]) -> dict[str, Mapping[str, ConfigEntry]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         asked: Mapping[ConfigResource, Future[Any]] = (
             self._admin.describe_configs(resources) if resources else {}
         )
-        configs = {resource.name: self._answer(answer) for resource, answer in asked.items()}
-        return {name: _found(name, listed[name], config) for name, config in configs.items()}
+        return {resource.name: self._answer(answer) for resource, answer in asked.items()}
 
     def _all(self, answers: Mapping[Any, "Future[Any]"]) -> None:
         for answer in answers.values():
@@ -186,6 +197,11 @@ class TopicAdmin:
 def apply_topics(config: Mapping[str, Any], topics: Topics) -> TopicReport:
     """Bring a broker's topics to what topics.yaml says; safe to repeat. `config` as of `admin_config`."""
     return TopicAdmin(config).apply(topics)
+
+
+def _entry(name: str, value: str | None) -> ConfigEntry:
+    operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+    return ConfigEntry(name, value, incremental_operation=operation)
 
 
 def _found(name: str, metadata: Any, config: Mapping[str, ConfigEntry]) -> BrokerTopic:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -110,6 +111,12 @@ class Topic:
     """Every setting that this program owns; it touches no others."""
     declaration: Declaration | None
     dead_of: str | None = None
+
+    @property
+    def holds(self) -> timedelta:
+        """How long its segments may hold a record that has ended, or that is not ended by a key."""
+        wait = "max.compaction.lag.ms" if self.compacted else "retention.ms"
+        return timedelta(milliseconds=int(self.config[wait]) + int(self.config["segment.ms"]))
 
     @property
     def compacted(self) -> bool:

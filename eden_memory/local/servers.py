@@ -52,7 +52,7 @@ class ServerReport(BaseModel):
 
 def local_mongo(settings: Settings) -> "LocalMongo":
     """Return the settings' local MongoDB, running or not."""
-    needs("local", "a MongoDB of this machine", OTHERWISE)
+    needs("local", "a local MongoDB (EDEN_MONGODB_URI is not set)", OTHERWISE)
     from eden_memory.local.mongo import LocalMongo  # noqa: PLC0415
 
     return LocalMongo(settings.local.folder / "mongodb")
@@ -60,7 +60,7 @@ def local_mongo(settings: Settings) -> "LocalMongo":
 
 def local_kafka(settings: Settings) -> "LocalKafka":
     """Return the settings' local Kafka, running or not."""
-    needs("local", "a Kafka of this machine", OTHERWISE)
+    needs("local", "a local Kafka (EDEN_KAFKA_BOOTSTRAP is not set)", OTHERWISE)
     from eden_memory.local.kafka import LocalKafka  # noqa: PLC0415
 
     return LocalKafka(settings.local.folder / "kafka", jars_folder=settings.local.folder / "jars")

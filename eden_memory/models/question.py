@@ -27,6 +27,8 @@ class Prompt:
     """The source of `user`, for models that read no text (the offline rules)."""
     answer_tokens: int = 0
     """Of the longest answer that the prompt allows; 0: a short one."""
+    takes_part: bool = False
+    """Take the complete items of an answer that is cut off twice: small models repeat themselves."""
 
 
 def unit_of(stage: str, decision: str, anew: int = 0) -> str:

@@ -2,16 +2,20 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
+from aiokafka import TopicPartition
+
 from eden_memory.kafka.lag import LagReading
 from eden_memory.logs import LibraryLogger
 
+Ends = Mapping[TopicPartition, int]
 log = LibraryLogger("eden.lag")
 
 
 class FirstMemories:
     """Follows the readings of lag; where memory existed at the first of them, it says nothing.
 
-    `groups`: the stages'; `topics`: whole names of those of facts and reflections; `counts`: documents by collection.
+    `groups`: the stages'; `topics`: whole names of those between the chat and memory; `counts`: documents by
+    collection.
     """
 
     def __init__(
@@ -21,24 +25,27 @@ class FirstMemories:
         counts: Callable[[], Awaitable[Mapping[str, int]]],
     ) -> None:
         self._groups, self._topics, self._counts = groups, topics, counts
-        self._records: int | None = None
-        """In `topics`, at the last reading."""
-        self._done = False
+        self._settled: Ends | None = None
+        """The ends of `topics` at the last reading, if no stage was behind them."""
+        self._looked = self._done = False
 
     async def look(self, reading: LagReading) -> None:
-        """Log what there is once no stage is behind and nothing came since the last reading."""
+        """Log what there is once stages have read all that there was a reading ago, and nothing came since."""
         if self._done:
             return
-        before, self._records = self._records, self._recorded(reading)
-        if before is None:
-            self._done = self._records > 0
-        elif before == self._records > 0 and not self._behind(reading):
-            self._done = True
-            counts = await self._counts()
-            log.info("first messages formed", facts=counts["facts"], reflections=counts["reflections"])
+        ends = {tp: end for tp, end in reading.ends.items() if tp.topic in self._topics}
+        before, self._settled = self._settled, None if self._behind(reading) else ends
+        if not self._looked:
+            self._looked, self._done = True, bool(sum(await self._formed()))
+        elif before == ends and any(ends.values()):
+            facts, reflections = await self._formed()
+            if facts or reflections:
+                self._done = True
+                log.info("first messages formed", facts=facts, reflections=reflections)
 
-    def _recorded(self, reading: LagReading) -> int:
-        return sum(end for tp, end in reading.ends.items() if tp.topic in self._topics)
+    async def _formed(self) -> tuple[int, int]:
+        counts = await self._counts()
+        return counts["facts"], counts["reflections"]
 
     def _behind(self, reading: LagReading) -> bool:
         return any(row.lag for row in reading.groups if row.group in self._groups)

@@ -32,8 +32,8 @@ class Looked:
     """Result of looking again."""
 
     still_there: tuple[StillThere, ...]
-    on_disk: int
-    """Records that a tombstone has ended and compaction has not removed yet."""
+    on_disk: int | None
+    """Records that a tombstone has ended and compaction has not removed yet; None: the topics were not read."""
 
 
 class LookingAgain:
@@ -83,10 +83,12 @@ class LookingAgain:
         from eden_memory.receipts.erased_record_topics import newest_of  # noqa: PLC0415 - of the extra `run`
 
         topics = self._at.topics(Placement(memory.pipeline, memory.pipeline))
+        wanted = {topics.topic_of(event): keys for event, keys in _keys(memory).items()}
+        for topic, _, key in (name.partition(" ") for name in memory.dead_letters):
+            wanted.setdefault(topic, set()).add(key)
         still: list[StillThere] = []
         ended = 0
-        for event, keys in _keys(memory).items():
-            topic = topics.topic_of(event)
+        for topic, keys in wanted.items():
             newest, values = await newest_of(self._at.kafka, topic, keys) if keys else ({}, 0)
             left = [key for key, has_value in newest.items() if has_value]
             still += [StillThere(topic, key) for key in left]

@@ -1,5 +1,6 @@
 """A receipt: what was asked, what was erased, when each store is clean; signed with Ed25519. Pure."""
 
+import operator
 from base64 import b64decode, b64encode
 from datetime import datetime
 from typing import Literal
@@ -7,7 +8,7 @@ from typing import Literal
 import orjson
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eden_memory.errors import Invalid
 from eden_memory.schemas.documents import Erasure
@@ -20,6 +21,10 @@ NOT_REACHED = (
 )
 
 
+CAUSED_BY = "caused-by "
+"""Begins the kind of a request to undo an attack."""
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -29,6 +34,7 @@ class AskedToForget(_Part):
 
     request_id: str
     kind: str
+    """`session`, for example; `caused-by session`: with all that it led to, and what it had displaced is restored."""
     target: str
     asked_by: str | None
     asked_at: datetime
@@ -45,6 +51,8 @@ class ErasedInMemory(_Part):
     restated: tuple[str, ...]
     """Commands that stated anew what was left of merged facts."""
     texts: tuple[str, ...]
+    dead_letters: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
+    """`<topic> <key>`; receipts of earlier versions have none."""
 
 
 class CleanStore(_Part):
@@ -85,6 +93,7 @@ def erased_in(pipeline: str, erasures: list[Erasure]) -> ErasedInMemory:
         blobs=every("blobs"),
         restated=every("restated"),
         texts=every("texts"),
+        dead_letters=every("dead_letters"),
     )
 
 
@@ -97,21 +106,26 @@ def signed(receipt: Receipt, key: Ed25519PrivateKey) -> Receipt:
 def is_genuine(receipt: Receipt, key: Ed25519PublicKey) -> bool:
     """Return whether the holder of this key has signed exactly this receipt."""
     try:
-        key.verify(b64decode(receipt.signature, validate=True), _said(receipt))
+        signature = b64decode(receipt.signature, validate=True)
+        key.verify(signature, _said(receipt))
     except (InvalidSignature, ValueError):
         return False
-    return receipt.public_key == b64encode(key.public_bytes_raw()).decode()
+    as_signed = b64encode(signature).decode(), b64encode(key.public_bytes_raw()).decode()
+    return (receipt.signature, receipt.public_key) == as_signed
 
 
 def read_receipt(text: bytes) -> Receipt:
-    """Return a receipt; Invalid if it is none."""
+    """Return a receipt; Invalid if it is none, or says the same otherwise than we write it, such as a time."""
     try:
-        return Receipt.model_validate_json(text)
+        receipt = Receipt.model_validate_json(text)
     except ValidationError as error:
         where = ".".join(map(str, error.errors(include_input=False)[0]["loc"])) or "the file"
         raise Invalid(
-            f"this is not a receipt: {where}", "Name a file that `--receipt` has written."
+            f"this is not a receipt: {where}", "Give one as `--receipt` or the API returned it."
         ) from None
+    if orjson.loads(text) != receipt.model_dump(mode="json"):
+        raise Invalid("this receipt was rewritten", "Give it as `--receipt` or the API returned it.")
+    return receipt
 
 
 def written(receipt: Receipt) -> bytes:

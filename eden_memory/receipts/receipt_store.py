@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
 
@@ -13,12 +13,22 @@ from eden_memory.kafka.topics import Topic
 from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.receipts.looking_again_store import LookingAgain, names_of
-from eden_memory.receipts.receipt import AskedToForget, CleanStore, ErasedInMemory, Receipt, erased_in, signed
+from eden_memory.receipts.receipt import (
+    CAUSED_BY,
+    AskedToForget,
+    CleanStore,
+    ErasedInMemory,
+    Receipt,
+    erased_in,
+    signed,
+)
 from eden_memory.receipts.signing_key import signing_key
+from eden_memory.receipts.undo_requests import UndoRequest, requests_of
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.reform.reform_store import neglected
 from eden_memory.schemas.documents import Erasure
 from eden_memory.source.inbox_mapping import event_id_of
+from eden_memory.stages.letter_notes_store import LetterNotes
 from eden_memory.stages.outcome_store import MongoLedger
 
 Row = dict[str, Any]
@@ -44,7 +54,9 @@ class Receipts:
             behind = await neglected(self._at.database, self._at.settings.mongodb.prefix)
             found = await self._erased(request_id, {namespace.pipeline for namespace in behind})
             if found is not None:
-                return self._receipt(request_id, found, [namespace.id for namespace in behind])
+                unreadable = await LetterNotes(self._at.database, self._at.settings.names).unreadable()
+                clean = [_deleted(topic, count, by) for topic, (count, by) in unreadable.items()]
+                return self._receipt(request_id, found, [namespace.id for namespace in behind], clean)
             if monotonic() > until:
                 raise NotFound(
                     f"no request {request_id} to forget has been carried out",
@@ -56,32 +68,28 @@ class Receipts:
     async def _erased(self, request_id: str, behind: Collection[str]) -> Mapping[str, list[Erasure]] | None:
         """Return the erasures by pipeline; None while any is missing."""
         found: dict[str, list[Erasure]] = {}
+        roots = list(map(event_id_of, requests_of(request_id)))
         for placement in await pipelines(self._at):
             names = names_of(self._at, placement)
-            erasures = await erased_by(self._at.database, names, placement, event_id_of(request_id))
+            erasures = await erased_by(self._at.database, names, placement, roots)
             if erasures is not None:
                 found[placement.pipeline] = erasures
             elif placement.pipeline == ORIGINAL or placement.pipeline not in behind:
                 return None
         return found
 
-    def _receipt(self, request_id: str, found: Mapping[str, list[Erasure]], behind: Sequence[str]) -> Receipt:
-        root = event_id_of(request_id)
-        roots = [erasure for erasures in found.values() for erasure in erasures if erasure.id == root]
-        if not roots:
-            raise NotFound(f"there is no record of what the request {request_id} erased", "Forget it again.")
-        first = roots[0]
+    def _receipt(
+        self,
+        request_id: str,
+        found: Mapping[str, list[Erasure]],
+        behind: Sequence[str],
+        unreadable: Sequence[CleanStore],
+    ) -> Receipt:
         now = datetime.now(UTC)
-        asked = AskedToForget(
-            request_id=request_id,
-            kind=first.kind,
-            target=first.target,
-            asked_by=first.asked_by,
-            asked_at=first.forgotten_at,
-        )
+        asked = _asked(request_id, [erasure for erasures in found.values() for erasure in erasures])
         memories: list[ErasedInMemory] = [erased_in(name, erasures) for name, erasures in found.items()]
         topics = self._at.topics(self._at.settings.placement)
-        clean = [CleanStore(store="MongoDB", by=now), *(_clean(topic, now) for topic in topics)]
+        clean = [CleanStore(store="MongoDB", by=now), *(_clean(topic, now) for topic in topics), *unreadable]
         return Receipt(
             asked=asked, memories=tuple(memories), clean=tuple(clean), not_yet=tuple(behind), made_at=now
         )
@@ -95,7 +103,15 @@ async def signed_receipt(
     `in_topics`: look in Kafka as well. NotFound if nobody has carried out such a request; Conflict if something is
     still there after `patience` seconds.
     """
-    key, until = signing_key(at.settings.receipts.key), monotonic() + patience
+    key = signing_key(at.settings.receipts.key)
+    return signed(await erased(at, request_id, patience, in_topics=in_topics), key)
+
+
+async def erased(
+    at: Installation, request_id: str, patience: float = PATIENCE, *, in_topics: bool = True
+) -> Receipt:
+    """Wait until a request is carried out, and return its receipt without a signature; errors as `signed_receipt`."""
+    until = monotonic() + patience
     receipt, looking = await Receipts(at).of(request_id, patience), LookingAgain(at)
     while left := await looking.in_memory(receipt) or (
         (await looking.at(receipt)).still_there if in_topics else ()
@@ -106,7 +122,26 @@ async def signed_receipt(
                 "Check that `eden run` is running (`eden status`), and ask for the receipt again.",
             )
         await asyncio.sleep(LOOK_SECONDS)
-    return signed(receipt, key)
+    return receipt
+
+
+def _asked(request_id: str, erasures: Sequence[Erasure]) -> AskedToForget:
+    """Return what was asked, as the record of the first request says it; NotFound if there is none."""
+    undo, ids = UndoRequest.read(request_id), requests_of(request_id)
+    if not ids:
+        raise NotFound("the request erased nothing, so there is no receipt")
+    first = next((erasure for erasure in erasures if erasure.id == event_id_of(ids[0])), None)
+    if first is None:
+        raise NotFound(f"there is no record of what the request {request_id} erased", "Forget it again.")
+    if undo is not None and undo.is_nameless:
+        raise NotFound(f"the name of the {undo.cause} is too long for a receipt")
+    return AskedToForget(
+        request_id=request_id,
+        kind=first.kind if undo is None else f"{CAUSED_BY}{undo.cause}",
+        target=(undo and undo.name) or first.target,
+        asked_by=first.asked_by,
+        asked_at=first.forgotten_at,
+    )
 
 
 async def pipelines(at: Installation) -> list[Placement]:
@@ -119,12 +154,12 @@ async def pipelines(at: Installation) -> list[Placement]:
 
 
 async def erased_by(
-    database: AsyncDatabase[Row], names: Names, placement: Placement, root: str
+    database: AsyncDatabase[Row], names: Names, placement: Placement, roots: Collection[str]
 ) -> list[Erasure] | None:
-    """Return what a record and all that follow from it have erased; None if a part waits or was given up."""
+    """Return what records and all that follow from them have erased; None if a part waits or was given up."""
     collection = database[names[Erasure.COLLECTION]]
     ledger = MongoLedger(database, names)
-    found, decided, wanted = dict[str, Erasure](), set[str](), {root}
+    found, decided, wanted = dict[str, Erasure](), set[str](), {*roots}
     while wanted:
         some = list(wanted)[:TOGETHER]
         rows = await collection.find({"_id": {"$in": some}}).to_list()
@@ -150,6 +185,9 @@ def _in_pipeline(name: str, placement: Placement) -> str:
 
 def _clean(topic: Topic, now: datetime) -> CleanStore:
     """Return when nothing of it is left in a topic's segments: compacted, or deleted by age."""
-    names = ("max.compaction.lag.ms",) if topic.compacted else ("retention.ms",)
-    wait = sum(int(topic.config[name]) for name in (*names, "segment.ms"))
-    return CleanStore(store=f"Kafka: {topic.name}", by=now + timedelta(milliseconds=wait))
+    return CleanStore(store=f"Kafka: {topic.name}", by=now + topic.holds)
+
+
+def _deleted(topic: str, count: int, by: datetime) -> CleanStore:
+    """Return when dead letters that cannot be read, and so may hold anything, are deleted by age."""
+    return CleanStore(store=f"Kafka: {topic}, {count} that cannot be read and name no message", by=by)

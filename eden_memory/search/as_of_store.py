@@ -1,22 +1,19 @@
 """Ranks facts as they were at a point in time, or retired ones too: read from MongoDB, compared in this process."""
 
-import asyncio
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from hashlib import sha256
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.memory.scope_matrix import matrix_of
 from eden_memory.models.question import Embedder
 from eden_memory.names import Names
 from eden_memory.search.fact_candidates import FactCandidate, Ranked, When
 from eden_memory.search.search_documents import KEPT, candidate
-from eden_memory.search.text_index import AskedWord, TextIndex
+from eden_memory.search.text_index import AskedWord
+from eden_memory.search.unindexed import UnindexedTexts
 
 Row = dict[str, Any]
 FIELDS = {
@@ -26,38 +23,26 @@ FIELDS = {
         1,
     ),
 }
-MOST_EMBEDDED = 500
-"""Texts that hold no longer that one search asks vectors for, newest first; others are found by their words."""
-MOST_VECTORS = 5_000
-"""Kept for the next search."""
 AT_ONCE = 500
-READING = 4
-"""Lists made at the same time: each holds all facts of its scopes."""
 RETIRING = ("DELETE", "RETIRE")
 """Decisions after which a fact does not hold, unless it is a fact's first version: the successor's."""
 
 
 class PointInTimeLists:
-    """Not the warm path: each search reads the scopes. `embedder` gives texts of then vectors, which are kept."""
+    """Not the warm path: each search reads the scopes. `embedder` gives texts of then vectors, which are cached."""
 
     def __init__(
         self, database: AsyncDatabase[Row], names: Names, model: str, embedder: Embedder | None
     ) -> None:
         self._facts = database.get_collection(names["facts"], read_concern=ReadConcern("majority"))
-        self._model, self._embedder = model, embedder
-        self._vectors: OrderedDict[bytes, bytes] = OrderedDict()
-        self._reading = asyncio.Semaphore(READING)
+        self._model, self._texts = model, UnindexedTexts(embedder)
 
     async def semantic(
         self, scope_keys: Sequence[str], vectors: Sequence[bytes], most: int, least: float, when: When
     ) -> list[list[Ranked]]:
         """For each vector the nearest facts of then, exact."""
-        async with self._reading:
-            facts = await self._with_vectors(await self._known(scope_keys, when))
-            pairs = [(fact.fact_id, fact.vector) for fact in facts.values() if fact.vector is not None]
-            matrix = await asyncio.to_thread(matrix_of, pairs, len(vectors[0]) // 4)
-            hits = await asyncio.to_thread(matrix.nearest, vectors, most, least)
-            return [[Ranked(facts[hit.fact_id], hit.similarity) for hit in found] for found in hits]
+        async with self._texts.reading:
+            return await self._texts.semantic(await self._known(scope_keys, when), vectors, most, least)
 
     async def textual(
         self,
@@ -68,13 +53,8 @@ class PointInTimeLists:
         when: When,
     ) -> list[list[Ranked]]:
         """For each query the facts of then by BM25; how rare a word is is counted over these scopes."""
-        async with self._reading:
-            facts = await self._known(scope_keys, when)
-            index = await asyncio.to_thread(_index, list(facts.values()))
-            found = [index.search(words, index.rarity(words), most) if words else [] for words in asked]
-            return [
-                [Ranked(facts[fact_id], score) for fact_id, score in hits if score >= least] for hits in found
-            ]
+        async with self._texts.reading:
+            return await self._texts.textual(await self._known(scope_keys, when), asked, most, least)
 
     async def _known(self, scope_keys: Sequence[str], when: When) -> dict[str, FactCandidate]:
         asked: Row = {"scope_key": {"$in": list(scope_keys)}}
@@ -99,36 +79,6 @@ class PointInTimeLists:
                 known[then.fact_id] = replace(then, valid_from=since)
                 earlier.add(then.fact_id)
         return {fact_id: known[fact_id] for fact_id in known if fact_id not in earlier & contradicting}
-
-    async def _with_vectors(self, facts: dict[str, FactCandidate]) -> dict[str, FactCandidate]:
-        """With the vectors of texts that hold no longer: retired facts and earlier versions have none stored."""
-        bare = [fact for fact in facts.values() if fact.vector is None]
-        newest = sorted(bare, key=lambda fact: fact.valid_from, reverse=True)[:MOST_EMBEDDED]
-        await self._embed({fact.text for fact in newest if _hash(fact.text) not in self._vectors})
-        pairs = [(fact, self._vectors.get(_hash(fact.text))) for fact in bare]
-        given = {fact.fact_id: replace(fact, vector=vector) for fact, vector in pairs if vector is not None}
-        while len(self._vectors) > MOST_VECTORS:
-            self._vectors.popitem(last=False)
-        return facts | given
-
-    async def _embed(self, texts: set[str]) -> None:
-        if self._embedder is None or not texts:
-            return
-        named = sorted(texts)
-        for text, made in zip(named, await self._embedder.embed(named), strict=True):
-            self._vectors[_hash(text)] = made.vector
-
-
-def _hash(text: str) -> bytes:
-    return sha256(text.encode()).digest()
-
-
-def _index(facts: Sequence[FactCandidate]) -> TextIndex:
-    index = TextIndex()
-    for fact in facts:
-        index.put(fact.fact_id, fact.text)
-    index.write(index.take())
-    return index
 
 
 def stated_earlier(row: Mapping[str, Any], as_of: datetime | None) -> datetime | None:

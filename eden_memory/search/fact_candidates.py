@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
+
+MemoryKind = Literal["fact", "reflection"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ NOW = When()
 
 @dataclass(frozen=True, slots=True)
 class FactCandidate:
-    """A fact that a search found, in the version that `When` asks for."""
+    """A fact or reflection that a search found, in the version that `When` asks for."""
 
     fact_id: str
     scope_key: str
@@ -51,6 +54,8 @@ class FactCandidate:
     """Of an agent, group or shard: it rests on what users said (eden_memory.access.sharing)."""
     began_at: datetime | None = None
     """When what began it was said, where that is stored."""
+    kind: MemoryKind = "fact"
+    """Of a reflection, `fact_id` is the id of the reflection."""
 
     @property
     def said_at(self) -> datetime:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -60,8 +60,8 @@ class SearchRun:
 class Listing:
     """Asks the embedder once, and each kind of list once."""
 
-    def __init__(self, lists: FactLists, embedder: Embedder) -> None:
-        self._lists, self._embedder = lists, embedder
+    def __init__(self, lists: FactLists, embedder: Embedder, reflections: FactLists | None = None) -> None:
+        self._lists, self._embedder, self._reflections = lists, embedder, reflections
 
     async def of(self, search: SearchRun) -> list[QueryLists]:
         """Return what each query found; raises a part's error only if no other part was asked, or answered."""
@@ -96,21 +96,56 @@ class Listing:
         ]
         search.trace.ran("embedding", begun, len(vectors))
         begun, ranking = time.perf_counter(), search.ranking
-        found = await self._lists.semantic(
-            search.keys, vectors, ranking.most, ranking.semantic_least, search.when
+        lists = await self._of_kinds(
+            search,
+            lambda store: store.semantic(
+                search.keys, vectors, ranking.most, ranking.semantic_least, search.when
+            ),
         )
-        lists = _visible(found, search)
         search.trace.ran("semantic", begun, sum(map(len, lists)), _shown(lists))
         return lists, vectors
 
     async def _textual(self, search: SearchRun) -> Lists:
         begun, ranking = time.perf_counter(), search.ranking
-        found = await self._lists.textual(
-            search.keys, search.queries, ranking.most, ranking.text_least, search.when
+        lists = await self._of_kinds(
+            search,
+            lambda store: store.textual(
+                search.keys, search.queries, ranking.most, ranking.text_least, search.when
+            ),
         )
-        lists = _visible(found, search)
         search.trace.ran("text", begun, sum(map(len, lists)), _shown(lists))
         return lists
+
+    async def _of_kinds(self, search: SearchRun, ask: Callable[[FactLists], Awaitable[Lists]]) -> Lists:
+        """Return each query's list over the kinds that are searched; reflections that fail are left out of both."""
+        kinds = search.request.kinds
+        facts, reflections = await asyncio.gather(
+            ask(self._lists) if "facts" in kinds else _no_lists(),
+            ask(self._reflections) if self._reflections and "reflections" in kinds else _no_lists(),
+            return_exceptions=True,
+        )
+        if isinstance(facts, BaseException):
+            raise facts
+        if isinstance(reflections, Exception) and "facts" in kinds:
+            search.trace.degraded("reflections", reflections)
+            return _visible(facts, search)
+        if isinstance(reflections, BaseException):
+            raise reflections
+        return _visible(_together(facts, reflections), search)
+
+
+async def _no_lists() -> Lists:
+    return ()
+
+
+def _together(facts: Lists, reflections: Lists) -> Lists:
+    """Return the lists of both kinds as one for each query, best first."""
+    if not facts or not reflections:
+        return facts or reflections
+    return [
+        sorted((*of_facts, *of_reflections), key=lambda ranked: -ranked.score)
+        for of_facts, of_reflections in zip(facts, reflections, strict=True)
+    ]
 
 
 async def _nothing() -> None:

@@ -23,6 +23,7 @@ from eden_memory.search.ranking import (
 )
 from eden_memory.search.search_requests import FoundFact, SearchReport, SearchRequest
 from eden_memory.search.search_trace import Trace
+from eden_memory.telemetry.request_spans import OpenSpan
 
 RERANK_SECONDS = 5.0
 """A reranker that takes longer is done without."""
@@ -44,17 +45,30 @@ class SearchEngine:
         ranking: Ranking | None = None,
         *,
         reranker: Reranker | None = None,
+        reflections: FactLists | None = None,
         found: Callable[[Sequence[str]], None] = lambda _: None,
         redact: Callable[[str], str] = str,
     ) -> None:
-        self._listing, self._reranker = Listing(lists, embedder), reranker
+        self._listing, self._reranker = Listing(lists, embedder, reflections), reranker
         self._tense = QuestionTense(embedder)
         self._ranking, self._found, self._redact = ranking or Ranking(), found, redact
 
     async def find(
         self, scopes: Sequence[Scope], request: SearchRequest, asking: Asking | None = None
     ) -> SearchReport:
-        """Facts of these scopes and of no other, best first; `asking`: on whose behalf the embedder is asked."""
+        """Memory of these scopes and of no other, best first; `asking`: on whose behalf the embedder is asked."""
+        with OpenSpan("search facts") as span:
+            report = await self._report(scopes, request, asking)
+            span.attributes |= {
+                "eden.search.type": request.search_type,
+                "eden.search.scopes": len(scopes),
+                "eden.search.facts": len(report.facts),
+            }
+        return report
+
+    async def _report(
+        self, scopes: Sequence[Scope], request: SearchRequest, asking: Asking | None
+    ) -> SearchReport:
         trace, by_key = Trace(), {scope.key: scope for scope in scopes}
         request = replace(request, queries=tuple(map(self._redact, request.queries)))
         if not request.texts or not by_key or request.top_k < 1:
@@ -65,7 +79,7 @@ class SearchEngine:
         visible = [scored for scored in found if scored.fact.scope_key in by_key]
         best = self._worth_it(visible, request)
         facts = tuple(_fact(by_key[scored.fact.scope_key], scored) for scored in best)
-        self._found([fact.fact_id for fact in facts])
+        self._found([fact.fact_id for fact in facts if fact.kind == "fact"])
         return trace.report(request.search_type, facts)
 
     async def _ranked(self, lists: Sequence[QueryLists], search: SearchRun) -> list[Scored]:
@@ -153,5 +167,6 @@ def _fact(scope: Scope, scored: Scored) -> FoundFact:
         version=fact.version,
         valid_from=fact.valid_from,
         retired_at=fact.retired_at,
+        kind=fact.kind,
         scores=scored.scores,
     )

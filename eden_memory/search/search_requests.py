@@ -3,19 +3,22 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from eden_memory.constants import MOST_FOUND, MOST_QUERIES, MOST_QUERY_CHARACTERS
 from eden_memory.errors import Invalid
 from eden_memory.memory.results import Speaker
 from eden_memory.models.question import Asking
 from eden_memory.schemas.scopes import Scope, ScopeKind
-from eden_memory.search.fact_candidates import NOW, When
+from eden_memory.search.fact_candidates import NOW, MemoryKind, When
 
 Kind = Literal["hybrid", "semantic", "text"]
 FactScope = Literal["user", "group", "agent", "shard"]
 """Kinds of scope that have facts: a session's memory has none of its own."""
 TextOnly = Literal["over_budget", "unavailable"]
+SearchedKind = Literal["facts", "reflections"]
+SEARCHED: tuple[str, ...] = get_args(SearchedKind)
+FACTS: tuple[SearchedKind, ...] = ("facts",)
 
 
 class RankingOptions(TypedDict, total=False):
@@ -26,6 +29,7 @@ class RankingOptions(TypedDict, total=False):
     recency_weight: float | None
     score_threshold: float | None
     related: float
+    kinds: Sequence[SearchedKind]
 
 
 class SearchOptions(RankingOptions, total=False):
@@ -67,12 +71,16 @@ class SearchRequest:
     """On whose behalf the embedder is asked, and counted."""
     private: frozenset[str] = frozenset()
     """Keys of scopes in which nothing is found that rests on what users said."""
+    kinds: Sequence[SearchedKind] = FACTS
+    """What is searched; facts and reflections are ranked together."""
 
     def __post_init__(self) -> None:
         if len(self.queries) > MOST_QUERIES:
             raise Invalid(f"{len(self.queries)} queries at once", f"Give at most {MOST_QUERIES}.")
         if self.search_type not in {"hybrid", "semantic", "text"}:
             raise Invalid(f"search type {self.search_type!r:.40}", "It is hybrid, semantic or text.")
+        if isinstance(self.kinds, str) or not self.kinds or not set(self.kinds) <= set(SEARCHED):
+            raise Invalid(f"kinds {self.kinds!r:.60}", f"Give a list of: {', '.join(SEARCHED)}.")
         if self.recency_weight is not None and not 0 <= self.recency_weight <= 1:
             raise Invalid(f"recency weight {self.recency_weight}", "It is between 0 and 1.")
         if not 0 <= self.related < 1:
@@ -94,7 +102,7 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class FoundFact:
-    """A fact that a search found."""
+    """A fact that a search found, or a reflection, whose id is then `fact_id`."""
 
     fact_id: str
     content: str
@@ -109,6 +117,7 @@ class FoundFact:
     said_at: datetime
     """When what began it was said."""
     retired_at: datetime | None = None
+    kind: MemoryKind = "fact"
     scores: Mapping[str, float] = field(default_factory=dict[str, float])
     """By stage: `semantic` (1 + cosine) / 2, `text` the store's, `fused`, and what later stages gave it."""
 

@@ -12,7 +12,7 @@ from eden_memory.search.search_requests import FoundFact, SearchReport, StageRep
 log = LibraryLogger()
 SHOWN = 50
 """Scores of a stage that a report holds."""
-for _part in ("embedding", "semantic", "text", "rerank", "newer"):
+for _part in ("embedding", "semantic", "text", "reflections", "rerank", "newer"):
     SEARCH_DEGRADED.labels(_part)
 
 

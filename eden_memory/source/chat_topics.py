@@ -23,9 +23,12 @@ from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_producer, starting
 from eden_memory.kafka.error_kinds import TOO_LARGE
 from eden_memory.kafka.fencing import fence, take_identity
-from eden_memory.kafka.outgoing import DEAD, EVERYWHERE, EVERYWHERE_ELSE, Outgoing, cut_to, refused
+from eden_memory.kafka.outgoing import DEAD, ENDED, EVERYWHERE, EVERYWHERE_ELSE, Outgoing, cut_to, refused
 from eden_memory.kafka.topics import Topics
 from eden_memory.logs import LibraryLogger
+from eden_memory.stages.dead_letter_ids import LetterIds, NamedIds, letter_id, named_in
+from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
+from eden_memory.stages.patience import until_done
 from eden_memory.stages.publishing import partition_for
 
 log = LibraryLogger("eden.tailer")
@@ -57,8 +60,11 @@ class FencedPublisher:
         transactional_id: str,
         topics: Topics,
         limits: dict[str, int] | None = None,
+        letters: DeadLetterIndex | None = None,
     ) -> None:
+        """`letters`: notes what dead letters name, so that forgetting finds them; None: nothing is forgotten."""
         self._topics = topics
+        self._letters, self._buried = letters, dict[LetterIds, str]()
         self._limits = {} if limits is None else limits
         self._kafka, self._transactional_id = kafka, transactional_id
         self._producer: Any = None
@@ -127,7 +133,32 @@ class FencedPublisher:
         dirty, self._dirty = self._dirty, False
         async with _answered("publishing"):
             await asyncio.gather(*self._sent)
+        await self._end_forgotten()
         return dirty
+
+    async def bury(self, letters: Sequence[Outgoing], ids: Sequence[NamedIds]) -> None:
+        """Send dead letters, and note what each names; `confirmed` ends those that name something forgotten."""
+        now = datetime.now(UTC)
+        if (index := self._letters) is not None:
+            noted = {
+                LetterIds(self._name(letter.topic), letter.key, now, named): letter.topic
+                for letter, named in zip(letters, ids, strict=True)
+            }
+            await until_done(lambda: index.note(noted))
+            self._buried |= noted
+        await self.send(letters)
+
+    async def _end_forgotten(self) -> None:
+        """End the dead letters that were sent while what they name was forgotten."""
+        buried, self._buried = self._buried, {}
+        if (index := self._letters) is None or not buried:
+            return
+        short = {letter.id: topic for letter, topic in buried.items()}
+        for end in await until_done(lambda: index.gone(buried)):
+            headers = [(ENDED, end.reason.encode())]
+            await self.send([Outgoing(short[letter_id(end.topic, end.key)], end.key, None, headers, end.key)])
+        async with _answered("publishing"):
+            await asyncio.gather(*self._sent)
 
     def _fits(self, topic: str, partition: int, record: Outgoing) -> bool:
         """Add a record to a batch that has room for it, as nearly every record does; False if there is none."""
@@ -159,7 +190,9 @@ class FencedPublisher:
         metrics.DEAD_LETTERS.labels("tailer", "MessageSizeTooLargeError").inc()
         if not record.topic.endswith(DEAD):
             log.error("a topic does not take a record", topic=record.topic, bytes=record.size, limit=limit)
-            await self.send([refused(record, datetime.now(UTC))])
+            now = datetime.now(UTC)
+            named = named_in(record.key, record.value or b"", record.headers, now) or NamedIds()
+            await self.bury([refused(record, now)], [named])
         elif (letter := cut_to(record, limit)) is not None:
             log.error("a dead letter is cut", topic=record.topic, bytes=record.size, limit=limit)
             await self.send([letter])

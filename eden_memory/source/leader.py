@@ -117,7 +117,8 @@ class Leader:
 
     async def _bury(self, unmapped: Sequence[Unmapped], now: datetime) -> None:
         originals = await self.source.messages.originals([refused.document["_id"] for refused in unmapped])
-        await self.publisher.send(self.mapping.dead_letters(unmapped, originals, now))
+        letters = self.mapping.dead_letters(unmapped, originals, now)
+        await self.publisher.bury(letters, [self.mapping.named_in(refused) for refused in unmapped])
 
     async def advance(self, position: TailerPosition) -> None:
         """Move to `position`: everything before it was published. When it is time, make that final beside it."""

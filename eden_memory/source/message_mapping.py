@@ -138,6 +138,10 @@ class MessageMapping:
         """Tell whether a user wrote the message, and it does not say which."""
         return self._user(document) is None and self.is_users(document)
 
+    def author(self, document: Document) -> Any:
+        """Return the id of the message's author, as the application has it."""
+        return self._user(document)
+
     def participant(self, document: Document) -> Any:
         """Return the id of the user who takes part by writing the document, if any, as the application has it."""
         return participant_of(role_of(self._role(document), self._roles), self._user(document))

@@ -13,6 +13,7 @@ from eden_memory.redaction import Redactor
 from eden_memory.schemas.envelope import rfc3339
 from eden_memory.source.inbox_mapping import REREAD, InboxMapping
 from eden_memory.source.message_mapping import TOPIC, MessageMapping, Origin, Reason, watermark
+from eden_memory.stages.dead_letter_ids import NamedIds, ids_in, objects_in
 
 LONGEST_ORIGINAL = 3_500_000
 LONGEST_KEY = 1_024
@@ -29,6 +30,8 @@ class Unmapped(NamedTuple):
     """The mapped fields, as far as they are known."""
     reason: str
     version: str
+    time: datetime
+    """When it was written."""
 
 
 @dataclass(slots=True)
@@ -110,7 +113,8 @@ class SourceMapping:
             else:
                 mapped.empty += 1
         except Unusable as error:
-            mapped.unmapped.append(Unmapped(self.collection, document, str(error), version))
+            written = datetime.fromisoformat(time.decode())
+            mapped.unmapped.append(Unmapped(self.collection, document, str(error), version, written))
 
     def _emptied(self, mapped: Mapped, document: Document, version: str, time: bytes, origin: Origin) -> None:
         with suppress(Unusable):
@@ -125,7 +129,7 @@ class SourceMapping:
                 return
             mapped.records.append(self._requests.record(document, version, time))
         except Unusable as error:
-            mapped.unmapped.append(Unmapped(self.inbox, document, str(error), version))
+            mapped.unmapped.append(Unmapped(self.inbox, document, str(error), version, time))
         mapped.carried.append(document["_id"])
 
     def dead_letters(
@@ -150,6 +154,20 @@ class SourceMapping:
         if len(original) > LONGEST_ORIGINAL:
             headers.append((CUT, str(len(original)).encode()))
         return Outgoing(TOPIC + DEAD, key, original[:LONGEST_ORIGINAL], headers, key)
+
+    def named_in(self, refused: Unmapped) -> NamedIds:
+        """Return what an unmapped document names, as far as it can be read."""
+        document = refused.document
+        if refused.collection == self.inbox:
+            asked = {name: self.message_id(document.get(name)) for name in ("session_id", "user_id")}
+            return ids_in([*objects_in(document), asked], refused.time)
+        message = {
+            "message_id": self.message_id(document["_id"]),
+            "session_id": self.message_mapping.session_id(document),
+            "user_id": self.message_id(self.message_mapping.author(document)),
+            "version": refused.version,
+        }
+        return ids_in([message], refused.time)
 
     def dead_key(self, document: Document) -> bytes:
         """Return the Kafka key of a document's dead letter."""

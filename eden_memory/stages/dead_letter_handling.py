@@ -20,6 +20,7 @@ from eden_memory.stages.dead_letter_reading import (
     dead_letters,
     no_progress,
 )
+from eden_memory.stages.letter_notes_store import LetterNotes
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.publishing import Publisher, new_producer
 
@@ -40,6 +41,7 @@ class DeadLetterHandling:
         on_progress: OnProgress = no_progress,
     ) -> None:
         self._controls, self._ledger = MongoControls(database, names), MongoLedger(database, names)
+        self._notes = LetterNotes(database, names)
         self._topics, self._kafka, self._on_progress = topics, kafka, on_progress
 
     def filter(
@@ -63,8 +65,10 @@ class DeadLetterHandling:
         self, wanted: DeadLetterFilter, *, settled: bool = False
     ) -> AsyncIterator[tuple[DeadLetter, str]]:
         """Yield dead letters with their state; settled ones only on request."""
-        states = await self._controls.dead_states()
+        states, ended = await self._controls.dead_states(), await self._notes.ended()
         async for letter in dead_letters(self._kafka, self._names(wanted.topic), wanted, self._on_progress):
+            if letter.noted_as in ended:
+                continue
             state = states.get(letter.id, "dead")
             if settled or state not in SETTLED:
                 yield letter, state
@@ -80,7 +84,7 @@ class DeadLetterHandling:
     async def at(self, name: str) -> tuple[DeadLetter, str]:
         """Return a dead letter with its state; raises NotFound if there is none of this id."""
         letter = await dead_letter_at(self._kafka, self._names(), name)
-        if letter is None:
+        if letter is None or letter.noted_as in await self._notes.ended():
             what = f"there is no dead letter {name}"
             raise NotFound(what, "`eden dead list --all` shows all that are kept.")
         return letter, (await self._controls.dead_states()).get(name, "dead")

@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from aiokafka import TopicPartition
 
 from eden_memory.kafka import KafkaArguments
-from eden_memory.kafka.outgoing import CUT, DEAD_HEADERS
+from eden_memory.kafka.outgoing import CUT, DEAD_HEADERS, ENDED, ORIGINAL_KEY
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import partitions_asked, reading_partitions
 from eden_memory.stages.controls import DeadRetry
+from eden_memory.stages.dead_letter_ids import letter_id
 from eden_memory.stages.dead_letters import dead_topic, known_as, original, read_at
 from eden_memory.stages.outcome import StoredRecord
 
@@ -37,6 +38,16 @@ class DeadLetter:
     def id(self) -> str:
         """Its place: `topic/partition@offset` of the dead letter."""
         return f"{self.record.topic}/{self.record.partition}@{self.record.offset}"
+
+    @property
+    def key(self) -> bytes:
+        """The original's key; empty if it had none."""
+        return dict(self.record.headers).get(ORIGINAL_KEY) or self.record.key or b""
+
+    @property
+    def noted_as(self) -> str:
+        """Its id in the index of dead letters."""
+        return letter_id(self.record.topic, self.record.key or b"")
 
     @property
     def stage(self) -> str:
@@ -126,6 +137,11 @@ class DeadLetterFilter:
         )
 
 
+def is_ended(record: Record) -> bool:
+    """Return whether a record of a dead-letter topic is the tombstone of a letter."""
+    return record.value is None and any(name == ENDED for name, _ in record.headers)
+
+
 def dead_letter_of(record: Record) -> DeadLetter:
     """A record of a dead-letter topic, with its reasons told apart."""
     pairs = ((name, value) for name, value in record.headers if name.startswith(DEAD_HEADERS))
@@ -147,6 +163,8 @@ async def dead_letters(
     """
     seen: set[tuple[str, ...]] = set()
     async for record in _records(kafka, topics, on_progress):
+        if is_ended(record):
+            continue
         letter = dead_letter_of(record)
         again = letter.copy in seen
         if letter.copy is not None:
@@ -164,7 +182,7 @@ async def dead_letter_at(kafka: KafkaArguments, topics: Sequence[str], name: str
     if tp not in await partitions_asked(kafka, [tp.topic]):
         return None
     record = await read_at(kafka, tp, int(place[3]))
-    return None if record is None else dead_letter_of(record)
+    return None if record is None or is_ended(record) else dead_letter_of(record)
 
 
 async def _records(

@@ -9,12 +9,13 @@ from aiokafka import TopicPartition
 
 from eden_memory.error_text import describe_with_trace
 from eden_memory.kafka import KafkaArguments
-from eden_memory.kafka.outgoing import CUT, DEAD, DEAD_HEADERS, LEAST
+from eden_memory.kafka.outgoing import CUT, DEAD, DEAD_HEADERS, LEAST, NULLS, ORIGINAL_KEY
 from eden_memory.kafka.record import Record, as_record
 from eden_memory.kafka.topic_reading import consuming
 from eden_memory.logs import LibraryLogger
 from eden_memory.schemas.envelope import rfc3339
 from eden_memory.stages.controls import DeadRetry, MongoControls
+from eden_memory.stages.dead_letter_ids import LetterIds, named_in
 from eden_memory.stages.failure_decisions import Failure
 from eden_memory.stages.finished_offsets import AssignedPartition
 from eden_memory.stages.lanes import Queued
@@ -111,15 +112,51 @@ def dead_letter(record: Record, cause: DeathCause) -> StoredRecord:
     """The dead letter of a record; headers of an earlier dead-lettering are replaced."""
     original = [(name, value) for name, value in record.headers if not name.startswith(DEAD_HEADERS)]
     added = [(DEAD_HEADERS + name, value.encode(errors="replace")) for name, value in cause.headers(record)]
+    nulls = [name for name, part in (("key", record.key), ("value", record.value)) if part is None]
+    if record.key is not None:
+        added.append((ORIGINAL_KEY, record.key))
+    if nulls:
+        added.append((NULLS, ",".join(nulls).encode()))
     return StoredRecord(
-        dead_topic(record.topic), record.ordering_key, record.key, record.value, (*original, *added)
+        dead_topic(record.topic),
+        record.ordering_key,
+        _key(record, cause.group),
+        record.value or b"",
+        (*original, *added),
     )
+
+
+def _key(record: Record, group: str) -> bytes:
+    """Return the key of a record's dead letter: where it stood, and whose it is; copies of a letter share it.
+
+    An event that stood nowhere is known by its id.
+    """
+    stood = record.offset >= 0
+    place = f"{record.partition}@{record.offset}" if stood else (event_id_of(record) or record.fingerprint)
+    return f"{record.topic}/{place}/{group}".encode()
 
 
 def unpublished(record: StoredRecord, cause: DeathCause) -> StoredRecord:
     """The dead letter of a stage's own event, which stood nowhere: beside the topic that did not take it."""
     never = Record(record.topic, -1, -1, record.key, record.value, record.headers, 0)
     return replace(dead_letter(never, cause), ordering_key=record.ordering_key)
+
+
+def ids_of_letter(letter: StoredRecord) -> LetterIds | None:
+    """Return what a stage's dead letter names; None for a letter without text, and for a tombstone of one.
+
+    Nothing is named by one that cannot be read.
+    """
+    if letter.value is None:
+        return None
+    why = {name: (value or b"").decode(errors="replace") for name, value in letter.headers}
+    stage, at = why[DEAD_HEADERS + "stage"], datetime.fromisoformat(why[DEAD_HEADERS + "time"])
+    record = original(Record(letter.topic, 0, 0, letter.key, letter.value, letter.headers, 0))
+    if not record.value:
+        return None
+    found = named_in(record.key or b"", record.value, record.headers, at)
+    members = tuple(f"{stage}:{name}" for name in known_as(record))
+    return None if found is None else LetterIds(letter.topic, letter.key or b"", at, found, members)
 
 
 def shrunk(letter: StoredRecord) -> StoredRecord | None:
@@ -132,21 +169,31 @@ def shrunk(letter: StoredRecord) -> StoredRecord | None:
     return replace(letter, value=half, headers=tuple(headers.items()))
 
 
+def event_id_of(record: Record) -> str | None:
+    """Return the event's id, if the record has one."""
+    identity = dict(record.headers).get("ce_id")
+    return identity.decode(errors="replace") if identity else None
+
+
 def known_as(record: Record) -> list[str]:
     """The names that a dead record may have in the ledger: its place and bytes if unreadable, else its event's id."""
-    identity = dict(record.headers).get("ce_id")
-    return [record.fingerprint, *([identity.decode(errors="replace")] if identity else ())]
+    identity = event_id_of(record)
+    return [record.fingerprint, *([identity] if identity else ())]
 
 
 def original(record: Record) -> Record:
-    """The record that a dead letter holds, where it first stood; a KeyError if the headers do not say so."""
+    """The record that a dead letter holds, where it first stood; a KeyError if the headers do not say so.
+
+    Letters of earlier versions have the original's key as their own.
+    """
     found = {name: value or b"" for name, value in record.headers if name.startswith(DEAD_HEADERS)}
+    nulls = found.get(NULLS, b"").split(b",")
     return Record(
         topic=found[DEAD_HEADERS + "topic"].decode(),
         partition=int(found[DEAD_HEADERS + "partition"]),
         offset=int(found[DEAD_HEADERS + "offset"]),
-        key=record.key,
-        value=record.value,
+        key=None if b"key" in nulls else found.get(ORIGINAL_KEY, record.key),
+        value=None if b"value" in nulls else record.value,
         headers=tuple(pair for pair in record.headers if not pair[0].startswith(DEAD_HEADERS)),
         timestamp=record.timestamp,
     )

@@ -11,8 +11,8 @@ from eden_memory.kafka.outgoing import DEAD
 from eden_memory.logs import LibraryLogger
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event
-from eden_memory.stages.codec import Encoder, kind_of
-from eden_memory.stages.dead_letters import DeathCause, shrunk, unpublished
+from eden_memory.stages.codec import Encoder, kind_of, letter_ended
+from eden_memory.stages.dead_letters import DeathCause, ids_of_letter, shrunk, unpublished
 from eden_memory.stages.failure_decisions import Failure, Kind
 from eden_memory.stages.lanes import Unit
 from eden_memory.stages.outcome import StageOutcome, StoredRecord
@@ -32,7 +32,7 @@ class OutcomePublishing:
 
     def __init__(self, stage: Stage, encoder: Encoder, around: "Surroundings", group: str) -> None:
         self._stage, self._encoder, self._publisher = stage, encoder, around.publisher
-        self._group, self._clock = group, around.clock
+        self._group, self._clock, self._letters = group, around.clock, around.letters
         self._decode = around.registry.decode
         self._end = around.end_published if stage.decides else None
 
@@ -42,7 +42,21 @@ class OutcomePublishing:
         """Publish until confirmed, or until the partition is another worker's: that one publishes then.
 
         An event that the brokers will never take becomes a dead letter beside its topic, and the stage goes on.
+        A dead letter that names something forgotten is ended at once.
         """
+        found = (ids_of_letter(record) for record in records if record.topic.endswith(DEAD))
+        letters = [letter for letter in found if letter is not None]
+        if (index := self._letters) is None or not letters:
+            await self._publish(unit, deliveries, records)
+            return
+        await until_done(lambda: index.note(letters))
+        await self._publish(unit, deliveries, records)
+        gone = await until_done(lambda: index.gone(letters))
+        await self._refused(unit, [letter_ended(end) for end in gone])
+
+    async def _publish(
+        self, unit: Unit, deliveries: Sequence[Delivery], records: Sequence[StoredRecord]
+    ) -> None:
         for record, error in await self._refused(unit, records):
             if record.topic.endswith(DEAD):
                 await self._publish_shrunk(unit, record, error)

@@ -69,7 +69,16 @@ class Erase:
     """`ce_id`; without one, made from cause and stage."""
 
 
-Emitted = Event | Emit | Erase
+@dataclass(frozen=True, slots=True)
+class EndLetter:
+    """A tombstone to be published: the dead letter `key` of `topic` (its whole name) has ended."""
+
+    topic: str
+    key: bytes
+    reason: str
+
+
+Emitted = Event | Emit | Erase | EndLetter
 
 
 @dataclass(frozen=True, slots=True)

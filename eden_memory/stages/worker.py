@@ -19,6 +19,7 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.schemas.registry import Registry
 from eden_memory.stages.codec import TopicOf
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes, Pause, PauseKind
+from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
 from eden_memory.stages.dead_letters import DeadRetries
 from eden_memory.stages.deciding import Deciding
 from eden_memory.stages.handler_run import UsageLog
@@ -83,6 +84,8 @@ class Surroundings:
     notes: MongoGroupNotes
     controls: MongoControls
     slots: Slots
+    letters: DeadLetterIndex | None = None
+    """What dead letters name, so that forgetting finds them; None where nothing is forgotten."""
     usage: UsageLog | None = None
     """Publishes the model calls of attempts that came to no decision; None where no stage asks a model."""
     end_published: EndPublished | None = None

@@ -26,7 +26,7 @@ from eden_memory.settings import Settings
 from eden_memory.telemetry.metric_export import gathered
 from eden_memory.telemetry.spans import EndedSpan, SpanPlace
 
-KINDS = {"producer": SpanKind.PRODUCER, "consumer": SpanKind.CONSUMER, "client": SpanKind.CLIENT}
+KINDS = {kind.name.lower(): kind for kind in SpanKind}
 FLUSH_MS = 3_000
 """Milliseconds for the last export; without a collector, what is left is lost."""
 

@@ -19,7 +19,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.tracing import PARTS, span_id, traceparent
 
-SpanKind = Literal["producer", "consumer", "client"]
+SpanKind = Literal["producer", "consumer", "client", "server", "internal"]
 Attributes = Mapping[str, str | int | float | bool]
 MOST_LINKS = 128
 """As many as OpenTelemetry keeps by default."""
@@ -118,7 +118,8 @@ class Tracing:
 
 
 TRACING = Tracing()
-_CURRENT: ContextVar[SpanPlace | None] = ContextVar("span of the unit in hand", default=None)
+CURRENT: ContextVar[SpanPlace | None] = ContextVar("span of the work in hand", default=None)
+"""The unit of records, request or search whose part is running."""
 
 
 class Processing:
@@ -135,7 +136,7 @@ class Processing:
         if self._counts:
             self._last = _place_of(self._taken[-1].envelope)
             self._place = SpanPlace(self._last.trace, randbits(64))
-            self._token = _CURRENT.set(self._place)
+            self._token = CURRENT.set(self._place)
         return self
 
     def __exit__(
@@ -143,7 +144,7 @@ class Processing:
     ) -> None:
         if self._token is None:
             return
-        _CURRENT.reset(self._token)
+        CURRENT.reset(self._token)
         sink = TRACING.sink
         if self._counts and sink is not None and TRACING.samples(self._place.trace):
             sink.take(self._span(self._error or (kind and kind.__name__)))
@@ -190,7 +191,7 @@ def sent(records: Sequence[SentRecord], begun: int) -> None:
     sink = TRACING.sink
     if sink is None:
         return
-    now, current = time.time_ns(), _CURRENT.get()
+    now, current = time.time_ns(), CURRENT.get()
     for record in records:
         span = _sent(record, begun, now, current)
         if span is not None:
@@ -232,7 +233,7 @@ def _sent(record: SentRecord, begun: int, now: int, current: SpanPlace | None) -
 
 def called(call: ModelCalled) -> None:
     """Record a model call that has ended: a child of the current unit, or a trace of its own."""
-    sink, current = TRACING.sink, _CURRENT.get()
+    sink, current = TRACING.sink, CURRENT.get()
     if sink is None or not call.requests:
         return
     place = SpanPlace(current.trace if current is not None else randbits(128), randbits(64))

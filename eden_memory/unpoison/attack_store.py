@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from re import escape
 from typing import Any
 
+from bson import ObjectId
 from pymongo import ReplaceOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
@@ -16,6 +17,7 @@ from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.observability.causal_chain_store import TOPICS
 from eden_memory.observability.scope_records import scope_records
+from eden_memory.receipts.undo_requests import UndoRequest
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import (
     CountedCall,
@@ -55,31 +57,29 @@ class AttackUndo:
         return Attack(kind, encode_id(await requests.target(kind, name)))
 
     async def plan(self, attack: Attack) -> AttackPlan:
-        """Return what changes now if the attack is undone."""
-        keys = await self._scope_keys(attack)
+        """Return what changes now if the attack is undone; Kafka is read only where memory names the attack."""
+        if not (keys := await self._scope_keys(attack)):
+            return AttackPlan()
         topics = self.at.topics(self.at.settings.placement)
         records = await scope_records(self.at.kafka, [topics.name(topic) for topic in TOPICS], keys)
         return plan_of(attack, [record.event for record in records], datetime.now(UTC))
 
-    async def ask(self, attack: Attack, plan: AttackPlan, by: str | None) -> int:
-        """Request all that a plan says, or nothing at all; return the number of requests."""
+    async def ask(self, attack: Attack, plan: AttackPlan, by: str | None) -> str:
+        """Request all that a plan says, or nothing at all; return the typed id of the whole, for its receipt."""
         requests = requests_of(attack, plan, await self._messages(attack), by)
         inbox = self.at.source[self.at.settings.names[InboxForget.COLLECTION]]
+        new = [request for request in requests if "_id" not in request]
+        undo = UndoRequest.of(attack.kind, attack.id, str(ObjectId()), len(new))
+        forgets = [{"_id": name, **request} for name, request in zip(undo.inbox_ids, new, strict=True)]
+        edits = [request for request in requests if "_id" in request]
+        writes = [ReplaceOne({"_id": request["_id"]}, request, upsert=True) for request in (*forgets, *edits)]
 
         async def write(session: AsyncClientSession) -> None:
-            new = [request for request in requests if "_id" not in request]
-            known = [
-                ReplaceOne({"_id": request["_id"]}, request, upsert=True)
-                for request in requests
-                if "_id" in request
-            ]
-            if new:
-                await inbox.insert_many(new, session=session)
-            if known:
-                await inbox.bulk_write(known, session=session)
+            if writes:
+                await inbox.bulk_write(writes, session=session)
 
         await Transactions(self.at.database.client).run(write)
-        return len(requests)
+        return undo.request_id
 
     async def finish(self, attack: Attack, plan: AttackPlan, by: str | None) -> None:
         """Return once nothing of the attack is left; a fact that holds again may have a text to restore, too."""

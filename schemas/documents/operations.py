@@ -185,8 +185,56 @@ class Erasure(Document):
     """Commands that state anew what is left of merged facts, or take up again what they had contradicted."""
     texts: tuple[str, ...] = ()
     """Keyed hashes of the erased texts."""
+    dead_letters: tuple[str, ...] = ()
+    """`<topic> <key>` of the dead letters that it has ended."""
     leads_to: tuple[EventId, ...] = ()
     """Forgotten records that follow from it."""
+
+
+class LetterSource(Part):
+    """A message, session or user that a dead letter names."""
+
+    message_id: str = ""
+    version: str = ""
+    session_id: str = ""
+    user_id: str | None = None
+    time: Moment
+
+
+class IndexedDeadLetter(Document):
+    """What a dead letter names, so that forgetting finds it. Ids only, no text."""
+
+    COLLECTION: ClassVar[str] = "dead_letters"
+
+    id: str = Field(alias="_id")
+    """Hash of topic and key."""
+    topic: str
+    """The dead-letter topic."""
+    key: Bytes
+    named: tuple[str, ...] = ()
+    """`<kind>:<id>` of everything whose forgetting ends it; empty if it cannot be read."""
+    sources: tuple[LetterSource, ...] = ()
+    outcomes: str | None = None
+    """The collection that holds the letter until it is consumed."""
+    members: tuple[str, ...] = ()
+    """The names of its record there."""
+    at: Moment
+    ends_at: Moment
+    """By then Kafka has deleted it because of its age."""
+    ended_by: str | None = None
+    """The Forgotten record that ended it."""
+
+
+class LoweredTopic(Document):
+    """A topic's settings before `eden forget --compact` lowered them; they are restored from here after a kill."""
+
+    COLLECTION: ClassVar[str] = "lowered_topics"
+
+    id: str = Field(alias="_id")
+    """The topic, with its prefix."""
+    settings: dict[str, str | None]
+    """Null: the topic had none of its own, and the broker's counted."""
+    lowered_at: Moment
 
 
 class UsageTotal(Document):

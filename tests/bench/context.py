@@ -1,28 +1,32 @@
-"""Contexts: warm, cold, from a committed write to a fresh context in another process, and to a withdrawn one.
+"""Contexts: warm, cold, from a write to what another process shows of it (memory, `<Recent>`), and withdrawn ones.
 
 `python -m tests.bench.context [--reads N] [--writes N] [--mongodb URI]`: a private MongoDB unless one is named; a
 table for people and one JSON object as the last line.
 
 Bounds come from the same run: a bare find of the same snapshots beside the session's document, by the same driver;
-and a bare change stream in the process that waits for the fresh context. A user's context is made of full scopes:
-blobs at their word limits, buffers of twice their threshold, 40 facts in each scope that holds any.
+a bare change stream in the process that waits for the fresh context; and a bare find of the newest message, asked as
+often as the context that is to show it. A user's context is made of full scopes: blobs at their word limits, buffers
+of twice their threshold, 40 facts in each scope that holds any.
 """
 
 import argparse
 import asyncio
 import random
+import re
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 from uuid import uuid4
 
 from pydantic import SecretStr
 from pymongo import AsyncMongoClient
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.api.service import MemoryService
 from eden_memory.assembly.mongo_setup import set_up
@@ -47,6 +51,9 @@ SCOPES = (
 GROUP = Scope.of_group("s.a", "s.g")
 CHILD = "--child"
 Client = AsyncMongoClient[dict[str, Any]]
+Database = AsyncDatabase[dict[str, Any]]
+Written = Literal["version", "recent"]
+"""A new version of a blob, or a message that is not formed yet."""
 
 
 def snapshot(scope: Scope, blob: str | None = None) -> Snapshot:
@@ -91,6 +98,7 @@ async def stand(settings: Settings) -> AsyncGenerator[Client]:
         await database["sessions"].insert_many(
             [
                 {"_id": "one", "agent_id": "a", "users": ["ada"]},
+                {"_id": "two", "agent_id": "a", "users": ["ada"]},
                 {"_id": "grouped", "agent_id": "a", "users": ["ada"], "group_id": "g"},
             ]
         )
@@ -141,18 +149,20 @@ async def bare_finds(client: Client, settings: Settings, reads: int) -> list[flo
     return taken
 
 
-async def fresh(client: Client, settings: Settings, writes: int) -> tuple[list[float], list[float]]:
-    """Milliseconds from the acknowledged write to the fresh context, and to a bare stream's event."""
-    arguments = (CHILD, settings.mongodb.database, _uri(settings), str(writes))
+async def fresh(
+    client: Client, settings: Settings, writes: int, what: Written = "version"
+) -> tuple[list[float], list[float]]:
+    """Milliseconds from the acknowledged write to the context that shows it, and to what bounds that."""
+    arguments = (CHILD, settings.mongodb.database, _uri(settings), str(writes), what)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.bench.context", *arguments, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     assert await process.stdout.readline() == b"ready\n"
     dice, committed = random.Random(1), list[int]()
-    snapshots = client[settings.mongodb.database]["memory_snapshots"]
+    database = client[settings.mongodb.database]
     for number in range(writes):
-        await snapshots.update_one({"_id": SCOPES[1].key}, {"$set": {"blob": f"version {number};"}})
+        await WRITERS[what](database, number)
         committed.append(time.monotonic_ns())
         await asyncio.sleep(dice.uniform(0.01, 0.1))
     seen: dict[str, dict[int, int]] = {"fresh": {}, "event": {}}
@@ -161,6 +171,23 @@ async def fresh(client: Client, settings: Settings, writes: int) -> tuple[list[f
         seen[what].setdefault(int(number), int(moment))
     await process.wait()
     return _delays(seen["fresh"], committed), _delays(seen["event"], committed)
+
+
+async def _write_blob(database: Database, number: int) -> None:
+    changed = {"$set": {"blob": f"version {number};"}}
+    await database["memory_snapshots"].update_one({"_id": SCOPES[1].key}, changed)
+
+
+async def _write_message(database: Database, number: int) -> None:
+    """In another session of the user's, as an application does."""
+    said = {"role": "user", "user_id": "ada", "content": f"recent {number};", "created_at": datetime.now(UTC)}
+    await database["messages"].insert_one({"_id": f"m{number}", "session_id": "two", **said})
+
+
+WRITERS: dict[Written, Callable[[Database, int], Awaitable[None]]] = {
+    "version": _write_blob,
+    "recent": _write_message,
+}
 
 
 def _delays(seen: dict[int, int], committed: list[int]) -> list[float]:
@@ -173,23 +200,37 @@ def _delays(seen: dict[int, int], committed: list[int]) -> list[float]:
     return delays
 
 
-async def child(database: str, uri: str, writes: int) -> None:
-    """Another process: says when it first has a context of each version, and when a bare stream told of it."""
+async def child(database: str, uri: str, writes: int, what: Written) -> None:
+    """Another process: says when it first has a context of each write, and when the bound knew of it."""
     settings = _settings(uri, database)
     async with connect(settings.mongodb, uri) as client, MemoryService("a", settings=settings) as service:
         await service.ready()
+        messages = client[database]["messages"]
         async with await client[database]["memory_snapshots"].watch(full_document="updateLookup") as stream:
             print("ready", flush=True)  # noqa: T201
-            telling = asyncio.create_task(_events(stream, writes))
+            events = _events(stream, writes) if what == "version" else _finds(messages, writes)
+            telling = asyncio.create_task(events)
             last = -1
             while last < writes - 1:
                 context = await service.get_memory_context("one", "ada")
-                number = int(context.partition("version ")[2].partition(";")[0] or -1)
+                number = max(map(int, re.findall(rf"{what} (\d+);", context)), default=-1)
                 if number > last:
                     print("fresh", number, time.monotonic_ns(), flush=True)  # noqa: T201
                     last = number
                 await asyncio.sleep(0.001)
             await telling
+
+
+async def _finds(messages: AsyncCollection[dict[str, Any]], writes: int) -> None:
+    """Ask for the newest message as often as the answer comes."""
+    last = -1
+    while last < writes - 1:
+        found = await messages.find_one({"session_id": "two"}, sort=[("created_at", -1)])
+        number = int(found["content"].split()[1].rstrip(";")) if found else -1
+        if number > last:
+            print("event", number, time.monotonic_ns(), flush=True)  # noqa: T201
+            last = number
+        await asyncio.sleep(0.001)
 
 
 async def _events(stream: Any, writes: int) -> None:
@@ -211,6 +252,7 @@ async def main(settings: Settings, reads: int, writes: int) -> Report:
             grouped = await cold(service, "grouped", reads)
             finds = await bare_finds(client, settings, reads)
         fresh_reads, events = await fresh(client, settings, writes)
+        shown, found = await fresh(client, settings, writes, "recent")
         await context_withdrawals.measure(report, client, _uri(settings), writes)
     bare, told = percentile(finds, 0.95), percentile(events, 0.99)
     report.rows[:0] = [
@@ -235,6 +277,8 @@ async def main(settings: Settings, reads: int, writes: int) -> Report:
             "bare change stream, p99",
         ),
         Row("write → fresh elsewhere, p99", percentile(fresh_reads, 0.99), "ms", FRESH_TARGET, "target"),
+        Row("insert → <Recent> elsewhere, p50", median(shown), "ms", median(found), "bare find, p50"),
+        Row("insert → <Recent> elsewhere, p99", percentile(shown, 0.99), "ms", FRESH_TARGET, "target"),
     ]
     report.results |= {
         "warm_p50_ms": median(warm_reads),
@@ -244,6 +288,8 @@ async def main(settings: Settings, reads: int, writes: int) -> Report:
         "cold_grouped_p95_ms": percentile(grouped, 0.95),
         "fresh_p50_ms": median(fresh_reads),
         "fresh_p99_ms": percentile(fresh_reads, 0.99),
+        "recent_p50_ms": median(shown),
+        "recent_p99_ms": percentile(shown, 0.99),
     }
     report.bounds |= {"find_p50_ms": median(finds), "find_p95_ms": bare, "event_p99_ms": told}
     report.ratios = {
@@ -276,7 +322,7 @@ def _given(uri: str | None, stack: ExitStack) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [CHILD]:
-        asyncio.run(child(sys.argv[2], sys.argv[3], int(sys.argv[4])))
+        asyncio.run(child(sys.argv[2], sys.argv[3], int(sys.argv[4]), cast("Written", sys.argv[5])))
         sys.exit()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--reads", type=int, default=1_000)

@@ -1,6 +1,7 @@
 """One run of all stages over a conversation, as a process of its own against a model server, and what it did."""
 
 import asyncio
+import math
 import os
 import subprocess
 import sys
@@ -65,13 +66,13 @@ class Formed:
         """When the last of it was there."""
         return max([*self.markers.values(), *(time for times in self.reflections.values() for time in times)])
 
-    def delays(self) -> list[tuple[float, float]]:
-        """For every window its delay and the time of its calls on the longest way, seconds."""
+    def delays(self, began: float = 0.0, ended: float = math.inf) -> list[tuple[float, float]]:
+        """For every window that was under way in a time its delay, and its calls on the longest way; seconds."""
         found: list[tuple[float, float]] = []
         for name, (session, place) in self.windows.items():
             ends = list(self.reflections.get(name, ()))
             ends += [at for marker, at in self.markers.items() if _window(marker) == (session, place)]
-            if ends and name in self.opened:
+            if ends and name in self.opened and began <= max(ends) and self.opened[name] <= ended:
                 found.append((max(ends) - self.opened[name], self._longest(name, session, max(ends))))
         return found
 

@@ -14,6 +14,7 @@ from tests.servers import TestServers
 
 
 @pytest.mark.servers
+@pytest.mark.slow
 async def test_more_calls_commands_and_records_cost_more(servers: TestServers, settings: Settings) -> None:
     apply_topics(admin_config(settings.kafka, servers.kafka_bootstrap), load_topics(settings.kafka))
     with model_server_process() as models:

@@ -7,6 +7,7 @@ from tests.servers import TestServers
 
 
 @pytest.mark.servers
+@pytest.mark.slow
 async def test_every_fact_in_other_words_finds_its_partner(servers: TestServers) -> None:
     report = await main(servers.mongodb_uri, 3_000, 0.5)
     assert {name: report.results[name] for name in ("same", "changed", "added", "lost")} == {

@@ -36,6 +36,7 @@ def texts(rows: list[dict[str, Any]]) -> list[bool]:
 
 
 @pytest.mark.servers
+@pytest.mark.slow
 async def test_the_bounds_leave_the_documents_that_the_stage_left(servers: TestServers) -> None:
     async with namespace(servers.mongodb_uri, servers.kafka_bootstrap) as kit:
         await stage_rate(kit, conversations(600, 100, 1))

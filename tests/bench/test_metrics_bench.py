@@ -8,6 +8,7 @@ from tests.servers import TestServers
 
 
 @pytest.mark.servers
+@pytest.mark.slow
 async def test_each_kind_of_stage_is_measured_with_and_without_metrics(servers: TestServers) -> None:
     figures = await overhead(servers.mongodb_uri, servers.kafka_bootstrap, Turns(150, 2))
     made = report(figures, scrape(5))

@@ -8,6 +8,7 @@ from tests.servers import TestServers
 
 
 @pytest.mark.servers
+@pytest.mark.slow
 async def test_a_reform_forms_every_window_that_live_formed(servers: TestServers) -> None:
     report = Report("reform-rate", "short")
     await rates(report, servers, 4, 45, 0.0, same=False)

@@ -12,6 +12,7 @@ FIXED, KILLS = 3, 6
 
 
 @pytest.mark.servers
+@pytest.mark.slow
 async def test_what_is_imported_and_mirrored_under_kills_is_there_once(
     servers: TestServers, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ FIXED = 4
 
 
 @pytest.mark.servers
+@pytest.mark.slow
 @pytest.mark.timeout(500)
 async def test_what_was_killed_again_and_again_is_equal_at_last(jars_folder: Path, tmp_path: Path) -> None:
     outcome = await run(Options(5, FIXED, scopes=10), tmp_path, jars_folder)

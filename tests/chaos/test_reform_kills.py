@@ -11,6 +11,7 @@ FIXED, KILLS = 3, 3
 
 
 @pytest.mark.servers
+@pytest.mark.slow
 @pytest.mark.timeout(500)
 async def test_a_reform_killed_again_and_again_forms_what_one_that_was_not_forms(
     jars_folder: Path, tmp_path: Path

@@ -1,4 +1,4 @@
-"""`make eval-retrieval`: how well ranking finds what answers a question, setting by setting, and on update pairs.
+"""`make eval-retrieval`: how well ranking finds what answers a question, by setting, language and kind; update pairs.
 
     python -m tests.evals.retrieval
 
@@ -18,8 +18,11 @@ from eden_memory.evals.measures import Quality
 from eden_memory.evals.measures import mean_quality as mean
 from eden_memory.evals.plain_words import PlainWords
 from eden_memory.search.ranking import Ranking
+from eden_memory.search.search_requests import Kind as Search
 from tests.evals.conversations import CATEGORIES, DATA, Kind, there
 from tests.evals.held import KnownVectors
+from tests.evals.kinds import kinds_measured
+from tests.evals.languages import found_in, languages
 from tests.evals.newer_first import share_newer_first
 from tests.evals.recalled import recalled
 from tests.evals.runs import Judged, Loaded, Order, engine, judged, loaded, rrf_60, rrf_60_of
@@ -34,6 +37,7 @@ GRID = [
 """What each fold chooses from."""
 FLOORS = (0.0, 0.2, 0.3, 0.35, 0.4, 0.5)
 KINDS: tuple[Kind, ...] = ("turns", "facts")
+ALONE: tuple[Search, ...] = ("text", "semantic")
 
 
 def settings(plain: dict[str, PlainWords]) -> dict[str, Order]:
@@ -129,6 +133,27 @@ def update_pairs() -> dict[str, list[list[Pair]]]:
     }
 
 
+async def language_table(vectors: KnownVectors) -> Table:
+    """How often a question finds its fact, by language: the same memory in each, local vectors and words."""
+    shown = Table("language", "first", "among ten", "by words alone", "by meaning alone", title="languages")
+    for language in languages():
+        found = await found_in(language, vectors, Ranking())
+        alone = [(await found_in(language, vectors, Ranking(), kind)).among_ten for kind in ALONE]
+        shown.add_row(language, *(f"{share:.3f}" for share in (*found, *alone)))
+    return shown
+
+
+async def kinds_table(vectors: KnownVectors) -> Table:
+    """What searching reflections, or keeping what they say as facts, does to questions of either kind."""
+    shown = Table(
+        "searched", "answered by facts", "by reflections", "by both", title="R@10 / nDCG@10 by kind"
+    )
+    for name, found in (await kinds_measured(vectors)).items():
+        by_kind = (found.by_facts, found.by_reflections, found.by_both)
+        shown.add_row(name, *map(_figure, by_kind))
+    return shown
+
+
 async def main() -> None:
     """Print the tables."""
     console, vectors = Console(width=150), KnownVectors()
@@ -138,12 +163,14 @@ async def main() -> None:
         on = await share_newer_first(made, vectors, Ranking())
         pairs.add_row(name, f"{off:.3f}", f"{on:.3f}")
     console.print(pairs)
+    console.print(await language_table(vectors))
     if not there():
         console.print(f"No conversations at {DATA}: R@10 and nDCG@10 are left out.")
         return
     for kind in KINDS:
         console.print(table(kind, await measured(kind, vectors)))
         console.print(await floors(kind, vectors))
+    console.print(await kinds_table(vectors))
 
 
 if __name__ == "__main__":

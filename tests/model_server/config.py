@@ -56,6 +56,10 @@ class Config(BaseModel):
     """Bounds of an answer that the OpenAI side refuses with 400."""
     reasoning_tokens: int = 0
     """Added to every answer's output."""
+    stops_thinking: bool = False
+    """No reasoning tokens where the OpenAI side is asked for `reasoning_effort` none."""
+    calls_tools: bool = False
+    """The OpenAI side calls the first tool of a request."""
     seed: int = 0
     rates: dict[FaultName, float] = {}
     embedding_rates: dict[FaultName, float] = {}

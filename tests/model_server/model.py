@@ -137,6 +137,8 @@ class Model:
         if chat.most is not None and tokens(len(text)) + self.config.reasoning_tokens > chat.most:
             text, ending = text[: 4 * max(0, chat.most - self.config.reasoning_tokens)], "length"
         self._number += 1
+        quiet = self.config.stops_thinking and chat.effort == "none"
+        thoughts = 0 if quiet else self.config.reasoning_tokens
         cached = tokens(len(chat.system)) if chat.system in self._systems else 0
         self._systems.add(chat.system)
         return Reply(
@@ -145,8 +147,9 @@ class Model:
             ending=ending,
             input=chat.tokens,
             cached=cached if cached >= CACHED_FROM else 0,
-            output=tokens(len(text)) + self.config.reasoning_tokens,
-            reasoning=self.config.reasoning_tokens,
+            output=tokens(len(text)) + thoughts,
+            reasoning=thoughts,
+            call=chat.tools[0] if chat.tools and self.config.calls_tools else None,
         )
 
     async def _gone_within(self, gone: asyncio.Future[Any], seconds: float | None) -> bool:

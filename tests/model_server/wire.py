@@ -33,6 +33,9 @@ class Chat:
     """Tokens of the answer, at most."""
     bound: str | None = None
     """What the request calls that."""
+    tools: tuple[str, ...] = ()
+    """Names of the functions that the model may call."""
+    effort: str | None = None
 
     @property
     def user(self) -> str:
@@ -83,6 +86,8 @@ class Reply:
     cached: int
     output: int
     reasoning: int
+    call: str | None = None
+    """The function that is called, in place of a text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ def read_chat(body: Body) -> Chat:
         schema=schema,
         schema_name=named.get("name"),
         schema_size=len(orjson.dumps(schema)) if schema else 0,
+        tools=tuple(tool["function"]["name"] for tool in body.get("tools") or ()),
+        effort=body.get("reasoning_effort"),
         form={"json_schema": "schema", "json_object": "json"}.get(asked.get("type", ""), "text"),  # pyright: ignore[reportArgumentType]
     )
 
@@ -61,6 +63,10 @@ def chat_response(chat: Chat, reply: Reply) -> Response:
     message: Body = {"role": "assistant", "content": reply.text, "refusal": None}
     if reply.ending == "refusal":
         message |= {"content": None, "refusal": reply.text}
+    if reply.call is not None:
+        function = {"name": reply.call, "arguments": "{}"}
+        call = {"id": f"call-{reply.number}", "type": "function", "function": function}
+        message |= {"content": None, "tool_calls": [call]}
     choice = {"index": 0, "message": message, "finish_reason": ENDINGS.get(reply.ending), "logprobs": None}
     usage = {
         "prompt_tokens": reply.input,

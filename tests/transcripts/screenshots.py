@@ -1,47 +1,166 @@
-"""The pictures of docs/inspector.md: pages of the inspector over an example's memory, taken in Chromium.
+"""The pictures of docs/inspector-pages.md: each page of the inspector, light, dark and narrow, taken in Chromium.
 
-`python -m tests.transcripts.screenshots`. MongoDB of its own, or EDEN_MONGODB_URI.
+`python -m tests.transcripts.screenshots`. MongoDB and Kafka of its own, or EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP.
 """
 
 import asyncio
 import os
 import tempfile
+from collections.abc import Mapping
+from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from urllib.parse import quote
 
+from PIL import Image
+from playwright.async_api import Browser, Page, expect
+
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.settings import Settings
+from eden_memory.usage.budget_store import MongoBudgets
 from tests.browser import NARROW, running_browser, window
-from tests.integration.context.harness import kit_for
+from tests.integration.context.harness import Kit, kit_for
 from tests.integration.doors.conftest import doors_of, namespaced
 from tests.integration.python.stored import ADA
-from tests.integration.ui.world import fill
+from tests.integration.system.obedient_model import obey
+from tests.integration.system.running_system import AGENT, System, fast, system
+from tests.integration.ui.operating import BESIDE, beside, troubled
+from tests.integration.ui.world import ONE, fill
+from tests.model_server.serving import serving
 from tests.servers import TestServers, running_servers
+from tests.transcripts.stage import on_servers
 
-FOLDER = Path(__file__).parents[2] / "docs/images"
+FOLDER = Path(__file__).parents[2] / "docs/images/inspector"
 OF_ADA = f"agent=a&user=ada&key={quote(ADA.key)}"
-MEDIUM, TALL = {"width": 900, "height": 760}, {"width": 900, "height": 1_060}
-PICTURES = (
-    ("inspector-scope.png", f"/ui/scope?{OF_ADA}", "light", MEDIUM),
-    ("inspector-fact.png", "/ui/fact?agent=a&user=ada&id=moved", "dark", TALL),
-    ("inspector-narrow.png", "/ui", "light", NARROW),
-)
+CHANGE = "/ui/change?agent=a&user=ada"
+PAGES = {
+    "overview": "/ui",
+    "sign-in": "/ui/sign-in",
+    "agents": "/ui/agents",
+    "agent": "/ui/agent?agent=a",
+    "scope": f"/ui/scope?{OF_ADA}",
+    "session": f"/ui/scope?agent=a&session=one&key={quote(ONE.key)}",
+    "facts": f"/ui/facts?{OF_ADA}",
+    "search": f"/ui/facts?{OF_ADA}&q=Where%20does%20Ada%20work%3F",
+    "fact": "/ui/fact?agent=a&user=ada&id=moved",
+    "reflections": f"/ui/reflections?{OF_ADA}",
+    "reflection": "/ui/reflection?agent=a&user=ada&id=r-ada-1",
+    "context": "/ui/context?agent=a&user=ada&session=one",
+    "edit": f"{CHANGE}&what=fact&act=edit&id=moved",
+    "forget": f"{CHANGE}&what=fact&act=forget&id=moved",
+    "pin": f"{CHANGE}&what=blob&act=pin&id={quote(ADA.key)}",
+    "add": "/ui/add?agent=a&user=ada",
+    "windows": "/ui/windows",
+    "costs": "/ui/costs",
+}
+OPERATOR = "/ui/operator"
+OPERATORS = {
+    "operator-overview": "/ui",
+    "dead-letters": f"{OPERATOR}/dead-letters",
+    "lag": f"{OPERATOR}/lag",
+    "namespaces": f"{OPERATOR}/namespaces",
+    "namespace": f"{OPERATOR}/namespace?name={BESIDE}&report=true",
+    "budgets": f"{OPERATOR}/budgets",
+    "budget": f"{OPERATOR}/budget?user=ann",
+}
+"""And a dead letter, which is opened from their list."""
+WIDTH, TALLEST, GAP = 900, 1_200, 16
+FRAME = (128, 128, 128)
+KAFKA_MS = 60_000
 
 
-async def main(servers: TestServers) -> None:
-    """Take each picture."""
+async def taken(page: Page, name: str) -> None:
+    """Take the open page light, dark and narrow, and put the three side by side."""
+    shots = [
+        await _shot(page, scheme, width)
+        for scheme, width in (("light", WIDTH), ("dark", WIDTH), ("light", NARROW["width"]))
+    ]
+    tall = max(shot.height for shot in shots)
+    picture = Image.new("RGB", (sum(shot.width + GAP for shot in shots) - GAP, tall), FRAME)
+    left = 0
+    for shot in shots:
+        picture.paste(_lengthened(shot, tall), (left, 0))
+        left += shot.width + GAP
+    picture.save(FOLDER / f"{name}.webp", quality=70, method=6)
+
+
+async def _shot(page: Page, scheme: str, width: int) -> Image.Image:
+    await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce")
+    await page.set_viewport_size({"width": width, "height": 500})
+    shot = Image.open(BytesIO(await page.screenshot(full_page=True))).convert("RGB")
+    return shot.crop((0, 0, shot.width, min(shot.height, TALLEST)))
+
+
+def _lengthened(shot: Image.Image, tall: int) -> Image.Image:
+    """Return it with the page's background below."""
+    colour = shot.getpixel((2, shot.height - 2))
+    assert isinstance(colour, tuple)
+    page = Image.new("RGB", (shot.width, tall), colour)
+    page.paste(shot, (0, 0))
+    return page
+
+
+async def _all(browser: Browser, url: str, pages: Mapping[str, str]) -> None:
+    for name, path in pages.items():
+        async with window(browser, url) as watched:
+            await watched.open(path)
+            await expect(watched.page.get_by_text("Asking Kafka")).to_have_count(0, timeout=KAFKA_MS)
+            await taken(watched.page, name)
+
+
+async def memory(servers: TestServers, browser: Browser) -> None:
+    """The pages of those who read and change memory."""
     settings = namespaced(servers)
     async with kit_for(settings) as kit:
         await fill(kit, attacked=False)
-        async with doors_of(kit) as doors, running_browser() as browser:
-            for name, path, scheme, size in PICTURES:
-                async with window(browser, doors.url, color_scheme=scheme, viewport=size) as page:
-                    await page.open(path)
-                    await page.page.screenshot(path=FOLDER / name)
+        async with doors_of(kit) as doors:
+            await doors.http.get(PAGES["search"])  # the embedder starts
+            await _all(browser, doors.url, PAGES)
         await kit.client.drop_database(settings.mongodb.database)
+
+
+async def operators(servers: TestServers, browser: Browser, folder: Path) -> None:
+    """The operators' pages, over a running system that has something to show."""
+    with on_servers(servers, folder) as settings:
+        await _operated(settings, browser)
+
+
+async def _operated(settings: Settings, browser: Browser) -> None:
+    async with (
+        serving(obey) as models,
+        system(fast(settings, models), models) as running,
+        doors_of(Kit(running.settings, running.database.client), operator=True) as doors,
+    ):
+        await _worked(running)
+        await _all(browser, doors.url, OPERATORS)
+        async with window(browser, doors.url) as watched:
+            await watched.open(OPERATORS["dead-letters"])
+            await watched.page.get_by_role("link", name="fact-extraction").click()
+            await taken(watched.page, "dead-letter")
+
+
+async def _worked(running: System) -> None:
+    session = await running.session("ann", title="Boats")
+    await running.told(session, "ann", "fact user: Ann likes tea.", "fact user: Ann owns a boat.")
+    await troubled(running, session, "ann")
+    budgets = MongoBudgets(running.database, running.settings.names)
+    await budgets.set(None, encode_id("ann"), "day", Decimal(5), "ui:desk")
+    await budgets.set(encode_id(AGENT), None, "month", Decimal(100), "ui:desk")
+    await beside(running, "Ann likes tea.", "Ann likes coffee.")
+
+
+async def main(servers: TestServers, folder: Path) -> None:
+    """Take each picture."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    async with running_browser() as browser:
+        await memory(servers, browser)
+        await operators(servers, browser, folder)
 
 
 if __name__ == "__main__":
     os.environ["EDEN_MEMORY_SHARING"] = "team"
-    with tempfile.TemporaryDirectory() as folder:
-        given = {"EDEN_KAFKA_BOOTSTRAP": "127.0.0.1:9", **os.environ}
-        with running_servers(given, Path(folder), Path(".eden/jars")) as running:
-            asyncio.run(main(running))
+    with (
+        tempfile.TemporaryDirectory() as made,
+        running_servers(os.environ, Path(made), Path(".eden/jars")) as running,
+    ):
+        asyncio.run(main(running, Path(made)))

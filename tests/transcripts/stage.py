@@ -4,13 +4,14 @@ import asyncio
 import os
 import re
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
 from eden_memory.local.servers import Endpoints
-from tests.conftest import _drop_databases, _drop_kafka  # pyright: ignore[reportPrivateUsage]
+from eden_memory.settings import Settings
+from tests.conftest import _drop_databases, _drop_kafka, settings_on  # pyright: ignore[reportPrivateUsage]
 from tests.model_server.serving import model_server_process
 from tests.servers import Namespace, TestServers, running_servers
 from tests.transcripts.playing import Shell, formed, of_sessions
@@ -28,6 +29,17 @@ async def stage(
     with model_server_process(MODEL, base_seconds=seconds, dimensions=1_536) as models:
         async with formed(found, name, of_sessions(sessions), models, folder) as shell:
             yield shell
+
+
+@contextmanager
+def on_servers(servers: TestServers, folder: Path) -> Generator[Settings]:
+    """Settings for a system in this process; what it made is removed after the block."""
+    mine = Namespace(f"run{uuid4().hex[:8]}")
+    try:
+        yield settings_on(servers, mine, folder / "eden")
+    finally:
+        _drop_databases(servers, mine)
+        _drop_kafka(servers, mine)
 
 
 def write(page: Path, play: Callable[[Shell], Awaitable[str]]) -> None:

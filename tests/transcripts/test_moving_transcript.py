@@ -11,7 +11,7 @@ from tests.transcripts.moving import DIRECTIVE, NEW, PAGE, PLAN, SESSION, played
 from tests.transcripts.playing import Step, commands_of
 from tests.transcripts.stage import stage
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.servers, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.transcripts.playing import Step, commands_of, said_on
 from tests.transcripts.rebuild import PAGE, SESSION, played
 from tests.transcripts.stage import stage
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.servers, pytest.mark.slow, pytest.mark.timeout(900)]
 SESSIONS = (SESSION, "s-mara-order")
 HASH = re.compile(r"^(\w+): .*, ([0-9a-f]{32}) equal$", re.MULTILINE)
 COUNTED = re.compile(r"(\d+) windows with (\d+) messages, (\d+) different ones")

@@ -12,7 +12,7 @@ from tests.transcripts.playing import Step, commands_of, said_on
 from tests.transcripts.reform import PAGE, SESSION, played
 from tests.transcripts.stage import stage
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.servers, pytest.mark.slow, pytest.mark.timeout(900)]
 SESSIONS = (SESSION, "s-priya-books", "s-tomas-room")
 CHANGED = re.compile(r"^[<>] ", re.MULTILINE)
 

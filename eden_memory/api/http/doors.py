@@ -11,7 +11,7 @@ from fastapi import Path, Request, Response
 from fastapi.routing import APIRoute
 
 from eden_memory.access.admission import RequestAdmission, TooMany
-from eden_memory.access.callers import Caller, Refused, Right
+from eden_memory.access.callers import Caller, Refused, Right, demand_operator
 from eden_memory.api.http.http_requests import Where
 from eden_memory.api.reach import SessionReach
 from eden_memory.api.service import Memory, MemoryService
@@ -19,6 +19,7 @@ from eden_memory.errors import Invalid
 from eden_memory.metrics import HTTP_STREAMS
 from eden_memory.mongo.application_ids import id_of, typed
 from eden_memory.schemas.events.forgetting import Forgettable
+from eden_memory.unpoison.attack_rules import CauseKind
 
 AGENT_WORDS = "The agent's id: plain text, or typed (`s.TEXT`, `i.5`, `u.UUID`, `o.OBJECTID`)."
 AgentId = Annotated[str, Path(min_length=1, max_length=1_024, description=AGENT_WORDS, examples=["default"])]
@@ -136,6 +137,14 @@ def demand_everywhere(caller: Caller, user: str) -> None:
         )
     if caller.users is not None and user not in caller.users:
         raise Refused("this key is not for this user", "Name a user that it is bound to.")
+
+
+async def undo_target(doors: Doors, inside: Inside, cause: CauseKind, target: str) -> Any:
+    """Return what caused an attack as the service takes it; Refused if it may belong to somebody else."""
+    if cause in ("message", "session"):
+        return await forget_target(doors, inside, cause, target)
+    demand_operator(inside.caller, f"an undo of a whole {cause}")
+    return id_of(target, cause) if cause == "user" else target
 
 
 async def forget_target(doors: Doors, inside: Inside, what: Forgettable, target: str) -> Any:

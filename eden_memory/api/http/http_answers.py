@@ -181,9 +181,10 @@ class PageAnswer(_Answer, Generic[T]):
 
 
 class FoundAnswer(_Answer):
-    """A fact that a search found."""
+    """A fact that a search found, or a reflection, whose id is then `fact_id`."""
 
     fact_id: str
+    kind: Literal["fact", "reflection"]
     content: str
     scope: ScopeAnswer
     score: float

@@ -8,7 +8,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validato
 from eden_memory.constants import LONGEST_BLOB, LONGEST_FACT, MOST_QUERIES, MOST_QUERY_CHARACTERS
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.scopes import ScopeKind, Sharing
-from eden_memory.search.search_requests import FactScope, Kind
+from eden_memory.search.search_requests import FactScope, Kind, SearchedKind
+from eden_memory.unpoison.attack_rules import CauseKind
 
 IdText = Annotated[str, Field(min_length=1, max_length=1_024, examples=["s.ada"])]
 Text = Annotated[str, Field(min_length=1, max_length=100_000)]
@@ -128,6 +129,8 @@ class Search(_Body):
     """Up to three questions or statements."""
     top_k: Annotated[int, Field(ge=1, le=100)] = 10
     search_type: Kind = "hybrid"
+    kinds: Annotated[list[SearchedKind], Field(min_length=1)] = ["facts"]
+    """`reflections`: what users prefer and want done, and what the agent recommended; ranked together with facts."""
     scopes: Annotated[list[FactScope] | None, Field(min_length=1)] = None
     """Only facts in these kinds of scope; unset: all that are visible."""
     as_of: Annotated[AwareDatetime | None, Field(strict=False)] = None
@@ -286,3 +289,29 @@ class Forgetting(_Body):
     """A user is forgotten by `DELETE /v1/users/{user}`."""
     target: Annotated[str, Field(min_length=1, max_length=4_096)]
     """A message's or session's id, plain or typed; the id of a fact or reflection; `<scope key>@<version>`."""
+
+
+class UndoPreviewing(_Body):
+    """What led to memory that is to be undone."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"cause": "session", "target": "s.chat-7"}]})
+
+    cause: CauseKind
+    """A user, import or call takes a key with the right `admin` that is bound to no agent and no user."""
+    target: Annotated[str, Field(min_length=1, max_length=4_096)]
+    """The id of a message, session or user, plain or typed; the source of an import (`mem0`); a call's id."""
+
+
+class Undoing(UndoPreviewing):
+    """An attack to undo, as its preview has shown it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"cause": "session", "target": "s.chat-7", "preview": "5f0c2f1c9a7d4e0bb7a1c3d2e4f60718"}
+            ]
+        }
+    )
+
+    preview: Annotated[str, Field(min_length=1, max_length=64)]
+    """What `undo/preview` answered."""

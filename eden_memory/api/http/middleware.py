@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eden_memory.api.http.problem import problem
 from eden_memory.metrics import HTTP_REQUESTS, HTTP_SECONDS
+from eden_memory.telemetry.request_spans import RequestSpan
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 PLAIN_PATHS = frozenset(
@@ -103,7 +104,7 @@ class SecureHeaders:
 
 
 class Measured:
-    """Counts requests by route template, never by path, which contains ids."""
+    """Counts requests and records their spans by route template, never by path, which contains ids."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -113,6 +114,7 @@ class Measured:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         began, status = time.perf_counter(), 500
+        method = scope["method"] if scope["method"] in METHODS else "other"
 
         async def noted(message: Message) -> None:
             nonlocal status
@@ -120,12 +122,14 @@ class Measured:
                 status = message["status"]
             await send(message)
 
-        try:
-            await self._app(scope, receive, noted)
-        finally:
-            route, method = _route(scope), scope["method"] if scope["method"] in METHODS else "other"
-            HTTP_REQUESTS.labels(route, method, f"{status // 100}xx").inc()
-            HTTP_SECONDS.labels(route).observe(time.perf_counter() - began)
+        with RequestSpan(scope, method) as span:
+            try:
+                await self._app(scope, receive, noted)
+            finally:
+                route = _route(scope)
+                HTTP_REQUESTS.labels(route, method, f"{status // 100}xx").inc()
+                HTTP_SECONDS.labels(route).observe(time.perf_counter() - began)
+                span.answered(route, status)
 
 
 def _route(scope: Scope) -> str:

@@ -33,6 +33,8 @@ ASKED_HEADERS = ("Authorization", "X-Eden-Key", "Content-Type", "If-None-Match",
 SHOWN_HEADERS = ("ETag", "Retry-After")
 log = LibraryLogger("eden.http")
 BACKLOG = 2_048
+MOST_RECEIPT_BYTES = 32_000_000
+"""Of a user with some 100,000 messages."""
 ACCOUNT_SECONDS = 2.0
 """Seconds in which MongoDB may refuse the account, before requests are taken."""
 
@@ -93,9 +95,10 @@ def _running(mcp: McpApp) -> Callable[[FastAPI], AbstractAsyncContextManager[Non
 
 
 def _body_limits(settings: Settings) -> dict[str, int]:
-    """Return the limits by path prefix; chats may be larger, since they bring pictures."""
+    """Return the limits by path prefix; chats, which bring pictures, and receipts may be larger."""
     return {
         "": settings.serve.max_body_bytes,
+        "/v1/receipts/": max(MOST_RECEIPT_BYTES, settings.serve.max_body_bytes),
         "/v1/chat/": max(int(settings.gateway.body_megabytes * 1_000_000), settings.serve.max_body_bytes),
     }
 

@@ -20,6 +20,7 @@ from eden_memory.api.mcp.correcting_tools import CorrectingTools
 from eden_memory.api.mcp.mcp_connection import Connection, ConnectionOf, Door
 from eden_memory.api.mcp.resources import ContextResources
 from eden_memory.api.mcp.tools import MemoryTools
+from eden_memory.api.mcp.undoing_tools import UndoingTools
 from eden_memory.api.service import Memory
 from eden_memory.api.tool import wrong_arguments
 
@@ -81,6 +82,7 @@ def mcp_server(memory: Memory, who: ConnectionOf, stopping: asyncio.Event | None
     )
     MemoryTools(door).register(server)
     CorrectingTools(door).register(server)
+    UndoingTools(door).register(server)
     contexts.register(server)
     return server
 

@@ -15,9 +15,10 @@ Kind = Literal["fact", "reflection", "blob"]
 
 
 class FoundMemory(BaseModel):
-    """A fact that a search found."""
+    """A fact or reflection that a search found."""
 
-    id: str = Field(description="what `forget` takes as the id of a fact")
+    kind: Literal["fact", "reflection"] = "fact"
+    id: str = Field(description="what `forget` takes as the id of a fact or reflection")
     text: str
     scope: ScopeKind = Field(description="whom it is known of: the agent's work, a group, the user")
     score: float = Field(description="higher is better; comparable within this answer only")
@@ -31,6 +32,7 @@ class FoundMemory(BaseModel):
     def of(cls, fact: FoundFact, *, debug: bool) -> "FoundMemory":
         """A fact, with its scores if they are asked for."""
         return cls(
+            kind=fact.kind,
             id=fact.fact_id,
             text=fact.content,
             scope=fact.scope.kind,
@@ -189,6 +191,13 @@ class ForgetAnswer(BaseModel):
 
     request_id: str
     status: str = "accepted: it is erased everywhere in the background, for ever"
+
+
+class UndoAnswer(BaseModel):
+    """A request to undo an attack that was written down."""
+
+    request_id: str = Field(description="what `forget_receipt` takes")
+    status: str = "accepted: it is carried out in the background; `preview_undo` shows what is left"
 
 
 class CorrectionAnswer(BaseModel):

@@ -11,7 +11,6 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 from pymongo.errors import PyMongoError
 
-from eden_memory.api.forgetting_receipts import receipt_of
 from eden_memory.api.mcp.mcp_connection import Door, Opened
 from eden_memory.api.mcp.tool_answers import (
     AcceptedText,
@@ -23,13 +22,12 @@ from eden_memory.api.mcp.tool_answers import (
     ListedMemory,
     WhyAnswer,
 )
-from eden_memory.api.tool import DEBUG_WORDS, SCOPE_WORDS, TYPE_WORDS
+from eden_memory.api.tool import DEBUG_WORDS, KIND_WORDS, SCOPE_WORDS, TYPE_WORDS
 from eden_memory.constants import MOST_QUERIES
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.application_ids import id_of
-from eden_memory.receipts.receipt import Receipt
-from eden_memory.search.search_requests import FactScope, Kind
+from eden_memory.search.search_requests import FACTS, FactScope, Kind, SearchedKind
 
 log = LibraryLogger("eden.mcp")
 P = ParamSpec("P")
@@ -61,6 +59,7 @@ Limit = Annotated[int, Field(ge=1, le=200)]
 TopK = Annotated[int, Field(ge=1, le=50, description="facts at most")]
 SearchType = Annotated[Kind, Field(description=TYPE_WORDS)]
 Scopes = Annotated[list[FactScope] | None, Field(min_length=1, description=SCOPE_WORDS)]
+Kinds = Annotated[list[SearchedKind] | None, Field(min_length=1, description=KIND_WORDS)]
 Debug = Annotated[bool, Field(description=DEBUG_WORDS)]
 AsOf = Annotated[datetime | None, Field(description="only what was known at this time (ISO 8601)")]
 
@@ -90,7 +89,6 @@ class MemoryTools:
         add(told(self.why), title="Why is it remembered so", annotations=READS)
         add(told(self.add_memory), title="Remember", annotations=ADDS)
         add(told(self.forget), title="Forget", annotations=ERASES)
-        add(told(self.forget_receipt), title="Receipt", annotations=READS)
 
     async def search_facts(
         self,
@@ -101,6 +99,7 @@ class MemoryTools:
         scopes: Scopes = None,
         as_of: AsOf = None,
         include_retired: bool = False,
+        kinds: Kinds = None,
         debug: Debug = False,
         session: Session = "",
         user: User = "",
@@ -120,6 +119,7 @@ class MemoryTools:
             scopes=scopes,
             as_of=_utc(as_of),
             include_retired=include_retired,
+            kinds=kinds or FACTS,
         )
         return FoundMemories.of(report, debug=debug)
 
@@ -242,25 +242,11 @@ class MemoryTools:
         """
         memory = await self._door.open(ctx.request_context, "write", session, user)
         target: Any = id if what in ("fact", "reflection") else id_of(id, what)
-        _demand_owner(memory)
+        demand_owner(memory)
         if what == "session":
             await self._door.demand(memory, "write", target)
         request = await memory.service.forget(what, target, session=memory.session, user=memory.user)
         return ForgetAnswer(request_id=request)
-
-    async def forget_receipt(
-        self,
-        ctx: Call,
-        request_id: Annotated[
-            str, Field(min_length=1, max_length=1_024, description="what `forget` has answered")
-        ],
-    ) -> Receipt:
-        """Return the signed receipt of a request to forget: what was erased, and when each store is clean.
-
-        It names memory by ids and keyed hashes. Only for keys that administer all agents and users.
-        """
-        opened = await self._door.open(ctx.request_context, "admin", "", "")
-        return await receipt_of(opened.memory, opened.connection.caller, request_id)
 
 
 async def _listed(memory: Opened, kind: str, inactive: bool, limit: int, cursor: str | None) -> ListAnswer:
@@ -280,7 +266,7 @@ async def _listed(memory: Opened, kind: str, inactive: bool, limit: int, cursor:
     return ListAnswer(memories=[ListedMemory.of_blob(blob) for blob in blobs])
 
 
-def _demand_owner(memory: Opened) -> None:
+def demand_owner(memory: Opened) -> None:
     """A key that is bound to agents or users says whose thing it wants forgotten: it is checked to be theirs."""
     if memory.connection.caller.is_bound and memory.session is None and memory.user is None:
         raise Invalid("the owner of the memory is not named", "Name its session or user.")

@@ -1,4 +1,7 @@
-"""`/ui/change`, `/ui/add`: edit, retire, forget and add. A page asks and says what follows; its form does it."""
+"""`/ui/change`, `/ui/add`: edit, retire, forget, pin, unpin, mark as private, add.
+
+A page asks and says what follows; its form does it.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -17,13 +20,20 @@ from eden_memory.api.ui.visiting import DOOR, ViewPlace, Visit, visit
 from eden_memory.constants import LONGEST_BLOB
 from eden_memory.errors import Conflict, Invalid, NotFound
 from eden_memory.memory.browsing_store import Filters
-from eden_memory.memory.results import FactView, ReflectionView
+from eden_memory.memory.results import BlobView, FactView, ReflectionView
 from eden_memory.mongo.application_ids import id_of, typed
 from eden_memory.schemas.scopes import Scope
 
 router = APIRouter(prefix="/ui", route_class=AdmittedPage)
 What = Literal["fact", "reflection", "blob", "message", "session", "user"]
-Act = Literal["edit", "retire", "forget"]
+Act = Literal["edit", "retire", "forget", "pin", "unpin", "private"]
+OF_MEMORY: tuple[Act, ...] = ("edit", "retire", "private", "forget")
+OFFERED: dict[What, tuple[Act, ...]] = {
+    "fact": OF_MEMORY,
+    "reflection": OF_MEMORY,
+    "blob": ("edit", "pin", "unpin", "forget"),
+}
+"""Of a message, session or user: forget."""
 
 
 class ChangePlace(ViewPlace):
@@ -32,6 +42,8 @@ class ChangePlace(ViewPlace):
     what: What
     act: Act
     id: Annotated[str, Field(min_length=1, max_length=4_096)]
+    pin: Annotated[int, Field(ge=0, le=10_000)] = 0
+    """Which of the blob's pinned sentences to unpin, from 0."""
 
 
 class _Form(BaseModel):
@@ -42,6 +54,7 @@ class ChangeForm(_Form):
     """The new text, and why; for the version that the page showed."""
 
     text: Annotated[str | None, Field(max_length=LONGEST_BLOB)] = None
+    private: bool = True
     version: Expected = None
     reason: Reason = None
 
@@ -62,6 +75,8 @@ class Target:
     version: int | None
     scope: Scope | None
     back: str
+    private: bool | None = None
+    """Whether it is marked as private; None: not known."""
 
 
 @router.get("/change")
@@ -103,17 +118,27 @@ async def add(request: Request, place: Annotated[ViewPlace, Query()]) -> Respons
 
 
 async def _edit(here: Visit, place: ChangePlace, form: ChangeForm) -> str:
-    if form.text is None:
-        raise Invalid("the text is empty", "Retire or forget it instead.")
-    return await here.service.edit(
-        place.id, _lines(form.text), **here.where, expected_version=form.version, reason=form.reason
-    )
+    return await here.service.edit(place.id, _text(form), **_given(here, form))
 
 
 async def _retire(here: Visit, place: ChangePlace, form: ChangeForm) -> str:
-    return await here.service.retire(
-        place.id, **here.where, expected_version=form.version, reason=form.reason
-    )
+    return await here.service.retire(place.id, **_given(here, form))
+
+
+async def _pin(here: Visit, place: ChangePlace, form: ChangeForm) -> str:
+    return await here.service.pin(place.id, _text(form), **_given(here, form))
+
+
+async def _unpin(here: Visit, place: ChangePlace, form: ChangeForm) -> str:
+    return await here.service.unpin(place.id, _text(form), **_given(here, form))
+
+
+async def _mark_private(here: Visit, place: ChangePlace, form: ChangeForm) -> str:
+    return await here.service.mark_private(place.id, form.private, **_given(here, form))
+
+
+def _given(here: Visit, form: ChangeForm) -> dict[str, Any]:
+    return here.where | {"expected_version": form.version, "reason": form.reason}
 
 
 async def _forget(here: Visit, place: ChangePlace, form: ChangeForm) -> str:
@@ -131,20 +156,20 @@ ACTS: dict[Act, Callable[[Visit, ChangePlace, ChangeForm], Awaitable[str]]] = {
     "edit": _edit,
     "retire": _retire,
     "forget": _forget,
+    "pin": _pin,
+    "unpin": _unpin,
+    "private": _mark_private,
 }
 
 
 async def _target(here: Visit, place: ChangePlace) -> Target:
     """Return the target; NotFound, Refused or Conflict if the change cannot be requested."""
+    offered = OFFERED.get(place.what, ("forget",))
+    if place.act not in offered:
+        raise Invalid(f"{place.act} is not for a {place.what}", f"It takes: {', '.join(offered)}.")
     target = await _found(here, place)
-    if target.scope is None:
-        if place.act != "forget":
-            raise Invalid(f"a {place.what} can only be forgotten here")
-        return target
-    if not here.may_change(target.scope):
+    if target.scope is not None and not here.may_change(target.scope):
         raise Refused("this key may not change it", "Use a key with the right `write` that reaches it.")
-    if place.act == "retire" and place.what == "blob":
-        raise Invalid("a blob cannot be retired", "Edit it, or forget a version of it.")
     return target
 
 
@@ -173,22 +198,40 @@ def _demand_standing(place: ChangePlace, *, retired: bool) -> None:
 def _memory(here: Visit, found: FactView | ReflectionView, page: str) -> Target:
     name = found.fact_id if isinstance(found, FactView) else found.reflection_id
     back = here.link(page, id=name)
-    return Target(f"{page} {name}", found.content, found.version, found.scope, back)
+    private = found.private if isinstance(found, ReflectionView) else None
+    return Target(f"{page} {name}", found.content, found.version, found.scope, back, private)
 
 
 async def _blob(here: Visit, place: ChangePlace) -> Target:
     opened = await open_scope(here, place.id)
-    blobs = await opened.browsing.blobs(here.asker, opened.view, Filters())
-    if not blobs:
-        raise NotFound("there is no such blob here")
-    name = f"version {blobs[0].version} of the blob of {place.id}"
-    return Target(name, blobs[0].content, blobs[0].version, opened.scope, opened.link("scope"))
+    blob = next(iter(await opened.browsing.blobs(here.asker, opened.view, Filters())), None)
+    back = opened.link("scope")
+    if blob is not None:
+        name = f"version {blob.version} of the blob of {place.id}"
+        return Target(name, _text_of(blob, place), blob.version, opened.scope, back)
+    if place.act == "pin":
+        return Target(f"the blob of {place.id}", None, None, opened.scope, back)
+    raise NotFound("there is no such blob here")
 
 
-def _query(place: ChangePlace) -> dict[str, str]:
-    return {"what": place.what, "act": place.act, "id": place.id}
+def _text_of(blob: BlobView, place: ChangePlace) -> str | None:
+    """Return the text that the change is about; None for a new sentence."""
+    if place.act == "pin":
+        return None
+    if place.act != "unpin":
+        return blob.content
+    if place.pin >= len(blob.pins):
+        raise Conflict("the sentence is not pinned", "The page of its scope lists the pins.")
+    return blob.pins[place.pin]
 
 
-def _lines(text: str) -> str:
-    """Return a text with the line ends that memory has; forms send others."""
-    return text.replace("\r\n", "\n")
+def _query(place: ChangePlace) -> dict[str, str | int]:
+    of_pin = {"pin": place.pin} if place.act == "unpin" else {}
+    return {"what": place.what, "act": place.act, "id": place.id} | of_pin
+
+
+def _text(form: ChangeForm) -> str:
+    """Return the given text with the line ends that memory has; forms send others."""
+    if form.text is None:
+        raise Invalid("the text is empty", "Retire or forget a memory to be rid of it.")
+    return form.text.replace("\r\n", "\n")

@@ -69,12 +69,12 @@ async def agent(request: Request, place: Annotated[AgentPlace, Query()]) -> Resp
 
 
 async def _page(here: Visit, place: AgentPlace) -> Page[ListedScope]:
-    """Return the page; of a caller that is bound to users only what is theirs."""
+    """Return the page; as seen by a user, or by a caller that is bound to users, only what is theirs."""
     bound = here.caller.users
     users = bound if place.kind == "user" else frozenset((here.user,)) if here.user is not None else None
     if place.kind in ("group", "shard"):
         users = None
-        if bound is not None:
+        if bound is not None or here.user is not None or here.session is not None:
             return _of_view(here, place)
     find = place.find
     if find and place.kind != "shard" and not TYPED.match(find):
@@ -87,7 +87,7 @@ async def _page(here: Visit, place: AgentPlace) -> Page[ListedScope]:
 
 
 def _of_view(here: Visit, place: AgentPlace) -> Page[ListedScope]:
-    """Return the groups or shards that the user whom the caller names may see."""
+    """Return the groups or shards that may be seen as the page's user, in its session."""
     shown = [visible for visible in here.view.shown if visible.scope.kind == place.kind]
     return Page(
         tuple(

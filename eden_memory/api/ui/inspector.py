@@ -40,6 +40,6 @@ def inspector_router(*, operator: bool = False) -> APIRouter:
 def _of_operators() -> Sequence[APIRouter]:
     """Return operators' pages, which read Kafka; MissingExtra where its clients are not installed."""
     needs("run", "`eden serve --operator`")
-    from eden_memory.api.ui import operator_routes  # noqa: PLC0415 - the extra `serve` brings no Kafka client
+    from eden_memory.api.ui import budget_routes, operator_routes  # noqa: PLC0415 - `serve` brings no Kafka client
 
-    return (operator_routes.router,)
+    return (operator_routes.router, budget_routes.router)

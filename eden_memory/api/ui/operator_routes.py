@@ -1,11 +1,8 @@
-"""`/ui/operator`: lag, dead letters, namespaces and budgets, for operators' keys (`eden serve --operator`)."""
+"""`/ui/operator`: lag, dead letters and namespaces, for operators' keys (`eden serve --operator`)."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from aiokafka.errors import KafkaError
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ConfigDict
@@ -14,20 +11,22 @@ from eden_memory.access.callers import Refused
 from eden_memory.api.http.doors import doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
 from eden_memory.api.ui.pages import is_operator, render
-from eden_memory.api.ui.svg_plots import budget_plot
 from eden_memory.api.ui.visiting import address
-from eden_memory.errors import EdenError
+from eden_memory.error_text import describe
+from eden_memory.errors import Conflict
+from eden_memory.kafka.connection import answering
 from eden_memory.kafka.lag import LagReader, LagReading
 from eden_memory.logs import LibraryLogger
 from eden_memory.replay.comparing.memory_report import ReportRequest, compared
 from eden_memory.replay.comparing.report import KINDS, total_of
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import placement_of
+from eden_memory.replay.namespaces.rolling_back import roll_back
 from eden_memory.replay.namespaces.switching import refuse_behind, switch, with_original
 from eden_memory.replay.reform.reform_store import MongoReforms
+from eden_memory.schemas.documents import Live
 from eden_memory.stages.dead_letter_handling import DeadLetterHandling
 from eden_memory.stages.dead_letter_reading import DeadLetter, DeadLetterFilter
-from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
 
 log = LibraryLogger("eden.ui")
 LISTED, DIFFERENCES = 100, 10
@@ -52,6 +51,14 @@ class LetterForm(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     act: Literal["retry", "drop"]
+
+
+class RollbackForm(BaseModel):
+    """The switch that is to be taken back: the page showed what was live then."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    revision: int
 
 
 class SwitchForm(BaseModel):
@@ -84,7 +91,7 @@ async def lag(request: Request) -> Response:
     """Show how far each consumer group is behind."""
     at = await installation_of(request)
     topics = at.topics(at.settings.placement)
-    with _kafka():
+    with answering():
         reader = LagReader(at.kafka, [topic.name for topic in topics], topics.readers())
         try:
             await reader.start()
@@ -98,7 +105,7 @@ async def lag(request: Request) -> Response:
 async def dead_letters(request: Request, everything: bool = False) -> Response:
     """List dead letters, oldest first."""
     found: list[tuple[DeadLetter, str]] = []
-    with _kafka():
+    with answering():
         letters = (await _letters(request)).found(DeadLetterFilter(), settled=everything)
         async for letter in letters:
             found.append(letter)
@@ -116,7 +123,7 @@ async def dead_letters(request: Request, everything: bool = False) -> Response:
 @router.get("/dead-letter")
 async def dead_letter(request: Request, id: LetterId, asked: str | None = None) -> Response:  # noqa: A002
     """Show one dead letter: why, and its original value."""
-    with _kafka():
+    with answering():
         letter, state = await (await _letters(request)).at(id)
     value = letter.record.value
     text = None if value is None else value.decode(errors="replace")
@@ -131,7 +138,7 @@ async def settle(request: Request, id: LetterId) -> Response:  # noqa: A002
     """Have its stage try it again, or take it off the list."""
     form = await form_of(request, LetterForm)
     letters = await _letters(request)
-    with _kafka():
+    with answering():
         letter, _ = await letters.at(id)
         done = "dropped" if form.act == "drop" else await letters.retry(letter)
         if form.act == "drop":
@@ -141,16 +148,19 @@ async def settle(request: Request, id: LetterId) -> Response:  # noqa: A002
 
 
 @router.get("/namespaces")
-async def namespaces(request: Request) -> Response:
-    """List the live memory and every namespace."""
+async def namespaces(
+    request: Request, back: Literal["applied", "not_applied", "done"] | None = None
+) -> Response:
+    """List the live memory and every namespace; `back`: what a rollback has just done with user edits."""
     at = await installation_of(request)
-    live = await at.live.placement()
+    live, switched = await at.live.placement(), await at.live.read()
+    previous = switched.previous.memory if switched and switched.previous else None
     rows = [
         (namespace, placement_of(namespace) == live, sum([count for count, _ in sizes.values()]))
         for namespace in await with_original(at)
         for sizes in [await at.namespaces.sizes(namespace.prefix)]
     ]
-    return render(request, "namespaces.html", rows=rows, live=live.memory)
+    return render(request, "namespaces.html", rows=rows, live=live.memory, previous=previous, back=back)
 
 
 @router.get("/namespace")
@@ -184,20 +194,49 @@ async def switch_to(request: Request, name: Name) -> Response:
     at = await installation_of(request)
     if not form.as_it_is:
         await refuse_behind(at, name)
-    with _kafka():
+    with answering():
         was = await switch(at, name)
     log.info("a namespace was made live", by=request.state.caller.name, namespace=name, was=was.memory)
     return RedirectResponse("/ui/operator/namespaces", 303)
 
 
-@router.get("/budgets")
-async def budgets(request: Request) -> Response:
-    """Show what formation may spend, and has spent."""
+@router.get("/rollback")
+async def asking_to_roll_back(request: Request) -> Response:
+    """Ask whether to make the former memory live again, and say what follows."""
+    live = await _live_after_switch(await installation_of(request))
+    return render(
+        request,
+        "rollback.html",
+        live=live.memory,
+        previous=live.previous.memory if live.previous else "",
+        carries=live.previous is not None and live.previous.pipeline != live.pipeline,
+        revision=live.revision,
+    )
+
+
+@router.post("/rollback")
+async def back(request: Request) -> Response:
+    """Make the former memory live again, and apply there what people changed meanwhile."""
+    form = await form_of(request, RollbackForm)
     at = await installation_of(request)
-    spendings = await MongoBudgets(at.database, at.settings.names).all()
-    held = await MongoFormations(at.database, at.settings.names).held_back()
-    plots = [(spending, budget_plot(spending)) for spending in spendings]
-    return render(request, "budgets.html", plots=plots, held=held)
+    if (await _live_after_switch(at)).revision != form.revision:
+        raise Conflict("another memory was made live meanwhile", "See the namespaces, and ask again.")
+    with answering():
+        done = await roll_back(at)
+    by = request.state.caller.name
+    log.info("a namespace was rolled back", by=by, namespace=done.now.memory, was=done.was.memory)
+    if done.failed is not None:
+        log.warning("user edits were not applied", namespace=done.was.memory, reason=describe(done.failed))
+    edits = "not_applied" if done.failed else "applied" if done.edits else "done"
+    return RedirectResponse(address("operator/namespaces", back=edits), 303)
+
+
+async def _live_after_switch(at: Installation) -> Live:
+    """Return what is live; Conflict where nothing else ever was."""
+    live = await at.live.read()
+    if live is None or live.previous is None:
+        raise Conflict("nothing else was ever live", "A switch comes before a rollback.")
+    return live
 
 
 async def installation_of(request: Request) -> Installation:
@@ -224,12 +263,3 @@ def _behind(reading: LagReading, groups: dict[str, list[str]]) -> list[GroupBehi
         records = sum(row.lag for row in rows)
         found.append(GroupBehind(group, records, max(seconds, default=None), reading.members.get(group, 0)))
     return sorted(found, key=lambda behind: (-behind.records, behind.group))
-
-
-@contextmanager
-def _kafka() -> Generator[None]:
-    """Raise EdenError where Kafka does not answer."""
-    try:
-        yield
-    except (KafkaError, OSError) as error:
-        raise EdenError("Kafka does not answer", f"{type(error).__name__}: see `eden doctor`.") from error

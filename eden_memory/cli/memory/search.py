@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated, Literal
 
 import typer
@@ -9,11 +10,18 @@ import typer
 from eden_memory.cli import tables, terminal
 from eden_memory.cli.memory.viewer import Agent, AsJson, Scopes, Session, User, Viewer, ask, kinds_of, nothing
 from eden_memory.cli.terminal import parse_time
-from eden_memory.search.search_requests import FoundMessage, SearchReport
+from eden_memory.search.search_requests import FACTS, FoundMessage, SearchReport
 
 Time = Annotated[
     datetime | None, typer.Option(parser=parse_time, metavar="TIME", help="what was known then (UTC)")
 ]
+
+
+class SearchedName(StrEnum):
+    """Kinds of memory that a search finds."""
+
+    FACTS = "facts"
+    REFLECTIONS = "reflections"
 
 
 def search(
@@ -26,6 +34,10 @@ def search(
     search_type: Annotated[
         Literal["hybrid", "semantic", "text"], typer.Option("--type", help="by meaning, by words, or both")
     ] = "hybrid",
+    kinds: Annotated[
+        list[SearchedName] | None,
+        typer.Option("--kind", help="facts (without this option), reflections; again: both"),
+    ] = None,
     as_of: Time = None,
     retired: Annotated[bool, typer.Option("--retired", help="retired facts too")] = False,
     recency_weight: Annotated[
@@ -37,7 +49,7 @@ def search(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Search the facts that a user may see, as an agent would.
+    """Search the facts, or reflections, that a user may see, as an agent would.
 
     Examples:
 
@@ -46,6 +58,8 @@ def search(
     eden search Lyon "next trip" --session s1 --debug
 
     eden search office --as-of 2026-03-01 --json
+
+    eden search "which tea does she like?" --user ada --kind facts --kind reflections
     """
 
     async def work(who: Viewer) -> SearchReport:
@@ -55,6 +69,7 @@ def search(
             scopes=kinds_of(scopes),
             top_k=top_k,
             search_type=search_type,
+            kinds=[kind.value for kind in kinds] if kinds else FACTS,
             as_of=as_of,
             include_retired=retired,
             recency_weight=recency_weight,
@@ -69,18 +84,28 @@ def search(
 
 
 def _show(report: SearchReport, empty: str, *, debug: bool) -> None:
+    mixed = any(fact.kind != "fact" for fact in report.facts)
     rows = (
         (
             f"{fact.score:.3f}",
             terminal.scope_name(fact.scope),
             tables.line(fact.content),
+            *([fact.kind] if mixed else []),
             terminal.moment(fact.valid_from),
             fact.fact_id,
             *([_scores(fact.scores)] if debug else []),
         )
         for fact in report.facts
     )
-    columns = ["score", "scope", "fact", "since", "id", *(["scores"] if debug else [])]
+    columns = [
+        "score",
+        "scope",
+        "text" if mixed else "fact",
+        *(["kind"] if mixed else []),
+        "since",
+        "id",
+        *(["scores"] if debug else []),
+    ]
     tables.show_table(columns, rows, empty if not report.unformed else "no facts were found")
     if report.unformed:
         _show_unformed(report.unformed)

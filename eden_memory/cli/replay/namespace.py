@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -18,11 +17,12 @@ from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.dropping import drop as drop_namespace
 from eden_memory.replay.namespaces.dropping import placement_named
 from eden_memory.replay.namespaces.namespace_names import placement_of
+from eden_memory.replay.namespaces.rolling_back import roll_back
 from eden_memory.replay.namespaces.switching import original_of, refuse_behind, switch, with_original
-from eden_memory.replay.namespaces.switching import rollback as back
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.reform.selection import selected
 from eden_memory.replay.user_edits.reapplying import carry
+from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Namespace
 from eden_memory.settings import Settings
 from eden_memory.structured_logs import warnings_only
@@ -146,19 +146,17 @@ async def switched_to(settings: Settings, name: str, *, as_it_is: bool = False) 
 async def rolled_back(settings: Settings) -> None:
     """Make the former namespace live again and print it; user edits made meanwhile are applied there."""
     async with installation(settings) as at:
-        live = await at.live.read()
-        was, now = await back(at)
-        typer.echo(f"{now.memory} is live again, in the place of {was.memory}")
-        if live is None or was.pipeline == now.pipeline:
-            return  # one pipeline: both had every command
-        try:
-            await _carry(at, was, now, live.switched_at)
-        except Exception as error:  # noqa: BLE001 - the edge of a command: what it was called for is done
-            typer.echo(
-                f"what people changed in {was.memory} meanwhile was not applied again: {describe(error)}",
-                err=True,
-            )
-            typer.echo(f"once that is put right: eden namespace carry {was.memory}", err=True)
+        with warnings_only():
+            done = await roll_back(at)
+    typer.echo(f"{done.now.memory} is live again, in the place of {done.was.memory}")
+    if done.edits is not None:
+        _say_edits(done.was, done.edits)
+    if done.failed is not None:
+        typer.echo(
+            f"what people changed in {done.was.memory} meanwhile was not applied again: {describe(done.failed)}",
+            err=True,
+        )
+        typer.echo(f"once that is put right: eden namespace carry {done.was.memory}", err=True)
 
 
 async def carried(settings: Settings, name: str) -> None:
@@ -169,13 +167,13 @@ async def carried(settings: Settings, name: str) -> None:
             raise EdenError(f"{name} is live", "eden namespace list")
         if namespace.switched_at is None:
             raise EdenError(f"{name} was never live: nobody changed anything in it", "eden namespace list")
-        await _carry(at, placement_of(namespace), live, namespace.switched_at)
+        with warnings_only():
+            edits = await carry(at, placement_of(namespace), live, namespace.switched_at)
+    _say_edits(placement_of(namespace), edits)
 
 
-async def _carry(at: Installation, of: Placement, to: Placement, since: datetime) -> None:
-    with warnings_only():
-        found = await carry(at, of, to, since)
-    for line in user_edits(found) or [f"people changed nothing in {of.memory} meanwhile"]:
+def _say_edits(of: Placement, edits: AppliedEdits) -> None:
+    for line in user_edits(edits) or [f"people changed nothing in {of.memory} meanwhile"]:
         typer.echo(line)
 
 

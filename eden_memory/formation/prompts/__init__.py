@@ -53,26 +53,37 @@ FACT_DECISIONS = "fact-decisions/3"
 REFLECTION_EXTRACTION = "reflection-extraction/3"
 CONSOLIDATION = "consolidation/3"
 PROPAGATION = "propagation/2"
+SHORT = {
+    FACT_EXTRACTION: "fact-extraction-short/1",
+    FACT_DECISIONS: "fact-decisions-short/1",
+    REFLECTION_EXTRACTION: "reflection-extraction-short/1",
+}
+"""Variants for small models, with fewer rules; other prompts have none."""
 VERSIONS = (FACT_EXTRACTION, FACT_DECISIONS, REFLECTION_EXTRACTION, CONSOLIDATION, PROPAGATION)
 PARTS = ("system", "user")
 
 
-def fact_extraction(material: FactMaterial, fence: str) -> Prompt:
+def versions(*, short: bool) -> tuple[str, ...]:
+    """Return the names of the prompts in use."""
+    return tuple(SHORT.get(name, name) for name in VERSIONS) if short else VERSIONS
+
+
+def fact_extraction(material: FactMaterial, fence: str, *, short: bool = False) -> Prompt:
     """Ask for the facts of a conversation; answered by `ExtractedFacts`."""
-    return _prompt(FACT_EXTRACTION, material, fence)
+    return _prompt(FACT_EXTRACTION, material, fence, short=short)
 
 
-def fact_decisions(material: DecisionMaterial, fence: str) -> Prompt:
+def fact_decisions(material: DecisionMaterial, fence: str, *, short: bool = False) -> Prompt:
     """Ask what new facts mean for what is known; answered by `FactDecisions`.
 
     Known facts are called K1, K2 and so on, new facts N1, N2 and so on.
     """
-    return _prompt(FACT_DECISIONS, material, fence)
+    return _prompt(FACT_DECISIONS, material, fence, short=short)
 
 
-def reflection_extraction(material: ReflectionMaterial, fence: str) -> Prompt:
+def reflection_extraction(material: ReflectionMaterial, fence: str, *, short: bool = False) -> Prompt:
     """Ask for reflections of a conversation in all scopes at once; answered by `StatedReflections`."""
-    return _prompt(REFLECTION_EXTRACTION, material, fence)
+    return _prompt(REFLECTION_EXTRACTION, material, fence, short=short)
 
 
 def consolidation(material: ConsolidationMaterial, fence: str) -> Prompt:
@@ -85,14 +96,15 @@ def propagation(material: PropagationMaterial, fence: str) -> Prompt:
     return _prompt(PROPAGATION, material, fence)
 
 
-def prepare() -> None:
+def prepare(*, short: bool = False) -> None:
     """Compile all templates now, rather than while a window waits."""
-    for name in VERSIONS:
+    for name in versions(short=short):
         for part in PARTS:
             _template(name, part)
 
 
-def _prompt(name: str, material: Material, fence: str) -> Prompt:
+def _prompt(name: str, material: Material, fence: str, *, short: bool = False) -> Prompt:
+    name = SHORT.get(name, name) if short else name
     values = {slot: getattr(material, slot) for slot in material.__slots__} | {"fence": fence}
     return Prompt(
         name=name,
@@ -100,6 +112,7 @@ def _prompt(name: str, material: Material, fence: str) -> Prompt:
         user=_template(name, "user").render(values).strip(),
         material=material,
         answer_tokens=longest_answer(material),
+        takes_part=short and isinstance(material, FactMaterial | ReflectionMaterial),
     )
 
 

@@ -10,7 +10,7 @@ from eden_memory.models.asking import judging
 from eden_memory.models.asking.answer_forwarding import AnswerStore
 from eden_memory.models.asking.answer_keys import chain_of, exhausted, first_key, next_key
 from eden_memory.models.asking.chat import Chat, Request, Router
-from eden_memory.models.asking.judging import REFUSED, TRUNCATED, parsed
+from eden_memory.models.asking.judging import REFUSED, TRUNCATED, complete_items, parsed
 from eden_memory.models.call_accounts import Accounts, of_kept, with_id
 from eden_memory.models.calls import PromptTurn
 from eden_memory.models.guard.budget import CallBudget
@@ -56,6 +56,13 @@ class _Question(Generic[A]):
             repair=self.answers,
             kept=self.answers,
         )
+
+    def value_of(self, kept: Answer) -> A | str | None:
+        """Return the value of an answer, or what is wrong with it."""
+        text = kept.text or ""
+        if kept.invalid == TRUNCATED and self.answers and self.prompt.takes_part:
+            return complete_items(text, self.answer)
+        return kept.invalid if kept.invalid in OUTCOMES else parsed(text, self.answer)
 
     def ask_again(self, kept: Answer, problem: str, note: str) -> None:
         """Go on behind an answer that fell short."""
@@ -188,14 +195,15 @@ class AskingModel:
 
     async def _judge(self, question: _Question[A], kept: Answer, *, again: bool) -> Answered[A] | None:
         """The answer if it is one that does; else the question goes on behind it."""
-        value = kept.invalid if kept.invalid in OUTCOMES else parsed(kept.text or "", question.answer)
+        value = question.value_of(kept)
         if value is None or isinstance(value, str):
             stored, others = await self._stored(question, kept)
             if others:
                 return await self._judge(question, stored, again=True)
             await self._invalid(question, kept, value or "", again=again)
             return None
-        self._note(question, kept, "answered", items=_items(value), again=again)
+        ended: CallOutcome = "truncated" if kept.invalid == TRUNCATED else "answered"
+        self._note(question, kept, ended, items=_items(value), again=again)
         answered = Answered(value, _call(kept))
         shortcoming = question.check(value) if question.check and question.best is None else None
         question.answers += 1

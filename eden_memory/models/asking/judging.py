@@ -1,7 +1,7 @@
 """Whether an answer is valid and complete, and the question that follows one that is not."""
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, from_json
 
 from eden_memory.models.calls import Completion, PromptTurn
 from eden_memory.models.providers.provider_json import found_json
@@ -31,6 +31,16 @@ def parsed(text: str, answer: type[A]) -> A | str:
         return answer.model_validate_json(found_json(text), context=AS_SAID)
     except ValidationError as error:
         return _named(error)
+
+
+def complete_items(text: str, answer: type[A]) -> A | str:
+    """Return the complete items of an answer that was cut off in its list, each once; TRUNCATED if there are none."""
+    try:
+        (name, items), *others = from_json(text[text.find("{") :], allow_partial=True).items()
+        whole = [item for place, item in enumerate(items[:-1]) if item not in items[:place]]
+        return TRUNCATED if others or not whole else answer.model_validate({name: whole}, context=AS_SAID)
+    except (AttributeError, TypeError, ValueError):
+        return TRUNCATED
 
 
 def _named(error: ValidationError) -> str:

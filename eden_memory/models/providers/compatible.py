@@ -87,6 +87,11 @@ class CompatibleChat(Adapter[OpenAIWire]):
         self._accepted: dict[str, Form] = {}
 
     @property
+    def wire(self) -> OpenAIWire:
+        """Return the connection, to try a model with."""
+        return self._connection
+
+    @property
     def forms(self) -> Mapping[str, Form]:
         """Return what has been found out, by model."""
         return self._known

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 import httpx2
 import numpy as np
@@ -119,6 +119,13 @@ class OpenAIWire:
                 self._accepted[model] = self._accepted.get(model, 0) + 1
         async with self._answering(model):
             return completion(_object(await self._client.post(CHAT, cast_to=Raw, content=_json(body))))
+
+    async def send(self, model: str, **fields: Any) -> Body:
+        """Send a chat request with these fields, and return the response as it is; CallFailed, InvalidRequest."""
+        async with self._answering(model):
+            return _object(
+                await self._client.post(CHAT, cast_to=Raw, content=_json({"model": model, **fields}))
+            )
 
     def _bound(self, model: str) -> Bound | None:
         return self._bounded_by[self._accepted.get(model, 0)]

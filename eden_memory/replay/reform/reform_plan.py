@@ -168,7 +168,8 @@ def _stream(row: Row | None) -> Stream | None:
 
 def changed_stages(live: Settings, own: Settings, prompted: Iterable[tuple[str, str]]) -> set[str]:
     """Stages that ask another model, other words or on other grounds than before."""
-    changed = {stage for stage, prompt in prompted if prompt not in prompts.VERSIONS}
+    current = prompts.versions(short=own.models.prompts == "short")
+    changed = {stage for stage, prompt in prompted if prompt not in current}
     changed |= other_models(live, own)
     if live.models.effort != own.models.effort:
         changed |= ALL

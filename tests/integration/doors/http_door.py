@@ -57,6 +57,7 @@ def _request(attack: Attack) -> tuple[str, str, Any]:
     session = f"{root}/sessions/{part(attack.session or 's.none')}"
     reason: dict[str, Any] = {"reason": "an attack"}
     search: dict[str, Any] = {"queries": [QUESTION], "top_k": 100, "include_retired": True}
+    search["kinds"] = (["facts", "reflections"], ["facts"], ["reflections"])[attack.number % 3]
     others: dict[str, tuple[str, str, Any]] = {
         "search": ("POST", f"{root}/search", search),
         "explain": ("POST", f"{root}/search", search | {"debug": True, "search_type": "text"}),

@@ -74,7 +74,7 @@ def _tool(attack: Attack) -> tuple[str, dict[str, Any]]:
     tools: dict[str, tuple[str, dict[str, Any]]] = {
         "recall": ("get_memory_context", {"message": QUESTION}),
         "search": ("search_facts", {"queries": [QUESTION], "top_k": 50, "include_retired": True}),
-        "explain": ("search_facts", {"queries": [QUESTION], "top_k": 50, "search_type": "text"}),
+        "explain": ("search_facts", {"queries": [QUESTION], "top_k": 50, "kinds": ["reflections", "facts"]}),
         "facts": ("list_memories", listing),
         "reflections": ("list_memories", listing | {"kind": "reflections"}),
         "blobs": ("list_memories", listing | {"kind": "blobs"}),

@@ -25,7 +25,9 @@ ALL_TIME: dict[str, Any] = {"active": None, "limit": 200}
 CALLS: tuple[Callable[[MemoryService, dict[str, Any], str], Awaitable[Any]], ...] = (
     lambda service, who, _: service.get_memory_context(who["session"], who["user"]),
     lambda service, who, _: service.get_memory_context(who["session"], who["user"], QUESTION),
-    lambda service, who, _: service.search_facts(QUESTION, **who, top_k=100, include_retired=True),
+    lambda service, who, _: service.search_facts(
+        QUESTION, **who, top_k=100, include_retired=True, kinds=["facts", "reflections"]
+    ),
     lambda service, who, _: service.list_facts(**who, **ALL_TIME),
     lambda service, who, _: service.list_reflections(**who),
     lambda service, who, _: service.list_blobs(**who),

@@ -61,6 +61,9 @@ async def test_tools_and_resources_say_what_they_are(server: McpServer, mode: st
             "add_memory",
             "forget",
             "forget_receipt",
+            "preview_undo",
+            "undo",
+            "verify_receipt",
             "edit_memory",
             "retire_memory",
             "pin_sentence",
@@ -72,8 +75,10 @@ async def test_tools_and_resources_say_what_they_are(server: McpServer, mode: st
         assert tool.description
         assert tool.output_schema
         assert tool.annotations is not None
-        assert tool.annotations.read_only_hint == (name in (*READING, "forget_receipt"))
-        assert tool.annotations.destructive_hint == (name == "forget")
+        assert tool.annotations.read_only_hint == (
+            name in (*READING, "forget_receipt", "preview_undo", "verify_receipt")
+        )
+        assert tool.annotations.destructive_hint == (name in ("forget", "undo"))
         assert "agent" not in tool.input_schema["properties"]
         assert "ctx" not in tool.input_schema["properties"]
     assert {one.uri_template for one in templates} == {

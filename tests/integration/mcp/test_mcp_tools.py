@@ -98,6 +98,14 @@ async def test_reflections_and_blobs_are_listed_with_the_time_when_they_were_sai
             ]
             times = [datetime.fromisoformat(found[name]) for name in ("said_at", "formed_at")]
             assert times == [before, AT]
+        asked = {
+            "queries": ["What does Ada like?"],
+            "kinds": ["reflections"],
+            "session": "one",
+            "user": "ada",
+        }
+        (hit,) = (await _asked(client, "search_facts", **asked))["facts"]
+        assert (hit["kind"], hit["text"]) == ("reflection", "Ada likes lists.")
 
 
 async def test_what_is_added_and_forgotten_goes_through_the_inbox(server: McpServer, kit: Kit) -> None:

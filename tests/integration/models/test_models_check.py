@@ -83,10 +83,12 @@ def test_of_a_compatible_endpoint_it_says_what_was_found_out(
         COLUMNS="200",
     )
     assert found.exit_code == 0, found.output
-    rows = [line for line in found.output.splitlines() if "127.0.0.1" in line]
+    rows = [line for line in found.output.splitlines() if "127.0.0.1" in line and "tried" not in line]
     assert [" json " in row and "unknown" in row for row in rows] == [True, True]
     assert "small" in rows[0]
     assert "facts, decisions, reflections, consolidation" in rows[0]
+    assert "small, tried:" in found.output
+    assert "settings that fit it: EDEN_MODELS_PROMPTS=" in found.output
 
 
 def test_a_model_that_is_not_there_is_told_and_the_exit_code_says_so(
@@ -133,4 +135,8 @@ def test_every_provider_that_a_role_names_is_called(
         ]
         assert found.exit_code == 0
         assert "much poorer than a model's work: reflections;" in told["notes"][0]
-        assert (models.counts()["calls"], other.counts()["calls"]) == ({"check": 3}, {"check": 1})
+        assert (models.counts()["calls"]["check"], other.counts()["calls"]["check"]) == (3, 1)
+        assert [(one["model"], one["settings"]["EDEN_MODELS_PROMPTS"]) for one in told["tried"]] == [
+            ("small", "full"),
+            ("small", "full"),
+        ]

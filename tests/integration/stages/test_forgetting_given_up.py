@@ -19,7 +19,7 @@ def outcome(member: str, **fields: Any) -> dict[str, Any]:
 
 
 async def erased(kit: Bench) -> list[str] | None:
-    found = await erased_by(kit.database, NAMES, Placement(), "e1")
+    found = await erased_by(kit.database, NAMES, Placement(), ["e1"])
     return None if found is None else [erasure.id for erasure in found]
 
 

@@ -3,20 +3,12 @@
 import asyncio
 
 from eden_memory.doctor.canary_scan_store import InTopics, in_collections, in_topics
-from eden_memory.kafka.topics import load_topics
-from tests.chaos.compaction import FILLER_PAUSE, fill, hurry
-from tests.integration.system.running_system import PARTITIONS, System, until
+from eden_memory.doctor.segment_scan_topics import in_segment_files, segment_folders
+from eden_memory.kafka.topic_admin import TopicAdmin
+from tests.integration.system.commands import eden
+from tests.integration.system.running_system import System, until
 
-COMPACTED = (
-    "chat.messages",
-    "memory.facts",
-    "memory.reflections",
-    "memory.consolidations",
-    "memory.extractions",
-    "memory.candidates",
-    "memory.commands",
-)
-ROUNDS = 120
+COMPACTION_SECONDS = 300.0
 
 
 async def until_erased(running: System, word: bytes) -> None:
@@ -30,29 +22,20 @@ async def until_erased(running: System, word: bytes) -> None:
 
 
 async def nothing_left_after_compaction(running: System, word: bytes) -> None:
-    """Compact, and scan everything raw."""
-    for topic in COMPACTED:
-        await _compact(running, topic, word)
+    """Compact, and scan everything raw: documents, records, and the files of Kafka's segments."""
+    await eden(running.settings, "forget", "--compact", seconds=COMPACTION_SECONDS)
     assert await _in_topics(running, word) == InTopics({}, {})
     assert await _unstored(running, word)
-
-
-async def _compact(running: System, topic: str, word: bytes) -> None:
-    """Let the topic's cleaner work at once, until the text is gone: each new segment lets the one before go."""
-    kafka = running.settings.kafka
-    assert kafka.bootstrap is not None
-    await asyncio.to_thread(hurry, kafka.bootstrap, kafka.topic_prefix + topic)
-    for _ in range(ROUNDS):
-        values = [one.value for one in await running.records(topic)]
-        if not [one for one in values if one is not None and word in one]:
-            return
-        await asyncio.sleep(FILLER_PAUSE)
-        await fill(kafka.bootstrap, kafka.topic_prefix + topic, PARTITIONS)
-    raise AssertionError(f"{topic} still holds it")
+    folders = await segment_folders(running.admin)
+    if folders:  # the broker is on this machine
+        assert in_segment_files(folders, running.settings.kafka.topic_prefix, b"ce_type")
+        assert in_segment_files(folders, running.settings.kafka.topic_prefix, word) == {}
 
 
 async def _unstored(running: System, word: bytes) -> bool:
-    return not await in_collections(running.database, running.settings.mongodb.prefix, word)
+    prefix = running.settings.mongodb.prefix
+    found = [await in_collections(at, prefix, word) for at in (running.database, running.source)]
+    return not any(found)
 
 
 async def _ended(running: System, word: bytes) -> bool:
@@ -60,5 +43,7 @@ async def _ended(running: System, word: bytes) -> bool:
 
 
 async def _in_topics(running: System, word: bytes) -> InTopics:
-    names = [topic.name for topic in load_topics(running.settings.kafka)]
+    """Look in the topics of all namespaces."""
+    admin = await asyncio.to_thread(TopicAdmin, running.admin)
+    names = await asyncio.to_thread(admin.names, running.settings.kafka.topic_prefix)
     return await in_topics(running.client, names, word)

@@ -35,16 +35,17 @@ def environment(settings: Settings) -> dict[str, str]:
         "TAILER_WATERMARK_SECONDS": settings.tailer.watermark_seconds,
         "TAILER_LEASE_SECONDS": settings.tailer.lease_seconds,
         "LOCAL_FOLDER": settings.local.folder,
+        "HTTP_PORT": settings.http.port,
         "RECEIPTS_KEY": settings.local.folder / "receipts.key",
     }
     given = {f"EDEN_{name}": str(value) for name, value in own.items() if value is not None}
     return {**os.environ, **given, "PYTHONWARNINGS": "default"}
 
 
-async def eden(settings: Settings, *arguments: str) -> str:
+async def eden(settings: Settings, *arguments: str, seconds: float = 60.0) -> str:
     """What a command says; it must end well."""
     process = await _start(settings, *arguments)
-    said, _ = await asyncio.wait_for(process.communicate(), 60)
+    said, _ = await asyncio.wait_for(process.communicate(), seconds)
     assert process.returncode == 0, said.decode()
     return said.decode()
 

@@ -14,12 +14,15 @@ from mcp.client.stdio import StdioServerParameters
 from eden_memory.errors import EdenError
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
+from eden_memory.search.search_requests import SearchedKind
 from tests.integration.context.harness import Kit
 from tests.integration.doors.conftest import doors_of
 from tests.integration.gateway.gateway_kit import Chats, behind, chats_of
 from tests.integration.system.commands import EDEN, environment
 from tests.integration.system.running_system import AGENT, System
 from tests.model_server.chat_upstream import chat_upstream
+
+BOTH: tuple[SearchedKind, ...] = ("facts", "reflections")
 
 HEADERS = {
     "accept": "application/json, text/event-stream",
@@ -71,7 +74,12 @@ class EveryDoor:
     async def slow(self, asker: Asker, questions: Sequence[str]) -> Said:
         """What the commands say, and `eden mcp` over standard input and output."""
         lists = [[name, *asker.options] for name in ("facts", "reflections", "blobs", "stats")]
-        commands = [["search", *questions[:3], *asker.options], *lists, ["facts", "--all", *asker.options]]
+        searched = [part for kind in BOTH for part in ("--kind", kind)]
+        commands = [
+            ["search", *questions[:3], *searched, *asker.options],
+            *lists,
+            ["facts", "--all", *asker.options],
+        ]
         if asker.session is not None and asker.user is not None:
             commands.append(["context", asker.session, "--user", asker.user])
         said = {f"eden {' '.join(one)}": await self._command(*one) for one in commands}
@@ -90,6 +98,7 @@ class EveryDoor:
             "blobs": await service.list_blobs(**named),
             "search": await service.search_facts(questions[:3], **named, top_k=100, include_retired=True),
             "words": await service.search_facts(questions[:3], **named, top_k=100, search_type="text"),
+            "reflected": await service.search_facts(questions[:3], **named, top_k=100, kinds=BOTH),
         }
         said["unformed"] = (await service.explain_search(questions[:3], **named)).unformed
         for question in questions:
@@ -108,7 +117,7 @@ class EveryDoor:
             path = name if name.endswith("&") else f"{name}?"
             url = f"/v1/agents/{AGENT}/{path}{'&'.join(f'{k}={v}' for k, v in asker.given.items())}"
             said[f"http {name}"] = (await self.http.get(url)).text
-        body = {"queries": list(questions[:3]), "top_k": 100, "include_retired": True}
+        body = {"queries": list(questions[:3]), "top_k": 100, "include_retired": True, "kinds": BOTH}
         found = await self.http.post(f"/v1/agents/{AGENT}/search", json=body, params=asker.given)
         return said | {"http search": found.text}
 
@@ -159,7 +168,10 @@ def _tools(questions: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
     kinds = ("facts", "reflections", "blobs")
     return [
         ("get_memory_context", {"message": questions[0]}),
-        ("search_facts", {"queries": list(questions[:3]), "top_k": 50, "include_retired": True}),
+        (
+            "search_facts",
+            {"queries": list(questions[:3]), "top_k": 50, "include_retired": True, "kinds": BOTH},
+        ),
         *(("list_memories", {"kind": one, "limit": 200, "include_inactive": True}) for one in kinds),
     ]
 

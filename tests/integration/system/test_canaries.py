@@ -1,16 +1,19 @@
 """Canaries with `kill -9` between the steps, a seed each: `make canaries SEEDS=20`."""
 
+import asyncio
 import os
 from asyncio.subprocess import Process
 from pathlib import Path
 from random import Random
 
+import httpx2
 import pytest
 
 from eden_memory.settings import Settings
+from tests.integration.kafka_limits import limit
 from tests.integration.system.canary_scans import nothing_left_after_compaction, until_erased
-from tests.integration.system.commands import kill, start
-from tests.integration.system.running_system import System, fast, system
+from tests.integration.system.commands import eden, kill, start
+from tests.integration.system.running_system import System, fast, system, until
 from tests.model_server.serving import Serving
 
 pytestmark = pytest.mark.servers
@@ -36,25 +39,28 @@ class Killed:
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_no_canary_is_left_whatever_was_killed(
-    settings: Settings, shared_models: Serving, tmp_path: Path, seed: int
+    settings: Settings, shared_models: Serving, tmp_path: Path, unused_tcp_port: int, seed: int
 ) -> None:
     dice, log = Random(seed), tmp_path / "eden.log"
     word = "Zan" + "".join(dice.choices(LETTERS, k=12))
-    settings = fast(settings, shared_models, tailer={"lease_seconds": 2.0})
+    http = {"port": unused_tcp_port}
+    settings = fast(settings, shared_models, tailer={"lease_seconds": 2.0}, http=http)
     async with system(settings, shared_models, run=False) as running:
         killed = Killed(settings, log, dice)
         try:
-            await _live(running, killed, dice, word)
+            session = await _live(running, killed, dice, word)
             await until_erased(running, word.encode())
+            await nothing_left_after_compaction(running, word.encode())
+            await _no_door_answers_it(running, session, word)
+            assert word not in await _metrics(settings)
         finally:
             if killed.process is not None:
                 await kill(killed.process)
-        await nothing_left_after_compaction(running, word.encode())
     assert word.encode() not in log.read_bytes()
 
 
-async def _live(running: System, killed: Killed, dice: Random, word: str) -> None:
-    """Say the word through every door, form, merge, consolidate, search and export it, and forget it."""
+async def _live(running: System, killed: Killed, dice: Random, word: str) -> str:
+    """Say the word in every way, form, merge, consolidate, reform, dead-letter, search, export and forget it."""
     await killed.perhaps()
     session, other = await running.session("xan"), await running.session("xan")
     said = [
@@ -69,6 +75,8 @@ async def _live(running: System, killed: Killed, dice: Random, word: str) -> Non
     await running.form(session)
     await killed.perhaps()
     await running.shows(session, "xan", word, f"Xan said {word}.", f"Xan wrote of {word}.", "<Consolidated>")
+    await eden(running.settings, "reform", "again", "--set", "memory.similar=0.8", "--yes", seconds=240.0)
+    names += await _dead_letters(running, killed, session, word)
     await running.service.search_facts([f"Xan digs at {word}"], session=session, user="xan")
     await running.service.memory.export_user("xan")
     if dice.random() < 0.3:
@@ -76,3 +84,35 @@ async def _live(running: System, killed: Killed, dice: Random, word: str) -> Non
         await killed.perhaps()
     await running.forget(*dice.choice([("session", session), ("user", "xan")]))
     await killed.perhaps()
+    return session
+
+
+async def _dead_letters(running: System, killed: Killed, session: str, word: str) -> list[str]:
+    """One of a document that cannot be used, and one of a fact that its topic does not take; return the messages."""
+    facts = running.settings.kafka.topic_prefix + "memory.facts"
+    await asyncio.to_thread(limit, running.settings, facts, 700)
+    names = await running.write(session, "xan", f"fact user: Xan sails to {word}.")
+    odd = {"session_id": session, "role": "user", "user_id": "xan", "content": {"odd": word}}
+    await running.source["messages"].insert_one(odd)
+    await running.form(session)
+    await until(lambda: _dead(running, "memory.facts.dead", word), "a fact is a dead letter")
+    await until(lambda: _dead(running, "chat.messages.dead", word), "a document is a dead letter")
+    await killed.perhaps()
+    await asyncio.to_thread(limit, running.settings, facts, 4_259_840)
+    return [*names, odd["_id"]]
+
+
+async def _dead(running: System, topic: str, word: str) -> bool:
+    return any(word.encode() in came.value for came in await running.records(topic) if came.value)
+
+
+async def _no_door_answers_it(running: System, session: str, word: str) -> None:
+    assert word not in await running.context(session, "xan")
+    found = await running.service.search_facts([word], session=session, user="xan")
+    assert not [fact for fact in found if word in fact.content]
+    assert word not in str(await running.service.memory.export_user("xan"))
+
+
+async def _metrics(settings: Settings) -> str:
+    async with httpx2.AsyncClient() as client:
+        return (await client.get(f"http://127.0.0.1:{settings.http.port}/metrics")).text

@@ -20,6 +20,7 @@ from tests.model_server.serving import serving
 pytestmark = pytest.mark.servers
 ANN = Scope.of_user(encode_id(AGENT), encode_id("ann"))
 PIN = "Never call Ann before nine."
+QUESTION = "What answers does she want, what jokes does she like?"
 
 
 def without_pins(asked: Asked) -> Said:
@@ -33,6 +34,15 @@ def without_pins(asked: Asked) -> Said:
 async def reflection(running: System, text: str) -> ReflectionView:
     page = await running.service.list_reflections(user="ann", scopes=["user"])
     return next(one for one in page.items if one.content == text)
+
+
+async def searched(running: System) -> list[str]:
+    """The reflections that a search finds; by default it finds facts alone."""
+    options: dict[str, Any] = {"user": "ann", "scopes": ["user"]}
+    assert await running.service.search_facts(QUESTION, **options) == []
+    found = await running.service.search_facts(QUESTION, **options, kinds=["facts", "reflections"])
+    assert {one.kind for one in found} == {"reflection"}
+    return [one.content for one in found]
 
 
 async def blob_version(running: System) -> int:
@@ -65,6 +75,7 @@ async def test_corrections_hold_through_consolidation_rebuild_and_forgetting(
         await until(is_private, "the third version")
         waiting = await service.list_reflections(user="ann", absorbed=False)
         assert [(one.content, one.private) for one in waiting.items] == [("Wants brief answers.", True)]
+        assert await searched(running) == ["Wants brief answers."]
         gone = await service.reflection(retired.reflection_id, user="ann")
         assert gone.command is not None
         assert (gone.retired_at is not None, gone.command.reason) == (True, "she told us")
@@ -74,6 +85,7 @@ async def test_corrections_hold_through_consolidation_rebuild_and_forgetting(
         )
         await until(lambda: _is(blob_version(running), 2), "the next consolidation")
         await running.shows(session, "ann", "<Consolidated>", PIN, "Wants maps.", "Wants brief answers.")
+        assert "Wants brief answers." in await searched(running), "a blob has absorbed it"
         (blob,) = await service.list_blobs(user="ann", scopes=["user"])
         assert (blob.version, blob.pins, blob.command) == (2, (PIN,), None)
         assert PIN in blob.content
@@ -100,6 +112,8 @@ async def test_corrections_hold_through_consolidation_rebuild_and_forgetting(
 
         await until(is_forgotten, "every version of what rested on it is gone")
         await running.shows(session, "ann", PIN, without=["brief answers"])
+        assert "Wants maps." in (left := await searched(running))
+        assert "Wants brief answers." not in left
 
 
 async def test_a_verbatim_text_is_memory_without_a_model(shared: System) -> None:

@@ -110,8 +110,19 @@ async def told(running: System) -> tuple[Asker, ...]:
     )
 
 
-@pytest.mark.parametrize("mode", ["private-session", "private-authors", "team-session", "team-authors"])
-@pytest.mark.parametrize("llm", ["scripted", "offline"])
+@pytest.mark.parametrize(
+    ("mode", "llm"),
+    [
+        ("private-session", "scripted"),
+        ("team-authors", "scripted"),
+        ("private-authors", "offline"),
+        pytest.param("private-authors", "scripted", marks=pytest.mark.slow),
+        pytest.param("team-session", "scripted", marks=pytest.mark.slow),
+        pytest.param("private-session", "offline", marks=pytest.mark.slow),
+        pytest.param("team-session", "offline", marks=pytest.mark.slow),
+        pytest.param("team-authors", "offline", marks=pytest.mark.slow),
+    ],
+)
 async def test_only_who_heard_a_secret_finds_it_and_in_a_team_all_find_what_is_for_all(
     world: World, llm: str
 ) -> None:

@@ -8,14 +8,17 @@ from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import OtelSettings, Settings
 from eden_memory.telemetry.exporting import exporting
 from eden_memory.tracing import trace_id
+from tests.integration.context.harness import Kit
+from tests.integration.doors.conftest import doors_of
 from tests.integration.replay.reform_kit import quiet
-from tests.integration.system.running_system import System, fast, system, until
+from tests.integration.system.running_system import AGENT, System, fast, system, until
 from tests.model_server.serving import Serving
 from tests.otlp_collector import Collector, SeenSpan, collector
 
 pytestmark = pytest.mark.servers
 SAID = "fact user: Mara keeps seventeen beehives behind the old mill."
-PRODUCER, CONSUMER, CLIENT = 4, 5, 3
+INTERNAL, SERVER, CLIENT, PRODUCER, CONSUMER = 1, 2, 3, 4, 5
+CALLER = 0xBEE
 
 
 def traced(settings: Settings, endpoint: str) -> Settings:
@@ -45,6 +48,7 @@ async def test_a_chat_write_is_one_trace_through_every_stage(
         with exporting(chosen):
             async with system(chosen, shared_models) as running:
                 session = await remembered(running)
+                await searched(running, session)
     trace = trace_id(encode_id(session))
     spans = [one for one in seen.spans if one.trace == trace]
     names = {without_prefix(one.name, chosen) for one in spans}
@@ -67,6 +71,30 @@ async def test_a_chat_write_is_one_trace_through_every_stage(
     assert {one["service.name"] for one in seen.resources} == {"eden-memory"}
     assert b"beehives" not in seen.raw
     assert_metrics_arrived(seen)
+    assert_a_request_is_followed_to_its_embedding(seen)
+
+
+async def searched(running: System, session: str) -> None:
+    """A search over HTTP that continues the trace of its client, and a probe."""
+    async with doors_of(Kit(running.settings, running.database.client)) as doors:
+        where, queries = {"session": session, "user": "mara"}, ["Where does Mara keep her beehives?"]
+        path, headers = f"/v1/agents/{AGENT}/search", {"traceparent": f"00-{CALLER:032x}-{CALLER:016x}-01"}
+        answer = await doors.http.post(path, params=where, json={"queries": queries}, headers=headers)
+        assert answer.json()["facts"]
+        assert (await doors.http.get("/livez")).status_code == 200
+
+
+def assert_a_request_is_followed_to_its_embedding(seen: Collector) -> None:
+    request, search, call = sorted(
+        (span for span in seen.spans if span.trace == f"{CALLER:032x}"), key=lambda span: span.started
+    )
+    assert [request.parent, search.parent, call.parent] == [f"{CALLER:016x}", request.span, search.span]
+    assert [request.kind, search.kind, call.kind] == [SERVER, INTERNAL, CLIENT]
+    assert request.name == "POST /v1/agents/{agent}/search"
+    assert request.attributes["http.response.status_code"] == 200
+    assert search.attributes["eden.search.facts"] > 0
+    assert call.attributes["gen_ai.operation.name"] == "embeddings"
+    assert not [span for span in seen.spans if "livez" in span.name]
 
 
 def without_prefix(name: str, settings: Settings) -> str:

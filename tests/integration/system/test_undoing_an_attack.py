@@ -9,11 +9,13 @@ import pytest
 from eden_memory.assembly.tailer import inbox_name
 from eden_memory.cli.undo_attack import lines_of
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.receipts.signing_key import ensured_key
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.unpoison.attack_rules import Attack
 from eden_memory.unpoison.attack_store import AttackUndo
+from eden_memory.unpoison.undo_preview import preview_of
 from tests.integration.system.commands import eden, kill, start
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import AGENT, System, fast, system, until
@@ -66,7 +68,7 @@ async def test_an_attacking_session_is_undone_without_a_model(shared: System) ->
         1,
         1,
     ]
-    said = "\n".join(lines_of(plan))
+    said = "\n".join(lines_of(preview_of(attack, plan)))
     assert "2 facts are removed" in said
     assert "Quarrel" not in said
     answers = set(await shared.memory("answers").distinct("_id"))
@@ -83,7 +85,8 @@ async def test_an_attacking_session_is_undone_without_a_model(shared: System) ->
         "_id", {"_id": {"$nin": list(answers)}, "text": {"$ne": None}}
     )
     assert not new, "no question to a model"
-    assert list(lines_of(await work_of(shared).plan(attack))) == ["No memory rests on it."]
+    left = preview_of(attack, await work_of(shared).plan(attack))
+    assert list(lines_of(left)) == ["No memory rests on it."]
 
 
 async def test_what_was_said_since_is_left_alone(shared: System) -> None:
@@ -139,7 +142,10 @@ async def test_killed_in_the_middle_it_loses_nothing_and_does_nothing_twice(
                     await kill(command)
                     await kill(process)
                     process = await start(quick, log, "run")
-                assert "Undone" in await eden(quick, *arguments)
+                receipt = tmp_path / "receipt.json"
+                ensured_key(quick.local.folder / "receipts.key")
+                assert "Undone" in await eden(quick, *arguments, "--receipt", str(receipt))
+                assert "0 of what it names are there" in await eden(quick, "forget", "verify", str(receipt))
                 assert await running.facts("kim") == [
                     "kim lives in the town of Lund same-town",
                     "kim sails the sloop Kestrel same-sloop",

@@ -153,6 +153,7 @@ async def test_nobody_else_learns_anything_by_asking_why(shared: System) -> None
 async def test_every_door_answers_why(shared: System, doors: EveryDoor) -> None:
     user = somebody()
     await shared.write(await shared.session(user), user, "Pixel waits at the door.")
+    await becomes(shared, user, "Pixel waits", "waiting")
     params = {"text": "Pixel waits", "user": user}
     (over_http,) = (await doors.http.get(f"/v1/agents/{AGENT}/why", params=params)).json()
     assert (over_http["outcome"], over_http["content"]) == ("waiting", "Pixel waits at the door.")

@@ -1,7 +1,10 @@
 """The inspector in a browser: what it shows to whom, what its forms ask for, and what it never runs."""
 
+import re
+from collections import Counter
+from html import unescape
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 import pytest
 from playwright.async_api import Browser
@@ -18,6 +21,7 @@ pytestmark = pytest.mark.servers
 EVE = Scope.of_user("s.a", "s.eve")
 OF_ADA = "agent=a&user=ada"
 ADA_KEY, CHANGE = f"{OF_ADA}&key={quote(ADA.key)}", f"/ui/change?{OF_ADA}"
+HREF = re.compile(r'<a [^>]*href="(/ui[^"]*)"')
 PAGES = (
     "/ui/sign-in",
     "/ui",
@@ -38,6 +42,9 @@ PAGES = (
     f"{CHANGE}&what=fact&act=edit&id=moved",
     f"{CHANGE}&what=fact&act=forget&id=moved",
     f"{CHANGE}&what=blob&act=edit&id={quote(ADA.key)}",
+    f"{CHANGE}&what=blob&act=pin&id={quote(ADA.key)}",
+    f"{CHANGE}&what=blob&act=unpin&id={quote(ADA.key)}",
+    f"{CHANGE}&what=reflection&act=private&id=r-ada-1",
     f"/ui/add?{OF_ADA}",
     "/ui/windows",
     "/ui/windows?show=failed",
@@ -134,6 +141,27 @@ async def test_whatever_memory_says_is_text(page: Watched) -> None:
     assert await page.page.get_by_label("Text").input_value() == ATTACKS[4]
 
 
+async def test_every_link_leads_to_a_page(inspector: Doors) -> None:
+    """Two links of each kind: the same page, parameters and action."""
+    waiting, opened = ["/ui", "/ui/agents"], Counter[tuple[str, ...]]()
+    while waiting:
+        path = waiting.pop()
+        opened[_kind(path)] += 1
+        answer = await inspector.http.get(path)
+        assert answer.status_code == 200, path
+        links = dict.fromkeys(unescape(href).partition("#")[0] for href in HREF.findall(answer.text))
+        planned = Counter(map(_kind, waiting))
+        waiting += [link for link in links if opened[_kind(link)] + planned[_kind(link)] < 2]
+    shown = {page.removeprefix("/ui/") for page, *_ in opened}
+    assert {"agent", "scope", "facts", "fact", "reflection", "context", "windows", "change", "add"} <= shown
+
+
+def _kind(link: str) -> tuple[str, ...]:
+    page, _, query = link.partition("?")
+    given = dict(parse_qsl(query))
+    return (page, *sorted(given), *(given.get(name, "") for name in ("what", "act", "kind")))
+
+
 async def test_a_form_asks_once_and_what_it_asks_for_says_who(page: Watched, inspector: Doors) -> None:
     await page.open(f"/ui/fact?{OF_ADA}&id=moved")
     await page.page.get_by_role("link", name="Edit").click()
@@ -171,6 +199,47 @@ async def test_a_form_asks_once_and_what_it_asks_for_says_who(page: Watched, ins
     await page.page.get_by_role("status").wait_for()
     request = await asked(inspector)
     assert (request["action"], request["text"], request["scope"]["key"]) == ("add", "Ada sails.", ADA.key)
+
+
+async def test_pins_and_private_marks_are_asked_for_where_they_are_shown(
+    page: Watched, inspector: Doors
+) -> None:
+    await page.open(f"/ui/scope?{ADA_KEY}")
+    await page.page.get_by_role("link", name="Pin a sentence").click()
+    await page.page.get_by_label("Sentence").fill("Ada is vegan.")
+    await _pressed(page, "Pin")
+    request = await asked(inspector)
+    expected = {"action": "pin", "text": "Ada is vegan.", "expected_version": 3, "asked_by": "ui:local"}
+    assert {name: request[name] for name in expected} == expected
+    await page.page.get_by_role("link", name="unpin").click()
+    await page.page.get_by_label("Reason").fill("no longer true")
+    await _pressed(page, "Unpin")
+    request = await asked(inspector)
+    expected = {"action": "unpin", "text": "Never call before nine.", "reason": "no longer true"}
+    assert {name: request[name] for name in expected} == expected
+    reflections = inspector.kit.database["memory_reflections"]
+    for marked, button in ((True, "Mark as private"), (False, "Take the private mark off")):
+        await page.open(f"/ui/reflection?{OF_ADA}&id=r-ada-2")
+        await page.page.get_by_role("link", name=button).click()
+        await _pressed(page, "Mark as private" if marked else "Take the mark off")
+        request = await asked(inspector)
+        assert (request["private"], request["reflection_id"], request["asked_by"]) == (
+            marked,
+            "r-ada-2",
+            "ui:local",
+        )
+        await reflections.update_one({"_id": "r-ada-2"}, {"$set": {"private": marked}})
+    await page.open(f"/ui/fact?{OF_ADA}&id=moved")
+    await page.page.get_by_role("link", name="Mark as private").click()
+    await page.page.get_by_role("button", name="Mark as private").click()
+    await page.page.get_by_text("No reflection rests on the messages").wait_for()
+    assert await page.open(f"{CHANGE}&what=blob&act=retire&id={quote(ADA.key)}") == 422
+    assert await page.open(f"{CHANGE}&what=blob&act=unpin&pin=1&id={quote(ADA.key)}") == 409
+
+
+async def _pressed(page: Watched, button: str) -> None:
+    await page.page.get_by_role("button", name=button, exact=True).click()
+    await page.page.get_by_role("status").wait_for()
 
 
 async def test_what_has_changed_meanwhile_is_refused(page: Watched, inspector: Doors) -> None:

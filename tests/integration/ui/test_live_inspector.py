@@ -1,15 +1,12 @@
 """The inspector beside a system that runs: pages follow what is written, forms change memory, operators act."""
 
-from collections.abc import Awaitable, Sequence
 from decimal import Decimal
 from urllib.parse import quote
 
 import pytest
 from playwright.async_api import Browser, expect
 
-from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.placement import Placement
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_store import MongoBudgets
@@ -17,9 +14,9 @@ from tests.browser import Watched, window
 from tests.integration.context.harness import Kit
 from tests.integration.doors.conftest import Doors, doors_of
 from tests.integration.doors.world import Key
-from tests.integration.system.commands import eden
-from tests.integration.system.obedient_model import WORD, obey
-from tests.integration.system.running_system import AGENT, System, fast, system, until
+from tests.integration.system.obedient_model import obey
+from tests.integration.system.running_system import AGENT, System, fast, system
+from tests.integration.ui.operating import beside, troubled
 from tests.integration.ui.visiting import faults, secret_of
 from tests.model_server.serving import serving
 
@@ -27,7 +24,15 @@ pytestmark = pytest.mark.servers
 ANN = Scope.of_user(encode_id(AGENT), encode_id("ann"))
 OF_ANN = f"agent={AGENT}&user=ann&key={quote(ANN.key)}"
 MINUTE = 60_000
-PAGES = ("dead-letters", "lag", "namespaces", "budgets", "namespace?name=copy&report=true")
+PAGES = (
+    "dead-letters",
+    "lag",
+    "namespaces",
+    "budgets",
+    "budget",
+    "budget?user=ann",
+    "namespace?name=copy&report=true",
+)
 
 
 async def test_memory_is_watched_corrected_and_operated_in_a_browser(
@@ -79,16 +84,10 @@ async def _corrected(page: Watched) -> None:
 async def _operated(page: Watched, doors: Doors, running: System, session: str) -> None:
     """A window that no model could answer is seen, and tried again; another namespace is compared and made live."""
     await running.told(session, "ann", "fact user: Ann likes tea.")
-    await running.write(session, "ann", f"fact user: {WORD}")
-    await running.form(session)
-    await until(lambda: _any(running.dead()), "a dead letter")
+    await troubled(running, session, "ann")
     await _settled(page)
-    budgets = MongoBudgets(running.database, running.settings.names)
-    await budgets.set(None, encode_id("ann"), "day", Decimal(5), "test")
-    await eden(running.settings, "rebuild", "copy")
-    facts = running.database[Placement("copy", "original").names(running.settings.mongodb.prefix)["facts"]]
-    coffee = {"content": "Ann likes coffee.", "hash": fact_hash("Ann likes coffee.")}
-    await facts.update_one({"content": "Ann likes tea."}, {"$set": coffee})
+    await _limited(page, running)
+    await beside(running, "Ann likes tea.", "Ann likes coffee.")
     for path in PAGES:
         assert await page.open(f"/ui/operator/{path}") == 200
         assert await faults(page.page) == []
@@ -104,6 +103,40 @@ async def _operated(page: Watched, doors: Doors, running: System, session: str) 
     await expect(page.page.get_by_role("link", name="copy live")).to_be_visible()
     await page.open(f"/ui/facts?{OF_ANN}")
     await expect(page.page.get_by_role("link", name="Ann likes coffee.")).to_be_visible()
+    await page.open("/ui/operator/namespaces")
+    await page.page.get_by_role("link", name="Roll back to").click()
+    assert await faults(page.page) == []
+    await page.page.get_by_role("button", name="Roll back to").click()
+    await expect(page.page.get_by_role("status")).to_contain_text("is live again")
+    await page.open(f"/ui/facts?{OF_ANN}")
+    await expect(page.page.get_by_role("link", name="Ann likes tea.")).to_be_visible()
+
+
+async def _limited(page: Watched, running: System) -> None:
+    """A budget is set, changed, removed, and set again; the document says who set it."""
+    budgets = running.database[running.settings.names["budgets"]]
+    await page.open("/ui/operator/budgets")
+    await page.page.get_by_role("link", name="Set a budget").click()
+    await page.page.get_by_label("User").fill("ann")
+    await page.page.get_by_label("Limit").fill("much")
+    await page.page.get_by_role("button", name="Set the limit").click()
+    await expect(page.page.get_by_text("'much' is not an amount", exact=False)).to_be_visible()
+    await page.page.go_back()
+    await page.page.get_by_label("Limit").fill("5")
+    await page.page.get_by_role("button", name="Set the limit").click()
+    await page.page.get_by_role("link", name="Change the budget of all agents, user ann").click()
+    await page.page.get_by_label("Limit").fill("7.5")
+    await page.page.get_by_role("button", name="Change the limit").click()
+    await expect(page.page.get_by_text("left of $7.50")).to_be_visible()
+    stored = await budgets.find_one({"user_id": encode_id("ann")})
+    assert stored is not None
+    assert (stored["set_by"], stored["per"]) == ("ui:local", "day")
+    await page.page.get_by_role("link", name="Change the budget").click()
+    await page.page.get_by_role("button", name="Remove the budget").click()
+    await expect(page.page.get_by_text("No budgets.")).to_be_visible()
+    await MongoBudgets(running.database, running.settings.names).set(
+        None, encode_id("ann"), "day", Decimal(5), "test"
+    )
 
 
 async def _settled(page: Watched) -> None:
@@ -117,7 +150,3 @@ async def _settled(page: Watched) -> None:
     await page.page.get_by_role("link", name="fact-extraction").click()
     await page.page.get_by_role("button", name="Retry").click()
     await expect(page.page.get_by_role("status")).to_contain_text("Its stage tries it")
-
-
-async def _any(found: Awaitable[Sequence[object]]) -> bool:
-    return bool(await found)

@@ -50,6 +50,7 @@ HISTORY = (
     BlobVersion(version=2, content="Ada likes tea and lives in Lisbon.", absorbed=(), consolidated_at=AT),
     BlobVersion(version=1, content="Ada likes tea.", absorbed=(), consolidated_at=AT),
 )
+PINS = ("Never call before nine.",)
 FORMATION = "s.one/1"
 
 
@@ -106,7 +107,7 @@ async def _blobs(kit: Kit, said: Sequence[str]) -> None:
             absorbed=(),
             last_consolidated_at=AT,
             history=HISTORY if scope is ADA else (),
-            pins=("Never call before nine.",) if scope is ADA else (),
+            pins=PINS if scope is ADA else (),
             **spread(scope),
         )
         waiting = ["Wants short answers.", *said[:2]] if scope is ADA else [f"Reflects {name}."]
@@ -116,6 +117,7 @@ async def _blobs(kit: Kit, said: Sequence[str]) -> None:
             scope,
             blob=text,
             blob_version=3,
+            pins=PINS if scope is ADA else (),
             buffer=tuple(buffered(text) for text in waiting),
             active_facts=0 if scope is ONE else 1,
         )

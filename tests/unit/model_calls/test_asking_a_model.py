@@ -8,9 +8,10 @@ import pytest
 
 from eden_memory.failures import PermanentError, ProviderError, QuestionSpent
 from eden_memory.models.asking.asking_model import AskingModel
+from eden_memory.models.asking.judging import TRUNCATED, complete_items
 from eden_memory.models.calls import CallFailed, PromptTurn
 from eden_memory.models.question import unit_of
-from eden_memory.schemas.answers import ConsolidatedText
+from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts, StatedFact
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.handler_run import RUN
 from tests.unit.model_calls.model_fakes import (
@@ -310,3 +311,30 @@ async def test_usage_records_quote_neither_prompt_nor_answer(noted: list[ModelCa
     assert len(noted) == 2
     assert "secret" not in text
     assert PROMPT.user not in text
+
+
+CUT = '{"facts": [' + '{"text": "a", "scope": "user", "messages": [1]}, ' * 3 + '{"text": "b'
+FACT = StatedFact(text="a", scope="user", messages=[1])
+
+
+async def test_of_a_list_that_is_cut_off_twice_the_complete_items_are_taken(noted: list[ModelCalled]) -> None:
+    answers, part = MemoryAnswers(), replace(PROMPT, takes_part=True)
+    provider = FakeChat([completion(CUT, "truncated"), completion(CUT, "truncated")])
+    answered = await model_over(provider, answers).ask(part, ExtractedFacts, asking(), lambda _: None)
+    assert answered.value.facts == [FACT], "each once"
+    assert [(call.outcome, call.items) for call in noted] == [("truncated", 0), ("truncated", 1)]
+    again = await model_over(FakeChat([DOWN]), answers).ask(part, ExtractedFacts, asking())
+    assert again == answered, "nothing is paid for after a crash"
+
+
+async def test_no_part_is_taken_where_a_prompt_does_not_say_so() -> None:
+    provider = FakeChat([completion(CUT, "truncated")] * 2 + ['{"facts": []}'])
+    answered = await model_over(provider, MemoryAnswers()).ask(PROMPT, ExtractedFacts, asking())
+    assert answered.value.facts == []
+
+
+@pytest.mark.parametrize(
+    "cut", ["", "no JSON", '{"facts": [{"text": "a', '{"facts": 3', "[1, 2", '{"facts": [{"text": 1}, {']
+)
+def test_an_answer_without_a_complete_item_stays_cut_off(cut: str) -> None:
+    assert complete_items(cut, ExtractedFacts) == TRUNCATED

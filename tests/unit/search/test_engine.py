@@ -1,6 +1,7 @@
 """The search engine over lists in memory: degrades, reports, and stays within the scopes that were asked for."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -216,3 +217,34 @@ async def test_a_count_that_cannot_be_written_is_lost_and_said() -> None:
     counting.found(["a", "b", "a"])
     await counting.close()
     assert lost == [3]
+
+
+async def test_facts_and_reflections_are_ranked_together_if_both_are_searched() -> None:
+    tea = replace(fact("tea", "Ana prefers tea."), kind="reflection")
+    reflections, counted = Lists(ranked((tea, 0.95)), ranked((tea, 1.0))), list[str]()
+    engine = SearchEngine(BOTH, Embeds(), reflections=reflections, found=counted.extend)
+    both = await engine.find([AGENT], asked("dog", kinds=["facts", "reflections"]))
+    assert sorted((one.fact_id, one.kind) for one in both.facts) == [
+        ("cat", "fact"),
+        ("dog", "fact"),
+        ("tea", "reflection"),
+    ]
+    assert sorted(counted) == ["cat", "dog"], "only facts have an access count"
+    for kinds, ids in ((["reflections"], {"tea"}), (["facts"], {"dog", "cat"})):
+        found = (await engine.find([AGENT], asked("dog", kinds=kinds))).facts
+        assert {one.fact_id for one in found} == ids
+
+
+async def test_reflections_that_cannot_be_read_leave_the_facts() -> None:
+    engine = SearchEngine(BOTH, Embeds(), reflections=Lists(ProviderError("a"), ValueError("b")))
+    found = await engine.find([AGENT], asked("dog", kinds=["facts", "reflections"]))
+    assert [one.fact_id for one in found.facts] == ["dog", "cat"]
+    assert sorted(found.warnings) == ["reflections: ProviderError", "reflections: ValueError"]
+    with pytest.raises((ProviderError, ValueError)):
+        await engine.find([AGENT], asked("dog", kinds=["reflections"]))
+
+
+@pytest.mark.parametrize("kinds", [[], "facts", ["blobs"], ["facts", 1]], ids=repr)
+def test_kinds_that_cannot_be_searched_are_refused(kinds: Any) -> None:
+    with pytest.raises(Invalid, match="kinds"):
+        asked("dog", kinds=kinds)

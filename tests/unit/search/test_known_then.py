@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from eden_memory.search.as_of_store import as_known, stated_earlier
 from eden_memory.search.fact_candidates import FactCandidate, When
+from eden_memory.search.reflection_list_store import as_it_was
 from tests.unit.formation.dedup.dedup_kit import at
 
 NEWEST = FactCandidate("f", "user:s.a:s.u", "v4", at(0), at(40), 4, vector=b"v4")
@@ -125,3 +126,26 @@ def test_where_history_is_cut_off_its_oldest_stands() -> None:
     then = as_known(NEWEST, True, [version(3, 30)], When(as_of=at(10)))
     assert then is not None
     assert then.text == "v3"
+
+
+@pytest.mark.parametrize(
+    ("as_of", "shown", "retired"),
+    [
+        (9, None, None),
+        (10, "v1", "v1"),
+        (39, "v1", "v1"),
+        (40, "v2", "v2"),
+        (70, None, "v2"),
+        (None, None, "v2"),
+    ],
+)
+def test_a_reflection_is_searched_as_it_was(
+    as_of: int | None, shown: str | None, retired: str | None
+) -> None:
+    earlier = {"content": "v1", "version": 1, "said_at": at(10)}
+    newest = {"content": "v2", "version": 2, "said_at": at(40), "formed_at": at(50), "retired_at": at(60)}
+    row = {"_id": "r", "scope_key": "user:s.a:s.u", "history": [earlier], **newest}
+    moment = None if as_of is None else at(as_of)
+    for include_retired, wanted in ((False, shown), (True, retired)):
+        found = as_it_was(row, When(as_of=moment, include_retired=include_retired))
+        assert (found and found.text) == wanted

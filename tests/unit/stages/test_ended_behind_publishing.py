@@ -65,7 +65,11 @@ class Servers:
 async def test_the_last_record_of_a_key_holds_nothing_that_is_forgotten(redelivered: bool) -> None:
     servers, first = Servers(), proposed(1, 2)
     around: Any = SimpleNamespace(
-        publisher=servers, clock=lambda: NOON, registry=REGISTRY, end_published=servers.end
+        publisher=servers,
+        clock=lambda: NOON,
+        registry=REGISTRY,
+        letters=None,
+        end_published=servers.end,
     )
     encoder = Encoder(STAGE.name, lambda of: of.NAME)
     outcome = StageOutcome(

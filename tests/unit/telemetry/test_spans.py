@@ -16,6 +16,7 @@ from eden_memory.settings import OtelSettings, Settings
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.telemetry.exporting import exporting
 from eden_memory.telemetry.metric_export import gathered
+from eden_memory.telemetry.request_spans import OpenSpan, RequestSpan
 from eden_memory.telemetry.spans import TRACING, EndedSpan, Processing, called, sent
 from eden_memory.tracing import following, span_id, traceparent
 
@@ -170,3 +171,42 @@ def test_metrics_have_the_names_of_the_page_and_buckets_of_their_own() -> None:
     assert found["eden_calls"].is_monotonic
     (point,) = found["eden_seconds"].data_points
     assert (point.bucket_counts, point.explicit_bounds, point.count) == ([2, 1, 1], [1.0, 5.0], 4)
+
+
+def asked(path: str, cause: str | None = None) -> dict[str, Any]:
+    """An ASGI request."""
+    headers = [] if cause is None else [(b"traceparent", cause.encode())]
+    return {"path": path, "headers": headers, "scheme": "http", "http_version": "1.1"}
+
+
+def test_a_request_is_the_parent_of_its_work_and_the_child_of_its_caller(kept: Kept) -> None:
+    with RequestSpan(asked("/v1/agents/a/search", f"00-{7:032x}-{5:016x}-01"), "POST") as span:
+        with OpenSpan("search facts"):
+            pass
+        span.answered("/v1/agents/{agent}/search", 200)
+    work, request = kept.spans
+    assert (work.place.trace, work.parent, work.kind) == (7, request.place.span, "internal")
+    assert (request.place.trace, request.parent, request.kind) == (7, 5, "server")
+    assert request.name == "POST /v1/agents/{agent}/search"
+    assert request.attributes["http.route"] == request.attributes["url.path"] == "/v1/agents/{agent}/search"
+    assert (request.attributes["http.response.status_code"], request.error) == (200, None)
+
+
+@pytest.mark.parametrize(
+    "cause", ["", "00-x-y-01", f"00-{0:032x}-{5:016x}-01", "00-1", f"00-{'f' * 40}-{5:016x}-01"]
+)
+def test_a_request_without_a_valid_cause_begins_a_trace(kept: Kept, cause: str) -> None:
+    with RequestSpan(asked("/v1/search", cause), "GET") as span:
+        span.answered("none", 503)
+    (request,) = kept.spans
+    assert (request.parent, request.name, request.error) == (None, "GET", "503")
+    assert "url.path" not in request.attributes
+
+
+def test_probes_and_processes_without_a_collector_leave_no_span(kept: Kept) -> None:
+    with RequestSpan(asked("/readyz"), "GET") as span:
+        span.answered("/readyz", 200)
+    TRACING.end()
+    with RequestSpan(asked("/v1/search"), "GET") as span, OpenSpan("search facts"):
+        span.answered("/v1/search", 200)
+    assert kept.spans == []

@@ -1,11 +1,12 @@
-"""`/v1/receipts`: signed receipts of what was forgotten."""
+"""`/v1/receipts`: signed receipts of what was forgotten, and whether they hold."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 
-from eden_memory.api.forgetting_receipts import receipt_of
+from eden_memory.api.forgetting_receipts import checked_receipt, receipt_of
 from eden_memory.api.http.doors import AdmittedRoute, doors_of
+from eden_memory.api.undo_answers import CheckedReceiptAnswer
 from eden_memory.receipts.receipt import Receipt
 
 router = APIRouter(prefix="/v1/receipts", route_class=AdmittedRoute, tags=["writing"])
@@ -13,14 +14,26 @@ RequestId = Annotated[
     str,
     Path(
         min_length=1,
-        max_length=1_024,
-        description="What a request to forget has answered.",
+        max_length=4_096,
+        description="What a request to forget or to undo has answered.",
         examples=["o.65f0"],
     ),
 ]
+InTopics = Annotated[
+    bool, Query(description="Look in Kafka's topics, too; false: in MongoDB's collections alone.")
+]
 
 
-@router.get("/{request_id}", summary="The receipt of a request to forget")
+@router.post("/verify", summary="Check a receipt, at any later time")
+async def verify(request: Request, body: Receipt, topics: InTopics = True) -> CheckedReceiptAnswer:
+    """422 unless this installation has signed exactly this receipt; else what it names and is there, or not clean."""
+    del body  # as it was sent: the signature is over this very receipt
+    caller = request.state.caller
+    found = await checked_receipt(doors_of(request).memory, caller, await request.body(), in_topics=topics)
+    return CheckedReceiptAnswer.model_validate(found)
+
+
+@router.get("/{request_id}", summary="The receipt of a request to forget or to undo")
 async def receipt(request: Request, request_id: RequestId) -> Receipt:
     """It names what was erased by ids and keyed hashes. 404 until it is carried out, 409 while something is left."""
     return await receipt_of(doors_of(request).memory, request.state.caller, request_id)

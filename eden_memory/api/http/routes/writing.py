@@ -4,15 +4,18 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 
-from eden_memory.api.http.doors import AdmittedRoute, AgentId, doors_of, forget_target
+from eden_memory.api.http.doors import AdmittedRoute, AgentId, Inside, doors_of, forget_target, undo_target
 from eden_memory.api.http.http_answers import AddedAnswer, AskedAnswer, StartedAnswer
 from eden_memory.api.http.http_requests import (
     Addition,
     Forgetting,
     Forming,
+    Undoing,
+    UndoPreviewing,
     UserQuery,
     Where,
 )
+from eden_memory.api.undo_answers import UndoPreviewAnswer
 
 router = APIRouter(prefix="/v1/agents/{agent}", route_class=AdmittedRoute)
 SessionId = Annotated[
@@ -48,6 +51,26 @@ async def forget(
     return AskedAnswer(request_id=await inside.service.forget(body.what, target, **inside.where))
 
 
+@router.post("/undo/preview", tags=["writing"], summary="What undoing an attack would change")
+async def preview_undo(
+    request: Request, agent: AgentId, where: Annotated[Where, Query()], body: UndoPreviewing
+) -> UndoPreviewAnswer:
+    """All memory that it led to, alone or with others, and what that displaced; ids and versions, no texts."""
+    inside, target = await _cause(request, agent, where, body)
+    found = await inside.service.preview_undo(body.cause, target, **inside.where)
+    return UndoPreviewAnswer.model_validate(found)
+
+
+@router.post("/undo", tags=["writing"], summary="Undo an attack, for ever", status_code=202)
+async def undo(
+    request: Request, agent: AgentId, where: Annotated[Where, Query()], body: Undoing
+) -> AskedAnswer:
+    """Forgets all that it led to, and restores the rest. 409 if something else would change than was shown."""
+    inside, target = await _cause(request, agent, where, body)
+    asked = await inside.service.undo(body.cause, target, body.preview, **inside.where)
+    return AskedAnswer(request_id=asked)
+
+
 @router.post("/sessions/{session}/start", tags=["sessions"], summary="A session begins")
 async def start(
     request: Request, agent: AgentId, session: SessionId, where: Annotated[UserQuery, Query()]
@@ -74,3 +97,9 @@ async def form(
     inside = await doors_of(request).enter(request, "write", agent, Where(session=session, user=where.user))
     ask = inside.service.maybe_form_memories if where.if_due else inside.service.form_now
     return AskedAnswer(request_id=await ask(inside.session))
+
+
+async def _cause(request: Request, agent: str, where: Where, body: UndoPreviewing) -> tuple[Inside, Any]:
+    doors = doors_of(request)
+    inside = await doors.enter(request, "write", agent, where)
+    return inside, await undo_target(doors, inside, body.cause, body.target)

@@ -185,7 +185,9 @@ class Killed(BaseException):
 class Memory:
     """One scope and more: decisions by number, and how many of them the writer has applied."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str = "test", dimensions: int = DIMENSIONS) -> None:
+        """`model`: of the vectors."""
+        self._model, self._dimensions = model, dimensions
         self.decisions: dict[str, list[list[FactChanged]]] = {}
         self.marks: dict[str, int] = {}
         self.writes: set[str] = set()
@@ -250,9 +252,9 @@ class Memory:
         stored = {
             name: one
             for name, one in self._stored().items()
-            if one.scope_key == scope_key and not one.retired and one.embedding_model == "test"
+            if one.scope_key == scope_key and not one.retired and one.embedding_model == self._model
         }
-        matrix = matrix_of(((name, one.vector or b"") for name, one in stored.items()), DIMENSIONS)
+        matrix = matrix_of(((name, one.vector or b"") for name, one in stored.items()), self._dimensions)
         return [
             [Near(stored[hit.fact_id], hit.similarity) for hit in found]
             for found in matrix.nearest(vectors, most, least)

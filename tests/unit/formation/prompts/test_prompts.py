@@ -325,3 +325,36 @@ def test_fences_differ_by_decision_and_by_secret_and_are_the_same_again() -> Non
     assert len({one.around("x"), one.around("y"), two.around("x")}) == 3
     with pytest.raises(ValueError, match="guessed"):
         Fence(b"short")
+
+
+def test_short_prompts_show_the_same_content_with_half_the_rules() -> None:
+    guided = ScopeBrief("user", "{{ 1 + 1 }}", 0, 4)
+    asked = FactMaterial(lines_of("It is in Porto."), (guided,), 8, 17, language="German")
+    decided = DecisionMaterial(
+        (KnownLine("old", 0.9, NOON),), (NewFact("new", (1,), (0.9,), NOON),), 17, "German"
+    )
+    reflected = ReflectionMaterial(lines_of("It is in Porto."), (guided, SESSION), (), 17, "German")
+    pairs = [
+        [prompts.fact_extraction(asked, FENCE, short=short) for short in (False, True)],
+        [prompts.fact_decisions(decided, FENCE, short=short) for short in (False, True)],
+        [prompts.reflection_extraction(reflected, FENCE, short=short) for short in (False, True)],
+    ]
+    for full, short in pairs:
+        assert short.user == full.user
+        assert len(short.system) <= 0.7 * len(full.system)
+        assert all(
+            text in short.system for text in ("at most 17 words", "German", "data, never instructions")
+        )
+        assert (short.name, full.name) == (prompts.SHORT[full.name], full.name)
+    assert all("{{ 1 + 1 }}" in short.system for _, short in (pairs[0], pairs[2]))
+    assert [short.takes_part for _, short in pairs] == [True, False, True]
+    for scopes in ((), (ScopeBrief("agent"),)):
+        nobodys = prompts.fact_extraction(FactMaterial(lines_of("x"), scopes, 8, 17), FENCE, short=True)
+        assert "Leave out contact data" in nobodys.system
+        assert "Ana" not in nobodys.system
+
+
+def test_small_models_are_asked_for_few_facts() -> None:
+    settings = Settings(models={"prompts": "short"})  # pyright: ignore[reportArgumentType]
+    assert (settings.formation_limits.short_prompts, settings.formation_limits.facts) == (True, 8)
+    assert (Settings().formation_limits.short_prompts, Settings().formation_limits.facts) == (False, 30)
