@@ -27,6 +27,7 @@ from eden_memory.formation.consolidation_rules import (
     users_of,
     within_limit,
 )
+from eden_memory.formation.fact_commands import refused
 from eden_memory.formation.memory_commands import DecidedMemory, carry_out, current_memory, taken_back
 from eden_memory.formation.prompts import Fence
 from eden_memory.memory.memory_batch import is_forgotten, named_by
@@ -123,7 +124,7 @@ class Consolidation:
             result = "forgotten" if is_forgotten(result, marks) else result
         MEMORY_COMMANDS.labels(command.action, result if isinstance(result, str) else "done").inc()
         if isinstance(result, str):
-            return ()
+            return refused(delivery)
         of, name = (
             ("reflection", f"{result.reflection_id}@{result.version}")
             if isinstance(result, ReflectionFormed)

@@ -9,7 +9,8 @@ built beside a new author's first message is built again.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import islice
 
@@ -76,6 +77,8 @@ class ContextCacheStage:
         self._sessions_later: dict[str, datetime] = {}
         """Sessions of many, and how long they are active."""
         self._rounds: asyncio.Task[None] | None = None
+        self._building: dict[int, set[str]] = {}
+        """Of each building under way, the tags of messages that have changed since it began."""
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Sequence[Emitted]:
         """Build the contexts that one batch of a partition concerns, each once, with those of others."""
@@ -137,7 +140,10 @@ class ContextCacheStage:
             await self._build(_until(page), page)
 
     async def shown_changed(self, tags: Iterable[str]) -> None:
-        """Build anew the contexts that show a message of these tags which is not formed yet."""
+        """Build anew the contexts that show, or are built with, a message of these tags that is not formed yet."""
+        tags = list(tags)
+        for changed in self._building.values():
+            changed.update(tags)
         async for page in self._contexts.showing(tags, self._clock()):
             await self._build(_until(page), page)
 
@@ -207,28 +213,44 @@ class ContextCacheStage:
         for _ in range(MOST_CONFLICTS):
             if not wanted:
                 return
-            known |= await self._contexts.known(asked for asked in wanted if asked not in known)
-            views = await self._source.look_up(list(wanted))
-            before = {asked: known.get(asked) or Ready(asked, until) for asked, until in wanted.items()}
-            kept = {asked for asked in wanted if _is_kept(views[asked])}
-            await self._contexts.remove(
-                [known[asked] for asked in wanted if asked in known and asked not in kept]
-            )
-            present = [asked for asked in wanted if asked in kept]
-            recent = (
-                await self._recent.of_each({asked: views[asked] for asked in present}) if self._recent else {}
-            )
-            again = await self._contexts.put(
-                [
-                    self._built(before[asked], views[asked], wanted[asked], recent.get(asked, ()))
-                    for asked in present
-                ]
-            )
-            CONTEXTS_BUILT.inc(len(present) - len(again))
-            lost = {ready.asked for ready in again}
-            lost |= await self._joined({asked: views[asked] for asked in present if asked not in lost})
+            with self._hearing() as changed:
+                lost = await self._build_once(wanted, known, changed)
             wanted, known = {asked: wanted[asked] for asked in lost}, {}
         log.warning("contexts were built elsewhere, again and again", contexts=len(wanted))
+
+    @contextmanager
+    def _hearing(self) -> Generator[set[str]]:
+        """Collect the tags of messages that change within the block: what is built may show them as they were."""
+        changed: set[str] = set()
+        self._building[id(changed)] = changed
+        try:
+            yield changed
+        finally:
+            del self._building[id(changed)]
+
+    async def _build_once(
+        self, wanted: Mapping[Asker, datetime], known: dict[Asker, Ready], changed: set[str]
+    ) -> set[Asker]:
+        """Build contexts from what is stored now, and return those that have to be built again."""
+        known |= await self._contexts.known(asked for asked in wanted if asked not in known)
+        views = await self._source.look_up(list(wanted))
+        before = {asked: known.get(asked) or Ready(asked, until) for asked, until in wanted.items()}
+        kept = {asked for asked in wanted if _is_kept(views[asked])}
+        await self._contexts.remove(
+            [known[asked] for asked in wanted if asked in known and asked not in kept]
+        )
+        present = [asked for asked in wanted if asked in kept]
+        recent = (
+            await self._recent.of_each({asked: views[asked] for asked in present}) if self._recent else {}
+        )
+        built = [
+            self._built(before[asked], views[asked], wanted[asked], recent.get(asked, ()))
+            for asked in present
+        ]
+        lost = {ready.asked for ready in await self._contexts.put(built)}
+        CONTEXTS_BUILT.inc(len(present) - len(lost))
+        lost |= await self._joined({asked: views[asked] for asked in present if asked not in lost})
+        return lost | {context.before.asked for context in built if changed.intersection(context.recent_from)}
 
     async def _joined(self, stored: Mapping[Asker, VisibleMemory]) -> set[Asker]:
         """Return the askers whose session has gained or lost a user since it was read for them."""

@@ -14,7 +14,7 @@ from itertools import accumulate, takewhile
 from eden_memory.directory.participants import Streams
 from eden_memory.forgotten import ForgottenMarks, Marks, ids_of
 from eden_memory.formation.decision_plan import DecisionPlan, merged_near, plan
-from eden_memory.formation.fact_commands import CommandExecutor
+from eden_memory.formation.fact_commands import CommandExecutor, refused
 from eden_memory.formation.fact_decisions import Comparison, DecisionResolver, NoVector, compared
 from eden_memory.formation.fact_statements import (
     Stated,
@@ -330,11 +330,19 @@ def _is_compared(event: Event | None) -> bool:
 
 
 def _decision(work: DedupWork, facts: ScopeFacts) -> Decision:
-    """Return the changes as events; each takes a version of its fact, all together one number of the scope."""
+    """Return the changes as events; each takes a version of its fact, all together one number of the scope.
+
+    Commands that changed nothing end with it.
+    """
     writes = [f"fact:{event.fact_id}@{event.version}" for _, event in facts.changes]
     number = (f"{facts.scope.key}#{facts.outcome}",) if writes else ()
+    changing = {delivery.id for delivery, _ in facts.changes}
+    needless = [delivery for delivery in work.deliveries[: work.covers] if delivery.id not in changing]
     return Decision(
-        [Emit(event, cause=delivery) for delivery, event in facts.changes],
+        [
+            *(Emit(event, cause=delivery) for delivery, event in facts.changes),
+            *(ended for delivery in needless for ended in refused(delivery)),
+        ],
         writes=(*writes, *number),
         covers=work.covers,
     )

@@ -15,6 +15,7 @@ from eden_memory.forgetting.forgetting_rules import (
     erasure_of,
     follows,
     gone,
+    held_again,
     mark_of,
     next_slice,
     reflections_of,
@@ -126,7 +127,7 @@ class ForgettingStage:
         resting: Sequence[Resting],
         anew: Sequence[FactCommanded] = (),
     ) -> list[Emit]:
-        """Return what is stated anew, then commands for facts that only forgotten facts contradicted.
+        """Return what is stated anew, then commands for facts that only forgotten facts contradicted or repeated.
 
         Dedup decides them in this order.
         """
@@ -136,6 +137,7 @@ class ForgettingStage:
         if not gone:
             return []
         commands = [*anew, *taken_up_again(event, gone, await self._store.contradicted_by(gone))]
+        commands += held_again(event, resting, await self._store.duplicates_of(gone))
         return [
             Emit(command, delivery, time=command.asked_at, identity=command.command_id)
             for command in commands

@@ -12,6 +12,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.assembly.handlers import LIVE, Account, MongoClient, stage_handlers
 from eden_memory.context.context_refreshing import ContextKeeping
 from eden_memory.directory.stream_store import MongoStreams
+from eden_memory.forgetting.ledger_store import ForgottenLedgers
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.formation.due_scope_store import DueScopeAnnouncer, scopes_due
 from eden_memory.kafka.connection import client_kwargs
@@ -107,6 +108,7 @@ def surroundings(
         controls=MongoControls(database, names),
         slots=Slots(settings.run.at_once),
         usage=UsageLog(publisher, topics.topic_of, USAGE_SOURCE),
+        end_published=ForgottenLedgers(database, names, MongoForgetting(database, names)).end_published,
         bounds=bounds,
     )
 

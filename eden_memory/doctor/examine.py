@@ -107,6 +107,7 @@ def _mongodb_checks(
         ("clock", lambda: mongodb_checks.clock(client)),
         ("namespace", lambda: mongodb_checks.live_namespace(client, settings)),
         ("sharing", lambda: mongodb_checks.sharing(client, settings)),
+        ("merged facts", lambda: mongodb_checks.merged_facts(client, settings)),
         ("oplog window", lambda: mongodb_checks.oplog_window(client)),
         ("MongoDB permissions", lambda: mongodb_checks.permissions(client, needed(settings, namespaces))),
         ("messages collection", lambda: source_checks.messages_collection(database, messages)),

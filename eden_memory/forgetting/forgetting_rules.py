@@ -31,7 +31,7 @@ from eden_memory.stages.stage import Delivery, Emit, Emitted, EndLetter, Erase
 
 @dataclass(frozen=True, slots=True)
 class Contradicted:
-    """A stored fact that was retired because another one contradicted it."""
+    """A stored fact that was retired because another one contradicted it, or says the same."""
 
     fact_id: str
     version: int
@@ -39,6 +39,8 @@ class Contradicted:
     replaced_by: str
     held_from: datetime
     """Since when it held before that."""
+    hash: str = ""
+    """Of its text."""
 
 
 def taken_up_again(
@@ -78,7 +80,7 @@ def _command(forgotten: Forgotten, fact: Contradicted, replaced_by: str | None) 
         expected_version=fact.version,
         by="forgetting",
         asked_by=forgotten.asked_by,
-        reason="what contradicted it is forgotten",
+        reason="what contradicted it, or said the same, is forgotten",
         asked_at=max(forgotten.forgotten_at, fact.held_from),
         said_at=fact.held_from,
         forgotten=(forgotten.key(),),
@@ -213,6 +215,24 @@ def takes_its_place(memory: Resting, commands: Iterable[FactCommanded]) -> str |
     began = f"restated/{memory.id}/1"
     anew = (fact_id(began, memory.scope.key, 1) for command in commands if command.command_id == began)
     return next(anew, memory.contradicted_by)
+
+
+def held_again(
+    forgotten: Forgotten, resting: Iterable[Resting], duplicates: Iterable[Contradicted]
+) -> list[FactCommanded]:
+    """Return commands for facts that were retired because a fact of `resting` says the same: they hold again.
+
+    Not if someone asked to forget that fact itself, nor where an edit led to the same text.
+    """
+    gone = {memory.id: memory for memory in resting if memory.kind == "fact"}
+    said = {
+        name: {fact_hash(text) for text in memory.texts} for name, memory in gone.items() if memory.statements
+    }
+    return [
+        _command(forgotten, fact, None)
+        for fact in duplicates
+        if fact.fact_id not in gone and fact.hash in said.get(fact.replaced_by, ())
+    ]
 
 
 def reflections_of(event: Forgotten, resting: Iterable[Resting]) -> dict[str, set[str]]:

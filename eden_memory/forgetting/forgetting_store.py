@@ -22,6 +22,7 @@ from eden_memory.forgetting.forgetting_rules import (
 from eden_memory.forgetting.ledger_store import ForgottenLedgers
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.forgotten import Mark
+from eden_memory.memory.memory_batch import statement
 from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL
 from eden_memory.schemas.documents import Erasure, FactStatement
@@ -44,6 +45,7 @@ MEMORY_FIELDS = (
     "agent_id",
     "sources",
     "formed_at",
+    "said_at",
     "version",
     "retired_at",
     "retired_because",
@@ -232,14 +234,24 @@ class MongoForgettingStore:
 
     async def contradicted_by(self, fact_ids: Iterable[str]) -> Sequence[Contradicted]:
         """Return the facts that were retired because one of these contradicted them."""
-        query: Row = {
-            "replaced_by": {"$in": list(fact_ids), "$gt": ""},
-            "retired_because": "contradicted",
-        }
-        fields = dict.fromkeys(
-            ("scope_key", "agent_id", "version", "replaced_by", "valid_from", "history.valid_from"), 1
+        return await self._retired_for(fact_ids, "contradicted")
+
+    async def duplicates_of(self, fact_ids: Iterable[str]) -> Sequence[Contradicted]:
+        """Return the facts that were retired because one of these says the same."""
+        return await self._retired_for(fact_ids, "duplicate")
+
+    async def _retired_for(self, fact_ids: Iterable[str], because: str) -> Sequence[Contradicted]:
+        query: Row = {"replaced_by": {"$in": list(fact_ids), "$gt": ""}, "retired_because": because}
+        fields = (
+            "scope_key",
+            "agent_id",
+            "version",
+            "replaced_by",
+            "valid_from",
+            "history.valid_from",
+            "hash",
         )
-        return [_contradicted(row) async for row in self._facts.find(query, fields)]
+        return [_contradicted(row) async for row in self._facts.find(query, dict.fromkeys(fields, 1))]
 
     async def erase_texts(self, message_ids: Iterable[str], up_to: str | None) -> None:
         """Erase the texts of messages that wait or stand in closed windows, and note that they are forgotten.
@@ -326,7 +338,7 @@ def _fact(row: Mapping[str, Any]) -> Resting:
 
 def _statements(row: Mapping[str, Any]) -> tuple[FactStatement, ...]:
     if row["version"] == 1:
-        return (FactStatement(version=1, text=row["content"], sources=_sources(row)),)
+        return (statement(1, row["content"], _sources(row), row.get("said_at")),)
     return tuple(FactStatement.model_validate(said, strict=False) for said in row.get("statements", ()))
 
 
@@ -339,6 +351,7 @@ def _contradicted(row: Mapping[str, Any]) -> Contradicted:
         _scope(row),
         row["replaced_by"],
         min([row["valid_from"], *before]),
+        row["hash"],
     )
 
 

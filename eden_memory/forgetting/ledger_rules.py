@@ -17,6 +17,7 @@ from eden_memory.schemas.events import (
     ScopeConsolidated,
 )
 from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.stages.codec import event_id
 from eden_memory.stages.stage import Delivery, Emit, Erase
 
 Stating = FactsExtracted | FactsProposed
@@ -71,14 +72,15 @@ def _without_text(event: Memory) -> Event:
 def published_again(left: Event | None, before: Envelope, key: str, cause: Delivery) -> Emit | Erase | None:
     """Return the record that takes the place of one in a topic kept until it is consumed; None if none has to.
 
-    It has the id of the record that it replaces, so a reader of that one skips it.
+    It has the id of the record that it replaces, so a reader of that one skips it. Whoever ends a record publishes
+    the same tombstone.
     """
     if isinstance(left, Stating):
         return Emit(left, cause, time=before.time, identity=before.id)
     if (of := ENDED.get(before.name)) is None:
         return None
-    scope = before.ordering_key
-    return Erase(of, key, scope, before.subject, REASON, scope=scope, cause=cause)
+    scope, identity = before.ordering_key, event_id(before.id, "forgetting", 0)
+    return Erase(of, key, scope, before.subject, REASON, scope=scope, cause=cause, identity=identity)
 
 
 def _sources(event: Event) -> list[SourceMessage]:

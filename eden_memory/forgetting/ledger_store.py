@@ -1,7 +1,7 @@
 """Erases what stored outcomes and kept answers of models hold of something forgotten."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -90,7 +90,19 @@ class ForgottenLedgers:
         rows |= await self._found("members", await self._restating(resting))
         await self._erase_answers([*members, *following, *_questions(rows.values()), *_about(blobs)])
         await self._erase_answers_about(resting, cause)
-        return await self._reduce(rows.values(), cause)
+        return await self._reduce(rows, cause)
+
+    async def end_published(self, key: str, published: Sequence[Event], cause: Delivery) -> list[Emitted]:
+        """Erase from an outcome what was forgotten since its stage had looked for marks.
+
+        `published`: the events that the stage has just published. Forgetting marks first and looks for outcomes then:
+        it either finds the outcome, and publishes behind these events, or its marks are found here. Returns the
+        records to publish behind them; none, after one look-up, where nothing is forgotten.
+        """
+        marks = await self._forgotten.among(concerned(published))
+        if all(without_forgotten(event, marks) is event for event in published):
+            return []
+        return await self._reduce(await self._found("_id", [key]), cause)
 
     async def _formations(self, messages: Iterable[str]) -> list[str]:
         found: list[str] = []
@@ -135,9 +147,9 @@ class ForgottenLedgers:
                 found += [event for event in _events_of(part) if event is not None]
         return found
 
-    async def _reduce(self, rows: Iterable[Row], cause: Delivery) -> list[Emitted]:
+    async def _reduce(self, rows: Mapping[str, Row], cause: Delivery) -> list[Emitted]:
         """Erase what is forgotten from the outcomes; begin again as long as somebody else changes them meanwhile."""
-        names = [name for row in rows for name in (row["_id"], *row.get("parts", ()))]
+        names = [name for row in rows.values() for name in (row["_id"], *row.get("parts", ()))]
         while (again := await self._reduced(await self._events(names), cause)) is None:
             pass
         return again

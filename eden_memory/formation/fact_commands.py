@@ -8,14 +8,29 @@ from eden_memory.formation.fact_statements import command_ref
 from eden_memory.formation.known_facts import KnownFact
 from eden_memory.formation.scope_facts import ChangeCause, ScopeFacts, Worded
 from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.schemas.events import FactCommanded
+from eden_memory.schemas.events import FactCommanded, MemoryCommanded
 from eden_memory.schemas.events.facts import By
 from eden_memory.schemas.provenance import Embedding, newest_said
-from eden_memory.stages.stage import Delivery
+from eden_memory.stages.stage import Delivery, Erase
 
 Carried = Literal["EDIT", "RETIRE", "REEMBED", "UNMERGE", "unknown", "stale", "needless", "other_model"]
 BECAUSE: Mapping[By, str] = {"expiry": "expired", "limit": "limit"}
 """Why a fact was retired, by who wanted it; for all others: it was asked."""
+
+
+REASON = "dropped"
+
+
+def refused(delivery: Delivery) -> tuple[Erase, ...]:
+    """Return the tombstone of a command that led to nothing and holds a text; none for other records.
+
+    Forgetting finds commands by the memory that they led to, so nobody would end this one later.
+    """
+    command = delivery.event
+    if not isinstance(command, FactCommanded | MemoryCommanded) or command.text is None:
+        return ()
+    name, scope = command.command_id, command.scope.key
+    return (Erase(type(command), name, scope, name, REASON, scope=scope, cause=delivery),)
 
 
 class CommandExecutor:
@@ -86,9 +101,9 @@ class CommandExecutor:
         return "REEMBED"
 
     def _unmerge(self, cause: ChangeCause, fact: KnownFact, command: FactCommanded) -> Carried:
-        """Undo a contradiction by a forgotten fact: another one contradicts it now, or it holds again."""
+        """Undo a retirement for a forgotten fact: another one contradicts it now, or it holds again."""
         expired = fact.expires_at is not None and fact.expires_at <= command.asked_at
-        if expired or fact.retired_because != "contradicted":
+        if expired or fact.retired_because not in ("contradicted", "duplicate"):
             return "needless"
         since = command.said_at or max(fact.said_at, newest_said(fact.sources) or fact.said_at)
         other = None if command.replaced_by is None else self._facts.newest(command.replaced_by)

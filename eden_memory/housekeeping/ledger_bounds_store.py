@@ -16,10 +16,14 @@ from eden_memory.metrics import JANITOR_REMOVED
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Answer, Fact, Outcome, Snapshot
 from eden_memory.settings import RetentionSettings
+from eden_memory.windows.window_text_store import DEAD_LETTERS_KEPT, FACTS, REFLECTIONS
 
 Row = dict[str, Any]
 PROMISED = timedelta(days=7)
 TOGETHER = 1_000
+WINDOWS_NEED = DEAD_LETTERS_KEPT + timedelta(days=7)
+"""A window's texts go once both stages that read it are done for good, which their outcomes say: a dead letter is
+after DEAD_LETTERS_KEPT."""
 
 
 class AppliedMarks(NamedTuple):
@@ -82,6 +86,7 @@ class LedgerBounds:
 
     async def _outcomes(self, now: datetime, deleted: Offsets) -> int:
         before = now - max(timedelta(days=self.bounds.outcome_days), PROMISED)
+        reads_windows: Row = {"stage": {"$in": [FACTS, REFLECTIONS]}, "at": {"$gte": now - WINDOWS_NEED}}
         removed = 0
         for (topic, partition), offset in deleted.items():
             gone: Row = {
@@ -89,6 +94,7 @@ class LedgerBounds:
                 "partition": partition,
                 "at": {"$lt": before},
                 "offset": {"$lt": offset},
+                "$nor": [reads_windows],
             }
             removed += await self._settled(gone | {"records": {"$exists": False}, "dead": {"$exists": False}})
         return removed

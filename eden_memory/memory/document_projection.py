@@ -7,7 +7,7 @@ absorbed by the lowest stored blob version that lists it; a blob is its highest 
 from collections.abc import Iterable, Mapping, Set
 
 from eden_memory.constants import MOST_SOURCES
-from eden_memory.memory.memory_batch import ScopeBatch, statement_of
+from eden_memory.memory.memory_batch import ScopeBatch, statement, statement_of
 from eden_memory.memory.stored_memory import StoredScope, scope_fields
 from eden_memory.schemas.documents import (
     HISTORY,
@@ -78,7 +78,7 @@ def statements_of(fact: Fact) -> tuple[FactStatement, ...]:
     """Return the statements that a stored fact was merged from."""
     if fact.version > 1:
         return fact.statements
-    return (FactStatement(version=1, text=fact.content, sources=fact.sources),)
+    return (statement(1, fact.content, fact.sources, fact.said_at),)
 
 
 def _history(

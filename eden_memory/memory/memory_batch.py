@@ -16,7 +16,7 @@ from eden_memory.schemas.events import (
     ScopeConsolidated,
     SessionClosed,
 )
-from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.provenance import SourceMessage, newest_said
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery, Erase
 
@@ -211,11 +211,21 @@ def is_left(dropped: FactChanged, said: FactStatement, marks: Marks) -> bool:
 def statement_of(event: FactChanged) -> FactStatement | None:
     """Return the statement that a version takes in; None for commands, and for what it does not rest on."""
     if event.version == 1:
-        return FactStatement(version=1, text=event.text, sources=event.sources)
+        return statement(1, event.text, event.sources, event.said_at)
     stated = event.statement
     if stated is None or not _places(stated.sources) <= _places(event.sources):
         return None
-    return FactStatement(version=event.version, text=stated.text, sources=stated.sources)
+    asked_at = event.command.asked_at if event.command is not None else None
+    return statement(event.version, stated.text, stated.sources, stated.said_at or asked_at)
+
+
+def statement(
+    version: int, text: str, sources: tuple[SourceMessage, ...], said_at: datetime | None
+) -> FactStatement:
+    """Return a statement of a fact, with its time if no source has one."""
+    return FactStatement(
+        version=version, text=text, sources=sources, said_at=None if newest_said(sources) else said_at
+    )
 
 
 def _places(sources: Iterable[SourceMessage]) -> set[tuple[str, str]]:

@@ -80,5 +80,5 @@ def restated(
         asked_by=asked_by,
         reason="something else that the fact was merged from is forgotten",
         asked_at=asked_at,
-        said_at=newest_said(said.sources),
+        said_at=newest_said(said.sources) or said.said_at,
     )

@@ -43,9 +43,7 @@ class Deciding:
         self._health = health
         self._reader = Reader(stage, around.registry, health)
         self._encoder = Encoder(stage.name, around.topic_of)
-        self._publish = OutcomePublishing(
-            stage, self._encoder, around.publisher, self._group, around.clock, around.letters
-        )
+        self._publish = OutcomePublishing(stage, self._encoder, around, self._group)
         self._ledger = around.ledger if stage.decides else None
         self._finished = {
             how: metrics.STAGE_RECORDS.labels(stage.name, how) for how in ("decided", "dead", "skipped")
@@ -95,7 +93,7 @@ class Deciding:
 
     async def _publish_known(self, unit: Unit, read: Sequence[Read], known: Sequence[StageOutcome]) -> None:
         for outcome in known:
-            await self._publish(unit, wanted(read), outcome.records)
+            await self._publish.decided(unit, wanted(read), outcome)
             self._republished.inc()
         how = "dead" if any(outcome.dead for outcome in known) else "decided"
         self._finish(unit, how, redelivered=True)
@@ -226,8 +224,9 @@ class Deciding:
                 return await self._reread(unit, read, str(error))
             if members(read)[0] not in stored.members:
                 return await self._reread(unit, read, f"{outcome.key} was decided for others")
-        await self._publish(unit, wanted(read), stored.records)
-        if stored is outcome:
+        mine = stored is outcome
+        await self._publish.decided(unit, wanted(read), stored, events if mine else None)
+        if mine:
             metrics.count_decided(event.event if isinstance(event, Emit) else event for event in events)
         return self._finish_covered(unit, read, stored)
 

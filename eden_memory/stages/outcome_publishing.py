@@ -1,39 +1,40 @@
 """Publishing what a stage has decided: until it is confirmed, and around what the brokers will never take."""
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from eden_memory import metrics
 from eden_memory.error_text import describe
 from eden_memory.kafka.error_kinds import TOO_LARGE, UNPUBLISHABLE
 from eden_memory.kafka.outgoing import DEAD
 from eden_memory.logs import LibraryLogger
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import Event
 from eden_memory.stages.codec import Encoder, kind_of, letter_ended
-from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
 from eden_memory.stages.dead_letters import DeathCause, ids_of_letter, shrunk, unpublished
 from eden_memory.stages.failure_decisions import Failure, Kind
 from eden_memory.stages.lanes import Unit
-from eden_memory.stages.outcome import Publishing, StoredRecord
+from eden_memory.stages.outcome import StageOutcome, StoredRecord
 from eden_memory.stages.patience import until_done
-from eden_memory.stages.stage import Delivery, Stage
+from eden_memory.stages.stage import Delivery, Emit, Emitted, Stage
+
+if TYPE_CHECKING:
+    from eden_memory.stages.worker import Surroundings
 
 log = LibraryLogger()
+EndPublished = Callable[[str, Sequence[Event], Delivery], Awaitable[Sequence[Emitted]]]
+"""Given an outcome's key, the events just published and their cause: returns what has to be published behind them."""
 
 
 class OutcomePublishing:
     """Publishes the records of one stage's outcomes."""
 
-    def __init__(
-        self,
-        stage: Stage,
-        encoder: Encoder,
-        publisher: Publishing,
-        group: str,
-        clock: Callable[[], datetime],
-        letters: DeadLetterIndex | None = None,
-    ) -> None:
-        self._stage, self._encoder, self._publisher = stage, encoder, publisher
-        self._group, self._clock, self._letters = group, clock, letters
+    def __init__(self, stage: Stage, encoder: Encoder, around: "Surroundings", group: str) -> None:
+        self._stage, self._encoder, self._publisher = stage, encoder, around.publisher
+        self._group, self._clock, self._letters = group, around.clock, around.letters
+        self._decode = around.registry.decode
+        self._end = around.end_published if stage.decides else None
 
     async def __call__(
         self, unit: Unit, deliveries: Sequence[Delivery], records: Sequence[StoredRecord]
@@ -61,6 +62,30 @@ class OutcomePublishing:
                 await self._publish_shrunk(unit, record, error)
             else:
                 await self._bury(unit, deliveries, record, error)
+
+    async def decided(
+        self,
+        unit: Unit,
+        deliveries: Sequence[Delivery],
+        outcome: StageOutcome,
+        events: Sequence[Emitted] | None = None,
+    ) -> None:
+        """Publish a stored outcome, then what ends those of its events that were forgotten meanwhile.
+
+        `events`: what the outcome was made of; without them they are read from its records.
+        """
+        await self(unit, deliveries, outcome.records)
+        published = self._events_of(outcome.records) if events is None else _events_in(events)
+        while self._end is not None and published and not unit.home.revoked:
+            behind = await until_done(partial(self._end, outcome.key, published, deliveries[-1]))
+            await self(unit, deliveries, self._encoder.records(behind, deliveries, unit.items[0].retry))
+            published = _events_in(behind)
+
+    def _events_of(self, records: Sequence[StoredRecord]) -> list[Event]:
+        """Return the events among records: tombstones and dead letters are none."""
+        found = (record for record in records if not record.topic.endswith(DEAD))
+        named = [(Envelope.of_headers(record.headers), record.value) for record in found]
+        return [self._decode(of.name, of.version, value) for of, value in named if value is not None]
 
     async def _refused(
         self, unit: Unit, records: Sequence[StoredRecord]
@@ -123,6 +148,11 @@ class OutcomePublishing:
         except Exception as error:  # noqa: BLE001 - the dead letter matters more than what stands in its place
             log.error("on_dead failed", stage=self._stage.name, error=describe(error))
             return (), ()
+
+
+def _events_in(outgoing: Sequence[Emitted]) -> list[Event]:
+    events = (emitted.event if isinstance(emitted, Emit) else emitted for emitted in outgoing)
+    return [event for event in events if isinstance(event, Event)]
 
 
 def _alike(stored_record: StoredRecord, other: StoredRecord) -> bool:

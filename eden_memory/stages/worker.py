@@ -26,6 +26,7 @@ from eden_memory.stages.handler_run import UsageLog
 from eden_memory.stages.lanes import Lanes, Queued
 from eden_memory.stages.membership import LEAVE_SECONDS, Fetched, Membership
 from eden_memory.stages.outcome import Ledger, Publishing
+from eden_memory.stages.outcome_publishing import EndPublished
 from eden_memory.stages.patience import REFUSALS, until_done
 from eden_memory.stages.process import State
 from eden_memory.stages.slots import Slots
@@ -87,6 +88,8 @@ class Surroundings:
     """What dead letters name, so that forgetting finds them; None where nothing is forgotten."""
     usage: UsageLog | None = None
     """Publishes the model calls of attempts that came to no decision; None where no stage asks a model."""
+    end_published: EndPublished | None = None
+    """Ends what was forgotten while it was decided; None where nothing that a stage publishes is ever forgotten."""
     bounds: Bounds = Bounds()
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 

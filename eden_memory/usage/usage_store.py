@@ -10,17 +10,18 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Literal
 
-from pymongo import UpdateOne
+from pymongo import ReadPreference, UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError
+from pymongo.read_concern import ReadConcern
 
 from eden_memory.call_costs import unpriced
 from eden_memory.mongo.documents import stored
 from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.transactions import Transactions
 from eden_memory.names import Names
-from eden_memory.schemas.documents import Budget, CountedCall, UsageState, UsageTotal
+from eden_memory.schemas.documents import Budget, CountedCall, ForgottenMark, UsageState, UsageTotal
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.usage.budget_rules import period_of
 
@@ -35,6 +36,8 @@ KEPT_FIELDS = tuple(
     name for name in ModelCalled.model_fields if name in CountedCall.model_fields and name != "cost_usd"
 )
 
+REDUCED = ("session", "user")
+"""Whose ids forgetting takes out of what was counted."""
 GROUP = ("day", "namespace", "agent_id", "user_id", "stage", "model")
 """The keys of a total."""
 ADDED = (
@@ -68,6 +71,11 @@ class MongoUsage:
         self._calls = database[names[CountedCall.COLLECTION]]
         self._state = database[names[UsageState.COLLECTION]]
         self._budgets = database[names[Budget.COLLECTION]]
+        self._forgotten = database.get_collection(
+            names[ForgottenMark.COLLECTION],
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("majority"),
+        )
 
     async def prepare(self) -> None:
         """Create the indexes, and the document that every count moves on."""
@@ -77,9 +85,14 @@ class MongoUsage:
         await self._state.update_one(STATE, {"$setOnInsert": {"calls": 0, "reckoned": 0}}, upsert=True)
 
     async def count(self, calls: Sequence[ModelCalled]) -> Sequence[ModelCalled]:
-        """Add calls to the totals; those that were not in them yet."""
+        """Add calls to the totals, those of forgotten users and sessions as nobody's; return the new ones."""
         if not calls:
             return ()
+        counted = await self._counted_once(calls)
+        await self._reduce_forgotten(calls)
+        return counted
+
+    async def _counted_once(self, calls: Sequence[ModelCalled]) -> Sequence[ModelCalled]:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return await self._transactions.run(
@@ -89,6 +102,16 @@ class MongoUsage:
                 if attempt == ATTEMPTS or not _duplicate(error):
                     raise
         return ()
+
+    async def _reduce_forgotten(self, calls: Sequence[ModelCalled]) -> None:
+        """Take out ids that were forgotten before their calls were counted: forgetting marks first, then reduces."""
+        ids = {kind: {getattr(call, f"{kind}_id") for call in calls} - {None} for kind in REDUCED}
+        of = [{"kind": kind, "target": {"$in": sorted(names)}} for kind, names in ids.items() if names]
+        marks = await self._forgotten.find({"$or": of, "until": {"$ne": None}}).to_list() if of else []
+        for mark in marks:
+            kind, name, until = mark["kind"], mark["target"], mark["until"]
+            if any(getattr(call, f"{kind}_id") == name and call.started_at <= until for call in calls):
+                await self.reduce(kind, name, until)
 
     async def reduce(self, kind: Literal["session", "user"], name: str, until: datetime) -> None:
         """Take the ids of a forgotten session or user out of what was counted up to a time; the numbers stay."""

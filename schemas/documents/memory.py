@@ -61,6 +61,8 @@ class FactStatement(Part):
     """The version that it led to."""
     text: str
     sources: tuple[SourceMessage, ...] = ()
+    said_at: Moment | None = None
+    """When it was said, where no source tells (`eden add`); absent in documents of earlier versions."""
 
 
 class Fact(_Scoped):

@@ -74,7 +74,20 @@ def of(examination: Examination, check: str) -> Finding:
 async def test_a_healthy_installation_has_nothing_to_put_right(healthy: Settings) -> None:
     examination = await examine(healthy)
     assert {one.check for one in examination.findings if one.state != "ok"} == {"MongoDB permissions"}
-    assert len(examination.findings) == 26
+    assert len(examination.findings) == 27
+
+
+async def test_facts_that_an_earlier_version_merged_are_counted(
+    healthy: Settings, client: AsyncMongoClient[dict[str, Any]]
+) -> None:
+    merged = {"version": 2, "retired_at": None, "message_ids": ["i.1", "i.2"], "statements": []}
+    rows = [merged, merged | {"statements": [{}]}, merged | {"message_ids": ["i.1"]}, merged | {"version": 1}]
+    await client[healthy.mongodb.database][healthy.names["facts"]].insert_many(
+        [{"_id": f"f{number}"} | row for number, row in enumerate(rows)]
+    )
+    finding = of(await examine(healthy), "merged facts")
+    assert (finding.state, finding.what[:7]) == ("warn", "1 facts")
+    assert "eden rebuild" in finding.hint
 
 
 async def test_a_new_installation_is_told_what_is_missing(settings: Settings) -> None:

@@ -9,6 +9,7 @@ from eden_memory.housekeeping.ledger_bounds_store import LedgerBounds
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.settings import RetentionSettings
 from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.windows.window_text_store import WindowTextRetention, readers_of
 from tests.integration.stages.harness import NOON, Bench
 from tests.names import NAMES
 
@@ -76,3 +77,23 @@ async def test_an_outcome_goes_once_its_input_is_deleted_and_memory_holds_it(kit
     removed = await bounds(kit).round(NOON, {(TOPIC, 0): 5})
     assert removed["outcomes"] == len(gone)
     assert {row["_id"] async for row in outcomes.find()} == {row["_id"] for row in stays}
+
+
+async def test_a_window_with_a_dead_letter_loses_its_text_although_outcomes_go_early(kit: Bench) -> None:
+    windows, window = kit.database[NAMES["windows"]], "w:1"
+    await windows.insert_one(
+        {"_id": window, "requested": {}, "erased_at": None, "erase_after": None, "messages": [{"text": "x"}]}
+    )
+    facts, reflections = readers_of(window)
+    for member, dead in ((facts, "why"), (reflections, None)):
+        stage, _, name = member.partition(":")
+        row = outcome(name, 0, stage=stage, members=[member]) | ({} if dead is None else {"dead": dead})
+        await kit.database[NAMES["outcomes"]].insert_one(row)
+    texts = WindowTextRetention(kit.database, NAMES)
+    for days in range(0, 40, 3):
+        now = NOON + timedelta(days=days)
+        await bounds(kit, outcome_days=8).round(now, {(TOPIC, 0): 5})
+        await texts.round(now)
+    left = await windows.find_one({"_id": window})
+    assert left is not None
+    assert left["messages"][0]["text"] is None

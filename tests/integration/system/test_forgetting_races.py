@@ -192,6 +192,28 @@ async def test_what_was_merged_into_a_fact_while_it_was_forgotten_is_stated_anew
     assert (anew.command_id, anew.text, anew.sources) == ("restated/f/2", "Ana rows.", (source(2),))
 
 
+async def test_what_another_said_too_holds_again_when_the_fact_that_it_was_joined_to_is_forgotten(
+    database: Database,
+) -> None:
+    def retired(name: str, text: str, number: int) -> list[Delivery]:
+        before = fact(name, text=text, sources=[source(number)])
+        joined = {"retired_because": "duplicate", "replaced_by": "f", "decision": "RETIRE"}
+        return [
+            delivered(before),
+            delivered(fact(name, 2, text, sources=[source(number)], retired=True).model_copy(update=joined)),
+        ]
+
+    writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
+    joined = [
+        delivered(fact("f", number, "Ana rows.", sources=[source(1), source(2)][:number]))
+        for number in (1, 2)
+    ]
+    await writer([*joined, *retired("same", "Ana rows.", 2), *retired("edited", "Ana swims.", 3)])
+    decision = await forgetting(database)([forgotten()])
+    commands = [event for event in told(decision) if isinstance(event, FactCommanded)]
+    assert [(command.action, command.fact_id) for command in commands] == [("unmerge", "same")]
+
+
 async def test_a_fact_that_someone_asked_to_forget_does_not_come_back_by_another_of_its_messages(
     database: Database,
 ) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from eden_memory.forgetting.forgetting_store import MongoForgettingStore
+from eden_memory.forgotten import Mark
 from eden_memory.schemas.documents import CountedCall, UsageState, UsageTotal
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ModelCalled
@@ -202,3 +204,31 @@ async def test_a_forgotten_user_leaves_numbers_that_are_nobodys(kit: OnServers) 
         found = kit.database[NAMES[kind.COLLECTION]]
         assert await found.count_documents({"user_id": "i.1"}) == 0
         assert await found.count_documents({"user_id": "i.2"}) > 0
+
+
+async def test_calls_that_are_counted_after_their_user_or_session_is_forgotten_are_nobodys(
+    kit: OnServers,
+) -> None:
+    store, marks, late = (
+        MongoUsage(kit.database, NAMES),
+        MongoForgettingStore(kit.database, NAMES),
+        timedelta(days=9),
+    )
+    told = [
+        *calls(100),
+        called("of-session", user_id="i.3", session_id="s.gone", started_at=NOON),
+        called("said-later", user_id="i.1", session_id="s.gone", started_at=NOON + 2 * late),
+    ]
+    until = NOON + late
+    up_to = [
+        Mark("user", "i.1", "created_up_to", until=until),
+        Mark("session", "s.gone", "created_up_to", until=until),
+    ]
+    await marks.mark(up_to, "e", NOON)
+    for _ in range(2):
+        await store.count(told)
+    assert await as_told(kit.database, told)
+    rows = await kit.database[NAMES[CountedCall.COLLECTION]].find().to_list()
+    assert {row["_id"] for row in rows if row["user_id"] == "i.1" or row["session_id"] == "s.gone"} == {
+        "said-later"
+    }

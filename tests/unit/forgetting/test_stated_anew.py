@@ -4,10 +4,12 @@ import pytest
 
 from eden_memory.forgetting.forgetting_rules import Resting, gone, stated_anew, takes_its_place
 from eden_memory.forgotten import Mark, Marks
+from eden_memory.memory.memory_batch import statement_of
 from eden_memory.memory.restating import MOST_ALIKE
 from eden_memory.schemas.documents import FactStatement
 from eden_memory.schemas.events import FactCommanded, Forgotten
-from tests.unit.memory.memory_histories import USER, minute, source
+from eden_memory.schemas.provenance import Statement
+from tests.unit.memory.memory_histories import USER, fact, minute, source
 
 FORGOTTEN = Forgotten(
     kind="message", id="i.1", reach="for_ever", because="asked", asked_by=None, forgotten_at=minute(30)
@@ -32,6 +34,18 @@ def test_the_only_other_statement_comes_back_word_for_word_without_a_model() -> 
     (command,) = left(merged(said(1, "Ana lives in Porto.", 1), said(2, "Ana rows.", 2)))
     assert (command.text, command.sources, command.decide) == ("Ana rows.", (source(2),), False)
     assert command.said_at == source(2).said_at
+
+
+def test_a_text_that_was_added_without_a_message_keeps_its_time() -> None:
+    added = fact("f", text="Ana rows.", at=3, sources=[])
+    joined = fact("f", 2, "Ana lives in Porto and rows.", at=5, sources=[source(1)])
+    joined = joined.model_copy(
+        update={"statement": Statement(number=1, text="Ana lives in Porto.", sources=(source(1),))}
+    )
+    statements = [said for event in (added, joined) if (said := statement_of(event)) is not None]
+    (command,) = left(merged(*statements))
+    assert (command.text, command.said_at) == ("Ana rows.", added.said_at)
+    assert statements[1].said_at is None, "its source tells"
 
 
 def test_statements_that_say_the_same_need_no_model_and_different_ones_do() -> None:

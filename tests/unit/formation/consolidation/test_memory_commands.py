@@ -12,9 +12,15 @@ from eden_memory.mongo.document_fields import Unusable
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import Reflection
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import Propagated, ReflectionFormed, ScopeConsolidated, decode
+from eden_memory.schemas.events import (
+    MemoryCommanded,
+    Propagated,
+    ReflectionFormed,
+    ScopeConsolidated,
+    decode,
+)
 from eden_memory.source.inbox_mapping import InboxMapping
-from eden_memory.stages.stage import Decision, Delivery, Emit, Retry
+from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Retry
 from tests.unit.formation.consolidation.kit import NOON, USER, Around, Model, at, reflection, snapshot
 
 ASKED = at(3_600)
@@ -135,8 +141,10 @@ async def test_what_cannot_be_carried_out_changes_nothing_and_is_counted(
     asked: Delivery, why: str, fields: dict[str, Any]
 ) -> None:
     stage = around(**BLOB, **fields)
-    assert await stage.run(asked) == ()
-    assert stage.commanded() == {(asked.event.action, why): 1}  # pyright: ignore
+    assert isinstance(asked.event, MemoryCommanded)
+    named = [(erase.of, erase.key) for erase in await stage.run(asked)]
+    assert named == ([] if asked.event.text is None else [(MemoryCommanded, asked.event.command_id)])
+    assert stage.commanded() == {(asked.event.action, why): 1}
 
 
 async def test_a_reflection_that_a_blob_has_absorbed_is_not_edited_any_more() -> None:
@@ -170,7 +178,8 @@ async def test_a_reflection_of_another_scope_is_unknown_here() -> None:
 async def test_nothing_is_added_to_the_memory_of_a_forgotten_user() -> None:
     stage = around()
     stage.marks.append(Mark("user", "i.1", "created_up_to", until=ASKED))
-    assert await stage.run(command("add_reflection", text="Wants PDF.")) == ()
+    (ended,) = await stage.run(command("add_reflection", text="Wants PDF."))
+    assert isinstance(ended, Erase)
     assert stage.commanded() == {("add_reflection", "forgotten"): 1}
 
 

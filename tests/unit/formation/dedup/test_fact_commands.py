@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from eden_memory.forgotten import Mark
-from eden_memory.schemas.events import FactChanged
+from eden_memory.schemas.events import FactChanged, FactCommanded
+from eden_memory.stages.stage import Erase
 from tests.unit.formation.dedup.dedup_kit import ANA, Bench, at, command, embedded, proposal, source
 
 LYON = "Ana lives in Lyon"
@@ -100,6 +101,31 @@ async def test_a_command_for_another_version_is_not_carried_out() -> None:
     assert kit.counts == {"ADD": 1, "stale": 1, "unknown": 1}
     (event,) = await kit.decide(command("e", "edit", text=DOG, fact_id=name, expected_version=1))
     assert event.version == 2
+
+
+async def test_a_fact_that_was_retired_as_a_duplicate_of_a_forgotten_one_holds_again() -> None:
+    kit = Bench()
+    first, second = [
+        (await kit.decide(command(name, "add", text=text, sources=(source(message),))))[0]
+        for name, text, message in (("a", LYON, "m1"), ("b", DOG, "m2"))
+    ]
+    edited = await kit.decide(command("c", "edit", text=LYON, fact_id=second.fact_id))
+    assert [event.retired_because for event in edited if event.fact_id == second.fact_id] == ["duplicate"]
+    kit.memory.forgotten.append(Mark("message", source("m1").message_id, "for_ever"))
+    (again,) = await kit.decide(command("d", "unmerge", fact_id=second.fact_id, by="forgetting"))
+    assert (again.fact_id, again.decision, again.retired_at) == (second.fact_id, "UNMERGE", None)
+    assert first.fact_id != second.fact_id
+
+
+async def test_the_text_of_a_command_ends_with_a_decision_that_it_leads_to_nothing() -> None:
+    kit = Bench()
+    fact = await one_fact(kit)
+    stale = command("c", "edit", text=DOG, fact_id=fact.fact_id, expected_version=2)
+    repeated = command("d", "add", text=LYON)
+    for delivery in (stale, repeated):
+        (ended,) = (await kit.handler()([delivery])).events
+        assert isinstance(ended, Erase)
+        assert (ended.of, ended.key) == (FactCommanded, delivery.key)
 
 
 async def test_a_command_reaches_no_fact_of_another_scope() -> None:

@@ -1,0 +1,81 @@
+"""What was forgotten while it was decided is ended behind its own record, whoever else forgets meanwhile."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from eden_memory.processors import pipeline
+from eden_memory.schemas.events import REGISTRY, Event, FactsProposed
+from eden_memory.schemas.provenance import Statement
+from eden_memory.stages.codec import Encoder
+from eden_memory.stages.outcome import StageOutcome, StoredRecord
+from eden_memory.stages.outcome_publishing import OutcomePublishing
+from eden_memory.stages.stage import Delivery, Emit, Emitted, Erase, Stage
+from tests.unit.memory.memory_histories import NOON, USER, delivered, fact, source
+
+
+async def handled(deliveries: Sequence[Delivery]) -> Sequence[Emitted]:
+    return ()
+
+
+STAGE = Stage(pipeline.FACT_EXTRACTION, handled, reads=())
+ASKED = delivered(fact("asked"))
+UNIT: Any = SimpleNamespace(home=SimpleNamespace(revoked=False), items=[SimpleNamespace(retry=0)])
+
+
+def proposed(*messages: int) -> FactsProposed:
+    said = (
+        Statement(number=number, text=f"Said {number}.", formation_id="w", sources=(source(number),))
+        for number in messages
+    )
+    return FactsProposed(
+        cause="c",
+        formation_id="w",
+        session_id="s.one",
+        scope=USER,
+        facts=tuple(said),
+        formed_at=NOON,
+        settings_version="1",
+    )
+
+
+class Servers:
+    """What is published, and a forgetting of the first message, then of the second, after each look."""
+
+    def __init__(self) -> None:
+        self.published: list[StoredRecord] = []
+        self.looked: list[list[Event]] = []
+
+    async def publish(self, records: Sequence[StoredRecord]) -> None:
+        self.published += records
+
+    async def end(self, key: str, events: Sequence[Event], cause: Delivery) -> Sequence[Emitted]:
+        assert key == "outcome"
+        self.looked.append(list(events))
+        left: list[Emitted] = [
+            Emit(proposed(2), cause, identity="e"),
+            Erase(FactsProposed, proposed(2).key(), USER.key, "w", "forgotten", cause=cause),
+        ]
+        return left[len(self.looked) - 1 :][:1]
+
+
+@pytest.mark.parametrize("redelivered", [True, False])
+async def test_the_last_record_of_a_key_holds_nothing_that_is_forgotten(redelivered: bool) -> None:
+    servers, first = Servers(), proposed(1, 2)
+    around: Any = SimpleNamespace(
+        publisher=servers,
+        clock=lambda: NOON,
+        registry=REGISTRY,
+        letters=None,
+        end_published=servers.end,
+    )
+    encoder = Encoder(STAGE.name, lambda of: of.NAME)
+    outcome = StageOutcome(
+        "outcome", STAGE.name, ("m",), (), encoder.records([first], [ASKED]), "t", 0, 1, NOON
+    )
+    publishing = OutcomePublishing(STAGE, encoder, around, "group")
+    await publishing.decided(UNIT, [ASKED], outcome, None if redelivered else [first])
+    assert [record.value and b"Said 1" in record.value for record in servers.published] == [True, False, None]
+    assert servers.looked == [[first], [proposed(2)]], "once more for what was published meanwhile"
