@@ -19,7 +19,7 @@ from eden_memory.mongo.given_ids import typed
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_rules import Per, Spending, budget_id
-from eden_memory.usage.budget_setting import limit_of, set_budget
+from eden_memory.usage.budget_setting_store import limit_of, set_budget
 from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
 
 app = typer.Typer(help="Limit what formation may spend.", no_args_is_help=True)

@@ -17,7 +17,7 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.replay.installation import Installation
 from eden_memory.usage.budget_rules import Per, budget_id
-from eden_memory.usage.budget_setting import limit_of, set_budget
+from eden_memory.usage.budget_setting_store import limit_of, set_budget
 from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
 
 log = LibraryLogger("eden.ui")

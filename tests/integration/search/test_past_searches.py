@@ -11,6 +11,7 @@ from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search import as_of_store as known_then
 from eden_memory.search.fact_candidates import When
+from eden_memory.search.unindexed import READING
 from eden_memory.settings import Settings
 from tests.integration.search.search_kit import Database, fact, plain, retired, write
 from tests.unit.formation.dedup.dedup_kit import WordEmbedder
@@ -38,7 +39,7 @@ class Held(WordEmbedder):
 async def test_only_so_many_read_whole_scopes_at_the_same_time(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scopes = [Scope.of_user("s.agent", f"s.u{number}") for number in range(3 * known_then.READING)]
+    scopes = [Scope.of_user("s.agent", f"s.u{number}") for number in range(3 * READING)]
     texts = {scope: f"ana lived in town{number}" for number, scope in enumerate(scopes)}
     for scope, text in texts.items():
         name = scope.user_id or ""
@@ -52,13 +53,13 @@ async def test_only_so_many_read_whole_scopes_at_the_same_time(
         return await read(self, scope_keys, when)
 
     monkeypatch.setattr(known_then.PointInTimeLists, "_known", noted)
-    embedder = Held(known_then.READING)
+    embedder = Held(READING)
     async with plain(settings, database, followed=False, embedder=embedder) as store, asyncio.timeout(60):
         searches = [
             asyncio.create_task(store.meant(text, scope, when=RETIRED)) for scope, text in texts.items()
         ]
         await embedder.there.wait()
-        assert len(begun) == known_then.READING
+        assert len(begun) == READING
         embedder.gate.set()
         assert await asyncio.gather(*searches) == [[scope.user_id] for scope in scopes]
     assert len(begun) == len(scopes)
