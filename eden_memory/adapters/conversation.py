@@ -80,7 +80,7 @@ class ChatMessages:
         if isinstance(shape, UnknownShape):
             raise EdenError(
                 f"messages cannot be written like those in {self._fields.collection!r}: {shape.reason}",
-                "EDEN_GATEWAY_TURNS=messages writes them with text ids and dates; else write them in your application.",
+                "EDEN_GATEWAY_TURNS=messages writes text ids and dates; else write them in your application.",
             )
         service = self._of.service
         who = ChatAccess(raw(service.agent_id, "agent"), self._of.session, self._of.user)
