@@ -17,7 +17,7 @@ from eden_memory.schemas.answers import (
 
 ANSWERS = (ExtractedFacts, FactDecisions, StatedReflections, ConsolidatedText)
 EXAMPLES: dict[type[ModelAnswer], dict[str, Any]] = {
-    ExtractedFacts: {"facts": [{"text": "x", "scope": "user", "messages": [1]}]},
+    ExtractedFacts: {"facts": [{"text": "x", "scope": "user", "messages": [1], "occurred_at": None}]},
     FactDecisions: {
         "decisions": [{"fact": "N1", "decision": "ADD", "existing": None, "text": None, "reason": "new"}]
     },
