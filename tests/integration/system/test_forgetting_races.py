@@ -8,6 +8,7 @@ from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.forgetting.forgetting_rules import BlobRef, Blobs
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.mark_store import MongoForgetting
+from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.memory.memory_batch import ScopeBatch
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.memory.stored_memory import AppliedScope, StoredScope
@@ -197,7 +198,12 @@ async def test_what_another_said_too_holds_again_when_the_fact_that_it_was_joine
 ) -> None:
     def retired(name: str, text: str, number: int) -> list[Delivery]:
         before = fact(name, text=text, sources=[source(number)])
-        joined = {"retired_because": "duplicate", "replaced_by": "f", "decision": "RETIRE"}
+        joined = {
+            "hash": fact_hash(text),
+            "retired_because": "duplicate",
+            "replaced_by": "f",
+            "decision": "RETIRE",
+        }
         return [
             delivered(before),
             delivered(fact(name, 2, text, sources=[source(number)], retired=True).model_copy(update=joined)),
