@@ -105,9 +105,11 @@ class TopicAdmin:
 
     def overrides(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
         """Return the settings that topics have of their own, not from their broker."""
-        own: object = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        own = ConfigSource.DYNAMIC_TOPIC_CONFIG
         return {
-            name: {key: str(entry.value) for key, entry in config.items() if entry.source == own}
+            name: {
+                key: str(entry.value) for key, entry in config.items() if ConfigSource(entry.source) is own
+            }
             for name, config in self._configs(names).items()
         }
 

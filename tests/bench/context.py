@@ -167,8 +167,8 @@ async def fresh(
         await asyncio.sleep(dice.uniform(0.01, 0.1))
     seen: dict[str, dict[int, int]] = {"fresh": {}, "event": {}}
     async for line in process.stdout:
-        what, number, moment = line.decode().split()
-        seen[what].setdefault(int(number), int(moment))
+        how, number, moment = line.decode().split()
+        seen[how].setdefault(int(number), int(moment))
     await process.wait()
     return _delays(seen["fresh"], committed), _delays(seen["event"], committed)
 

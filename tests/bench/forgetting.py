@@ -213,7 +213,8 @@ def statements(session: str, count: int, first: int) -> list[Message]:
 
 
 def _stated(number: int) -> str:
-    name = "".join(SYLLABLES[place][number // 10**place % 10] for place in range(4)).capitalize()
+    digits = f"{number:04d}"[::-1]
+    name = "".join(part[int(digit)] for part, digit in zip(SYLLABLES, digits, strict=False)).capitalize()
     if number % 9 == 8:
         return f"I prefer short answers about {name} engines."
     return f"{name} works as a {JOBS[number % len(JOBS)]} in {CITIES[number % len(CITIES)]}."

@@ -80,8 +80,14 @@ async def test_a_healthy_installation_has_nothing_to_put_right(healthy: Settings
 async def test_facts_that_an_earlier_version_merged_are_counted(
     healthy: Settings, client: AsyncMongoClient[dict[str, Any]]
 ) -> None:
-    merged = {"version": 2, "retired_at": None, "message_ids": ["i.1", "i.2"], "statements": []}
-    rows = [merged, merged | {"statements": [{}]}, merged | {"message_ids": ["i.1"]}, merged | {"version": 1}]
+    merged: dict[str, Any] = {
+        "version": 2,
+        "retired_at": None,
+        "message_ids": ["i.1", "i.2"],
+        "statements": [],
+    }
+    others: list[dict[str, Any]] = [{"statements": [{}]}, {"message_ids": ["i.1"]}, {"version": 1}]
+    rows = [merged, *(merged | other for other in others)]
     await client[healthy.mongodb.database][healthy.names["facts"]].insert_many(
         [{"_id": f"f{number}"} | row for number, row in enumerate(rows)]
     )

@@ -238,7 +238,13 @@ async def test_every_error_is_a_problem(api: Doors) -> None:
     assert await asked("POST", f"{A}/search", content=b"{", headers=json_type) == (400, "not-json")
     for wrong in ({"$ne": 1}, [{"$ne": None}], ["a"] * 4, [], "text"):
         assert await asked("POST", f"{A}/search", json={"queries": wrong}) == (422, "invalid")
-    for below in ({"top_k": -1}, {"kinds": []}, {"kinds": ["blobs"]}, {"kinds": "facts"}):
+    refused: list[dict[str, Any]] = [
+        {"top_k": -1},
+        {"kinds": []},
+        {"kinds": ["blobs"]},
+        {"kinds": "facts"},
+    ]
+    for below in refused:
         assert await asked("POST", f"{A}/search", json={"queries": ["a"], **below}) == (422, "invalid")
     assert await asked("POST", f"{A}/memories", json={"text": "x", "$where": "1"}) == (422, "invalid")
 
