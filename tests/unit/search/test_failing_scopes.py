@@ -57,7 +57,9 @@ class Collection:
 
 
 def cached_scopes(collection: Collection) -> CachedScopes:
-    return CachedScopes(cast("Any", collection), NAMES, "test", 1_000_000, lambda *_: None)
+    return CachedScopes(
+        cast("Any", collection), NAMES, "test", 1_000_000, lambda _bytes, _scopes, _evicted: None
+    )
 
 
 async def test_a_slow_text_index_finds_nothing_within_its_time() -> None:
