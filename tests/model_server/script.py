@@ -111,6 +111,7 @@ def marked_facts(asked: Asked) -> dict[str, Any]:
                 else f"{mark[0]} was mentioned {_around(text, mark)}".strip(),
                 "scope": scope,
                 "messages": [number],
+                "occurred_at": None,
             }
             for number, text in asked.messages.items()
             if (mark := MARK.search(text))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from eden_memory.kafka.outgoing import DEAD_HEADERS
+from eden_memory.stages.dead_letters import original
 from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.stages.worker import Worker
 from tests.integration.kafka_limits import limit
@@ -46,7 +47,7 @@ async def test_an_event_that_is_too_large_is_a_dead_letter_and_the_others_go_on(
         await kit.answers(19)
         (letter,) = await kit.read(kit.topic(Answered) + ".dead", 1)
         await until(lambda: _is(kit.committed(), 20), "everything is committed")
-    assert (letter.key, LONG.encode() in (letter.value or b"")) == (b"s0-1", True)
+    assert (original(letter).key, LONG.encode() in (letter.value or b"")) == (b"s0-1", True)
     said = headers(letter)
     assert said["exception.message"].startswith("MessageSizeTooLargeError: ")
     assert (said["topic"], said["partition"], said["stage"]) == (kit.topic(Answered), "-1", "answering")
@@ -70,7 +71,7 @@ async def test_a_stored_event_that_is_too_large_is_met_again_after_a_restart(kit
         (letter,) = await kit.read(kit.topic(Answered) + ".dead", 1)
         await kit.put([asked("s0", 2)])
         await kit.answers(5)
-    assert letter.key == b"s0-1"
+    assert original(letter).key == b"s0-1"
     assert calls == ["s0-2"], "what is decided is not asked anew"
 
 

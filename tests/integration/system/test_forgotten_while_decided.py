@@ -1,16 +1,23 @@
 """Forgetting runs whole while a stage decides, or stores what it has decided: nothing of it stays behind."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.processors import pipeline
-from eden_memory.stages.outcome import StageOutcome
+from eden_memory.settings import Settings
 from eden_memory.stages.outcome_store import MongoLedger
-from tests.integration.system.running_system import System, until
+from tests.integration.system.commands import environment
+from tests.integration.system.held_process import holding, holds
+from tests.integration.system.running_system import System, fast, stages, system, until
+from tests.model_server.serving import Serving
 
 pytestmark = pytest.mark.servers
 HELD = (
@@ -74,30 +81,6 @@ async def is_gone(running: System, session: str, user: str, word: str) -> None:
         pytest.fail(f"{word} is left in {found}")
 
 
-Store = Callable[[MongoLedger, StageOutcome], Awaitable[StageOutcome]]
-
-
-def holding(stage: str, word: str, moment: str, hold: Callable[[], Awaitable[None]]) -> Store:
-    """Return `MongoLedger.store` that holds a stage's outcome with a word, `before` or `after` it is stored."""
-    store = MongoLedger.store
-
-    async def held(self: MongoLedger, outcome: StageOutcome) -> StageOutcome:
-        mine = outcome.stage == stage and holds(outcome, word)
-        if mine and moment == "before":
-            await hold()
-        stored = await store(self, outcome)
-        if mine and moment == "after":
-            await hold()
-        return stored
-
-    return held
-
-
-def holds(outcome: StageOutcome, word: str) -> bool:
-    """Return whether a record of an outcome holds a word."""
-    return any(word.encode() in (record.value or b"") for record in outcome.records)
-
-
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("stage", HELD)
 async def test_forgetting_runs_whole_while_a_decision_is_stored(
@@ -122,3 +105,49 @@ async def test_forgetting_runs_whole_while_a_decision_is_stored(
         await forgotten(shared, message)
         go.set()
     await is_gone(shared, session, user, word)
+
+
+@contextmanager
+def finding(word: str, begun: asyncio.Event, go: asyncio.Event) -> Generator[None]:
+    """Hold whoever finds a stored outcome with a word in it before it is used."""
+    find = MongoLedger.find
+
+    async def held(self: MongoLedger, stage: str, members: Any) -> Any:
+        found = await find(self, stage, members)
+        if any(holds(outcome, word) for outcome in found.values()):
+            begun.set()
+            await go.wait()
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MongoLedger, "find", held)
+        yield
+
+
+async def test_forgetting_runs_whole_after_a_kill_between_store_and_publish(
+    settings: Settings, models: Serving, tmp_path: Path
+) -> None:
+    quick = fast(settings, models, tailer={"lease_seconds": 2.0})
+    word, at = "Mark-of-the-killed", tmp_path / "stored"
+    async with system(quick, models, run=False) as running:
+        session = await running.session("u")
+        message = await said(running, session, "u", word)
+        held = ("-m", "tests.integration.system.held_process", pipeline.FACT_EXTRACTION, word, str(at))
+        process = await asyncio.create_subprocess_exec(sys.executable, *held, env=environment(quick))
+        try:
+            await until(lambda: exists(at), "the outcome is stored")
+        finally:
+            process.kill()
+            await process.wait()
+        begun, go = asyncio.Event(), asyncio.Event()
+        with finding(word, begun, go):
+            async with stages(quick):
+                async with asyncio.timeout(90):
+                    await begun.wait()
+                await forgotten(running, message)
+                go.set()
+                await is_gone(running, session, "u", word)
+
+
+async def exists(path: Path) -> bool:
+    return path.exists()  # noqa: ASYNC240 - a moment
