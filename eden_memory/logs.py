@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 from eden_memory.error_text import describe, describe_with_trace
+from eden_memory.tracing import span_id
 
 LIBRARY = logging.getLogger("eden_memory")
 LIBRARY.addHandler(logging.NullHandler())
@@ -35,6 +36,11 @@ class LibraryLogger:
         if structlog is None or not structlog.is_configured():
             return None
         return structlog.get_logger(*self._name)
+
+
+def scope_in_logs(key: str) -> str:
+    """Return a scope's kind and the hash of its key, which contains an id of a user, session or group."""
+    return f"{key.partition(':')[0]}:{span_id(key)}"
 
 
 def _plain(level: str, event: str, **fields: object) -> None:

@@ -15,7 +15,7 @@ from eden_memory.access.sharing import WIDE, private_keys
 from eden_memory.access.visible import Asker, Present, VisibleMemory, broad_scopes, view_of, with_unlisted
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.directory.participants import Streams
-from eden_memory.logs import LibraryLogger
+from eden_memory.logs import LibraryLogger, scope_in_logs
 from eden_memory.memory.snapshot_projection import recent_fact
 from eden_memory.memory.snapshot_store import MongoHidden
 from eden_memory.mongo.documents import document_of
@@ -141,5 +141,5 @@ def _snapshot(row: Mapping[str, Any]) -> Snapshot | None:
     try:
         return document_of(Snapshot, row)
     except ValidationError:
-        log.warning("a snapshot cannot be read and is left out", scope=str(row.get("_id")))
+        log.warning("a snapshot cannot be read and is left out", scope=scope_in_logs(str(row.get("_id"))))
         return None

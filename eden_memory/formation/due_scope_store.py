@@ -10,7 +10,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.directory.participants import Streams
 from eden_memory.error_text import describe
 from eden_memory.formation.consolidation_rules import change_of, due
-from eden_memory.logs import LibraryLogger
+from eden_memory.logs import LibraryLogger, scope_in_logs
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.events import ScopeChanged
@@ -120,7 +120,7 @@ async def scopes_due(
             snapshot = Snapshot.model_validate(row, strict=False, extra="ignore")
             scope = Scope.of_key(snapshot.scope_key, snapshot.agent_id, snapshot.audience)
         except (ValidationError, ValueError):
-            log.warning("a snapshot cannot be read", scope=str(row.get("_id")))
+            log.warning("a snapshot cannot be read", scope=scope_in_logs(str(row.get("_id"))))
             continue
         if due(snapshot, limits_of(scope, await streams.of(scope.agent_id), limits)) is not None:
             yield snapshot

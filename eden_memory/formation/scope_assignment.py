@@ -13,6 +13,7 @@ from eden_memory.formation.planted_memory import Provenance, provenance_of
 from eden_memory.formation.scope_briefs import of_authors
 from eden_memory.formation.shareable import is_agent_wide, is_personal, names_one_of
 from eden_memory.formation.transcript import Transcript, renamed
+from eden_memory.formation.unnamed_sources import with_unnamed
 from eden_memory.schemas.answers import StatedFact, StatedReflection
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.ids import split
@@ -98,7 +99,8 @@ class ScopeAssignment:
             self.counts["no_scope"] += 1
             return None
         text = self._text(stated.text, self.words[named.key])
-        sources, whole = self.transcript.resting_on(stated.messages)
+        named_sources, whole = self.transcript.resting_on(stated.messages)
+        sources = with_unnamed(text, self.transcript, named_sources)
         provenance = self._provenance(text, sources)
         if not text or provenance.dropped:
             self.counts["planted" if text else "empty"] += 1

@@ -8,7 +8,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.models.question import Embedder
+from eden_memory.models.question import Asking, Embedder
 from eden_memory.names import Names
 from eden_memory.search.fact_candidates import FactCandidate, Ranked, When
 from eden_memory.search.search_documents import KEPT, candidate
@@ -38,11 +38,18 @@ class PointInTimeLists:
         self._model, self._texts = model, UnindexedTexts(embedder)
 
     async def semantic(
-        self, scope_keys: Sequence[str], vectors: Sequence[bytes], most: int, least: float, when: When
+        self,
+        scope_keys: Sequence[str],
+        vectors: Sequence[bytes],
+        most: int,
+        least: float,
+        when: When,
+        asking: Asking | None = None,
     ) -> list[list[Ranked]]:
         """For each vector the nearest facts of then, exact."""
         async with self._texts.reading:
-            return await self._texts.semantic(await self._known(scope_keys, when), vectors, most, least)
+            known = await self._texts.with_vectors(await self._known(scope_keys, when), asking)
+            return await self._texts.semantic(known, vectors, most, least)
 
     async def textual(
         self,

@@ -10,7 +10,7 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.models.question import Embedder
+from eden_memory.models.question import Asking, Embedder
 from eden_memory.mongo.documents import vector_of
 from eden_memory.names import Names
 from eden_memory.search.as_of_store import PointInTimeLists
@@ -53,14 +53,20 @@ class AtlasFactLists:
         """The ways in which the text index has words, once it was asked for them."""
 
     async def semantic(
-        self, scope_keys: Sequence[str], vectors: Sequence[bytes], most: int, least: float, when: When
+        self,
+        scope_keys: Sequence[str],
+        vectors: Sequence[bytes],
+        most: int,
+        least: float,
+        when: When,
+        asking: Asking | None = None,
     ) -> Sequence[Sequence[Ranked]]:
         """For each vector the nearest facts; scores (1 + cosine) / 2."""
         keys = checked(scope_keys)
         if not keys or not vectors or most < 1:
             return [[] for _ in vectors]
         if not when.is_warm:
-            return await self._then.semantic(keys, vectors, most, least, when)
+            return await self._then.semantic(keys, vectors, most, least, when, asking)
 
         def near(vector: bytes) -> Asked:
             return lambda limit: nearest(keys, vector, self._model, limit, least)

@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import ExecutionTimeout
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.logs import LibraryLogger
+from eden_memory.logs import LibraryLogger, scope_in_logs
 from eden_memory.memory.vector_block_store import LARGE_SCOPE
 from eden_memory.names import Names
 from eden_memory.search.cached_scope import CachedScope
@@ -26,6 +27,8 @@ MARKS = ("revision", "reset_revision", "active_facts")
 WITHOUT_VECTORS = (*SHOWN, "active")
 AT_ONCE = 1_000
 """Facts in a batch."""
+MOST_MILLISECONDS = 2_000
+"""Of a query of the text index."""
 
 
 class CachedScopes:
@@ -110,13 +113,20 @@ class CachedScopes:
             await self._add_documents(scope, {"_id": {"$in": missing}}, scope.left_out)
 
     async def by_text(self, scope: CachedScope, words: Sequence[str], most: int) -> list[tuple[str, float]]:
-        """Return facts by MongoDB's text index, best first, while a scope's own words are missing."""
+        """Return facts by MongoDB's text index, best first, while a scope's own words are missing.
+
+        The index is an agent's, so common words may match too many facts of other scopes: that ends with none.
+        """
         self.queries += 1
         asked: Row = {"agent_id": scope.agent_id, "$text": {"$search": " ".join(words)}}
         score: Row = {"score": {"$meta": "textScore"}}
         found = self._facts.find({**asked, "scope_key": scope.key, "active": True}, {"_id": 1, **score})
-        rows = await found.sort([("score", {"$meta": "textScore"})]).limit(most).to_list()
-        return [(row["_id"], row["score"]) for row in rows]
+        best = found.sort([("score", {"$meta": "textScore"})]).limit(most)
+        try:
+            return [(row["_id"], row["score"]) for row in await best.max_time_ms(MOST_MILLISECONDS).to_list()]
+        except ExecutionTimeout:
+            log.warning("the text index took too long; a search goes on without it")
+            return []
 
     def _fill(self, scope: CachedScope) -> None:
         """Read missing documents and words in the background."""
@@ -131,7 +141,11 @@ class CachedScopes:
                     await scope.words_ready()
                     scope.complete(left_out)
         except Exception as error:  # noqa: BLE001 - the next search begins again
-            log.warning("a scope could not be read whole", scope=scope.key, reason=type(error).__name__)
+            log.warning(
+                "a scope could not be read whole",
+                scope=scope_in_logs(scope.key),
+                reason=type(error).__name__,
+            )
         finally:
             self._filling.pop(scope.key, None)
 
@@ -169,7 +183,7 @@ class CachedScopes:
         except Exception as error:  # noqa: BLE001 - the next search reads them again, or raises its error
             log.warning(
                 "a changed scope could not be read; the next search reads it",
-                scope=key,
+                scope=scope_in_logs(key) if key else "any",
                 reason=type(error).__name__,
             )
         finally:

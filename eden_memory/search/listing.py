@@ -25,9 +25,18 @@ class FactLists(Protocol):
     """
 
     async def semantic(
-        self, scope_keys: Sequence[str], vectors: Sequence[bytes], most: int, least: float, when: When
+        self,
+        scope_keys: Sequence[str],
+        vectors: Sequence[bytes],
+        most: int,
+        least: float,
+        when: When,
+        asking: Asking | None = None,
     ) -> Sequence[Sequence[Ranked]]:
-        """Near packed float32 vectors of the embedder's model; a fact of another model's vector is left out."""
+        """Near packed float32 vectors of the embedder's model; a fact of another model's vector is left out.
+
+        `asking`: on whose behalf an embedder is asked for vectors that are not stored.
+        """
         ...
 
     async def textual(
@@ -99,7 +108,7 @@ class Listing:
         asked = self._of_kinds(
             search,
             lambda store: store.semantic(
-                search.keys, vectors, ranking.most, ranking.semantic_least, search.when
+                search.keys, vectors, ranking.most, ranking.semantic_least, search.when, search.asking
             ),
         )
         lists = _of_both(search, *await asyncio.gather(*asked, return_exceptions=True))

@@ -11,7 +11,7 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.context.context_feed import ContextChange
-from eden_memory.models.question import Embedder
+from eden_memory.models.question import Asking, Embedder
 from eden_memory.names import Names
 from eden_memory.search.as_of_store import PointInTimeLists
 from eden_memory.search.cached_scope import CachedScope
@@ -80,14 +80,20 @@ class PlainFactLists:
         await self._scopes.close()
 
     async def semantic(
-        self, scope_keys: Sequence[str], vectors: Sequence[bytes], most: int, least: float, when: When
+        self,
+        scope_keys: Sequence[str],
+        vectors: Sequence[bytes],
+        most: int,
+        least: float,
+        when: When,
+        asking: Asking | None = None,
     ) -> Sequence[Sequence[Ranked]]:
         """Return the nearest facts of each vector, exact; scores (1 + cosine) / 2."""
         keys = checked(scope_keys)
         if not keys or not vectors or most < 1:
             return [[] for _ in vectors]
         if not when.is_warm:
-            return await self._then.semantic(keys, vectors, most, least, when)
+            return await self._then.semantic(keys, vectors, most, least, when, asking)
         async with self._scopes.current(keys) as scopes:
             hits = await asyncio.gather(*(scope.nearest(vectors, most, least, when) for scope in scopes))
             lists: list[list[Scored]] = [[] for _ in vectors]

@@ -13,7 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.memory.snapshot_store import without
-from eden_memory.models.question import Embedder
+from eden_memory.models.question import Asking, Embedder
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Reflection
 from eden_memory.search.fact_candidates import FactCandidate, Ranked, When
@@ -40,11 +40,21 @@ class ReflectionLists:
         self._texts = UnindexedTexts(embedder)
 
     async def semantic(
-        self, scope_keys: Sequence[str], vectors: Sequence[bytes], most: int, least: float, when: When
+        self,
+        scope_keys: Sequence[str],
+        vectors: Sequence[bytes],
+        most: int,
+        least: float,
+        when: When,
+        asking: Asking | None = None,
     ) -> list[list[Ranked]]:
         """Return each vector's nearest reflections, exact; scores (1 + cosine) / 2."""
         async with self._texts.reading:
             known = await self._known(checked(scope_keys), when)
+        known = await self._texts.with_vectors(
+            known, asking
+        )  # others read meanwhile: a provider may take long
+        async with self._texts.reading:
             return await self._texts.semantic(known, vectors, most, least) if known else [[] for _ in vectors]
 
     async def textual(

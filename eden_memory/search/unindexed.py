@@ -7,7 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 
 from eden_memory.memory.scope_matrix import matrix_of
-from eden_memory.models.question import Embedder
+from eden_memory.models.question import Asking, Embedder
 from eden_memory.search.fact_candidates import FactCandidate, Ranked
 from eden_memory.search.text_index import AskedWord, TextIndex
 
@@ -32,14 +32,13 @@ class UnindexedTexts:
     async def semantic(
         self, known: Candidates, vectors: Sequence[bytes], most: int, least: float
     ) -> list[list[Ranked]]:
-        """Return the nearest candidates of each vector, exact; scores (1 + cosine) / 2."""
-        found = await self._with_vectors(known)
+        """Return the nearest of the candidates with a vector to each vector, exact; scores (1 + cosine) / 2."""
         pairs = [
-            (name, candidate.vector) for name, candidate in found.items() if candidate.vector is not None
+            (name, candidate.vector) for name, candidate in known.items() if candidate.vector is not None
         ]
         matrix = await asyncio.to_thread(matrix_of, pairs, len(vectors[0]) // 4)
         hits = await asyncio.to_thread(matrix.nearest, vectors, most, least)
-        return [[Ranked(found[hit.fact_id], hit.similarity) for hit in near] for near in hits]
+        return [[Ranked(known[hit.fact_id], hit.similarity) for hit in near] for near in hits]
 
     async def textual(
         self, known: Candidates, asked: Sequence[Sequence[AskedWord]], most: int, least: float
@@ -49,11 +48,12 @@ class UnindexedTexts:
         found = [index.search(words, index.rarity(words), most) if words else [] for words in asked]
         return [[Ranked(known[name], score) for name, score in hits if score >= least] for hits in found]
 
-    async def _with_vectors(self, known: Candidates) -> Candidates:
+    async def with_vectors(self, known: Candidates, asking: Asking | None) -> Candidates:
+        """Return the candidates with vectors; `asking`: on whose behalf the embedder is asked for missing ones."""
         bare = [candidate for candidate in known.values() if candidate.vector is None]
         newest = sorted(bare, key=lambda candidate: candidate.valid_from, reverse=True)[:MOST_EMBEDDED]
         await self._embed(
-            {text for candidate in newest if _hash(text := candidate.text) not in self._vectors}
+            {text for candidate in newest if _hash(text := candidate.text) not in self._vectors}, asking
         )
         pairs = [(candidate, self._vectors.get(_hash(candidate.text))) for candidate in bare]
         given = {
@@ -65,11 +65,11 @@ class UnindexedTexts:
             self._vectors.popitem(last=False)
         return {**known, **given}
 
-    async def _embed(self, texts: set[str]) -> None:
+    async def _embed(self, texts: set[str], asking: Asking | None) -> None:
         if self._embedder is None or not texts:
             return
         named = sorted(texts)
-        for text, made in zip(named, await self._embedder.embed(named), strict=True):
+        for text, made in zip(named, await self._embedder.embed(named, asking), strict=True):
             self._vectors[_hash(text)] = made.vector
 
 

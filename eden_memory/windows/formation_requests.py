@@ -120,7 +120,7 @@ class FormationRequests:
             else:
                 session = batch.sessions[window.session_id]
                 request(window, session, known, self._settings_version, result.estimate)
-                earlier.explain(window)
+                earlier.explain(window, batch.off)
                 if (size := len(window.value or b"")) > LARGEST_REQUEST:
                     window.requested, window.value, window.settled = None, None, False
                     held.setdefault(window.session_id, f"its request has {size} bytes: too many users")

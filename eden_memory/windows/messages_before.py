@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eden_memory.directory.own_sessions import whose
+from eden_memory.directory.participants import Off
 from eden_memory.forgotten import Marks
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.provenance import SourceMessage
@@ -30,14 +31,21 @@ class EarlierWindows:
     most: int = 0
     """Messages of one window."""
 
-    def explain(self, window: StoredWindow) -> None:
-        """Add to a requested window the messages before it, if the same people hear both."""
+    def explain(self, window: StoredWindow, off: Off) -> None:
+        """Add to a requested window the messages before it, if the same people hear both.
+
+        Messages of authors who are switched off by now are left out, whenever they were written.
+        """
         earlier = self.windows.get(place_before(window) or ("", 0))
         asked, before = window.requested, earlier.requested if earlier else None
         if earlier is None or asked is None or before is None or _audience(asked) != _audience(before):
             return
         last = earlier.messages[-self.most :] if self.most else ()
-        window.before = tuple(message for message in last if self._may_explain(message, asked))
+        window.before = tuple(
+            message
+            for message in last
+            if self._may_explain(message, asked) and not off.of(window.session_id, message.user_id)
+        )
         window.requested = asked.model_copy(update={"before": refs(window.before)})
         window.value = window.requested.json_bytes()
 

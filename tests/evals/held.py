@@ -30,7 +30,13 @@ class HeldFacts:
         self._known: dict[bytes | str, list[Ranked]] = {}
 
     async def semantic(
-        self, scope_keys: Sequence[str], vectors: Sequence[bytes], most: int, least: float, when: When
+        self,
+        scope_keys: Sequence[str],
+        vectors: Sequence[bytes],
+        most: int,
+        least: float,
+        when: When,
+        asking: Asking | None = None,
     ) -> Sequence[Sequence[Ranked]]:
         return [_cut(self._near(vector), most, least) for vector in vectors]
 

@@ -79,6 +79,17 @@ async def test_somebody_who_joins_is_not_told_what_was_said_before() -> None:
     assert [named(one) for one in formations(published)] == [[], []]
 
 
+async def test_of_somebody_who_was_switched_off_since_nothing_is_shown_again() -> None:
+    sessions = Sessions({S: SessionFacts("s.default", (MARA, TOM), sharing="team")})
+    stage = trigger(MemoryStore(Limits()), sessions)
+    await run(
+        stage, [message("s.m1", S, 1, 1, "a dog?"), message("s.m2", S, 2, 2, user=TOM), asked(S, 10, 10)]
+    )
+    sessions.off_users.add(MARA)
+    (window,) = formations(await run(stage, [message("s.m9", S, 90, 30, "yes", user=TOM), asked(S, 91, 31)]))
+    assert named(window) == ["s.m2"]
+
+
 @pytest.mark.parametrize(
     "then",
     [

@@ -1,5 +1,7 @@
 """fact-extraction and the messages before a window: they explain it, and no fact comes from them alone."""
 
+import pytest
+
 from eden_memory.forgotten import Mark
 from eden_memory.formation.transcript import ENDING
 from eden_memory.models.question import Prompt
@@ -40,6 +42,39 @@ async def test_they_stand_apart_and_a_fact_names_the_one_that_it_needed() -> Non
     assert [source.message_id for source in found.sources] == ["s.m11", "s.m8"]
     assert proposed.facts[0].sources == found.sources
     assert found.said_at == said(11, "").time
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "sources"),
+    [
+        ("Yes, since 2019.", ANSWERED, ["s.m11", "s.m8"]),
+        ("Yes, that one.", "Mara has a job.", ["s.m11", "s.m8", "s.m9"]),
+        ("I have kept bees in Lund since 2019.", "Mara has kept bees in Lund since 2019.", ["s.m11"]),
+    ],
+    ids=["its words", "other words than all", "words of the window"],
+)
+async def test_one_that_a_fact_needed_is_a_source_though_the_model_does_not_name_it(
+    answer: str, text: str, sources: list[str]
+) -> None:
+    window = Talk((said(11, answer),), before=(QUESTION, said(9, "Hello Juniper, Mara Lind here.")))
+    extracted, _ = await Bench(window, stating(fact(text, "user", 1))).facts()
+    assert [source.message_id for source in extracted.facts[0].sources] == sources
+
+
+async def test_words_of_a_tool_before_the_window_go_to_no_others() -> None:
+    page = said(8, "Outage: the Graz cluster is down for repairs.", role="tool")
+    window = Talk((said(11, "Yes, that is known."),), before=(page,))
+    stated = fact("The Graz cluster cannot serve anybody today.", "group", 1)
+    extracted, _ = await Bench(window, stating(stated)).facts()
+    assert [found.scope.kind for found in extracted.facts] == ["user"]
+
+
+async def test_an_unnamed_one_that_is_forgotten_while_the_model_is_asked_takes_its_fact_along() -> None:
+    bench = Bench(answering(), stating(fact(ANSWERED, "user", 1)))
+    bench.model.while_asked = lambda: bench.kept.marks.append(Mark("message", "s.m8", "for_ever"))
+    for _ in ("at once", "from the kept answer"):
+        extracted, _ = await bench.facts()
+        assert extracted.facts == ()
 
 
 async def test_no_fact_comes_from_them_alone() -> None:

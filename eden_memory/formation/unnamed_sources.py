@@ -1,0 +1,53 @@
+"""Messages before a window that a statement needed, whether or not the model named them. Pure."""
+
+import re
+
+from eden_memory.formation.transcript import REMOVED, Transcript
+from eden_memory.schemas.provenance import SourceMessage
+
+_WORD = re.compile(r"[^\W_]+")
+_COMPARED = 5
+"""Characters of a word that are compared: the rest is often an ending."""
+_SHORTEST = 3
+"""Characters of a telling word, at least; a word with a digit may be shorter."""
+_PLAIN: str = (
+    "about all and any are but can did does for from had has have her him his its not now off one our out she some "
+    "than that the their them then there they this too user was were what when where which who will with would you "
+    "your"
+)
+"""English words that tell nothing. Those of other languages only make messages sources that need not be."""
+
+
+def with_unnamed(
+    text: str, transcript: Transcript, cited: tuple[SourceMessage, ...]
+) -> tuple[SourceMessage, ...]:
+    """Return the cited messages, and each before the window with a telling word that the cited ones do not have.
+
+    Where these have no telling word of the text, all messages before the window count; where one was removed, nobody
+    knows its words, and it counts if the cited ones have not all. Names of those who speak tell nothing.
+    """
+    if not transcript.explaining:
+        return cited
+    chosen = {source.message_id for source in cited}
+    said = dict(zip(transcript.shown, (line.text for line in transcript.lines), strict=True))
+    known = _beginnings(" ".join(said[name] for name in chosen))
+    telling = _telling(text) - _beginnings(" ".join(line.speaker for line in transcript.lines))
+    missing = telling - known
+    for name in transcript.shown[len(transcript.own) :]:
+        unknown = said[name] == REMOVED and bool(missing)
+        if missing == telling or unknown or _beginnings(said[name]) & missing:
+            chosen.add(name)
+    return tuple(source for source in transcript.sources if source.message_id in chosen)
+
+
+def _telling(text: str) -> set[str]:
+    words = (word for word in _WORD.findall(text.casefold()) if word not in _PLAIN.split())
+    return {_beginning(word) for word in words if len(word) >= _SHORTEST or not word.isalpha()}
+
+
+def _beginnings(text: str) -> set[str]:
+    return {_beginning(word) for word in _WORD.findall(text.casefold())}
+
+
+def _beginning(word: str) -> str:
+    return word.removesuffix("s")[:_COMPARED]
