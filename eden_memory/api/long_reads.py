@@ -22,8 +22,9 @@ class LongRead:
         """Raise Conflict at once while another request is running, or when this one takes too long."""
         if not self._running.acquire(blocking=False):
             raise Conflict(f"another {self._what} is running", "Ask again when it has ended.")
+        limit = asyncio.timeout(self._seconds)
         try:
-            async with asyncio.timeout(self._seconds) as limit:
+            async with limit:
                 yield
         except TimeoutError:
             if not limit.expired():
