@@ -1,6 +1,7 @@
 """Receipts of what was forgotten, for whoever administers everything."""
 
 from eden_memory.access.callers import Caller, demand_operator
+from eden_memory.api.long_reads import LongRead
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.extras import needs_extra
 from eden_memory.receipts.receipt import Receipt
@@ -11,6 +12,7 @@ from eden_memory.replay.installation import Installation
 
 PATIENCE = 5.0
 """Seconds that a request waits for what is on its way."""
+CHECKING = LongRead("check of a receipt in the topics", "eden forget verify", seconds=600)
 
 
 async def receipt_of(memory: ProcessMemory, caller: Caller, request_id: str) -> Receipt:
@@ -28,14 +30,18 @@ async def receipt_of(memory: ProcessMemory, caller: Caller, request_id: str) -> 
 async def checked_receipt(
     memory: ProcessMemory, caller: Caller, text: bytes, *, in_topics: bool
 ) -> CheckedReceipt:
-    """Check a receipt (JSON); `in_topics`: read Kafka's topics, too. Refused as :func:`receipt_of`."""
+    """Check a receipt (JSON); `in_topics`: read Kafka's topics, too. Refused as :func:`receipt_of`.
+
+    Conflict while the process checks another one in the topics.
+    """
     at = await _installation(memory, caller)
     if not in_topics:
         return await checked(at, text, in_topics=False)
     with needs_extra("looking in the topics", "run", ", or look in the collections alone"):
         from eden_memory.kafka.connection import answering  # noqa: PLC0415
     with answering():
-        return await checked(at, text)
+        async with CHECKING.turn():
+            return await checked(at, text)
 
 
 async def _installation(memory: ProcessMemory, caller: Caller) -> Installation:

@@ -1,22 +1,26 @@
 """The calls of MemoryService that undo an attack: what would change first, then the undo itself."""
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from eden_memory.access.callers import Refused
 from eden_memory.access.visible import Asker
+from eden_memory.api.long_reads import LongRead
 from eden_memory.api.write_calls import ForgetPermission, WriteCalls
 from eden_memory.errors import Conflict, Invalid
 from eden_memory.extras import needs_extra
 from eden_memory.mongo.application_ids import typed
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.events import FactChanged, ReflectionFormed
+from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.unpoison.attack_rules import Attack, AttackPlan, CauseKind
 from eden_memory.unpoison.undo_preview import UndoPreview, preview_of
 
 if TYPE_CHECKING:
     from eden_memory.unpoison.attack_store import AttackUndo
+
+PLANNING = LongRead("preview or undo of an attack", "eden forget --caused-by")
 
 
 class UndoCalls(WriteCalls):
@@ -24,6 +28,7 @@ class UndoCalls(WriteCalls):
 
     With a `user` or `session` only a message or session that is theirs alone, NotFound otherwise; Refused where what
     would change is not theirs alone. Without, it is the application that asks; imports and calls are its alone.
+    Conflict while the process runs another one.
     """
 
     async def preview_undo(
@@ -56,7 +61,8 @@ class UndoCalls(WriteCalls):
         asked, attack = await self._attack(cause, target, session, user)
         work = AttackUndo(Installation((await self.memory.current()).settings, self.memory.database))
         with answering():
-            plan = await work.plan(attack)
+            async with PLANNING.turn():
+                plan = await work.plan(attack)
             self._demand_own_plan(plan, asked)
             yield work, attack, plan
 
@@ -82,6 +88,14 @@ class UndoCalls(WriteCalls):
             if scope.agent_id != asked.agent_id or (user and scope.user_id not in (None, user)):
                 raise Refused("memory of others would change, too", "Ask as the operator.")
             self._demand_own(scope, user, memory.sources)
+            if user and scope.kind == "session" and not self.changes_shared:
+                _demand_only(user, memory.sources)
+
+
+def _demand_only(user: str, sources: Sequence[SourceMessage]) -> None:
+    """Raise Refused if session memory rests on messages of other users, too; the agent's messages do not count."""
+    if {source.user_id for source in sources} - {user, None}:
+        raise Refused("memory of the session rests on messages of others, too", "Ask as the operator.")
 
 
 def _memories(plan: AttackPlan) -> Iterable[FactChanged | ReflectionFormed]:

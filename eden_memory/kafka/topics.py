@@ -115,7 +115,14 @@ class Topic:
     @property
     def holds(self) -> timedelta:
         """How long its segments may hold a record that has ended, or that is not ended by a key."""
-        wait = "max.compaction.lag.ms" if self.compacted else "retention.ms"
+        return self._after("max.compaction.lag.ms" if self.compacted else "retention.ms")
+
+    @property
+    def ages_out(self) -> timedelta:
+        """How long its segments may hold a record that nothing ends; of a topic with a retention."""
+        return self._after("retention.ms")
+
+    def _after(self, wait: str) -> timedelta:
         return timedelta(milliseconds=int(self.config[wait]) + int(self.config["segment.ms"]))
 
     @property

@@ -1,8 +1,9 @@
 """Collects what a request has erased, in every pipeline, and says when each store is clean."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from time import monotonic
 from typing import Any
 
@@ -68,9 +69,9 @@ class Receipts:
     async def _erased(self, request_id: str, behind: Collection[str]) -> Mapping[str, list[Erasure]] | None:
         """Return the erasures by pipeline; None while any is missing."""
         found: dict[str, list[Erasure]] = {}
-        roots = list(map(event_id_of, requests_of(request_id)))
         for placement in await pipelines(self._at):
             names = names_of(self._at, placement)
+            roots = map(event_id_of, requests_of(request_id))
             erasures = await erased_by(self._at.database, names, placement, roots)
             if erasures is not None:
                 found[placement.pipeline] = erasures
@@ -89,7 +90,11 @@ class Receipts:
         asked = _asked(request_id, [erasure for erasures in found.values() for erasure in erasures])
         memories: list[ErasedInMemory] = [erased_in(name, erasures) for name, erasures in found.items()]
         topics = self._at.topics(self._at.settings.placement)
-        clean = [CleanStore(store="MongoDB", by=now), *(_clean(topic, now) for topic in topics), *unreadable]
+        clean = [
+            CleanStore(store="MongoDB", by=now),
+            *(clean_topic(topic, now) for topic in topics),
+            *unreadable,
+        ]
         return Receipt(
             asked=asked, memories=tuple(memories), clean=tuple(clean), not_yet=tuple(behind), made_at=now
         )
@@ -127,10 +132,10 @@ async def erased(
 
 def _asked(request_id: str, erasures: Sequence[Erasure]) -> AskedToForget:
     """Return what was asked, as the record of the first request says it; NotFound if there is none."""
-    undo, ids = UndoRequest.read(request_id), requests_of(request_id)
-    if not ids:
+    undo, root = UndoRequest.read(request_id), next(requests_of(request_id), None)
+    if root is None:
         raise NotFound("the request erased nothing, so there is no receipt")
-    first = next((erasure for erasure in erasures if erasure.id == event_id_of(ids[0])), None)
+    first = next((erasure for erasure in erasures if erasure.id == event_id_of(root)), None)
     if first is None:
         raise NotFound(f"there is no record of what the request {request_id} erased", "Forget it again.")
     if undo is not None and undo.is_nameless:
@@ -154,13 +159,16 @@ async def pipelines(at: Installation) -> list[Placement]:
 
 
 async def erased_by(
-    database: AsyncDatabase[Row], names: Names, placement: Placement, roots: Collection[str]
+    database: AsyncDatabase[Row], names: Names, placement: Placement, roots: Iterable[str]
 ) -> list[Erasure] | None:
-    """Return what records and all that follow from them have erased; None if a part waits or was given up."""
+    """Return what records and all that follow from them have erased; None if a part waits or was given up.
+
+    Once a part waits, the rest of `roots` is not read: there may be millions.
+    """
     collection = database[names[Erasure.COLLECTION]]
     ledger = MongoLedger(database, names)
-    found, decided, wanted = dict[str, Erasure](), set[str](), {*roots}
-    while wanted:
+    found, decided, wanted, left = dict[str, Erasure](), set[str](), set[str](), iter(roots)
+    while wanted := wanted or {*islice(left, TOGETHER)}:
         some = list(wanted)[:TOGETHER]
         rows = await collection.find({"_id": {"$in": some}}).to_list()
         if await ledger.given_up(FORGETTING, some):
@@ -183,9 +191,13 @@ def _in_pipeline(name: str, placement: Placement) -> str:
     return f"{placement.pipeline}/{name}" if own else name
 
 
-def _clean(topic: Topic, now: datetime) -> CleanStore:
-    """Return when nothing of it is left in a topic's segments: compacted, or deleted by age."""
-    return CleanStore(store=f"Kafka: {topic.name}", by=now + topic.holds)
+def clean_topic(topic: Topic, now: datetime) -> CleanStore:
+    """Return when nothing of it is left in a topic's segments: compacted, or deleted by age.
+
+    Dead letters count as deleted by age: earlier versions noted nothing of theirs, so forgetting ends no such letter.
+    """
+    left = topic.holds if topic.dead_of is None else topic.ages_out
+    return CleanStore(store=f"Kafka: {topic.name}", by=now + left)
 
 
 def _deleted(topic: str, count: int, by: datetime) -> CleanStore:

@@ -1,6 +1,7 @@
 """The id of a request to undo an attack, from which the ids of all its requests to forget follow. Pure."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from eden_memory.schemas.ids import encode, split
@@ -52,14 +53,18 @@ class UndoRequest:
     @property
     def inbox_ids(self) -> list[str]:
         """The `_id` of each request in `memory_inbox`."""
-        return [f"{self._text}#{number}" for number in range(self.parts)]
+        return list(self.each_inbox_id())
+
+    def each_inbox_id(self) -> Iterator[str]:
+        """Make them while they are read: whoever writes an id chooses how many there are."""
+        return (f"{self._text}#{number}" for number in range(self.parts))
 
     @property
     def _text(self) -> str:
         return f"undo/{self.cause}/{self.parts}/{self.token}/{self.name}"
 
 
-def requests_of(request_id: str) -> list[str]:
-    """Return the typed ids of the requests to forget that a request consists of."""
+def requests_of(request_id: str) -> Iterator[str]:
+    """Make the typed ids of the requests to forget that a request consists of, while they are read."""
     undo = UndoRequest.read(request_id)
-    return [request_id] if undo is None else [encode(inbox_id) for inbox_id in undo.inbox_ids]
+    return iter((request_id,)) if undo is None else map(encode, undo.each_inbox_id())

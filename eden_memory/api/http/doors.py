@@ -117,10 +117,14 @@ class AdmittedRoute(APIRoute):
 
         async def admitted(request: Request) -> Response:
             request.state.caller = await doors_of(request).admit(request)
-            _demand_single(request)
+            self.demand(request)
             return await handle(request)
 
         return admitted
+
+    def demand(self, request: Request) -> None:
+        """Raise an EdenError for a request that is turned away without reading its body."""
+        _demand_single(request)
 
 
 def doors_of(request: Request) -> Doors:

@@ -6,6 +6,8 @@ import pytest
 
 from eden_memory.placement import Placement
 from eden_memory.receipts.receipt_store import erased_by
+from eden_memory.receipts.undo_requests import UndoRequest, requests_of
+from eden_memory.schemas.ids import encode
 from eden_memory.stages.outcome_store import MongoLedger
 from tests.integration.stages.harness import NOON, Bench
 from tests.names import NAMES
@@ -36,3 +38,10 @@ async def test_no_receipt_while_a_slice_is_a_dead_letter(kit: Bench) -> None:
     assert await erased(kit) == ["e1"]
     await outcomes.update_one({"_id": "e1"}, {"$set": {"dead": "not published"}})
     assert await erased(kit) is None, "noted, but never published"
+
+
+async def test_of_ten_million_requests_that_nobody_knows_a_few_are_looked_for(kit: Bench) -> None:
+    await MongoLedger(kit.database, NAMES).prepare()
+    roots = iter(requests_of(UndoRequest("call", 9_999_999, "a").request_id))
+    assert await erased_by(kit.database, NAMES, Placement(), roots) is None
+    assert next(roots) == encode("undo/call/9999999/a/#1000")

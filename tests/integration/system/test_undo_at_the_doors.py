@@ -9,6 +9,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
+from eden_memory.api.undo_calls import PLANNING
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.receipts.signing_key import ensured_key
 from eden_memory.settings import ReceiptsSettings
@@ -175,4 +176,15 @@ async def test_a_key_undoes_what_is_its_users_alone(shared: System, server: McpS
     assert await status("quy", "user") == 403
     assert await status("mem0", "import") == 403
     assert await status(own, secret=reader) == 403
-    assert await status("x", path="/v1/receipts/verify") in (403, 422)
+    for secret in (key, reader):  # before the body, which is no receipt
+        assert await status("x", secret=secret, path="/v1/receipts/verify") == 403
+
+
+async def test_one_at_a_time_reads_kafka_for_an_undo(shared: System, ask: Ask) -> None:
+    session = await shared.session(user := f"sol-{uuid4().hex[:4]}")
+    await shared.told(session, user, f"fact user: {user} mends nets.")
+    cause: Any = {"cause": "session", "id": session}
+    async with PLANNING.turn():
+        with pytest.raises(Refusal, match="another preview or undo of an attack is running"):
+            await ask("preview_undo", **cause)
+    assert (await ask("preview_undo", **cause))["changes"]

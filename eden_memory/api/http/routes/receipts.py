@@ -4,12 +4,23 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 
+from eden_memory.access.callers import demand_operator
 from eden_memory.api.forgetting_receipts import checked_receipt, receipt_of
 from eden_memory.api.http.doors import AdmittedRoute, doors_of
 from eden_memory.api.undo_answers import CheckedReceiptAnswer
 from eden_memory.receipts.receipt import Receipt
 
-router = APIRouter(prefix="/v1/receipts", route_class=AdmittedRoute, tags=["writing"])
+
+class OperatorRoute(AdmittedRoute):
+    """A route that reads no body (a receipt may be large) of callers that do not administer everything."""
+
+    def demand(self, request: Request) -> None:
+        """Raise Refused, too."""
+        super().demand(request)
+        demand_operator(request.state.caller, "a receipt")
+
+
+router = APIRouter(prefix="/v1/receipts", route_class=OperatorRoute, tags=["writing"])
 RequestId = Annotated[
     str,
     Path(
