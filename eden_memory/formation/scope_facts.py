@@ -112,6 +112,7 @@ class ScopeFacts:
     ) -> None:
         """Change a fact's text, or its vector alone."""
         stated = cause.statement.occurred_at if cause.statement is not None else None
+        said = still_said(worded.text, stated, fact.occurred_at)
         since = fact.valid_from if decision == "REEMBED" else max(fact.valid_from, cause.said_at)
         self.change(
             cause,
@@ -119,7 +120,7 @@ class ScopeFacts:
             decision,
             text=worded.text,
             hash=worded.hash,
-            occurred_at=still_said(worded.text, stated, fact.occurred_at),
+            occurred_at=(fact.occurred_at if worded.text == fact.text else None) or said,
             **worded.vector_fields,
             sources=(*fact.sources, *without(sources, fact.sources)),
             expires_at=expires_at or fact.expires_at,

@@ -1,11 +1,12 @@
 """Commands on facts: carried out without a model, in order with proposals."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from eden_memory.forgotten import Mark
-from eden_memory.schemas.events import FactChanged, FactCommanded
+from eden_memory.schemas.events import FactChanged, FactCommanded, FactsProposed
 from eden_memory.stages.stage import Erase
 from tests.unit.formation.dedup.dedup_kit import ANA, Bench, at, command, embedded, proposal, source
 
@@ -90,6 +91,22 @@ async def test_a_fact_is_given_a_vector_of_the_model_in_use_and_of_no_other() ->
     assert (event.text, event.hash, event.decision) == (LYON, fact.hash, "REEMBED")
     assert await kit.decide(command("e", "reembed", **ask)) == []
     assert kit.counts == {"ADD": 1, "other_model": 1, "REEMBED": 1, "needless": 1}
+
+
+async def test_a_fact_with_a_new_vector_keeps_when_it_happened() -> None:
+    kit, stored = Bench(), datetime(2025, 12, 31, 22, 30, tzinfo=UTC)
+    told = proposal("one", "Ana moved to Lyon on 1 January 2026")
+    assert isinstance(told.event, FactsProposed)
+    (stated,) = told.event.facts
+    facts = (stated.model_copy(update={"occurred_at": stored}),)
+    (fact,) = await kit.decide(told._replace(event=told.event.model_copy(update={"facts": facts})))
+    kit.memory.apply()
+    kit.embedder.model = "better"
+    again = command("c", "reembed", fact_id=fact.fact_id, embedding_model="better", by="model_change")
+    (embedded_again,) = await kit.decide(again)
+    assert fact.occurred_at == embedded_again.occurred_at == stored
+    (said_otherwise,) = await kit.decide(command("d", "edit", fact_id=fact.fact_id, text=LYON))
+    assert said_otherwise.occurred_at is None
 
 
 async def test_a_command_for_another_version_is_not_carried_out() -> None:
