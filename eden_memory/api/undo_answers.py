@@ -27,7 +27,7 @@ class UndoPreviewAnswer(_UndoPart):
 
     changes: list[PlannedChangeAnswer]
     preview: str
-    """What `undo` takes to change exactly this."""
+    """The value to pass to `undo`, so that it changes exactly this."""
 
 
 class StillThereAnswer(_UndoPart):

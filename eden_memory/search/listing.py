@@ -96,46 +96,53 @@ class Listing:
         ]
         search.trace.ran("embedding", begun, len(vectors))
         begun, ranking = time.perf_counter(), search.ranking
-        lists = await self._of_kinds(
+        asked = self._of_kinds(
             search,
             lambda store: store.semantic(
                 search.keys, vectors, ranking.most, ranking.semantic_least, search.when
             ),
         )
+        lists = _of_both(search, *await asyncio.gather(*asked, return_exceptions=True))
         search.trace.ran("semantic", begun, sum(map(len, lists)), _shown(lists))
         return lists, vectors
 
     async def _textual(self, search: SearchRun) -> Lists:
         begun, ranking = time.perf_counter(), search.ranking
-        lists = await self._of_kinds(
+        asked = self._of_kinds(
             search,
             lambda store: store.textual(
                 search.keys, search.queries, ranking.most, ranking.text_least, search.when
             ),
         )
+        lists = _of_both(search, *await asyncio.gather(*asked, return_exceptions=True))
         search.trace.ran("text", begun, sum(map(len, lists)), _shown(lists))
         return lists
 
-    async def _of_kinds(self, search: SearchRun, ask: Callable[[FactLists], Awaitable[Lists]]) -> Lists:
-        """Return each query's list over the kinds that are searched; reflections that fail are left out of both."""
+    def _of_kinds(
+        self, search: SearchRun, ask: Callable[[FactLists], Awaitable[Lists]]
+    ) -> tuple[Awaitable[Lists], Awaitable[Lists]]:
+        """Return each query's list of facts, and of reflections; none of a kind that is not searched."""
         kinds = search.request.kinds
-        facts, reflections = await asyncio.gather(
+        return (
             ask(self._lists) if "facts" in kinds else _no_lists(),
             ask(self._reflections) if self._reflections and "reflections" in kinds else _no_lists(),
-            return_exceptions=True,
         )
-        if isinstance(facts, BaseException):
-            raise facts
-        if isinstance(reflections, Exception) and "facts" in kinds:
-            search.trace.degraded("reflections", reflections)
-            return _visible(facts, search)
-        if isinstance(reflections, BaseException):
-            raise reflections
-        return _visible(_together(facts, reflections), search)
 
 
 async def _no_lists() -> Lists:
     return ()
+
+
+def _of_both(search: SearchRun, facts: Lists | BaseException, reflections: Lists | BaseException) -> Lists:
+    """Return each query's list over the kinds that are searched; reflections that fail are left out of both."""
+    if isinstance(facts, BaseException):
+        raise facts
+    if isinstance(reflections, Exception) and "facts" in search.request.kinds:
+        search.trace.degraded("reflections", reflections)
+        return _visible(facts, search)
+    if isinstance(reflections, BaseException):
+        raise reflections
+    return _visible(_together(facts, reflections), search)
 
 
 def _together(facts: Lists, reflections: Lists) -> Lists:

@@ -59,30 +59,27 @@ class SearchEngine:
         self, scopes: Sequence[Scope], request: SearchRequest, asking: Asking | None = None
     ) -> SearchReport:
         """Memory of these scopes and of no other, best first; `asking`: on whose behalf the embedder is asked."""
+        trace, by_key = Trace(), {scope.key: scope for scope in scopes}
+        request = replace(request, queries=tuple(map(self._redact, request.queries)))
         with OpenSpan("search facts") as span:
-            report = await self._report(scopes, request, asking)
             span.attributes |= {
                 "eden.search.type": request.search_type,
                 "eden.search.scopes": len(scopes),
-                "eden.search.facts": len(report.facts),
+                "eden.search.facts": 0,
             }
-        return report
-
-    async def _report(
-        self, scopes: Sequence[Scope], request: SearchRequest, asking: Asking | None
-    ) -> SearchReport:
-        trace, by_key = Trace(), {scope.key: scope for scope in scopes}
-        request = replace(request, queries=tuple(map(self._redact, request.queries)))
-        if not request.texts or not by_key or request.top_k < 1:
-            return trace.report(request.search_type, ())
-        ranking = _as_asked(self._ranking, request)
-        search = SearchRun(tuple(by_key), request.texts, request, ranking, asking or request.asking, trace)
-        found = await self._ranked(await self._listing.of(search), search)
-        visible = [scored for scored in found if scored.fact.scope_key in by_key]
-        best = _sorted(self._worth_it(visible, request), request)
-        facts = tuple(_fact(by_key[scored.fact.scope_key], scored) for scored in best)
-        self._found([fact.fact_id for fact in facts if fact.kind == "fact"])
-        return trace.report(request.search_type, facts)
+            if not request.texts or not by_key or request.top_k < 1:
+                return trace.report(request.search_type, ())
+            ranking = _as_asked(self._ranking, request)
+            search = SearchRun(
+                tuple(by_key), request.texts, request, ranking, asking or request.asking, trace
+            )
+            found = await self._ranked(await self._listing.of(search), search)
+            visible = [scored for scored in found if scored.fact.scope_key in by_key]
+            best = _sorted(self._worth_it(visible, request), request)
+            facts = tuple(_fact(by_key[scored.fact.scope_key], scored) for scored in best)
+            self._found([fact.fact_id for fact in facts if fact.kind == "fact"])
+            span.attributes["eden.search.facts"] = len(facts)
+            return trace.report(request.search_type, facts)
 
     async def _ranked(self, lists: Sequence[QueryLists], search: SearchRun) -> list[Scored]:
         request, ranking = search.request, search.ranking

@@ -80,7 +80,7 @@ class SearchRequest:
     private: frozenset[str] = frozenset()
     """Keys of scopes in which nothing is found that rests on what users said."""
     kinds: Sequence[SearchedKind] = FACTS
-    """What is searched; facts and reflections are ranked together."""
+    """The kinds of memory to search; facts and reflections are ranked together."""
 
     def __post_init__(self) -> None:
         if len(self.queries) > MOST_QUERIES:

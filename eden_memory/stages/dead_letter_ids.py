@@ -47,7 +47,7 @@ SOURCES = ("message_id", "session_id", "user_id")
 
 @dataclass(frozen=True, slots=True)
 class NamedIds:
-    """What a text names: sources, and facts, reflections and blobs as (kind, id)."""
+    """The ids that a text names: sources, and facts, reflections and blobs as (kind, id)."""
 
     sources: tuple[SourceMessage, ...] = ()
     entities: frozenset[tuple[str, str]] = frozenset()

@@ -85,7 +85,7 @@ class Surroundings:
     controls: MongoControls
     slots: Slots
     letters: DeadLetterIndex | None = None
-    """What dead letters name, so that forgetting finds them; None where nothing is forgotten."""
+    """The index of what dead letters name, so that forgetting finds them; None where nothing is forgotten."""
     usage: UsageLog | None = None
     """Publishes the model calls of attempts that came to no decision; None where no stage asks a model."""
     end_published: EndPublished | None = None

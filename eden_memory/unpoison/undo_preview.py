@@ -1,4 +1,4 @@
-"""What undoing an attack would change, as ids and versions without texts. Pure."""
+"""Preview of undoing an attack: what would change, as ids and versions without texts. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

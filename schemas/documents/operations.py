@@ -201,7 +201,7 @@ class LetterSource(Part):
 
 
 class IndexedDeadLetter(Document):
-    """What a dead letter names, so that forgetting finds it. Ids only, no text."""
+    """The ids that a dead letter names, so that forgetting finds it. No text."""
 
     COLLECTION: ClassVar[str] = "dead_letters"
 

@@ -99,7 +99,7 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str, pause: floa
 
 
 class Memories:
-    """What is stored of one user or session."""
+    """Counts of what is stored of a user or session."""
 
     def __init__(self, made: Stand, field: str, name: str) -> None:
         self._made, self._field, self._name = made, field, encode_id(name)

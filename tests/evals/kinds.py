@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eden_memory.evals.measures import Quality, tokens
+from eden_memory.evals.measures import Quality
 from eden_memory.evals.measures import mean_quality as mean
 from eden_memory.search.fact_candidates import FactCandidate
 from eden_memory.search.ranking import Ranking
@@ -46,13 +46,6 @@ async def kinds_measured(vectors: KnownVectors) -> dict[str, KindsMeasured]:
         "all kept as facts": (FACTS, True),
     }
     return {name: await _measured(talks, vectors, *way) for name, way in ways.items()}
-
-
-def insights_of(talks: Sequence[Conversation]) -> tuple[int, int, int]:
-    """Return how many units stand for reflections, how many there are, and the former's tokens."""
-    units = [unit for talk in talks for unit in talk.units]
-    insights = [unit for unit in units if _is_insight(unit)]
-    return len(insights), len(units), sum(tokens(unit.fact.text) for unit in insights)
 
 
 async def _measured(

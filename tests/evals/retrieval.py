@@ -144,7 +144,7 @@ async def language_table(vectors: KnownVectors) -> Table:
 
 
 async def kinds_table(vectors: KnownVectors) -> Table:
-    """What searching reflections, or keeping what they say as facts, does to questions of either kind."""
+    """Compare searching reflections with keeping their statements as facts, for questions of either kind."""
     shown = Table(
         "searched", "answered by facts", "by reflections", "by both", title="R@10 / nDCG@10 by kind"
     )

@@ -29,7 +29,7 @@ def perfect(case: DecisionLine) -> Script:
 
 
 async def decided(case: DecisionLine, vectors: KnownVectors) -> Outcome:
-    """What becomes of the known facts, stated in windows of their own, and of the new one."""
+    """Return what becomes of the known facts, stated in windows of their own, and of the new one."""
     embedder: Any = vectors
     bench = Bench(Memory(vectors.model, vectors.dimensions), embedder=embedder)
     for number, text in enumerate(case.known):

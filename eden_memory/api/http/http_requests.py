@@ -305,7 +305,7 @@ class Forgetting(_Body):
 
 
 class UndoPreviewing(_Body):
-    """What led to memory that is to be undone."""
+    """The cause whose effects on memory are to be undone."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"cause": "session", "target": "s.chat-7"}]})
 
@@ -327,4 +327,4 @@ class Undoing(UndoPreviewing):
     )
 
     preview: Annotated[str, Field(min_length=1, max_length=64)]
-    """What `undo/preview` answered."""
+    """The `preview` that `undo/preview` returned."""

@@ -25,7 +25,7 @@ LOWERED = {
     "min.cleanable.dirty.ratio": "0.0",
     "file.delete.delay.ms": "1000",
 }
-"""What makes Kafka compact a topic at once; deleted segments leave the disk after a second, no longer a minute."""
+"""Settings that make Kafka compact a topic at once; deleted segments leave the disk after a second."""
 log = LibraryLogger("eden.compaction")
 
 

@@ -25,7 +25,7 @@ Ask = Callable[..., Awaitable[Body]]
 
 
 class Refusal(Exception):  # noqa: N818 - an answer
-    """What a door says when it refuses."""
+    """A door's refusal."""
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ class Stored:
 
 
 class Readers:
-    """What contexts are built from."""
+    """The stores that contexts are built from."""
 
     def __init__(self, stored: Stored) -> None:
         self._stored = stored

@@ -18,6 +18,7 @@ assert set(sys.modules) == before
 
 
 def test_all_templates_are_compiled_beforehand() -> None:
+    prompts._template.cache_clear()  # pyright: ignore[reportPrivateUsage]
     prompts.prepare()
     compiled = prompts._template.cache_info()  # pyright: ignore[reportPrivateUsage]
     assert compiled.currsize == len(prompts.VERSIONS) * len(prompts.PARTS)

@@ -42,7 +42,7 @@ def proposed(*messages: int) -> FactsProposed:
 
 
 class Servers:
-    """What is published, and a forgetting of the first message, then of the second, after each look."""
+    """Records what is published; after each look, another message is forgotten: the first, then the second."""
 
     def __init__(self) -> None:
         self.published: list[StoredRecord] = []
