@@ -26,7 +26,8 @@ class FirstMemories:
     ) -> None:
         self._groups, self._topics, self._counts = groups, topics, counts
         self._settled: Ends | None = None
-        """The ends of `topics` at the last reading, if no stage was behind them."""
+        """The ends of `topics` at the last reading, if no stage was behind them. (Of the chat's topic, into which
+        watermarks go at all times, some stage nearly always is.)"""
         self._looked = self._done = False
 
     async def look(self, reading: LagReading) -> None:
@@ -48,4 +49,6 @@ class FirstMemories:
         return counts["facts"], counts["reflections"]
 
     def _behind(self, reading: LagReading) -> bool:
-        return any(row.lag for row in reading.groups if row.group in self._groups)
+        return any(
+            row.lag for row in reading.groups if row.group in self._groups and row.tp.topic in self._topics
+        )
