@@ -28,6 +28,7 @@ from eden_memory.own_process import patience
 from eden_memory.placement import ORIGINAL
 from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
 from eden_memory.settings import Settings
+from eden_memory.stages.dead_letter_handling import settled_letters
 
 SECONDS = 20.0
 """For one check; a server that does not answer in it is a finding of its own."""
@@ -57,7 +58,7 @@ async def examine(settings: Settings, namespaces: Sequence[str] = ()) -> Examina
             settings, [libraries(), Finding("servers", "fail", error.what, error.hint)], "HOST:9092"
         )
     (of_mongodb, named), of_kafka = await asyncio.gather(
-        _mongodb(settings, found.mongodb, namespaces), _kafka(settings, found.kafka)
+        _mongodb(settings, found.mongodb, namespaces), _kafka(settings, found.kafka, found.mongodb)
     )
     return _examination(settings, [libraries(), *of_mongodb, *of_kafka], found.kafka, named)
 
@@ -132,7 +133,7 @@ def _gateway_checks(settings: Settings, client: AsyncMongoClient[dict[str, Any]]
     ]
 
 
-async def _kafka(settings: Settings, bootstrap: str) -> list[Finding]:
+async def _kafka(settings: Settings, bootstrap: str, mongodb: str) -> list[Finding]:
     try:
         config = admin_config(settings.kafka, bootstrap)
         connection = client_kwargs(settings.kafka, bootstrap)
@@ -145,15 +146,25 @@ async def _kafka(settings: Settings, bootstrap: str) -> list[Finding]:
         return [Finding("Kafka", "fail", f"{bootstrap}: {describe(error)}", hint)]
     declared = load_topics(settings.kafka, settings.placement)
     names = [topic.name for topic in declared]
+    topics = TopicAdmin(config, await _settled(settings, mongodb))
     return await _all(
         [
             ("Kafka version", lambda: kafka_checks.broker_version(connection)),
             ("brokers", lambda: asyncio.to_thread(kafka_checks.brokers, admin, settings.kafka)),
             ("broker settings", lambda: asyncio.to_thread(_broker, admin)),
-            ("topics", lambda: asyncio.to_thread(kafka_checks.topic_settings, TopicAdmin(config), declared)),
+            ("topics", lambda: asyncio.to_thread(kafka_checks.topic_settings, topics, declared)),
             ("Kafka permissions", lambda: asyncio.to_thread(kafka_checks.permissions, admin, names)),
         ]
     )
+
+
+async def _settled(settings: Settings, uri: str) -> set[str]:
+    """Return the settled dead letters; none where they cannot be read, which other checks say."""
+    try:
+        async with asyncio.timeout(SECONDS), connect(settings.mongodb, uri) as client:
+            return await settled_letters(client[settings.mongodb.database], settings.names)
+    except (PyMongoError, EdenError, TimeoutError):
+        return set()
 
 
 def _broker(admin: Any) -> list[Finding]:

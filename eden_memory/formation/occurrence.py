@@ -9,17 +9,17 @@ _PADDED = {len("2026"): "-01-01", len("2026-03"): "-01"}
 
 
 def occurrence(answer: str | None, text: str) -> datetime | None:
-    """Return the moment that an ISO date, month, year or interval begins with (UTC where it does not say).
+    """Return the moment that an ISO date, month, year or interval begins with, in UTC.
 
-    None for anything else, and for a year that the text does not name: a model invents dates.
+    Dates in a text are local: an offset is left out, so that the year stays that of the text. None for anything
+    else, and for a year that the text does not name: a model invents dates.
     """
     begins = _BEGINS.fullmatch((answer or "").partition("/")[0].strip())
     if begins is None or not names_year(text, int(begins[1])):
         return None
     try:
-        found = datetime.fromisoformat(begins[0] + _PADDED.get(len(begins[0]), ""))
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-    except (ValueError, OverflowError):
+        return datetime.fromisoformat(begins[0] + _PADDED.get(len(begins[0]), "")).replace(tzinfo=UTC)
+    except ValueError:
         return None
 
 

@@ -98,7 +98,9 @@ class ScopeFacts:
         joined = (*fact.sources, *new)
         if without(sources, joined):
             cause = replace(cause, statement=None)
-        self.change(cause, fact, "NONE", sources=joined, expires_at=until, valid_from=since)
+        happened = fact.occurred_at or still_said(fact.text, _occurred(cause))
+        times: dict[str, object] = {"expires_at": until, "valid_from": since, "occurred_at": happened}
+        self.change(cause, fact, "NONE", sources=joined, **times)
         return True
 
     def reword(
@@ -111,7 +113,7 @@ class ScopeFacts:
         expires_at: datetime | None = None,
     ) -> None:
         """Change a fact's text, or its vector alone."""
-        stated = cause.statement.occurred_at if cause.statement is not None else None
+        said = still_said(worded.text, _occurred(cause), fact.occurred_at)
         since = fact.valid_from if decision == "REEMBED" else max(fact.valid_from, cause.said_at)
         self.change(
             cause,
@@ -119,7 +121,7 @@ class ScopeFacts:
             decision,
             text=worded.text,
             hash=worded.hash,
-            occurred_at=still_said(worded.text, stated, fact.occurred_at),
+            occurred_at=(fact.occurred_at if worded.text == fact.text else None) or said,
             **worded.vector_fields,
             sources=(*fact.sources, *without(sources, fact.sources)),
             expires_at=expires_at or fact.expires_at,
@@ -236,6 +238,10 @@ def without(sources: Iterable[SourceMessage], known: Iterable[SourceMessage]) ->
         if place not in seen:
             new.setdefault(place, source)
     return tuple(new.values())
+
+
+def _occurred(cause: ChangeCause) -> datetime | None:
+    return None if cause.statement is None else cause.statement.occurred_at
 
 
 def _age(fact: KnownFact) -> tuple[datetime, str]:

@@ -271,6 +271,12 @@ class TopicDifference:
     setting: str | None = None
     refused: str | None = None
 
+    @property
+    def begins_compaction(self) -> bool:
+        """Whether the topic is to be compacted, and is not yet."""
+        wanted, found = _parts(self.wanted) or set(), _parts(self.found) or set()
+        return self.setting == "cleanup.policy" and "compact" in wanted - found
+
 
 def differences(topics: Iterable[Topic], found: Mapping[str, BrokerTopic]) -> list[TopicDifference]:
     """Everything that differs, in the order of topics.yaml; settings that it does not name do not count."""

@@ -113,7 +113,7 @@ def stated_earlier(row: Mapping[str, Any], as_of: datetime | None) -> datetime |
 def as_known(
     fact: FactCandidate, active: bool, history: Sequence[Mapping[str, Any]], when: When
 ) -> FactCandidate | None:
-    """The version that `when` asks for; None if nothing of the fact was known, or it did not hold.
+    """The version that `when` asks for; None if nothing of the fact was known, it did not hold, or told of no time.
 
     `fact` is the newest version, `history` the earlier ones, newest first (version, content, valid_from, decision).
     A fact that is neither active nor retired repeats an older one, and is never shown. Where history is cut off,
@@ -126,7 +126,7 @@ def as_known(
     then = fact if when.as_of is None else _as_of(fact, history, when.as_of)
     if then.retired_at is not None and not when.include_retired:
         return None
-    return then
+    return None if when.occurred and then.occurred_at is None else then
 
 
 def _as_of(fact: FactCandidate, history: Sequence[Mapping[str, Any]], as_of: datetime) -> FactCandidate:

@@ -73,12 +73,22 @@ class ReflectionLists:
         asked: Row = {"scope_key": {"$in": list(scope_keys)}, **without(when.private)}
         if when.is_now:
             asked["retired_at"] = None
+        if when.as_of is not None:
+            asked["$or"] = _said_by(when.as_of)
         rows = await self._reflections.find(
             asked, FIELDS, sort=[("said_at", DESCENDING), ("_id", 1)], limit=MOST_READ
         ).to_list()
         then = {row["_id"]: found for row in rows if (found := as_it_was(row, when)) is not None}
         copied = {row["_id"] for row in rows if row.get("propagated_from") in then}
         return {name: found for name, found in then.items() if name not in copied}
+
+
+def _said_by(as_of: datetime) -> list[Row]:
+    """Return what finds reflections of which a version was said by then: what came later takes no place."""
+    said = {"said_at": {"$lte": as_of}}
+    formed = {"said_at": None, "formed_at": {"$lte": as_of}}
+    earlier_formed = {"history": {"$elemMatch": {"said_at": None}}, "formed_at": {"$lte": as_of}}
+    return [said, formed, {"history": {"$elemMatch": said}}, earlier_formed]
 
 
 def as_it_was(row: Mapping[str, Any], when: When) -> FactCandidate | None:

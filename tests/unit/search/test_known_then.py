@@ -77,6 +77,14 @@ def test_a_fact_that_holds_again_was_never_gone() -> None:
         assert then.retired_at is None
 
 
+def test_a_version_that_tells_of_no_time_is_not_found_by_when_something_happened() -> None:
+    fact, history = replace(NEWEST, occurred_at=at(5)), [version(1, 0, "ADD")]
+    for minute, found in ((40, True), (39, False)):
+        then = When(as_of=at(minute), occurred_after=at(0))
+        assert (as_known(fact, True, history, then) is not None) == found
+        assert as_known(fact, True, history, When(as_of=at(minute))) is not None
+
+
 HISTORY = [version(3, 30), version(2, 20), version(1, 0, "ADD")]
 
 

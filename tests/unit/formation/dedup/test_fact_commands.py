@@ -1,12 +1,13 @@
 """Commands on facts: carried out without a model, in order with proposals."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from eden_memory.forgotten import Mark
-from eden_memory.schemas.events import FactChanged, FactCommanded
-from eden_memory.stages.stage import Erase
+from eden_memory.schemas.events import FactChanged, FactCommanded, FactsProposed
+from eden_memory.stages.stage import Delivery, Erase
 from tests.unit.formation.dedup.dedup_kit import ANA, Bench, at, command, embedded, proposal, source
 
 LYON = "Ana lives in Lyon"
@@ -90,6 +91,37 @@ async def test_a_fact_is_given_a_vector_of_the_model_in_use_and_of_no_other() ->
     assert (event.text, event.hash, event.decision) == (LYON, fact.hash, "REEMBED")
     assert await kit.decide(command("e", "reembed", **ask)) == []
     assert kit.counts == {"ADD": 1, "other_model": 1, "REEMBED": 1, "needless": 1}
+
+
+def dated(name: str, moment: datetime) -> Delivery:
+    """A formation's fact that tells when it happened."""
+    told = proposal(name, "Ana moved to Lyon on 1 January 2026")
+    assert isinstance(told.event, FactsProposed)
+    (stated,) = told.event.facts
+    facts = (stated.model_copy(update={"occurred_at": moment}),)
+    return told._replace(event=told.event.model_copy(update={"facts": facts}))
+
+
+async def test_a_fact_that_is_said_again_learns_when_it_happened_and_keeps_the_time() -> None:
+    kit, moment = Bench(), datetime(2026, 1, 1, tzinfo=UTC)
+    await one_fact(kit, "Ana moved to Lyon on 1 January 2026")
+    (joined,) = await kit.decide(dated("two", moment))
+    kit.memory.apply()
+    (again,) = await kit.decide(dated("three", moment + timedelta(hours=1)))
+    assert (joined.decision, again.decision) == ("NONE", "NONE")
+    assert joined.occurred_at == again.occurred_at == moment
+
+
+async def test_a_fact_with_a_new_vector_keeps_when_it_happened() -> None:
+    kit, stored = Bench(), datetime(2025, 12, 31, 22, 30, tzinfo=UTC)
+    (fact,) = await kit.decide(dated("one", stored))
+    kit.memory.apply()
+    kit.embedder.model = "better"
+    again = command("c", "reembed", fact_id=fact.fact_id, embedding_model="better", by="model_change")
+    (embedded_again,) = await kit.decide(again)
+    assert fact.occurred_at == embedded_again.occurred_at == stored
+    (said_otherwise,) = await kit.decide(command("d", "edit", fact_id=fact.fact_id, text=LYON))
+    assert said_otherwise.occurred_at is None
 
 
 async def test_a_command_for_another_version_is_not_carried_out() -> None:
