@@ -221,7 +221,7 @@ class ModelsSettings(SettingsGroup):
 
 
 class MemorySettings(SettingsGroup):
-    """What is formed and shown; each switch is independent of the others."""
+    """Switches for forming and showing memory; each is independent of the others."""
 
     always_in_context: bool = Field(default=True, description="blobs and reflections stand in the context")
     facts_in_context: bool = Field(default=True, description="the newest facts stand in the context")
@@ -421,7 +421,7 @@ class ServeSettings(SettingsGroup):
 
 
 class MetricsSettings(SettingsGroup):
-    """What `/metrics` says of a process besides its figures."""
+    """Labels that `/metrics` adds to a process's figures."""
 
     namespace: str | None = Field(
         None, description="label `namespace` of every figure; unset: the name of memory's database"
@@ -498,7 +498,7 @@ class GatewaySettings(SettingsGroup):
 
 
 class RunSettings(SettingsGroup):
-    """What a process gives its stages."""
+    """Limits that a process sets for its stages."""
 
     at_once: PositiveInt = Field(
         400, description="handlers that run at the same time in one process, all stages"

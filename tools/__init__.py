@@ -1,1 +1,1 @@
-"""What a checkout needs and an installed copy does not."""
+"""Programs that a checkout needs and an installed copy does not."""

@@ -158,7 +158,7 @@ def _forget_missing(settings: Settings, by: str | None, *, yes: bool) -> None:
     _say_asked(asyncio.run(_forget_all(settings, found, by)))
 
 
-def _say_asked(asked: "AskedToForget") -> None:
+def _say_asked(asked: "ForgettingRequested") -> None:
     typer.echo(
         f"Asked. A running system removes it from facts, reflections, blobs and contexts within moments; "
         f"what is in topics kept for a time ages out: {', '.join(AGES_OUT)}."
@@ -172,7 +172,7 @@ def _say_asked(asked: "AskedToForget") -> None:
         )
 
 
-class AskedToForget(NamedTuple):
+class ForgettingRequested(NamedTuple):
     """A request, and what it does not reach."""
 
     request_id: str
@@ -192,15 +192,15 @@ AGES_OUT = (
 )
 
 
-async def _forget(settings: Settings, kind: ForgetKind, name: str, by: str | None) -> AskedToForget:
+async def _forget(settings: Settings, kind: ForgetKind, name: str, by: str | None) -> ForgettingRequested:
     """Request the forgetting."""
     async with installation(settings) as at:
         asked = await ForgetRequests(at.source, at.database, at.settings, by).ask(kind, name)
         return await _unreached(at, asked)
 
 
-async def _unreached(at: Installation, request_id: str = "") -> AskedToForget:
-    return AskedToForget(
+async def _unreached(at: Installation, request_id: str = "") -> ForgettingRequested:
+    return ForgettingRequested(
         request_id,
         await neglected(at.database, at.settings.mongodb.prefix),
         await LetterNotes(at.database, at.settings.names).unreadable(),
@@ -248,7 +248,7 @@ async def _missing(settings: Settings) -> list[Message]:
         return await ForgetRequests(at.source, at.database, at.settings, None).missing()
 
 
-async def _forget_all(settings: Settings, messages: list[Message], by: str | None) -> AskedToForget:
+async def _forget_all(settings: Settings, messages: list[Message], by: str | None) -> ForgettingRequested:
     async with installation(settings) as at:
         await ForgetRequests(at.source, at.database, at.settings, by).ask_for(messages)
         return await _unreached(at)

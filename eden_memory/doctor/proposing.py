@@ -227,7 +227,7 @@ def _of_users(fields: Sequence[SampledField], roles: Sequence[Role | None]) -> S
 
 
 def _role_names(role: SampledField | None) -> tuple[Mapping[str, Role], Sequence[str | None]]:
-    """What the names of roles mean, as far as that is clear, and the name that each document has."""
+    """Map the names of roles to ours as far as they are clear, and return the name that each document has."""
     if role is None:
         return {}, ()
     if flags := _flag_roles(role):
@@ -241,7 +241,7 @@ def _role_names(role: SampledField | None) -> tuple[Mapping[str, Role], Sequence
 
 
 def _flag_roles(sampled_field: SampledField) -> Mapping[str, Role]:
-    """What true and false mean in a field that says who speaks (`isBot`); nothing in any other."""
+    """Map true and false to roles in a field that says who speaks (`isBot`); return nothing for any other field."""
     words, flags = set(sampled_field.words), sampled_field.present
     who = {meaning(word) for word in words & SAYS_WHO}
     if len(who) != 1 or words - SAYS_WHO - AROUND_WHO:

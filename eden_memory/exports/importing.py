@@ -50,7 +50,7 @@ TOGETHER = 1_000
 
 @dataclass(slots=True)
 class OwnImportReport(ImportReport):
-    """What was taken of an export; memories are counted once, whatever their history."""
+    """The numbers of imported items of an export; a memory counts once, whatever its history."""
 
     records: int = 0
     """Published under their keys: versions of memories, ends of sessions, numbers of forgotten blobs."""

@@ -28,7 +28,7 @@ from eden_memory.word_limits import words_of
 
 @dataclass(frozen=True, slots=True)
 class CurrentMemory:
-    """What a command is judged by: the stored memory of its scope with what is decided beyond it."""
+    """The memory that a command is judged by: the stored one of its scope, with later decisions applied."""
 
     blob: CurrentBlob
     reflection: ReflectionFormed | None = None

@@ -13,7 +13,7 @@ NAMED = 20
 
 @dataclass(slots=True)
 class SkippedForReason:
-    """What was skipped for one reason."""
+    """The items skipped for one reason."""
 
     bad: bool
     count: int = 0
@@ -22,7 +22,7 @@ class SkippedForReason:
 
 @dataclass(slots=True)
 class ConversationCost:
-    """What forming the imported conversations is expected to cost."""
+    """The estimated cost of forming the imported conversations."""
 
     windows: int = 0
     usd: Decimal | None = Decimal(0)

@@ -1,4 +1,4 @@
-"""What memory already holds of an import, and the requests that it writes to `memory_inbox`."""
+"""Read the stored memories of an import, and write its requests to `memory_inbox`."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any

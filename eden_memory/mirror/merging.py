@@ -57,7 +57,7 @@ class FileCommand:
 
     @property
     def refusal(self) -> str:
-        """What is refused with it: a change to another text may be accepted."""
+        """The change that is refused with it: a change to another text may be accepted."""
         return f"{self.action} {self.key} {digest_of(self.text)}"
 
 

@@ -1,4 +1,4 @@
-"""What people do about dead letters: find them, try them again, drop them."""
+"""Find dead letters, try them again, drop them."""
 
 from collections.abc import AsyncIterator, Collection
 from datetime import datetime

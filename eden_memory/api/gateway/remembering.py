@@ -77,7 +77,7 @@ class Remembered:
 
 
 class Found(NamedTuple):
-    """What the search found for a turn, and by fact id the message that each fact rests on."""
+    """The facts found for a turn, and by fact id the message that each fact rests on."""
 
     facts: Sequence[FoundFact] = ()
     unformed: Sequence[FoundMessage] = ()

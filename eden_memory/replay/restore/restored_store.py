@@ -1,4 +1,4 @@
-"""What a restoration writes: formation-trigger's state, and the state of an installation whose MongoDB was lost."""
+"""Write formation-trigger's state, and the state of an installation whose MongoDB was lost."""
 
 from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime

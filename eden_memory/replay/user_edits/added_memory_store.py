@@ -1,4 +1,4 @@
-"""What people added to a memory beside facts: reflections, and sentences that its blobs keep."""
+"""The reflections that people added to a memory, and the sentences that they pinned in its blobs."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
