@@ -123,15 +123,14 @@ class ContextCacheStage:
         Returns their sessions, whose contexts are to be built anew, and those in which another user is shown what
         was said in the authors' sessions.
         """
-        written, now = list(authors), self._clock()
-        overhearing = await self._contexts.overhearing(written, now) if self._recent else ()
-        found = {ready.asked: ready for ready in await self._contexts.lacking(written, now)}
+        lacking, overhearing = await self._contexts.concerning(authors, self._clock())
+        found = {ready.asked: ready for ready in lacking}
         users = await self._source.users(list(found))
         stale = [ready for asked, ready in found.items() if holds_for(users[asked]) != ready.users]
         await self._contexts.withdraw(
             [ready for ready in stale if ready.users]
         )  # an empty one is being built
-        rebuilt = (ready.asked.session_id for ready in (*stale, *overhearing))
+        rebuilt = (ready.asked.session_id for ready in (*stale, *(overhearing if self._recent else ())))
         return {session_id for session_id in rebuilt if session_id is not None}
 
     async def written(self, authors: Iterable[tuple[str, str]]) -> None:
@@ -142,6 +141,8 @@ class ContextCacheStage:
     async def shown_changed(self, tags: Iterable[str]) -> None:
         """Build anew the contexts that show, or are built with, a message of these tags that is not formed yet."""
         tags = list(tags)
+        if not tags:
+            return
         for changed in self._building.values():
             changed.update(tags)
         async for page in self._contexts.showing(tags, self._clock()):

@@ -99,7 +99,8 @@ class FormationTrigger:
         left = self._accepted(deliveries, refused)
         sent: list[Emit | Erase] = []
         ready: dict[str, StoredWindow] = {}
-        marks = await self._marks(deliveries)
+        named = forgettable(deliveries)
+        marks = await self._marks(named)
         while left:
             cached = await self._take(partition)
             batch = await self._read(cached, left, marks)
@@ -113,7 +114,7 @@ class FormationTrigger:
                 left = self._accepted(left[taken:], refused)
                 sent += batch.sent
                 ready |= await self._ready(batch, closing)
-                if left or (now := await self._marks(deliveries)) == marks:
+                if left or (now := await self._marks(named)) == marks:
                     continue
                 refused.clear()
                 marks, left = now, self._accepted(deliveries, refused)
@@ -153,8 +154,7 @@ class FormationTrigger:
                 cached.published(confirmed)
         return cached if cached is not None else CachedSessions(await self._store.place(partition))
 
-    async def _marks(self, deliveries: Sequence[Delivery]) -> Marks:
-        named = forgettable(deliveries)
+    async def _marks(self, named: Set[tuple[str, str]]) -> Marks:
         return (await self._forgotten.among(named)).asked() if named else Marks()
 
     async def _read(self, cached: CachedSessions, deliveries: Sequence[Delivery], marks: Marks) -> Batch:

@@ -66,7 +66,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             reads=(MessageRecorded, SessionEnded, FormationAsked, Watermark),
             writes=(FormationRequested, Forgotten),
             batch=2_500,
-            rest=0.03,
+            rest=0.1,
             decides=False,
         ),
         Stage(
@@ -97,6 +97,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             reads=(ScopeChanged, MemoryCommanded),
             writes=(ScopeConsolidated, ReflectionFormed, ScopeChanged, Forgotten, ModelCalled),
             together=100,
+            rest=0.1,
             together_first=changes_together,
             one_question=True,
             keeps_empty=False,

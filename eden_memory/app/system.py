@@ -63,7 +63,7 @@ DRAINED_SECONDS, CLOSED_SECONDS = 3.0, 9.0
 """So much longer than its own draining a part may take to end, and what it stands on to be closed."""
 WRITER, UNTIL_CONSUMED = "atlas-writer", "until consumed"
 JANITOR_LEASE_SECONDS = 60.0
-LAG_LEASE_SECONDS = 6.0
+LAG_LEASE_SECONDS = 15.0
 MONGODB_HINT = "Check EDEN_MONGODB_URI, or start the local servers with `eden up`."
 SERVERS_HINT = "Check EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP, or start the local servers with `eden up`."
 
@@ -239,7 +239,8 @@ def lag_export(settings: Settings, client: MongoClient) -> LagExport:
     )
     lease = MongoLease(database[names["leases"]], LAG, LAG_LEASE_SECONDS)
     formed = FormationRequested, FactsExtracted, FactsProposed, FactChanged, ReflectionFormed
-    first = FirstMemories(declared, [topics.topic_of(event) for event in formed], counts)
+    memories = partial(count_documents, database, names, ("facts", "reflections"))
+    first = FirstMemories(declared, [topics.topic_of(event) for event in formed], memories)
     return LagExport(
         lease, lambda: LagReader(kafka, [topic.name for topic in topics], declared), census, first
     )

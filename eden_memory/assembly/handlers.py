@@ -71,8 +71,10 @@ from eden_memory.windows.window_rule import window_limits
 log = LibraryLogger()
 
 ASK_MODELS = frozenset({FACT_EXTRACTION, FACT_DEDUP, REFLECTION_EXTRACTION, CONSOLIDATION, PROPAGATION})
-GATHER_SECONDS, MOST_GATHERED = 2.0, 20
-"""Seconds that records may wait for more of their partition, and how many records wait no longer."""
+GATHER_SECONDS, MOST_GATHERED = 5.0, 50
+"""Seconds that messages may wait for more of their partition, and how many messages wait no longer."""
+CALLS_SECONDS, MOST_CALLS = 2.0, 20
+"""The same of model calls, which count against a budget once they are counted."""
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
 
@@ -156,7 +158,7 @@ class Handlers:
             FORMATION_TRIGGER: self._formation_trigger(),
             FORGETTING: of_pipeline(await self._forgetting(), pipeline),
             ATLAS_WRITER: writer if pipeline == ORIGINAL else of_pipeline(writer, pipeline),
-            USAGE: Usage(usage, Gathering(GATHER_SECONDS, MOST_GATHERED)),
+            USAGE: Usage(usage, Gathering(CALLS_SECONDS, MOST_CALLS)),
         }
 
     async def _forgetting(self) -> ForgettingStage:

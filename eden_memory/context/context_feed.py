@@ -1,7 +1,8 @@
 """Reports changes that may affect a context, from MongoDB change streams."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ AWAIT_MS = 1_000
 SILENT_SECONDS = 3.0
 """Seconds after which a server that does not even say that nothing happened counts as gone."""
 AGAIN_SECONDS = 1.0
+REST_SECONDS = 0.05
 What = Literal["scope", "session", "user", "author", "message", "forgotten", "everything"]
 WRITTEN = ["insert", "update", "replace"]
 
@@ -44,8 +46,10 @@ class Feed:
 
     database: str
     pipeline: list[dict[str, Any]]
-    changed: Callable[[Mapping[str, Any]], ContextChange | None]
+    changed: Callable[[Mapping[str, Any]], Iterable[ContextChange]]
     full_document: str | None = None
+    rest: float = 0.0
+    """Seconds between an event and the question for the next ones, which come together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +74,20 @@ def _changed(event: Mapping[str, Any], watched: Mapping[str, _Watched]) -> Conte
         return ContextChange("everything")
 
 
-def feeds(settings: Settings, *, marks: bool = False) -> dict[str, Feed]:
-    """Return what to follow in each database: snapshots, streams, sessions, agents, groups, users.
+def feeds(settings: Settings, *, marks: bool = False, scopes: bool = True) -> dict[str, Feed]:
+    """Return what to follow in each database: streams, sessions, agents, groups, users.
 
-    `marks`: what is forgotten, too.
+    `scopes`: snapshots, too; `marks`: what is forgotten.
     """
     names, sessions, agents = settings.names, settings.sessions, settings.agents
     own = [
-        _Watched(names[Snapshot.COLLECTION], "scope"),
         _Watched(names[Stream.COLLECTION], "everything"),
         _Watched(names[Live.COLLECTION], "everything"),
         _Watched(names["versions"], "everything"),  # says how memory is shared, and seldom changes
         _Watched(names[SessionState.COLLECTION], "session", ("users",)),
     ]
+    if scopes:
+        own.append(_Watched(names[Snapshot.COLLECTION], "scope"))
     if marks:
         own.append(_Watched(names[ForgottenMark.COLLECTION], "forgotten"))
     theirs: list[_Watched] = []
@@ -105,54 +110,45 @@ def feeds(settings: Settings, *, marks: bool = False) -> dict[str, Feed]:
 
 def _feed(database: str, watched: Sequence[_Watched]) -> Feed:
     by_collection = {followed.collection: followed for followed in watched}
-    return Feed(database, _pipeline(watched), lambda event: _changed(event, by_collection))
+    return Feed(database, _pipeline(watched), lambda event: (_changed(event, by_collection),))
 
 
-def authors_feed(settings: Settings) -> Feed:
-    """Return what to follow in the application's messages: new or changed authors."""
+def messages_feed(settings: Settings) -> Feed:
+    """Return what to follow in the application's messages: new ones, and those edited, moved or deleted."""
     paths = settings.messages
     fields = (paths.session_id, paths.user_id)
     session_id, user_id = getter(paths.session_id), getter(paths.user_id)
 
-    def changed(event: Mapping[str, Any]) -> ContextChange | None:
-        document = event["fullDocument"]
+    def written(document: Mapping[str, Any], *, new: bool) -> ContextChange | None:
         try:
             session = encode_id(session_id(document))
         except TypeError:
             return None  # the tailer makes no message of it either
+        author = user_id(document)
+        if author is None:
+            return ContextChange("author", session) if new else None
         try:
-            return ContextChange("author", session, encode_id(user_id(document)))
+            return ContextChange("author", session, encode_id(author))
         except TypeError:
             return ContextChange("session", session)
 
-    matters = _matters(_Watched(paths.collection, "author", fields))
-    written = {"$match": {"ns.coll": paths.collection, "operationType": {"$in": WRITTEN}, "$expr": matters}}
-    authored = {"$match": {f"fullDocument.{paths.user_id}": {"$ne": None}}}
-    shown = {"$project": {f"fullDocument.{root}": 1 for root in _roots(fields)}}
-    return Feed(settings.source_database, [written, authored, shown], changed, "updateLookup")
+    def changed(event: Mapping[str, Any]) -> Iterator[ContextChange]:
+        new = event["operationType"] == "insert"
+        if (document := event.get("fullDocument")) and (change := written(document, new=new)) is not None:
+            yield change
+        if not new:
+            with suppress(TypeError):
+                yield ContextChange("message", encode_id(event["documentKey"]["_id"]))
 
-
-def message_changes_feed(settings: Settings) -> Feed:
-    """Return what to follow in the application's messages: new answers, and messages edited, moved or deleted."""
-    paths = settings.messages
-    session_id = getter(paths.session_id)
-
-    def changed(event: Mapping[str, Any]) -> ContextChange | None:
-        written = event.get("fullDocument")
-        try:
-            if event["operationType"] == "insert":
-                return ContextChange("author", encode_id(session_id(written or {})))
-            return ContextChange("message", encode_id(event["documentKey"]["_id"]))
-        except TypeError:
-            return None
-
-    matters = _matters(_Watched(paths.collection, "message", (paths.content, paths.session_id, paths.role)))
-    answer = {"operationType": "insert", f"fullDocument.{paths.user_id}": None}
-    changes = {"operationType": {"$in": ["update", "replace", "delete"]}, "$expr": matters}
-    followed = {"$match": {"ns.coll": paths.collection, "$or": [answer, changes]}}
-    roots = _roots((paths.session_id,))
-    shown = dict.fromkeys(("operationType", "documentKey", *(f"fullDocument.{root}" for root in roots)), 1)
-    return Feed(settings.source_database, [followed, {"$project": shown}], changed)
+    matters = _matters(_Watched(paths.collection, "message", (*fields, paths.content, paths.role)))
+    kinds = [*WRITTEN, "delete"]
+    followed = {"$match": {"ns.coll": paths.collection, "operationType": {"$in": kinds}, "$expr": matters}}
+    shown = dict.fromkeys(
+        ("operationType", "documentKey", *(f"fullDocument.{root}" for root in _roots(fields))), 1
+    )
+    return Feed(
+        settings.source_database, [followed, {"$project": shown}], changed, "updateLookup", REST_SECONDS
+    )
 
 
 def _pipeline(watched: Sequence[_Watched]) -> list[dict[str, Any]]:
@@ -202,8 +198,9 @@ def _roots(fields: Iterable[str]) -> list[str]:
 class ContextFeed:
     """`on_change` for each change; `on_live(False)` while something may be missed, `on_live(True)` from then on.
 
-    One stream, or two where the application's database is not the one that memory is kept in; with `authors` another
-    one over the application's messages, for those who keep contexts that nobody asks them for.
+    One stream, or two where the application's database is not the one that memory is kept in. `messages`: for those
+    who keep contexts that nobody asks them for; another stream over the application's messages, and none of scopes,
+    whose changes come to them as events.
     """
 
     def __init__(
@@ -213,14 +210,12 @@ class ContextFeed:
         on_change: Callable[[ContextChange], None],
         on_live: Callable[[bool], None],
         *,
-        authors: bool = False,
+        messages: bool = False,
     ) -> None:
-        recent = authors and settings.memory.recent
-        self._client, self._feeds = client, feeds(settings, marks=recent)
-        if authors:
-            self._feeds["/authors"] = authors_feed(settings)
-        if recent:
-            self._feeds["/messages"] = message_changes_feed(settings)
+        marks = messages and settings.memory.recent
+        self._client, self._feeds = client, feeds(settings, marks=marks, scopes=not messages)
+        if messages:
+            self._feeds["/messages"] = messages_feed(settings)
         self._on_change, self._on_live = on_change, on_live
         self._open: set[str] = set()
 
@@ -259,5 +254,14 @@ class ContextFeed:
         while stream.alive:
             async with asyncio.timeout(SILENT_SECONDS):
                 event = await stream.try_next()
-            if event is not None and (changed := feed.changed(event)) is not None:
-                self._on_change(changed)
+            if event is None:
+                continue
+            for change in feed.changed(event):
+                self._on_change(change)
+            if feed.rest and not _holds_more(stream):
+                await asyncio.sleep(feed.rest)
+
+
+def _holds_more(stream: Any) -> bool:
+    """Return whether a stream holds more events of the batch that it has read."""
+    return stream._cursor._has_next()

@@ -111,7 +111,7 @@ class ContextKeeping:
         recent_seconds: float = RECENT_SECONDS,
     ) -> None:
         self._contexts = contexts
-        self._feed = ContextFeed(client, settings, self._heard, self._listens, authors=True)
+        self._feed = ContextFeed(client, settings, self._heard, self._listens, messages=True)
         self._stale_seconds, self._recent_seconds = stale_seconds, recent_seconds
         self._sessions: set[str] = set()
         self._authors: set[tuple[str, str]] = set()
@@ -153,9 +153,7 @@ class ContextKeeping:
         elif change.what == "session":
             self._sessions.add(change.id)
             self._sessions_changed.set()
-        elif change.what in ("author", "message", "forgotten"):
-            return
-        elif change.what != "scope":
+        elif change.what not in ("author", "message", "forgotten"):
             self._all = True
             self._all_changed.set()
 

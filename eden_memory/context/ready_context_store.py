@@ -3,7 +3,7 @@
 An index with a time to live removes those whose session is no longer active (memory_indexes).
 """
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -14,7 +14,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 
 from eden_memory.access.visible import Asker
-from eden_memory.context.ready_contexts import Built, Ready
+from eden_memory.context.ready_contexts import Built, Concerned, Ready
 from eden_memory.memory.memory_index_store import BEGINNING
 from eden_memory.mongo.documents import row_of
 from eden_memory.names import Names
@@ -106,17 +106,20 @@ class MongoContexts:
             writes = [UpdateOne({"_id": row.pop("_id")}, {"$setOnInsert": row}, upsert=True) for row in rows]
             await self._contexts.bulk_write(writes, ordered=False)
 
-    async def overhearing(self, written: Iterable[tuple[str, str]], now: datetime) -> Sequence[Ready]:
-        """The active contexts of others that show messages of a session in which an author writes."""
-        pairs = [
-            {"recent_from": f"session:{session}", "user_id": {"$ne": author}} for session, author in written
+    async def concerning(self, written: Iterable[tuple[str, str]], now: datetime) -> Concerned:
+        """The active contexts that authors concern: (session, author). One query for both kinds."""
+        authors = set(written)
+        if not authors:
+            return Concerned((), ())
+        not_for = [{"session_id": session, "users": {"$ne": author}} for session, author in authors]
+        hear = [
+            {"recent_from": f"session:{session}", "user_id": {"$ne": author}} for session, author in authors
         ]
-        return [_ready(row) for row in await self._find({"$or": pairs}, now).to_list()] if pairs else []
-
-    async def lacking(self, written: Iterable[tuple[str, str]], now: datetime) -> Sequence[Ready]:
-        """The active contexts that do not hold for the author of one of these (session, author)."""
-        pairs = [{"session_id": session, "users": {"$ne": author}} for session, author in written]
-        return [_ready(row) for row in await self._find({"$or": pairs}, now).to_list()] if pairs else []
+        rows = await self._find({"$or": [*not_for, *hear]}, now, {**FIELDS, "recent_from": 1}).to_list()
+        return Concerned(
+            [_ready(row) for row in rows if _lacks(row, authors)],
+            [_ready(row) for row in rows if _overhears(row, authors)],
+        )
 
     async def withdraw(self, ready: Sequence[Ready]) -> None:
         """Empty contexts at once; whoever was building one of them finds another building, and builds again."""
@@ -165,6 +168,17 @@ class MongoContexts:
 
     def _find(self, of: Row, now: datetime, fields: Mapping[str, int] = FIELDS) -> Any:
         return self._contexts.find({**of, "active_until": {"$gt": now}}, fields)
+
+
+def _lacks(row: Row, authors: Set[tuple[str, str]]) -> bool:
+    return any(
+        session == row["session_id"] and author not in row.get("users", ()) for session, author in authors
+    )
+
+
+def _overhears(row: Row, authors: Set[tuple[str, str]]) -> bool:
+    shown = set(row.get("recent_from", ()))
+    return any(f"session:{session}" in shown and author != row.get("user_id") for session, author in authors)
 
 
 def _ready(row: Row) -> Ready:

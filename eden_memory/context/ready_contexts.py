@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.memory.results import RecentMessage
@@ -48,6 +48,15 @@ class Built:
     """When it is to be built anew."""
     recent_from: tuple[str, ...] = ()
     """Tags of the messages in it that are not formed yet."""
+
+
+class Concerned(NamedTuple):
+    """The contexts that new messages of authors concern."""
+
+    lacking: Sequence[Ready]
+    """Of the authors' sessions, those that do not hold for the author."""
+    overhearing: Sequence[Ready]
+    """Those of others that show messages of a session in which an author writes."""
 
 
 def tags_of_recent(user_id: str | None, messages: Sequence[RecentMessage]) -> tuple[str, ...]:
@@ -117,12 +126,8 @@ class ReadyContexts(Protocol):
         """Make an empty context of each that there is none of, to be built with the next refresh."""
         ...
 
-    async def overhearing(self, written: Iterable[tuple[str, str]], now: datetime) -> Sequence[Ready]:
-        """The active contexts of others that show messages of a session in which an author writes."""
-        ...
-
-    async def lacking(self, written: Iterable[tuple[str, str]], now: datetime) -> Sequence[Ready]:
-        """The active contexts that do not hold for the author of one of these (session, author)."""
+    async def concerning(self, written: Iterable[tuple[str, str]], now: datetime) -> Concerned:
+        """The active contexts that authors of messages concern: (session, author)."""
         ...
 
     async def withdraw(self, ready: Sequence[Ready]) -> None:

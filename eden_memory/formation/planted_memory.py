@@ -77,23 +77,42 @@ def is_planted(text: str, *, by_tool: bool = False) -> bool:
     return (_TOOLS if by_tool else _USERS).search(text) is not None
 
 
+def planted_messages(transcript: Transcript, *, has_users: bool) -> Iterator[str]:
+    """Yield the messages of users and tools that look planted, and the agent's answers to them.
+
+    `has_users`: users take part; where none does, only tools are not trusted.
+    """
+    planted = False
+    for name, line in _lines(transcript):
+        if line.role == "tool":
+            planted = is_planted(line.text, by_tool=True)
+        elif line.role != "assistant":
+            planted = has_users and line.role != "system" and is_planted(line.text)
+        if planted:
+            yield name
+
+
 def provenance_of(
-    text: str, transcript: Transcript, sources: tuple[SourceMessage, ...], roles: Set[str], *, has_users: bool
+    text: str,
+    transcript: Transcript,
+    sources: tuple[SourceMessage, ...],
+    roles: Set[str],
+    planted: Set[str],
 ) -> Provenance:
     """Return what a statement's messages allow; `roles`: those whose messages may form memory that others see.
 
     A statement that says what only a message of another role says rests on that message, whatever a model names.
-    `has_users`: users take part; where none does, only tools are not trusted.
+    `planted`: the messages that look planted.
     """
     cited = {source.message_id for source in sources}
     lines = dict(_lines(transcript))
     own = [line for name, line in lines.items() if name in cited]
     borrowed = _borrowed(text, " ".join(line.text for line in own if line.role in roles), lines, roles)
-    planted = any(name in cited | borrowed for name in _planted(transcript, has_users=has_users))
+    rests_on_planted = not planted.isdisjoint(cited | borrowed)
     users_own = not borrowed and any(line.role == "user" for line in own)
     return Provenance(
-        shared=not planted and not borrowed and all(line.role in roles for line in own),
-        dropped=planted and not users_own and any(line.role == "tool" for line in lines.values()),
+        shared=not rests_on_planted and not borrowed and all(line.role in roles for line in own),
+        dropped=rests_on_planted and not users_own and any(line.role == "tool" for line in lines.values()),
     )
 
 
@@ -107,15 +126,3 @@ def _borrowed(text: str, said: str, lines: Mapping[str, TranscriptLine], roles: 
 def _lines(transcript: Transcript) -> Iterator[tuple[str, TranscriptLine]]:
     for source, line in zip(transcript.sources, transcript.lines, strict=True):
         yield source.message_id, line
-
-
-def _planted(transcript: Transcript, *, has_users: bool) -> Iterator[str]:
-    """Yield the messages of users and tools that look planted, and the agent's answers to them."""
-    planted = False
-    for name, line in _lines(transcript):
-        if line.role == "tool":
-            planted = is_planted(line.text, by_tool=True)
-        elif line.role != "assistant":
-            planted = has_users and line.role != "system" and is_planted(line.text)
-        if planted:
-            yield name

@@ -9,7 +9,7 @@ from datetime import datetime
 from eden_memory.directory.own_sessions import given_to_all, whose
 from eden_memory.forgotten import Marks
 from eden_memory.formation.occurrence import occurrence
-from eden_memory.formation.planted_memory import Provenance, provenance_of
+from eden_memory.formation.planted_memory import Provenance, planted_messages, provenance_of
 from eden_memory.formation.scope_briefs import of_authors
 from eden_memory.formation.shareable import is_agent_wide, is_personal, names_one_of
 from eden_memory.formation.transcript import Transcript, renamed
@@ -71,6 +71,7 @@ class ScopeAssignment:
     """`beyond` a limit of items, `no_scope`, `personal` (dropped), `demoted`, `shortened`, `empty`,
     `whole_window`, `forgotten`, `unnamed` (somebody without a name), `planted` (dropped), `unshared` (demoted),
     `before` (said by messages before the window alone)."""
+    _planted: frozenset[str] | None = field(default=None, init=False)
 
     def assign(
         self, stated: Sequence[StatedFact] | Sequence[StatedReflection], marks: Marks
@@ -122,8 +123,10 @@ class ScopeAssignment:
         return AssignedItem(text, scope, sources, whole, demoted, provenance.shared, occurred)
 
     def _provenance(self, text: str, sources: tuple[SourceMessage, ...]) -> Provenance:
-        has_users = bool(self.window.participants)
-        return provenance_of(text, self.transcript, sources, self.shared_roles, has_users=has_users)
+        if self._planted is None:
+            has_users = bool(self.window.participants)
+            self._planted = frozenset(planted_messages(self.transcript, has_users=has_users))
+        return provenance_of(text, self.transcript, sources, self.shared_roles, self._planted)
 
     def _scope_for(
         self, named: Scope, text: str, sources: Sequence[SourceMessage], *, whole: bool, may_share: bool

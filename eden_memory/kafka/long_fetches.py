@@ -6,7 +6,8 @@ have a connection of their own, and one that is cancelled, as when partitions mo
 While a fetch of a broker is under way, aiokafka asks that broker for nothing else. A fetch that leaves out a
 partition (paused, not yet consumed, not yet placed) keeps records of that partition waiting, so it stays short.
 
-A consumer that has time rests before the next fetch where the last one brought little.
+A consumer that has time rests before the next fetch where the last one brought little, and a group's only member
+sends fewer heartbeats.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ FETCHER_MS = 500
 """So often a fetcher looks what to fetch. What wakes it in the moment in which a request ends, it loses."""
 
 LITTLE_BYTES = 20_000
+BEATS_LEFT_OUT = 2
+"""Of three heartbeats, where nobody waits for the answer."""
 
 
 def let_fetches_wait(
@@ -62,3 +65,23 @@ def let_fetches_wait(
 def _size(response: Any) -> int:
     """Return the bytes of the records that a fetch brought."""
     return sum(len(partition[-1] or b"") for _, partitions in response.topics for partition in partitions)
+
+
+def spare_heartbeats(consumer: Any, alone: Callable[[], bool]) -> None:
+    """Let a member that is `alone` send every third heartbeat.
+
+    Heartbeats tell a member of a rebalance. While it is told of one late, it goes on with its partitions, and only
+    whoever joins waits; between several members, those that were told stand still for those that were not.
+    """
+    coordinator = consumer._coordinator
+    send, left_out = coordinator._do_heartbeat, 0
+
+    async def beat() -> bool:
+        nonlocal left_out
+        if alone() and left_out < BEATS_LEFT_OUT:
+            left_out += 1
+            return True
+        left_out = 0
+        return await send()
+
+    coordinator._do_heartbeat = beat

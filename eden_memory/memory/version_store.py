@@ -4,7 +4,7 @@ A program that knows less than these versions does not begin.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -22,6 +22,8 @@ SHARING_MEANS: Mapping[Sharing, str] = {
 }
 FORMED = (WindowTexts.COLLECTION, Fact.COLLECTION, PartitionState.COLLECTION)
 """Collections of which none is empty once memory has formed."""
+
+COLLECTIONS = sorted({document.COLLECTION for document in DOCUMENTS})
 
 
 async def heed_versions(
@@ -77,8 +79,9 @@ async def _has_formed(database: AsyncDatabase[dict[str, Any]], names: Names) -> 
     return False
 
 
-async def count_documents(database: AsyncDatabase[dict[str, Any]], names: Names) -> Mapping[str, int]:
+async def count_documents(
+    database: AsyncDatabase[dict[str, Any]], names: Names, kinds: Sequence[str] = COLLECTIONS
+) -> Mapping[str, int]:
     """Return the approximate number of documents by collection, without prefix, from the server's metadata."""
-    kinds = sorted({document.COLLECTION for document in DOCUMENTS})
     counts = await asyncio.gather(*(database[names[kind]].estimated_document_count() for kind in kinds))
     return dict(zip(kinds, counts, strict=True))

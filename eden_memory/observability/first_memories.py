@@ -28,6 +28,7 @@ class FirstMemories:
         self._settled: Ends | None = None
         """The ends of `topics` at the last reading, if no stage was behind them. (Of the chat's topic, into which
         watermarks go at all times, some stage nearly always is.)"""
+        self._counted: Ends | None = None
         self._looked = self._done = False
 
     async def look(self, reading: LagReading) -> None:
@@ -38,7 +39,8 @@ class FirstMemories:
         before, self._settled = self._settled, None if self._behind(reading) else ends
         if not self._looked:
             self._looked, self._done = True, bool(sum(await self._formed()))
-        elif before == ends and any(ends.values()):
+        elif before == ends != self._counted and any(ends.values()):
+            self._counted = ends
             facts, reflections = await self._formed()
             if facts or reflections:
                 self._done = True

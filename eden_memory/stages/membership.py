@@ -36,7 +36,7 @@ from eden_memory.kafka.broken_clients import (
     starting,
 )
 from eden_memory.kafka.connection import CLIENT_ID
-from eden_memory.kafka.long_fetches import FETCHER_MS, let_fetches_wait
+from eden_memory.kafka.long_fetches import FETCHER_MS, let_fetches_wait, spare_heartbeats
 from eden_memory.logs import LibraryLogger
 from eden_memory.own_process import naming_process
 from eden_memory.stages.controls import MongoGroupNotes
@@ -51,6 +51,7 @@ HEARTBEAT_MS = 500
 SESSION_MS = 10_000
 FETCH_BYTES = 1_048_576
 ERROR_PAUSE = 0.5
+NO_PARTITION = -1
 POSITION_SECONDS = 0.5
 LEAVE_SECONDS, LAST_SECONDS = 10.0, 1.0
 """For leaving a group; and for closing each part of the client when that was not enough."""
@@ -126,9 +127,19 @@ class Membership(ConsumerRebalanceListener):
         try:
             with starting():
                 await self._consumer.start()
+            spare_heartbeats(self._consumer, self._holds_all)
         except BaseException:
             await close_consumer(self._consumer)
             raise
+
+    def _holds_all(self) -> bool:
+        """Whether no other member of the group has a partition."""
+        led = self._consumer._client.cluster.partitions_for_topic
+        return all(
+            TopicPartition(topic, number) in self.homes
+            for topic in self._topics
+            for number in led(topic) or (NO_PARTITION,)
+        )
 
     async def leave(self, seconds: float = LEAVE_SECONDS) -> None:
         """Commit, let go and leave the group at once; the others take over without waiting for a timeout."""

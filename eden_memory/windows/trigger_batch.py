@@ -242,7 +242,8 @@ def forgettable(deliveries: Iterable[Delivery]) -> set[tuple[str, str]]:
     for delivery in deliveries:
         event = delivery.event
         if isinstance(event, MessageRecorded):
-            found |= {("message", event.message_id), ("session", event.session_id)}
+            found.add(("message", event.message_id))
+            found.add(("session", event.session_id))
             if event.user_id is not None:
                 found.add(("user", event.user_id))
     return found

@@ -2,11 +2,12 @@
 
 `python -m tests.bench.formation_pace [--rounds N]`. Private servers, the model server as a process of its own,
 calls of 1 s, settings as `eden run` has them (a watermark every 10 s). Users write at random moments, each message
-by itself; the assistant answers within a second.
+by itself; the assistant answers within 0.3 s.
 """
 
 import argparse
 import asyncio
+import os
 import random
 import tempfile
 import time
@@ -23,22 +24,26 @@ from tests.servers import TestServers, running_servers
 PACES: Mapping[str, tuple[float, int, int, float]] = {"busy": (60.0, 16, 90, 2.5), "quiet": (6.0, 4, 90, 5.0)}
 """Messages a second, chats, messages of each, target of CPU seconds per 1,000 messages."""
 IDLE_CORE, IDLE_SECONDS, SETTLED_SECONDS = 0.02, 40.0, 10.0
-ANSWER_SECONDS = 1.0
+ANSWERS = 0.1, 0.3
+"""Seconds after which the assistant answers."""
 LIKE_EDEN_RUN = {"EDEN_TAILER_WATERMARK_SECONDS": "10"}
 
 Message = dict[str, Any]
 
 
 def arrivals(load: Sequence[Message], pace: float, *, seed: int = 1) -> list[tuple[float, Message]]:
-    """Return seconds and message: users write at random, the assistant answers, each chat stays in order."""
+    """Return seconds and message: users write at random, the assistant answers, each chat stays in order.
+
+    Together the chats write at the pace, until the first of them have said all.
+    """
     dice = random.Random(seed)
     chats = len({message["session_id"] for message in load})
-    pause = 2 * chats / pace  # between two questions of a chat, on average
+    pause = 2 * chats / pace - sum(ANSWERS) / 2  # between an answer and the next question, on average
     clocks: dict[str, float] = {}
     found: list[tuple[float, Message]] = []
     for message in load:
         of_user = message["role"] == "user"
-        after = dice.expovariate(1 / pause) if of_user else dice.uniform(0.1, ANSWER_SECONDS)
+        after = dice.expovariate(1 / pause) if of_user else dice.uniform(*ANSWERS)
         now = clocks[message["session_id"]] = clocks.get(message["session_id"], 0.0) + after
         found.append((now, message))
     return sorted(found, key=lambda arrival: arrival[0])
@@ -53,17 +58,17 @@ async def write_chats(made: Stand, load: Sequence[Message], pace: float | None) 
         await made.database["messages"].insert_one(message)
 
 
-async def paced(servers: TestServers, models: ModelServerProcess, name: str) -> Run:
+async def paced(servers: TestServers, models: ModelServerProcess, name: str, code: Path | None = None) -> Run:
     """Run the chats of a pace."""
     pace, chats, each, _ = PACES[name]
     load = list(conversations(chats, each))
-    return await run(servers, models, load, pace, LIKE_EDEN_RUN, writes=write_chats)
+    return await run(servers, models, load, pace, LIKE_EDEN_RUN, writes=write_chats, code=code)
 
 
-async def idle(servers: TestServers, models: ModelServerProcess) -> float:
+async def idle(servers: TestServers, models: ModelServerProcess, code: Path | None = None) -> float:
     """Return the share of a core that a process takes to which nothing comes."""
     with tempfile.TemporaryDirectory() as folder:
-        async with stand(servers, models, LIKE_EDEN_RUN) as made:
+        async with stand(servers, models, LIKE_EDEN_RUN, code) as made:
             with running(made, Path(folder) / "run.log") as process:
                 await until_followed(made)
                 await asyncio.sleep(SETTLED_SECONDS)
@@ -86,7 +91,14 @@ def describe(report: Report, name: str, runs: Sequence[Run]) -> None:
     report.results |= {f"{name}_{key}": value for key, value in found.items()}
     report.rows += [
         Row(f"CPU per 1,000 messages, {pace:.0f}/s", found["cpu_s_per_1000"], "s", target, "target"),
-        Row("least and most of the rounds", min(cpu), "s", max(cpu), "the most"),
+        Row("of the rounds the least", min(cpu), "s", max(cpu), "the most"),
+        Row(
+            "messages/s",
+            median([done.messages / done.seconds for done in runs]),
+            "messages/s",
+            pace,
+            "written",
+        ),
         Row("delay of a window minus its calls, p50", found["beyond_calls_p50_ms"], "ms"),
         Row("delay of a window minus its calls, p99", found["beyond_calls_p99_ms"], "ms"),
         Row("markers lost", found["markers_lost"], "markers"),
@@ -108,7 +120,11 @@ async def measure(rounds: int) -> Report:
             for name in PACES:
                 runs[name].append(await paced(servers, models, name))
     report.results["idle_core"] = median(cores)
-    report.rows.append(Row("idle process", median(cores), "of a core", IDLE_CORE, "target"))
+    report.rows += [
+        Row("idle process, 1,000 times", 1_000 * median(cores), "of a core", 1_000 * IDLE_CORE, "target"),
+        Row("of the rounds the least", 1_000 * min(cores), "of a core", 1_000 * max(cores), "the most"),
+        Row("load of the machine, last minute", os.getloadavg()[0], ""),
+    ]
     for name, done in runs.items():
         describe(report, name, done)
     return report
@@ -117,7 +133,7 @@ async def measure(rounds: int) -> Report:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5)
     asyncio.run(measure(parser.parse_args().rounds)).show()
 
 

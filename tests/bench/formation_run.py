@@ -37,7 +37,7 @@ from tests.model_server.script import MARK
 from tests.model_server.serving import ModelServerProcess
 from tests.servers import TestServers
 
-COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run")
+COMMAND = ("-m", "eden_memory.cli.main", "run")
 WINDOW, QUIET_SECONDS, MOST_SECONDS = 45, 15.0, 300.0
 NOTHING_MORE: Mapping[str, str] = {}
 PARTITIONS = "EDEN_KAFKA_PARTITIONS"
@@ -106,6 +106,8 @@ class Stand:
     environment: dict[str, str]
     client: dict[str, Any]
     mongo: AsyncMongoClient[dict[str, Any]]
+    code: Path | None = None
+    """Another checkout, set up as this one, whose program runs."""
 
     @property
     def database(self) -> Any:
@@ -114,9 +116,9 @@ class Stand:
 
 @asynccontextmanager
 async def stand(
-    servers: TestServers, models: ModelServerProcess, more: Mapping[str, str]
+    servers: TestServers, models: ModelServerProcess, more: Mapping[str, str], code: Path | None = None
 ) -> AsyncGenerator[Stand]:
-    """A namespace of its own with its topics; `more` settings of the process."""
+    """A namespace of its own with its topics; `more` settings of the process, which runs the `code` of a checkout."""
     name = f"bench{uuid4().hex[:8]}"
     settings = Settings(
         mongodb=MongoSettings(uri=SecretStr(servers.mongodb_uri), database=name),  # pyright: ignore[reportCallIssue]
@@ -149,7 +151,9 @@ async def stand(
     await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
     async with connect(settings.mongodb, servers.mongodb_uri) as mongo:
         await set_up(mongo[name], settings.names)
-        yield Stand(settings, environment, client_kwargs(settings.kafka, servers.kafka_bootstrap), mongo)
+        yield Stand(
+            settings, environment, client_kwargs(settings.kafka, servers.kafka_bootstrap), mongo, code
+        )
 
 
 @contextmanager
@@ -165,9 +169,12 @@ def running(made: Stand, log: Path) -> Generator[psutil.Process]:
     """All stages in one process, once they say that they are ready."""
     port = ports.choose()
     environment = {**os.environ, **made.environment, "EDEN_HTTP_PORT": str(port)}
+    python = sys.executable if made.code is None else str(made.code / ".venv/bin/python")
     with (
         log.open("wb") as file,
-        subprocess.Popen(COMMAND, env=environment, stdout=file, stderr=file) as started,
+        subprocess.Popen(
+            (python, *COMMAND), env=environment, stdout=file, stderr=file, cwd=made.code
+        ) as started,
     ):
         process = psutil.Process(started.pid)
         try:
@@ -229,13 +236,14 @@ async def run(
     *,
     writes: Writes | None = None,
     processes: int = 1,
+    code: Path | None = None,
 ) -> Run:
     """Write everything (at a pace, or at once), and watch until all of it is formed."""
     writes = writes or write
     markers = sum(1 for one in load if MARK.search(one["content"]))
     formed = Formed(markers)
     with tempfile.TemporaryDirectory() as folder:
-        async with stand(servers, models, more) as made:
+        async with stand(servers, models, more, code) as made:
             with all_running(made, Path(folder), processes) as started:
                 await until_followed(made)
                 models.change(reset=True)

@@ -58,7 +58,7 @@ async def test_the_users_own_messages_and_the_assistants_leave_the_context_as_it
             while "trains" in (await stage.xml("two", "ada") or ""):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     assert "trains" in (await stage.found("one", "ada") or "")
-    assert await stage.contexts.lacking([("s.one", "s.ada")], now()) == []
+    assert (await stage.contexts.concerning([("s.one", "s.ada")], now())).lacking == []
 
 
 async def test_an_edited_author_and_a_moved_message_withdraw_the_context(stage: Stage) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.formation import scope_assignment
+from eden_memory.formation import planted_memory, scope_assignment
 from eden_memory.formation.planted_memory import Provenance, is_planted
 from eden_memory.mongo.document_fields import text_of
 from tests.evals.conversations import there, turns
@@ -196,6 +196,22 @@ async def test_a_published_attack_reaches_nobody_elses_memory(
     assert not await succeeds(attack)
     monkeypatch.setattr(scope_assignment, "provenance_of", trusting)
     assert await succeeds(attack), "without the rules the attack works"
+
+
+async def test_a_message_is_searched_once_however_many_facts_an_answer_states(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[str] = []
+
+    def search(text: str, *, by_tool: bool = False) -> bool:
+        searched.append(text)
+        return is_planted(text, by_tool=by_tool)
+
+    monkeypatch.setattr(planted_memory, "is_planted", search)
+    told = talk("Rui is the accountant here.", "The crane is away in May.")
+    stated = stating(*(fact(f"Rui closed account {number}.", "user", 1) for number in range(5)))
+    await Bench(told, stated).facts()
+    assert searched == ["Rui is the accountant here.", "The crane is away in May."]
 
 
 async def test_what_a_user_says_of_themselves_stays_theirs_whatever_it_looks_like() -> None:

@@ -1,0 +1,49 @@
+"""What a change of the application's messages means for the contexts that are kept ready."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from eden_memory.context.context_feed import ContextChange, messages_feed
+from eden_memory.settings import Settings
+
+SAID_BY_ADA = {"session_id": "one", "user_id": "ada"}
+NOT_AN_ID = 1.5
+MESSAGE = ContextChange("message", "s.m")
+
+
+def heard(operation: str, document: Mapping[str, Any] | None = None) -> list[ContextChange]:
+    """Return what an event of the stream is reported as."""
+    feed = messages_feed(Settings())
+    event = {"operationType": operation, "documentKey": {"_id": "m"}, "fullDocument": document}
+    return list(feed.changed(event))
+
+
+@pytest.mark.parametrize(
+    ("document", "change"),
+    [
+        (SAID_BY_ADA, ContextChange("author", "s.one", "s.ada")),
+        ({"session_id": "one", "user_id": None}, ContextChange("author", "s.one")),
+        ({"session_id": "one", "user_id": NOT_AN_ID}, ContextChange("session", "s.one")),
+    ],
+)
+def test_a_new_message_is_its_authors(document: Mapping[str, Any], change: ContextChange) -> None:
+    assert heard("insert", document) == [change]
+
+
+def test_a_document_that_the_tailer_makes_no_message_of_is_nothing() -> None:
+    assert heard("insert", {"session_id": NOT_AN_ID, "user_id": "ada"}) == []
+
+
+def test_an_edit_may_have_changed_the_author_and_what_is_shown() -> None:
+    assert heard("update", SAID_BY_ADA) == [ContextChange("author", "s.one", "s.ada"), MESSAGE]
+
+
+def test_an_edited_answer_changes_only_what_is_shown() -> None:
+    assert heard("replace", {"session_id": "one"}) == [MESSAGE]
+
+
+@pytest.mark.parametrize("operation", ["update", "delete"])
+def test_a_message_that_is_gone_is_no_longer_shown(operation: str) -> None:
+    assert heard(operation) == [MESSAGE]
