@@ -133,7 +133,7 @@ class MirroredMemory(MemoryService):
 def _blob_item(blob: BlobView | None) -> MirroredItem:
     if blob is None:
         return MirroredItem("blob", BLOB, 0, "")
-    return MirroredItem("blob", BLOB, blob.version, normalised("blob", blob.content))
+    return MirroredItem("blob", BLOB, blob.version, normalised("blob", blob.content), blob.pins)
 
 
 def _fact_item(fact: FactView) -> MirroredItem:

@@ -97,7 +97,7 @@ class ScopeFile:
         self._absent = former is None and self._newest is not None and merged.is_empty
         if self._absent:
             return True
-        text = rendered(MirrorPage(self.scope_key, merged.stamp, merged.lines))
+        text = rendered(MirrorPage(self.scope_key, merged.stamp, merged.lines, pins=merged.pins))
         if text == former and self.is_as_written(text):
             return True
         items = {name: (item.version, item.digest) for name, item in sorted(merged.base.items())}

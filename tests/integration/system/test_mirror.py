@@ -73,6 +73,12 @@ async def test_a_chat_becomes_a_file_and_edits_of_the_file_become_the_context(mi
         (blob,) = await running.service.list_blobs(user=user, scopes=["user"])
         assert blob.command is not None
         assert (blob.content, blob.version, blob.command.by) == ("Likes boats.", 1, "mirror")
+        await running.service.pin(blob.scope.key, "Likes boats.", user=user)
+        await mirror.shows("pinned:\n- Likes boats.\n---")
+        mirror.edit("Has a boat called *Tern*.", "Has a boat called Skarv.")
+        await running.shows(session, user, "Skarv", "Likes boats.")
+        await running.service.unpin(blob.scope.key, "Likes boats.", user=user)
+        await mirror.shows("## Facts", without="pinned:")
     assert not mirror.conflicts.exists()
 
 
