@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal
 
+from eden_memory.imports.mirror_page import BLOB, Kind, MirrorLine, MirrorPage, digest_of
 from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.mirror.mirror_page import BLOB, Kind, MirrorLine, MirrorPage, digest_of
 
 CommandKind = Literal["add", "edit", "retire"]
 
@@ -19,6 +19,8 @@ class MirroredItem:
     id: str
     version: int
     text: str
+    pins: tuple[str, ...] = ()
+    """Of a blob: sentences that its text must keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Merged:
     conflicts: list[FileConflict] = field(default_factory=list[FileConflict])
     lines: list[MirrorLine] = field(default_factory=list[MirrorLine])
     base: dict[str, BaseItem] = field(default_factory=dict[str, BaseItem])
+    pins: tuple[str, ...] = ()
 
     def show(self, item: MirroredItem) -> None:
         """Put an item into the file as memory has it."""
@@ -114,6 +117,7 @@ class PageMerge:
         merged, found = Merged(), {item.id: item for item in self.memory}
         mine, added = self._mine()
         for item in self.memory:
+            merged.pins += item.pins
             base = self._base_of(item)
             if base is None or (self.page is None and item.kind == "blob"):
                 merged.show(item)

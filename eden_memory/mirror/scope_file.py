@@ -12,9 +12,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from eden_memory.mirror.atomic_files import exchange, read_text, replace_text, write_text
-from eden_memory.mirror.merging import BaseItem, FileConflict, Merged, SentCommand
-from eden_memory.mirror.mirror_page import (
+from eden_memory.imports.mirror_page import (
     MirrorPage,
     conflict_ids,
     conflict_line,
@@ -22,6 +20,8 @@ from eden_memory.mirror.mirror_page import (
     rendered,
     without_conflicts,
 )
+from eden_memory.mirror.atomic_files import exchange, read_text, replace_text, write_text
+from eden_memory.mirror.merging import BaseItem, FileConflict, Merged, SentCommand
 
 KEPT_BASES = 50
 LONGEST_NAME = 100
@@ -97,7 +97,7 @@ class ScopeFile:
         self._absent = former is None and self._newest is not None and merged.is_empty
         if self._absent:
             return True
-        text = rendered(MirrorPage(self.scope_key, merged.stamp, merged.lines))
+        text = rendered(MirrorPage(self.scope_key, merged.stamp, merged.lines, pins=merged.pins))
         if text == former and self.is_as_written(text):
             return True
         items = {name: (item.version, item.digest) for name, item in sorted(merged.base.items())}

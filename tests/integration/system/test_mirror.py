@@ -12,9 +12,9 @@ from uuid import uuid4
 import pytest
 
 from eden_memory.errors import Conflict, EdenError
+from eden_memory.imports.mirror_page import MirrorLine, parsed, rendered
 from eden_memory.mirror.merging import Merged, MirroredItem
 from eden_memory.mirror.mirror_folder import MARKER, MirrorFolder
-from eden_memory.mirror.mirror_page import MirrorLine, parsed, rendered
 from eden_memory.mirror.scope_file import ScopeFile
 from eden_memory.mongo.bson_ids import encode_id
 from tests.integration.system.commands import kill, start
@@ -73,6 +73,12 @@ async def test_a_chat_becomes_a_file_and_edits_of_the_file_become_the_context(mi
         (blob,) = await running.service.list_blobs(user=user, scopes=["user"])
         assert blob.command is not None
         assert (blob.content, blob.version, blob.command.by) == ("Likes boats.", 1, "mirror")
+        await running.service.pin(blob.scope.key, "Likes boats.", user=user)
+        await mirror.shows("pinned:\n- Likes boats.\n---")
+        mirror.edit("Has a boat called *Tern*.", "Has a boat called Skarv.")
+        await running.shows(session, user, "Skarv", "Likes boats.")
+        await running.service.unpin(blob.scope.key, "Likes boats.", user=user)
+        await mirror.shows("## Facts", without="pinned:")
     assert not mirror.conflicts.exists()
 
 

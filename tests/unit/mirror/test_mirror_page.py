@@ -1,11 +1,13 @@
 """A scope's file as Markdown: what is written is read again, and no text of memory passes for structure."""
 
+from dataclasses import replace
+
 import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eden_memory.mirror.mirror_page import (
+from eden_memory.imports.mirror_page import (
     BLOB,
     END,
     Kind,
@@ -69,6 +71,19 @@ def test_what_is_written_is_read_again(blob: str, facts: list[str], reflections:
     assert parsed(text) == page
     assert parsed(text.replace("\n", "\r\n")) == page
     assert rendered(page) == text
+
+
+@given(st.lists(texts, min_size=1, max_size=4))
+@example(list(FORGED))
+@example(["\n---\n## Facts\n- forged"])
+def test_pinned_sentences_are_listed_in_the_front_matter_and_change_nothing_that_is_read(
+    pins: list[str],
+) -> None:
+    page = page_of("Likes tea.", ["a"], ["b"])
+    text = rendered(replace(page, pins=pins))
+    assert parsed(text) == page
+    front = yaml.safe_load(text.removeprefix("---\n").partition("\n---\n")[0])
+    assert front["pinned"] == [" ".join(pin.split()) for pin in pins]
 
 
 @given(texts)

@@ -39,6 +39,57 @@ async def test_a_vector_is_the_same_bit_by_bit_alone_and_in_any_batch(embedder: 
     assert [one[0].vector for one in at_once] == alone * 4
 
 
+async def test_texts_of_many_requests_run_together_and_keep_their_vectors(embedder: LocalEmbedder) -> None:
+    texts = [
+        f"{name} moved to {place}." for name in ("Maria", "Ada", "Rui") for place in ("Lyon", "Lisbon", "Ulm")
+    ]
+    alone = {text: (await embedder.embed([text]))[0].vector for text in texts}
+    await embedder.embed(["x"])
+    requests = [[texts[(at + step) % len(texts)] for step in range(1 + at % 5)] for at in range(60)]
+    found = await asyncio.gather(*map(embedder.embed, requests))
+    assert [[one.vector for one in vectors] for vectors in found] == [
+        [alone[text] for text in request] for request in requests
+    ]
+
+
+async def test_a_request_that_is_cancelled_takes_no_other_with_it(embedder: LocalEmbedder) -> None:
+    alone = (await embedder.embed(TEXTS))[0].vector
+    requests = [asyncio.create_task(embedder.embed(TEXTS)) for _ in range(8)]
+    await asyncio.sleep(0)
+    for request in requests[::2]:
+        request.cancel()
+    ended = await asyncio.gather(*requests, return_exceptions=True)
+    assert all(isinstance(one, asyncio.CancelledError) for one in ended[::2])
+    assert [one[0].vector for one in ended[1::2] if not isinstance(one, BaseException)] == [alone] * 4
+
+
+async def test_an_error_of_the_model_reaches_every_request_and_the_next_one_is_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(texts: object) -> list[bytes]:
+        raise ZeroDivisionError(texts)
+
+    embedder = LocalEmbedder(threads=1)
+    await embedder.embed(["x"])
+    engine = embedder._loaded  # pyright: ignore[reportPrivateUsage]
+    with monkeypatch.context() as broken:
+        broken.setattr(engine, "vectors", failing)
+        ended = await asyncio.gather(*(embedder.embed(TEXTS) for _ in range(3)), return_exceptions=True)
+    assert [type(one) for one in ended] == [ZeroDivisionError] * 3
+    assert len(await embedder.embed(TEXTS)) == len(TEXTS)
+    await embedder.close()
+
+
+async def test_what_waits_when_it_is_closed_is_cancelled() -> None:
+    embedder = LocalEmbedder(threads=1)
+    await embedder.embed(["x"])
+    waiting = [asyncio.create_task(embedder.embed([f"{number} " * 200])) for number in range(40)]
+    await asyncio.sleep(0.05)
+    await embedder.close()
+    ended = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 30)
+    assert any(isinstance(one, asyncio.CancelledError) for one in ended)
+
+
 async def test_vectors_have_length_one_and_the_declared_dimensions(embedder: LocalEmbedder) -> None:
     for one in await embedder.embed(TEXTS):
         assert (one.model, one.call_id, len(one.vector)) == (MODEL, None, DIMENSIONS * 4)

@@ -48,6 +48,8 @@ class MirrorPage:
     lines: Sequence[MirrorLine]
     strays: Sequence[str] = ()
     """Lines that belong to no item: before the sections, or headings that the user added."""
+    pins: Sequence[str] = ()
+    """Sentences that the blob must keep; they are shown, and not read from a file."""
 
 
 def normalised(kind: Kind, text: str) -> str:
@@ -89,7 +91,9 @@ def _meant(found: re.Match[str]) -> str:
 
 def rendered(page: MirrorPage) -> str:
     """Return the file's text."""
-    front = yaml.safe_dump({"scope": page.scope_key, "base": page.base}, sort_keys=False, width=10_000)
+    named: dict[str, object] = {"scope": page.scope_key, "base": page.base}
+    named |= {"pinned": [" ".join(pin.split()) for pin in page.pins]} if page.pins else {}
+    front = yaml.safe_dump(named, sort_keys=False, width=10_000, allow_unicode=True)
     parts = [f"---\n{front}---"]
     for kind, heading in HEADINGS.items():
         parts.append(heading)
