@@ -5,6 +5,8 @@ server's batch as it is, and the position after it (`postBatchResumeToken`) also
 """
 
 import asyncio
+import re
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -28,6 +30,9 @@ PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(
 )
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 """Answers are taken apart only as far as is needed to ask for the next one."""
+BATCH = re.compile(rb"\x04(?:first|next)Batch\x00")
+"""The array of events in a cursor's BSON: its type and name. Nothing that a cursor holds before it can look so."""
+LENGTH = struct.Struct("<i")
 LOST_CODES = frozenset({260, 280, 286, 40585, 50811})
 """InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost, and what older servers say for them."""
 FAILED_TO_PARSE, TYPE_MISMATCH, OVERFLOW = 9, 14, 15
@@ -157,27 +162,28 @@ class ChangeStream:
         except asyncio.CancelledError:
             self._cursor = None
             raise
-        cursor = reply["cursor"]
+        events, cursor = _taken_apart(bytes(reply["cursor"].raw))
         if cursor["id"]:
             self._cursor = cursor["id"], cursor["ns"].partition(".")[2]
         else:
             self._cursor = None
-        events = cursor["firstBatch"] if "firstBatch" in cursor else cursor["nextBatch"]
+        places = _places(events)
         position: str = cursor["postBatchResumeToken"]["_data"]
         seconds, counter = token_time(position)
         return ChangeBatch(
-            parts=lambda: self._parts(cursor.raw, events),
-            size=len(events),
+            parts=lambda: self._parts(events, places),
+            size=len(places) - 1,
             position=position,
             version=version_of(seconds, max(counter - 1, 0)),
             time=datetime.fromtimestamp(seconds, UTC),
         )
 
-    def _parts(self, reply: bytes, events: Sequence[RawBSONDocument]) -> Iterator[list[ChangeEvent]]:
-        size = max(PART, len(events)) if AN_UPDATE in bytes(reply) else PART
-        for start in range(0, len(events), size):
-            part = events[start : start + size]
-            yield [self._change(decode(event.raw, PLAIN)) for event in part]
+    def _parts(self, events: bytes, places: Sequence[int]) -> Iterator[list[ChangeEvent]]:
+        count = len(places) - 1
+        size = max(PART, count) if AN_UPDATE in events else PART
+        for start in range(0, count, size):
+            part = events[places[start] : places[min(start + size, count)]]
+            yield [self._change(event) for event in decode(_document(part), PLAIN).values()]
 
     def _change(self, event: dict[str, Any]) -> ChangeEvent:
         token: str = event["_id"]["_data"]
@@ -197,6 +203,30 @@ class ChangeStream:
         """The collection; of a rename the one of ours, be it the old name or the new; "" of the database."""
         name: str = event["ns"].get("coll", "") if "ns" in event else ""
         return event["to"]["coll"] if "to" in event and name not in self._collections else name
+
+
+def _taken_apart(cursor: bytes) -> tuple[bytes, dict[str, Any]]:
+    """Return the array of events of a cursor's BSON, as it is, and the other fields of the cursor."""
+    array = BATCH.search(cursor)
+    assert array is not None
+    end = array.end() + LENGTH.unpack_from(cursor, array.end())[0]
+    others = cursor[LENGTH.size : array.start()] + cursor[end:-1]
+    return cursor[array.end() : end], decode(_document(others), PLAIN)
+
+
+def _places(array: bytes) -> list[int]:
+    """Return where each document of a BSON array begins, with its type and name, and where the last one ends."""
+    places, at = [LENGTH.size], LENGTH.size
+    while array[at]:
+        at = array.index(0, at) + 1  # behind the name
+        at += LENGTH.unpack_from(array, at)[0]
+        places.append(at)
+    return places
+
+
+def _document(elements: bytes) -> bytes:
+    """Return BSON elements as a document."""
+    return LENGTH.pack(LENGTH.size + len(elements) + 1) + elements + b"\x00"
 
 
 def _version(token: str, *, in_transaction: bool) -> str:

@@ -194,4 +194,8 @@ def _count(origin: str, mapped: Mapped) -> Counter[str]:
 
 def _type(record: Outgoing) -> bytes | None:
     """Return the event's type; None for a tombstone."""
-    return None if record.value is None else dict(record.headers)["ce_type"]
+    if record.value is not None:
+        for name, value in record.headers:
+            if name == "ce_type":
+                return value
+    return None

@@ -1,6 +1,7 @@
 """Secrets leave texts before Kafka has them; ordinary chat comes through letter by letter."""
 
 import json
+import re
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from eden_memory.exports import importing
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import cut, text_of
-from eden_memory.redaction import SEAM, Redactor, may_hold_a_secret
+from eden_memory.redaction import SEAM, SHORTEST, Redactor, may_hold_a_secret
 from eden_memory.schemas.events import FactCommanded, decode
 from eden_memory.schemas.events.chat import rules_of, settings_of
 from eden_memory.schemas.scopes import Scope
@@ -84,6 +85,12 @@ def test_a_secret_in_a_message_is_replaced_and_the_rest_stays(kind: str, secret:
     for part in secret.removeprefix("api_key = ").removeprefix("postgres://").split("@")[0].split("\n"):
         assert part not in found.text
     assert found.characters == len(f"Here it is: {secret} and thanks")
+
+
+@given(st.text(st.sampled_from("ab é中0129- \n\t\x1c\x85\u2003\ud800"), max_size=60))
+def test_the_detectors_see_every_text_with_a_long_word_or_thirteen_digits_in_a_row(text: str) -> None:
+    long_word = any(len(word) >= SHORTEST for word in text.split())
+    assert may_hold_a_secret(text) == (long_word or re.search("[0-9]([ -]?[0-9]){12}", text) is not None)
 
 
 @pytest.mark.parametrize("text", ORDINARY)

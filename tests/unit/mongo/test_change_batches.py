@@ -1,0 +1,55 @@
+"""The server's answers are taken apart in whichever order it writes a cursor's fields."""
+
+from typing import Any
+
+import pytest
+from bson import Int64, encode  # pyright: ignore[reportUnknownVariableType]
+from bson.raw_bson import RawBSONDocument
+
+from eden_memory.mongo.change_stream import ChangeStream
+from eden_memory.mongo.changes import PART
+
+COUNT = PART + 11
+LOOKS_SO = "\x04nextBatch\x00\x05\x00\x00\x00"
+
+
+def token(number: int) -> str:
+    return f"8265000000{number + 1:08X}2B022C0100296E5A1004"
+
+
+def event(number: int) -> dict[str, Any]:
+    document = {"_id": number, "content": LOOKS_SO}
+    key, ns = {"_id": number}, {"db": "d", "coll": "messages"}
+    changed = {"_id": {"_data": token(number)}, "operationType": "insert", "ns": ns}
+    return {**changed, "documentKey": key, "fullDocument": document}
+
+
+class Server:
+    """Answers every command with one cursor."""
+
+    def __init__(self, cursor: dict[str, Any]) -> None:
+        self._reply = RawBSONDocument(encode({"cursor": cursor, "ok": 1.0}))
+
+    def get_database(self, *_: Any, **__: Any) -> "Server":
+        return self
+
+    def start_session(self, **_: Any) -> None:
+        return None
+
+    async def command(self, *_: Any, **__: Any) -> RawBSONDocument:
+        return self._reply
+
+
+@pytest.mark.parametrize("name", ["firstBatch", "nextBatch"])
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("count", [0, 1, COUNT])
+async def test_all_changes_of_an_answer_are_read(count: int, name: str, batch_first: bool) -> None:
+    batch = {name: [event(number) for number in range(count)]}
+    others = {"postBatchResumeToken": {"_data": token(count)}, "id": Int64(7), "ns": "d.$cmd.aggregate"}
+    server: Any = Server({**batch, **others} if batch_first else {**others, **batch})
+    found = await ChangeStream(server, "d", {"messages": ["content"]}, batch=COUNT).next(token(0))
+    changes = [change for part in found.parts() for change in part]
+    assert found.size == count
+    assert found.position == token(count)
+    assert [change.id for change in changes] == list(range(count))
+    assert {change.document["content"] for change in changes if change.document} <= {LOOKS_SO}
