@@ -162,27 +162,27 @@ class ChangeStream:
         except asyncio.CancelledError:
             self._cursor = None
             raise
-        events, cursor = _taken_apart(bytes(reply["cursor"].raw))
+        raw = bytes(reply["cursor"].raw)
+        places, cursor = _taken_apart(raw)
         if cursor["id"]:
             self._cursor = cursor["id"], cursor["ns"].partition(".")[2]
         else:
             self._cursor = None
-        places = _places(events)
         position: str = cursor["postBatchResumeToken"]["_data"]
         seconds, counter = token_time(position)
         return ChangeBatch(
-            parts=lambda: self._parts(events, places),
+            parts=lambda: self._parts(raw, places),
             size=len(places) - 1,
             position=position,
             version=version_of(seconds, max(counter - 1, 0)),
             time=datetime.fromtimestamp(seconds, UTC),
         )
 
-    def _parts(self, events: bytes, places: Sequence[int]) -> Iterator[list[ChangeEvent]]:
+    def _parts(self, cursor: bytes, places: Sequence[int]) -> Iterator[list[ChangeEvent]]:
         count = len(places) - 1
-        size = max(PART, count) if AN_UPDATE in events else PART
+        size = max(PART, count) if AN_UPDATE in cursor else PART
         for start in range(0, count, size):
-            part = events[places[start] : places[min(start + size, count)]]
+            part = cursor[places[start] : places[min(start + size, count)]]
             yield [self._change(event) for event in decode(_document(part), PLAIN).values()]
 
     def _change(self, event: dict[str, Any]) -> ChangeEvent:
@@ -205,21 +205,21 @@ class ChangeStream:
         return event["to"]["coll"] if "to" in event and name not in self._collections else name
 
 
-def _taken_apart(cursor: bytes) -> tuple[bytes, dict[str, Any]]:
-    """Return the array of events of a cursor's BSON, as it is, and the other fields of the cursor."""
+def _taken_apart(cursor: bytes) -> tuple[list[int], dict[str, Any]]:
+    """Return where each event of a cursor's BSON begins and the last one ends, and the cursor's other fields."""
     array = BATCH.search(cursor)
     assert array is not None
-    end = array.end() + LENGTH.unpack_from(cursor, array.end())[0]
-    others = cursor[LENGTH.size : array.start()] + cursor[end:-1]
-    return cursor[array.end() : end], decode(_document(others), PLAIN)
+    places = _places(cursor, array.end() + LENGTH.size)
+    others = cursor[LENGTH.size : array.start()] + cursor[places[-1] + 1 : -1]
+    return places, decode(_document(others), PLAIN)
 
 
-def _places(array: bytes) -> list[int]:
+def _places(raw: bytes, at: int) -> list[int]:
     """Return where each document of a BSON array begins, with its type and name, and where the last one ends."""
-    places, at = [LENGTH.size], LENGTH.size
-    while array[at]:
-        at = array.index(0, at) + 1  # behind the name
-        at += LENGTH.unpack_from(array, at)[0]
+    places = [at]
+    while raw[at]:
+        at = raw.index(0, at) + 1  # behind the name
+        at += LENGTH.unpack_from(raw, at)[0]
         places.append(at)
     return places
 
