@@ -44,9 +44,11 @@ async def played(shell: Shell) -> list[Step]:
         await shell.run(f"{IMPORT_MEM0} --dry-run")
         await shell.run(IMPORT_MEM0)
         await shell.run(IMPORT_MEM0)
+        await shell.run(f"{IMPORT_V1} --dry-run")
         await shell.run(IMPORT_V1)
         await shell.run(IMPORT_V1)
         await shell.until(CONTEXT, PLAN)
+        await shell.until(SEARCH, OLD)
         await shell.run(SEARCH)
         await shell.run(CONTEXT)
         await shell.run(f"{MIRROR} --new")
@@ -108,7 +110,7 @@ async def _old_database(environment: Mapping[str, str]) -> str:
 
 def page(steps: list[Step]) -> str:
     """The document."""
-    files, tried, taken, again, old, old_again, found, context, mirror, *after = steps
+    files, tried, taken, again, old_tried, old, old_again, found, context, mirror, *after = steps
     (
         shown,
         edited,
@@ -138,6 +140,7 @@ def page(steps: list[Step]) -> str:
             "## From the previous system",
             "`$OLD_DATABASE` is the address of a database with `memory_user`, `memory_agent` and"
             " `memory_sessions`, which are only read.",
+            old_tried,
             old,
             old_again,
             "## Found",

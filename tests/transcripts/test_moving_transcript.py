@@ -23,11 +23,12 @@ async def steps(servers: TestServers, namespace: Namespace, tmp_path: Path) -> A
 
 async def test_what_is_brought_along_is_found_edited_and_moved(steps: list[Step]) -> None:
     assert [step.command for step in steps] == commands_of(PAGE.read_text())
-    _, tried, taken, again, old, old_again, _, context, _, shown, _, _, changed, *moved = steps
+    _, tried, taken, again, old_tried, old, old_again, _, context, _, shown, _, _, changed, *moved = steps
     there, _, here, equal, checked = moved[-5:]
     assert "3 facts" in tried.said
     assert "3 facts" in taken.said
     assert "nothing" in again.said.lower() or "known" in again.said
+    assert "would be taken: 1 shard, 2 reflections" in old_tried.said
     assert (old.code, old_again.code) == (0, 0)
     assert all(text in context.said for text in (DIRECTIVE, PLAN))
     assert "Skarv" in shown.said
