@@ -191,7 +191,9 @@ def _restated(delivery: Delivery, said: FactStatement) -> Emit:
     event = delivery.event
     assert isinstance(event, FactChanged)
     asked_at, until = max(event.formed_at, event.valid_from), event.expires_at
-    command = restated(event.fact_id, said, event.scope, asked_at=asked_at, expires_at=until)
+    command = restated(
+        event.fact_id, said, event.scope, asked_at=asked_at, expires_at=until, private=event.private
+    )
     return Emit(command, delivery, time=asked_at, identity=command.command_id)
 
 

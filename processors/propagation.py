@@ -88,14 +88,21 @@ class Propagation:
         off = await self._directory.off(authors, ())
         found = [candidate_of(reflection, sessions, off) for reflection in stored]
         withheld = Counter(reason for reason in found if isinstance(reason, str))
-        count_judged(BROADER[event.scope.kind], withheld)
         candidates = [candidate for candidate in found if isinstance(candidate, Candidate)]
+        private = await self._absorbed.private_among(_messages(candidates))
+        withheld["private"] += sum(candidate.rests_on(private) for candidate in candidates)
+        count_judged(BROADER[event.scope.kind], withheld)
         return await self._standing(candidates)
 
     async def _standing(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return those that are neither forgotten, nor made private or retired by now."""
         marks = await self._forgetting.among({pair for candidate in candidates for pair in candidate.named})
-        kept = [candidate for candidate in candidates if not candidate.is_forgotten(marks)]
+        private = await self._absorbed.private_among(_messages(candidates))
+        kept = [
+            candidate
+            for candidate in candidates
+            if not candidate.is_forgotten(marks) and not candidate.rests_on(private)
+        ]
         return [candidate for candidate in kept if not await self._is_withdrawn(candidate.reflection)]
 
     async def _is_withdrawn(self, stored: Reflection) -> bool:
@@ -154,6 +161,10 @@ class Propagation:
             shown=shown,
             model=limits_of(scope, streams, self._limits).consolidation_model,
         )
+
+
+def _messages(candidates: Sequence[Candidate]) -> set[str]:
+    return {message for candidate in candidates for message in candidate.reflection.message_ids}
 
 
 def _texts(answer: JudgedReflections, shown: Sequence[str], fence: str, words: int) -> dict[str, str]:

@@ -11,7 +11,7 @@ from eden_memory.errors import Invalid
 from eden_memory.memory.results import Added
 from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.schemas.documents import Fact, InboxFactCommand, InboxMemoryCommand
+from eden_memory.schemas.documents import Fact, InboxFactCommand, InboxMemoryCommand, Reflection
 from eden_memory.schemas.events.facts import Action, By
 from eden_memory.schemas.events.reflections import MemoryAction
 from eden_memory.schemas.scopes import Scope
@@ -57,18 +57,28 @@ class CommandRequests(Requests):
 
     async def mark_private(
         self,
-        reflection_ids: Sequence[str],
+        fact: Fact | None,
+        reflections: Sequence[Reflection],
         scope: Scope,
+        *,
         private: bool,
         expected_version: int | None = None,
         reason: str | None = None,
     ) -> str:
-        """Request the mark of each reflection; return the id of the last request."""
+        """Request the mark of a fact and of reflections; return the id of the last request.
+
+        `expected_version`: of the fact, without one of the reflection.
+        """
         _demand_reason(reason)
-        fields = {"private": private, "expected_version": expected_version, "reason": reason}
-        asked = [
-            self._memory_command(scope, action="edit_reflection", reflection_id=name, **fields)
-            for name in reflection_ids
+        fields: dict[str, Any] = {"private": private, "reason": reason}
+        asked: list[InboxFactCommand | InboxMemoryCommand] = []
+        if fact is not None:
+            version, expected_version = expected_version, None
+            marked = {"action": "mark", "fact_id": fact.id, "expected_version": version, **fields}
+            asked.append(self._fact_command(scope, **marked))
+        fields |= {"action": "edit_reflection", "expected_version": expected_version}
+        asked += [
+            self._memory_command(scope, reflection_id=reflection.id, **fields) for reflection in reflections
         ]
         await self._write(asked)
         return encode_id(asked[-1].id)

@@ -92,10 +92,11 @@ class CorrectingCalls(ReadCalls):
         expected_version: int | None = None,
         reason: str | None = None,
     ) -> str:
-        """Mark a reflection as private: nothing of it is propagated to a broader scope. False takes the mark away.
+        """Mark a reflection or fact as private: nothing of it reaches a broader scope. False takes the mark away.
 
-        After a blob has absorbed it, too: what was propagated from it is then forgotten for good. The id of a fact
-        marks the reflections of its scope that rest on the same messages, as facts are never propagated themselves.
+        What was propagated from a reflection is then forgotten for good, also after a blob has absorbed it. Facts are
+        never propagated themselves: with a fact, the reflections of its scope that rest on the same messages are
+        marked, and later ones are not propagated.
         """
         asked, view, readers = await self._seen(session, user)
         browsing = self._browsing(readers)
@@ -104,11 +105,14 @@ class CorrectingCalls(ReadCalls):
         marked = [found] if isinstance(found, Reflection) else await browsing.resting_on(found)
         for reflection in marked:
             self._demand_own(scope, asked.user_id, reflection.sources)
-        if not marked:
-            raise Conflict("no reflection rests on the messages of this fact", "Facts are never propagated.")
-        wanted = expected_version if isinstance(found, Reflection) else None
-        names = [reflection.id for reflection in marked]
-        return await self._requests.mark_private(names, scope, private, wanted, reason)
+        return await self._requests.mark_private(
+            None if isinstance(found, Reflection) else found,
+            marked,
+            scope,
+            private=private,
+            expected_version=expected_version,
+            reason=reason,
+        )
 
     async def pin(
         self,

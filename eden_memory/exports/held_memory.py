@@ -96,7 +96,8 @@ def _item(where: str, event: Memory, to: ImportedAs) -> ImportedItem:
     match event:
         case FactChanged():
             item = to.fact(where, event.fact_id, event.text, event.scope, event.said_at)
-            return _with(item, session_id=decode_id(_session(event.sources))) if event.sources else item
+            of = {"session_id": decode_id(_session(event.sources))} if event.sources else {}
+            return _with(item, private=event.private or None, **of)
         case ReflectionFormed():
             item = to.reflection(where, event.reflection_id, event.text, event.scope, event.said_at)
             session = {} if event.session_id is None else {"session_id": decode_id(event.session_id)}

@@ -106,6 +106,8 @@ class Resting:
     """Its highest version."""
     contradicted_by: str | None = None
     """The fact that retired a fact by contradicting it."""
+    private: bool = False
+    """Whether a fact is marked so; what is left of it stays so."""
     statements: tuple[FactStatement, ...] = ()
     """Of a fact that holds, and is not to be forgotten itself: everything that it was merged from."""
     expires_at: datetime | None = None
@@ -204,6 +206,7 @@ def stated_anew(
                 asked_at=max(forgotten.forgotten_at, memory.formed_at),
                 expires_at=memory.expires_at,
                 decide=different and decides(memory.scope),
+                private=memory.private,
             )
             for said in to_state_anew(left)
         ]

@@ -55,6 +55,7 @@ MEMORY_FIELDS = (
     "history.command.command_id",
     "command.command_id",
     "statements",
+    "private",
     "expires_at",
 )
 
@@ -331,6 +332,7 @@ def _fact(row: Mapping[str, Any]) -> Resting:
         contradicted_by=row.get("replaced_by") if row.get("retired_because") == "contradicted" else None,
         texts=_texts(row),
         commands=_commands(row),
+        private=row.get("private", False),
         statements=() if row.get("retired_at") is not None else _statements(row),
         expires_at=row.get("expires_at"),
     )

@@ -10,7 +10,7 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.mongo.documents import document_of
 from eden_memory.mongo.shared_reads import SharedReads, shared_writes
 from eden_memory.names import Names
-from eden_memory.schemas.documents import Reflection
+from eden_memory.schemas.documents import Fact, Reflection
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated, decode
 from eden_memory.schemas.events.base import Event
@@ -31,6 +31,7 @@ class MongoDecided:
         majority = ReadConcern("majority")
         self._outcomes = database.get_collection(names["outcomes"], read_concern=majority)
         self._reflections = database.get_collection(names[Reflection.COLLECTION], read_concern=majority)
+        self._stored_facts = database.get_collection(names[Fact.COLLECTION], read_concern=majority)
         self._snapshots = database.get_collection(names["snapshots"], read_concern=majority)
         self._decode = decode
         self._marks = SharedReads(self._read_marks)
@@ -95,6 +96,12 @@ class MongoDecided:
     async def reflections_beyond(self, reflection_id: str, version: int) -> Sequence[ReflectionFormed]:
         """Return the versions of a reflection decided above this one, in order."""
         return await self._beyond(f"reflection:{reflection_id}", version, ReflectionFormed)
+
+    async def private_among(self, message_ids: Iterable[str]) -> set[str]:
+        """Return the messages of each private fact that rests on any of these."""
+        query: Row = {"message_ids": {"$in": list(message_ids)}, "private": True}
+        rows = await self._stored_facts.find(query, {"message_ids": 1}).to_list()
+        return {message for row in rows for message in row["message_ids"]}
 
     async def _beyond(self, name: str, version: int, kind: type[E]) -> list[E]:
         found: list[E] = []

@@ -13,7 +13,9 @@ from eden_memory.schemas.events.facts import By
 from eden_memory.schemas.provenance import Embedding, newest_said
 from eden_memory.stages.stage import Delivery, Erase
 
-Carried = Literal["EDIT", "RETIRE", "REEMBED", "UNMERGE", "unknown", "stale", "needless", "other_model"]
+Carried = Literal[
+    "EDIT", "RETIRE", "REEMBED", "UNMERGE", "MARK", "unknown", "stale", "needless", "other_model"
+]
 BECAUSE: Mapping[By, str] = {"expiry": "expired", "limit": "limit"}
 """Why a fact was retired, by who wanted it; for all others: it was asked."""
 
@@ -44,26 +46,29 @@ class CommandExecutor:
         self._facts, self._vectors, self._model = facts, vectors, model
 
     def carry_out(self, delivery: Delivery, command: FactCommanded) -> Carried:
-        """Carry out an edit, retire, reembed or unmerge command."""
+        """Carry out a command on a fact that is there: any but one that adds."""
         assert command.fact_id is not None
         fact = self._facts.newest(command.fact_id)
         if fact is None or (fact.retired and command.action != "unmerge"):
             return "unknown"
-        if command.expected_version not in (None, fact.version):
-            return "stale"
         said_at = min(command.said_at or command.asked_at, command.asked_at)
         cause = ChangeCause(
             delivery, command.asked_at, said_at, command=command_ref(command), reason=command.reason
         )
         match command.action:
+            case _ if command.expected_version not in (None, fact.version):
+                done: Carried = "stale"
             case "retire":
-                return self._retire(cause, fact, command.by)
+                done = self._retire(cause, fact, command.by)
             case "reembed":
-                return self._reembed(cause, fact, command)
+                done = self._reembed(cause, fact, command)
             case "unmerge":
-                return self._unmerge(cause, fact, command)
+                done = self._unmerge(cause, fact, command)
+            case "mark":
+                done = self._mark(cause, fact, private=bool(command.private))
             case _:
-                return self._edit(cause, fact, command)
+                done = self._edit(cause, fact, command)
+        return done
 
     def _retire(self, cause: ChangeCause, fact: KnownFact, by: By) -> Carried:
         """Retire a fact; a duplicate only while an older one says the same, which takes over its sources."""
@@ -73,7 +78,7 @@ class CommandExecutor:
         older = self._facts.with_hash(fact.hash)
         if older is None or older.fact_id == fact.fact_id:
             return "needless"
-        self._facts.join(cause, older, fact.sources, fact.expires_at, fact.valid_from)
+        self._facts.join(cause, older, fact.sources, fact.expires_at, fact.valid_from, private=fact.private)
         self._facts.retire(cause, fact, "RETIRE", "duplicate", older.fact_id)
         return "RETIRE"
 
@@ -85,12 +90,19 @@ class CommandExecutor:
         text_hash = fact_hash(text)
         other = self._facts.with_hash(text_hash)
         if other is not None and other.fact_id != fact.fact_id:
-            self._facts.join(cause, other, fact.sources, command.expires_at or fact.expires_at)
+            until = command.expires_at or fact.expires_at
+            self._facts.join(cause, other, fact.sources, until, private=fact.private)
             self._facts.retire(cause, fact, "EDIT", "duplicate", other.fact_id)
         else:
             worded = Worded(text, text_hash, self._vector(text))
             self._facts.reword(cause, fact, "EDIT", worded, expires_at=command.expires_at)
         return "EDIT"
+
+    def _mark(self, cause: ChangeCause, fact: KnownFact, *, private: bool) -> Carried:
+        if fact.private == private:
+            return "needless"
+        self._facts.change(cause, fact, "MARK", private=private)
+        return "MARK"
 
     def _reembed(self, cause: ChangeCause, fact: KnownFact, command: FactCommanded) -> Carried:
         if command.embedding_model != self._model:
@@ -115,7 +127,7 @@ class CommandExecutor:
             return "UNMERGE"
         same = self._facts.with_hash(fact.hash)
         if same is not None:
-            self._facts.join(cause, same, fact.sources, fact.expires_at, since)
+            self._facts.join(cause, same, fact.sources, fact.expires_at, since, private=fact.private)
             self._facts.change(
                 cause,
                 fact,

@@ -191,10 +191,11 @@ class DecisionResolver:
         other = self._facts.with_hash(worded.hash)
         if other is None:
             until = later(target.expires_at, self._until(stated))
+            target = replace(target, private=target.private or stated.private)
             self._facts.reword(cause, target, "UPDATE", worded, stated.sources, until)
             self._settle(stated, target.fact_id, "UPDATE")
             return True
-        self._join(stated, other, cause)
+        self._join(stated, other, cause, private=target.private)
         if other.fact_id != target.fact_id:
             self._facts.retire(cause, target, "UPDATE", "duplicate", other.fact_id)
         return True
@@ -241,8 +242,10 @@ class DecisionResolver:
         replaces: str | None = None,
     ) -> None:
         embedding = worded.embedding
+        replaced = None if replaces is None else self._facts.recorded(replaces)
         fact = replace(
             self._fact(stated),
+            private=stated.private or (replaced is not None and replaced.private),
             vector=embedding.vector,
             embedding_model=embedding.model,
             embedding_call=embedding.call_id,
@@ -267,10 +270,12 @@ class DecisionResolver:
             occurred_at=stated.statement.occurred_at,
             valid_from=stated.said_at,
             expires_at=self._until(stated),
+            private=stated.private,
         )
 
-    def _join(self, stated: Stated, fact: KnownFact, cause: ChangeCause) -> None:
-        joined = self._facts.join(cause, fact, stated.sources, self._until(stated))
+    def _join(self, stated: Stated, fact: KnownFact, cause: ChangeCause, *, private: bool = False) -> None:
+        private = private or stated.private
+        joined = self._facts.join(cause, fact, stated.sources, self._until(stated), private=private)
         self._settle(stated, fact.fact_id, "NONE" if joined else "known")
 
     def _until(self, stated: Stated) -> datetime | None:

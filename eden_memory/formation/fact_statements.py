@@ -25,6 +25,7 @@ class Stated:
     at: datetime
     command: CommandRef | None = None
     expires_at: datetime | None = None
+    private: bool = False
 
     @property
     def text(self) -> str:
@@ -97,6 +98,7 @@ def _stated_by(delivery: Delivery, command: FactCommanded) -> Stated:
         at=command.asked_at,
         command=command_ref(command),
         expires_at=command.expires_at,
+        private=bool(command.private),
     )
 
 

@@ -28,6 +28,7 @@ class KnownFact:
     occurred_at: datetime | None = None
     """When what it tells of happened, where its text says so."""
     expires_at: datetime | None = None
+    private: bool = False
     retired: bool = False
     replaces: str | None = None
     replaced_by: str | None = None
@@ -54,6 +55,7 @@ class KnownFact:
             said_at=event.said_at,
             occurred_at=event.occurred_at,
             expires_at=event.expires_at,
+            private=event.private,
             retired=event.retired_at is not None,
             replaces=event.replaces,
             replaced_by=event.replaced_by,

@@ -19,8 +19,8 @@ BROADER: Mapping[ScopeKind, Literal["group", "agent"]] = {"user": "group", "grou
 """Scopes whose reflections are propagated, and where to."""
 Sessions = Mapping[str, SessionFacts | Missing]
 Withheld = Literal["private", "nowhere"]
-"""private: it or its user is marked so, or its session or an author is switched off; nowhere: no broader scope is
-known for it, or that one is switched off."""
+"""private: it, a fact on its messages or its user is marked so, or its session or an author is switched off; nowhere:
+no broader scope is known for it, or that one is switched off."""
 
 
 class AbsorbedReflections(Protocol):
@@ -36,6 +36,10 @@ class AbsorbedReflections(Protocol):
 
     async def reflections_beyond(self, reflection_id: str, version: int) -> Sequence[ReflectionFormed]:
         """Return the versions of a reflection decided above this one, in order."""
+        ...
+
+    async def private_among(self, message_ids: Iterable[str]) -> set[str]:
+        """Return the messages of each private fact that rests on any of these."""
         ...
 
 
@@ -67,6 +71,10 @@ class Candidate:
             or marks.entity_gone("reflection", made, 1)
             or marks.reaches(self.source, own.sources, own.formed_at)
         )
+
+    def rests_on(self, message_ids: Collection[str]) -> bool:
+        """Return whether it rests on any of these messages."""
+        return not set(self.reflection.message_ids).isdisjoint(message_ids)
 
     def statement(self, text: str) -> str | None:
         """Return the text if the broader scope may hold it: of nobody, and nothing that the reflection lacks."""

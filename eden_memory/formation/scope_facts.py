@@ -84,8 +84,10 @@ class ScopeFacts:
         sources: Sequence[SourceMessage],
         expires_at: datetime | None = None,
         said_at: datetime | None = None,
+        *,
+        private: bool = False,
     ) -> bool:
-        """Add new sources to a fact, and move its times of validity and expiry forward.
+        """Add new sources to a fact, and move its times of validity and expiry forward; `private`: mark it, too.
 
         False, and nothing happens, if nothing changes; a fact with plenty of sources takes no more, nor their
         statement: forgetting finds a text by the sources of its fact.
@@ -93,14 +95,15 @@ class ScopeFacts:
         """
         new = () if len(fact.sources) >= MOST_SOURCES else without(sources, fact.sources)
         until, since = later(fact.expires_at, expires_at), max(fact.valid_from, said_at or cause.said_at)
-        if not new and (until, since) == (fact.expires_at, fact.valid_from):
+        marked = fact.private or private
+        if not new and (until, since, marked) == (fact.expires_at, fact.valid_from, fact.private):
             return False
         joined = (*fact.sources, *new)
         if without(sources, joined):
             cause = replace(cause, statement=None)
         happened = fact.occurred_at or still_said(fact.text, _occurred(cause))
         times: dict[str, object] = {"expires_at": until, "valid_from": since, "occurred_at": happened}
-        self.change(cause, fact, "NONE", sources=joined, **times)
+        self.change(cause, fact, "NONE", sources=joined, private=marked, **times)
         return True
 
     def reword(
@@ -204,6 +207,7 @@ class ScopeFacts:
             occurred_at=fact.occurred_at,
             valid_from=fact.valid_from,
             expires_at=fact.expires_at,
+            private=fact.private,
             retired_at=fact.retired_at,
             retired_because=fact.retired_because,  # pyright: ignore[reportArgumentType]
         )

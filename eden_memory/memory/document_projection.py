@@ -141,6 +141,7 @@ def _fact(event: FactChanged, revision: int) -> Fact:
         occurred_at=event.occurred_at,
         valid_from=event.valid_from,
         expires_at=event.expires_at,
+        private=event.private,
         retired_at=event.retired_at,
         retired_because=event.retired_because,
         replaces=event.replaces,

@@ -38,6 +38,7 @@ def fact_view(fact: Fact, scope: Scope, asked: Asker) -> FactView:
         occurred_at=fact.occurred_at,
         valid_from=fact.valid_from,
         expires_at=fact.expires_at,
+        private=fact.private,
         retired_at=fact.retired_at,
         retired_because=fact.retired_because,
         replaces=fact.replaces,

@@ -66,6 +66,7 @@ def restated(
     asked_by: str | None = None,
     expires_at: datetime | None = None,
     decide: bool = False,
+    private: bool = False,
 ) -> FactCommanded:
     """Return the command that adds one statement of a fact again; the same statement gives the same id."""
     return FactCommanded(
@@ -76,6 +77,7 @@ def restated(
         sources=said.sources,
         expires_at=expires_at,
         decide=decide,
+        private=private or None,
         by="forgetting",
         asked_by=asked_by,
         reason="something else that the fact was merged from is forgotten",

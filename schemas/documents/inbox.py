@@ -63,7 +63,7 @@ class InboxAddedText(_Asked):
 class InboxFactCommand(_Asked):
     """A change of one fact. Becomes FactCommanded."""
 
-    VERSION = 4
+    VERSION = 5
 
     kind: Literal["fact_command"]
     scope: Scope
@@ -80,6 +80,8 @@ class InboxFactCommand(_Asked):
     """add: since when it is true, if not since it is asked; not in the future."""
     decide: bool = False
     """add: a model decides what it means for the facts near it; false: only exact repeats are recognised."""
+    private: bool | None = None
+    """mark, add: whether nothing that rests on its messages may be propagated; null: as it is."""
     session_id: RawId = None
     """add: the session that it belongs to; forgetting that session reaches it."""
 

@@ -98,6 +98,8 @@ class Fact(_Scoped):
     """When what it tells of happened or begins, where its text says so."""
     valid_from: Moment
     expires_at: Moment | None = None
+    private: bool = False
+    """Nothing that rests on a message of it is propagated."""
     retired_at: Moment | None = None
     retired_because: str | None = None
     replaces: KeyText | None = None

@@ -11,16 +11,19 @@ from eden_memory.schemas.ids import EntityId, Version
 from eden_memory.schemas.provenance import Call, Embedding, SourceMessage, Statement
 from eden_memory.schemas.scopes import Scope
 
-Action = Literal["add", "edit", "retire", "reembed", "unmerge"]
-"""unmerge: take the fact back to what its sources still support after some were forgotten; a fact that a forgotten
-one had contradicted holds again."""
+Action = Literal["add", "edit", "retire", "reembed", "unmerge", "mark"]
+"""mark: say whether the fact is private.
+
+unmerge: take the fact back to what its sources still support after some were forgotten; a fact that a forgotten
+one had contradicted holds again.
+"""
 
 By = Literal[
     "person", "application", "mirror", "import", "expiry", "limit", "duplicate", "model_change", "forgetting"
 ]
 """Who wants a change: reform applies again what person, application, mirror and import asked."""
 
-Decision = Literal["ADD", "UPDATE", "DELETE", "NONE", "EDIT", "RETIRE", "REEMBED", "UNMERGE"]
+Decision = Literal["ADD", "UPDATE", "DELETE", "NONE", "EDIT", "RETIRE", "REEMBED", "UNMERGE", "MARK"]
 """The first four answer a proposal (a fact retired for a contradiction says DELETE, and so does its
 successor); the others carry out a command."""
 
@@ -54,7 +57,7 @@ class FactsProposed(Event, Derived):
 class FactCommanded(Event):
     """A change of one fact that no conversation led to: decided in its scope's order, by a model only if it asks."""
 
-    VERSION: ClassVar[int] = 4
+    VERSION: ClassVar[int] = 5
 
     command_id: KeyText
     scope: Scope
@@ -72,6 +75,8 @@ class FactCommanded(Event):
     expires_at: Moment | None = None
     decide: bool = False
     """add: a model decides what it means for the facts near it; false: only exact repeats are recognised."""
+    private: bool | None = None
+    """mark, add: whether the fact is private (FactChanged); null: as it is."""
     by: By
     asked_by: str | None = Field(None, max_length=256)
     """Name of the person, key or program that asked, where known."""
@@ -94,6 +99,10 @@ class FactCommanded(Event):
             raise ValueError("add and edit have a text, and no other action has")
         if self.decide and self.action != "add":
             raise ValueError("only what is added can be decided by a model")
+        if self.private is None and self.action == "mark":
+            raise ValueError("mark says whether the fact is private")
+        if self.private is not None and self.action not in ("mark", "add"):
+            raise ValueError("only mark and add say whether the fact is private")
         if (self.action == "reembed") != (self.embedding_model is not None):
             raise ValueError("reembed names a model, and no other action does")
         return self
@@ -146,7 +155,7 @@ class FactChanged(Event, Derived):
     contradicted and in the one that takes its place, NONE where only sources were added.
     """
 
-    VERSION: ClassVar[int] = 4
+    VERSION: ClassVar[int] = 5
 
     fact_id: KeyText
     version: Ordinal
@@ -182,6 +191,8 @@ class FactChanged(Event, Derived):
     occurred_at: Moment | None = None
     """When what it tells of happened or begins, where its text says so."""
     expires_at: Moment | None = None
+    private: bool = False
+    """Nothing that rests on a message of it is propagated to a broader scope."""
     retired_at: Moment | None = None
     """Null: not retired."""
     retired_because: Literal["contradicted", "asked", "expired", "limit", "duplicate"] | None = None

@@ -58,6 +58,8 @@ class FactAnswer(_Answer):
     valid_from: datetime
     """Since when this version holds."""
     expires_at: datetime | None
+    private: bool
+    """Whether nothing that rests on its messages may be propagated to a broader scope."""
     retired_at: datetime | None
     retired_because: str | None
     replaces: str | None

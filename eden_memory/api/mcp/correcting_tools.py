@@ -139,9 +139,9 @@ class CorrectingTools:
         session: Session = "",
         user: User = "",
     ) -> CorrectionAnswer:
-        """Mark a reflection as private: nothing of it reaches a broader scope, such as the agent's.
+        """Mark a reflection or fact as private: nothing of it reaches a broader scope, such as the agent's.
 
-        The id of a fact marks the reflections that rest on the same messages.
+        With a fact, the reflections that rest on the same messages are marked, too.
         """
         opened = await self._door.open(ctx.request_context, "write", session, user)
         return CorrectionAnswer(

@@ -134,9 +134,7 @@ class ListedMemory(BaseModel):
     )
     version: int = 1
     active: bool = Field(default=True, description="false: retired, or a reflection that a blob has absorbed")
-    private: bool = Field(
-        default=False, description="a reflection that is never propagated to a broader scope"
-    )
+    private: bool = Field(default=False, description="nothing of it is propagated to a broader scope")
     pins: list[str] = Field(default=[], description="of a blob: sentences that every version keeps")
 
     @classmethod
@@ -152,6 +150,7 @@ class ListedMemory(BaseModel):
             occurred_at=fact.occurred_at,
             version=fact.version,
             active=fact.active,
+            private=fact.private,
         )
 
     @classmethod

@@ -198,8 +198,7 @@ def _demand_standing(place: ChangePlace, *, retired: bool) -> None:
 def _memory(here: Visit, found: FactView | ReflectionView, page: str) -> Target:
     name = found.fact_id if isinstance(found, FactView) else found.reflection_id
     back = here.link(page, id=name)
-    private = found.private if isinstance(found, ReflectionView) else None
-    return Target(f"{page} {name}", found.content, found.version, found.scope, back, private)
+    return Target(f"{page} {name}", found.content, found.version, found.scope, back, found.private)
 
 
 async def _blob(here: Visit, place: ChangePlace) -> Target:

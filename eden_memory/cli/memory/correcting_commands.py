@@ -28,7 +28,7 @@ def edit(
         bool | None,
         typer.Option(
             "--private/--not-private",
-            help="in place of a text: mark a reflection as private, or those on a fact's messages",
+            help="in place of a text: mark a fact or reflection as private",
         ),
     ] = None,
     agent: Agent = None,

@@ -134,10 +134,10 @@ def user_edits(found: AppliedEdits) -> list[str]:
 
 def additions_line(found: AppliedAdditions) -> str:
     """Return what became of reflections that people added, sentences that they pinned, and their other edits."""
-    edits = f"{found.not_applied:,} edits of formed reflections and blobs are not applied"
+    marked = f"{found.marked:,} marked as private; " if found.marked else ""
     return (
         f"people's own reflections and pins: {found.applied:,} applied again, {found.already:,} there already; "
-        + edits
+        f"{marked}{found.not_applied:,} edits of formed reflections and blobs are not applied"
     )
 
 

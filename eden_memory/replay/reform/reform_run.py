@@ -203,7 +203,8 @@ class ReformRun:
             account=Account(self.reform.id),
             wanted=formed_by(self.reform.asked, heard),
         )
-        return bool(self.user_edits.applied or self.user_edits.additions.applied)
+        additions = self.user_edits.additions
+        return bool(self.user_edits.applied or additions.applied or additions.marked)
 
     def _waits_for(self) -> str:
         states = ((part.name, part.state()) for part in (self.trigger, *self.stages))

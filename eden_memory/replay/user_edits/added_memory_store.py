@@ -9,12 +9,15 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.mongo.documents import document_of
 from eden_memory.names import Names
 from eden_memory.replay.user_edits.added_memory import AddedMemory
+from eden_memory.replay.user_edits.private_marks import PrivateMark
 from eden_memory.replay.user_edits.user_edits import PEOPLE
-from eden_memory.schemas.documents import Consolidated, Reflection
+from eden_memory.schemas.documents import Consolidated, Fact, Reflection
 from eden_memory.schemas.scopes import Scope
 
 Row = dict[str, Any]
 ADDED: Row = {"origin": {"$in": ["added", "imported"]}, "retired_at": None}
+PROPAGATED = ["user", "group"]
+"""Kinds of scopes whose reflections may be propagated."""
 BY_PEOPLE = {"$in": sorted(PEOPLE)}
 REWORDED: Row = {"$or": [{"command.by": BY_PEOPLE}, {"history.command.by": BY_PEOPLE}]}
 REWRITTEN: Row = {"$or": [{"command.action": "edit_blob"}, {"history.command.action": "edit_blob"}]}
@@ -26,6 +29,7 @@ class MongoAddedMemory:
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         majority = ReadConcern("majority")
         self._reflections = database.get_collection(names[Reflection.COLLECTION], read_concern=majority)
+        self._facts = database.get_collection(names[Fact.COLLECTION], read_concern=majority)
         self._blobs = database.get_collection(names[Consolidated.COLLECTION], read_concern=majority)
 
     async def added(self) -> AsyncGenerator[AddedMemory]:
@@ -53,9 +57,32 @@ class MongoAddedMemory:
             if there & {*item.reflection_ids} or (item.scope.key, item.text) in pins
         }
 
+    async def private(self) -> AsyncGenerator[PrivateMark]:
+        """Yield what is marked as private, retired or not."""
+        async for row in self._facts.find({"private": True}).sort("_id"):
+            yield PrivateMark.of(document_of(Fact, row))
+        async for row in self._reflections.find({"private": True}).sort("_id"):
+            yield PrivateMark.of(document_of(Reflection, row))
+
+    async def unmarked(self, mark: PrivateMark) -> list[Fact | Reflection]:
+        """Return what rests on the messages of private memory, may be marked, and is not.
+
+        Reflections of all scopes that are propagated; of a private fact also the facts of its scope.
+        """
+        resting: Row = {"message_ids": {"$in": list(mark.marked.message_ids)}, "private": {"$ne": True}}
+        standing: Row = {**resting, "retired_at": None}
+        reflections = self._reflections.find({**standing, "scope": {"$in": PROPAGATED}}).sort("_id")
+        found: list[Fact | Reflection] = [document_of(Reflection, row) async for row in reflections]
+        if isinstance(mark.marked, Fact):
+            facts = self._facts.find({**standing, "scope_key": mark.marked.scope_key}).sort("_id")
+            found += [document_of(Fact, row) async for row in facts]
+        return found
+
     async def rewritten(self) -> AsyncGenerator[Scope]:
-        """Yield the scope of each reflection that people changed after it was formed, and of each blob."""
-        formed = {**REWORDED, "origin": {"$nin": ["added", "imported"]}}
-        for rows in (self._reflections.find(formed), self._blobs.find(REWRITTEN)):
-            async for row in rows:
+        """Yield the scope of each formed reflection that people reworded or retired, and of each blob."""
+        async for row in self._reflections.find({**REWORDED, "origin": {"$nin": ["added", "imported"]}}):
+            said = {version["content"] for version in (row, *row.get("history", ()))}
+            if len(said) > 1 or row.get("retired_at") is not None:
                 yield Scope.of_key(row["scope_key"], row["agent_id"])
+        async for row in self._blobs.find(REWRITTEN):
+            yield Scope.of_key(row["scope_key"], row["agent_id"])

@@ -147,7 +147,10 @@ async def apply_additions(
     wanted: Callable[[Scope], bool] = lambda _: True,
     since: datetime | None = None,
 ) -> AppliedAdditions:
-    """Give the shadow's consolidation the commands that add what people added in the source; repeat as you like."""
+    """Give the shadow the commands that add what people added in the source, and mark what is private there.
+
+    Repeat as you like.
+    """
     applied = already = 0
     chosen = [
         added
@@ -162,7 +165,15 @@ async def apply_additions(
         if publisher is not None and commands:
             await publisher.publish([_record(command, topic_of) for command in commands])
     left = sum([wanted(scope) async for scope in source.rewritten()])
-    return AppliedAdditions(applied, already, left)
+    marks = {
+        command.subject(): command
+        async for mark in source.private()
+        if wanted(mark.scope) and (since is None or mark.at >= since)
+        for command in mark.commands(await shadow.unmarked(mark))
+    }
+    if publisher is not None and marks:
+        await publisher.publish([_record(command, topic_of) for command in marks.values()])
+    return AppliedAdditions(applied, already, left, len(marks))
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,8 @@ class UserEdit:
     """People had added the fact in the first place: no formation says it by itself."""
     said_at: datetime | None = None
     """add: since when the text is true."""
+    private: bool = False
+    """add: whether the fact is private."""
     outdated: str | None = None
     """Why it is no longer in force; None: it is."""
 
@@ -71,7 +73,9 @@ def user_edit(fact: Fact, scope: Scope, merged_into: Fact | None = None) -> User
     """
     versions = [*reversed(fact.history), _newest(fact)]
     theirs = [
-        index for index, version in enumerate(versions) if version.command and version.command.by in PEOPLE
+        index
+        for index, version in enumerate(versions)
+        if version.command and version.command.by in PEOPLE and version.command.action != "mark"
     ]
     if not theirs:
         return None
@@ -96,6 +100,7 @@ def user_edit(fact: Fact, scope: Scope, merged_into: Fact | None = None) -> User
         embedding_model=fact.embedding_model,
         theirs=_adds(versions[0]),
         said_at=last.valid_from if kind == "add" else None,
+        private=kind == "add" and fact.private,
         outdated=_outdated(fact, merged, versions[theirs[-1] :], kind),
     )
 
@@ -171,9 +176,11 @@ class AppliedAdditions:
     already: int = 0
     not_applied: int = 0
     """Formed reflections and blobs that people edited or retired: for them to look at."""
+    marked: int = 0
+    """What rests on the messages of private memory, and is marked as private, too."""
 
     def __bool__(self) -> bool:
-        return any((self.applied, self.already, self.not_applied))
+        return any((self.applied, self.already, self.not_applied, self.marked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +318,7 @@ def command_of(settled: SettledEdit) -> FactCommanded:
         reason=change.reason,
         asked_at=change.at,
         said_at=change.said_at if fact_id is None else None,
+        private=(change.private or None) if fact_id is None else None,
     )
 
 

@@ -102,7 +102,7 @@ async def test_what_cannot_be_corrected_is_said_at_once(kit: Kit) -> None:
             (service.retire(mine, reason="x" * 1_001, **MINE), Invalid, "1,000"),
             (service.retire(ADA.key, **MINE), NotFound, ""),
             (service.mark_private(fact_of(BOB), **MINE), NotFound, ""),
-            (service.mark_private(fact_of(ADA), **MINE), Conflict, "no reflection"),
+            (service.mark_private(fact_of(ADA), expected_version=7, **MINE), Conflict, "at version 1"),
         ]
         for call, error, says in refused:
             with pytest.raises(error) as raised:
@@ -111,7 +111,7 @@ async def test_what_cannot_be_corrected_is_said_at_once(kit: Kit) -> None:
     assert await inbox(kit) == []
 
 
-async def test_a_fact_marks_the_reflections_that_rest_on_its_messages(kit: Kit) -> None:
+async def test_a_fact_is_marked_with_the_reflections_that_rest_on_its_messages(kit: Kit) -> None:
     await fill(kit)
     said, other = (source("s.ada", message=name) for name in ("s.m1", "s.m2"))
     await store(
@@ -128,7 +128,8 @@ async def test_a_fact_marks_the_reflections_that_rest_on_its_messages(kit: Kit) 
     )
     async with kit.service("a") as service:
         asked = await service.mark_private("told", reason="told me so", **MINE)
-    commands = await carried(kit)
+    of_fact, *commands = await carried(kit)
+    assert (of_fact["action"], of_fact["fact_id"], of_fact["private"]) == ("mark", "told", True)
     assert [(one["reflection_id"], one["private"], one["text"]) for one in commands] == [
         ("behind", True, None),
         ("too", True, None),

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,10 @@ async def commanded(at: System, action: str, before: str | None, after: str | No
     await until(done, f"{action} carried out")
 
 
+async def marked(of: Any, content: str) -> bool:
+    return await of.find_one({"content": content, "private": True}) is not None
+
+
 async def active(at: System, settings: Settings) -> set[str]:
     rows = (await memory(at.database, settings))["facts"].values()
     return {row["content"] for row in rows if row["active"]}
@@ -91,6 +96,12 @@ async def test_people_find_again_what_they_changed(lived: System, tmp_path: Path
     await lived.service.pin(ANA.key, PIN, user="ana", reason="she told us")
     (formed,) = (await lived.service.list_reflections(user="ana", scopes=["user"])).items
     await lived.service.edit(formed.reflection_id, "ana wants long answers", user="ana")
+    await lived.service.mark_private(formed.reflection_id, user="ana")
+    (wall,) = [row for row in (await lived.service.list_facts(user="ana")).items if row.content == WALL]
+    await lived.service.mark_private(wall.fact_id, user="ana")
+    for name, content in (("facts", WALL), ("reflections", "ana wants long answers")):
+        found = lived.memory(name)
+        await until(lambda of=found, text=content: marked(of, text), f"{content} is private")
     session = await lived.session("ana")
     await lived.shows(session, "ana", TEA, PIN, "long answers")
     streams = tmp_path / "streams.json"
@@ -101,12 +112,23 @@ async def test_people_find_again_what_they_changed(lived: System, tmp_path: Path
     assert ended == "formed", said
     assert "3 applied again, 0 there already, 1 match nothing, 0 were overtaken" in said
     assert f"unmatched: retire in {ANA.key}: {GATE}" in said
-    assert "2 applied again, 0 there already; 1 edits of formed reflections and blobs are not applied" in said
+    assert (
+        "2 applied again, 0 there already; 2 marked as private; "
+        "1 edits of formed reflections and blobs are not applied"
+    ) in said
     settings = placed(lived.settings, "anew")
     assert await active(lived, settings) == {OAK, NUTS, f"surely {WALL}"}
     snapshot = (await memory(lived.database, settings))["snapshots"][ANA.key]
     assert (snapshot["blob"], snapshot["pins"]) == (PIN, [PIN])
     assert [one["content"] for one in snapshot["buffer"]] == ["ana wants short answers", TEA]
+    anew_there = await memory(lived.database, settings)
+    private = [
+        row["content"]
+        for name in ("facts", "reflections")
+        for row in anew_there[name].values()
+        if row["private"]
+    ]
+    assert private == [f"surely {WALL}", "ana wants short answers"]
 
     report = await compared(lived.settings, lived.database, "anew", ReportRequest())
     assert (report.live, report.shadow) == ("original", "anew")

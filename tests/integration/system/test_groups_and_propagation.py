@@ -154,6 +154,35 @@ async def test_nothing_goes_up_for_a_private_user_or_where_it_is_off(
         assert bool(model.judged) is bool(agent)
 
 
+async def test_what_rests_on_a_private_facts_message_does_not_go_up_whenever_it_was_formed(
+    settings: Settings,
+) -> None:
+    model = Judges()
+    async with serving(model) as models, system(mapped(settings, models), models) as running:
+        await prepared(running, propagation=True)
+        anns = await running.session("ann", group_id="crew")
+        bobs = await running.session("bob", group_id="crew")
+        await running.told(anns, "ann", f"fact user: Ann keeps the keys.\nnote user: {SHARED}")
+        (fact,) = (await running.service.list_facts(user="ann")).items
+        (own,) = (await running.service.list_reflections(user="ann", scopes=["user"])).items
+        await running.service.mark_private(fact.fact_id, user="ann")
+        reflections, facts = running.memory("reflections"), running.memory("facts")
+        await until(lambda: one_of(facts, content=fact.content, private=True), "the fact is private")
+        await until(lambda: one_of(reflections, content=SHARED, private=True), "so is what rests on it")
+        await running.service.mark_private(own.reflection_id, False, user="ann")  # as if it were formed later
+        await until(lambda: one_of(reflections, content=SHARED, private=False), "its own mark is gone")
+        await running.told(anns, "ann", f"note user: {LATER}")
+        await running.shows(bobs, "bob", LATER, without=[SHARED])
+        assert await held(running, CREW) == [LATER]
+        assert model.judged[SHARED] == 0
+        await eden(running.settings, "rebuild", "again", "--verify")
+        assert await running.dead() == []
+
+
+async def one_of(collection: Any, **fields: Any) -> bool:
+    return await collection.find_one(fields) is not None
+
+
 async def absorbs(running: System, key: str) -> bool:
     return (await running.snapshot(key)).get("blob_version", 0) == 1
 

@@ -231,8 +231,9 @@ async def test_pins_and_private_marks_are_asked_for_where_they_are_shown(
         await reflections.update_one({"_id": "r-ada-2"}, {"$set": {"private": marked}})
     await page.open(f"/ui/fact?{OF_ADA}&id=moved")
     await page.page.get_by_role("link", name="Mark as private").click()
-    await page.page.get_by_role("button", name="Mark as private").click()
-    await page.page.get_by_text("No reflection rests on the messages").wait_for()
+    await _pressed(page, "Mark as private")
+    request = await asked(inspector)
+    assert (request["action"], request["fact_id"], request["private"]) == ("mark", "moved", True)
     assert await page.open(f"{CHANGE}&what=blob&act=retire&id={quote(ADA.key)}") == 422
     assert await page.open(f"{CHANGE}&what=blob&act=unpin&pin=1&id={quote(ADA.key)}") == 409
 

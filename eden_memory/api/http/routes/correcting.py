@@ -52,13 +52,13 @@ async def retire(
 @router.post(
     "/facts/{fact_id:path}/private",
     tags=["facts"],
-    summary="Mark the reflections behind a fact as private",
+    summary="Mark a fact as private",
     status_code=202,
 )
 async def mark_fact_private(
     request: Request, agent: AgentId, fact_id: FactId, where: Annotated[Where, Query()], body: Marking
 ) -> AskedAnswer:
-    """Facts are never propagated; reflections that rest on its messages are not, either. 409 if there are none."""
+    """Nothing that rests on its messages is propagated; the reflections that rest on them now are marked, too."""
     inside = await doors_of(request).enter(request, "write", agent, where)
     return AskedAnswer(
         request_id=await inside.service.mark_private(fact_id, **inside.where, **body.model_dump())

@@ -64,6 +64,42 @@ async def test_a_fact_edited_to_what_is_known_already_ends_as_its_duplicate() ->
     assert kit.memory.texts() == [DOG]
 
 
+async def test_a_mark_is_a_version_that_says_the_same_and_can_be_taken_away() -> None:
+    kit = Bench()
+    fact = await one_fact(kit)
+    (marked,) = await kit.decide(command("c", "mark", fact_id=fact.fact_id, private=True, minutes=5))
+    assert (marked.private, marked.version, marked.decision, marked.reason) == (True, 2, "MARK", "as asked")
+    same = {"text", "hash", "embedding", "sources", "valid_from", "expires_at", "retired_at"}
+    assert marked.model_dump(include=same) == fact.model_dump(include=same)
+    assert await kit.decide(command("d", "mark", fact_id=fact.fact_id, private=True)) == []
+    (edited,) = await kit.decide(command("e", "edit", fact_id=fact.fact_id, text=DOG))
+    (joined,) = await kit.decide(proposal("two", DOG))
+    assert (edited.private, joined.private) == (True, True), "every later version keeps it"
+    (open_again,) = await kit.decide(command("f", "mark", fact_id=fact.fact_id, private=False))
+    assert (open_again.private, open_again.version) == (False, 5)
+    await kit.decide(command("g", "retire", fact_id=fact.fact_id))
+    assert await kit.decide(command("h", "mark", fact_id=fact.fact_id, private=True)) == []
+
+
+async def test_a_private_fact_that_ends_as_a_duplicate_hands_its_mark_on() -> None:
+    kit = Bench()
+    fact = await one_fact(kit)
+    (other,) = await kit.decide(proposal("two", DOG))
+    await kit.decide(command("c", "mark", fact_id=fact.fact_id, private=True))
+    joined, retired = await kit.decide(command("d", "edit", fact_id=fact.fact_id, text=DOG))
+    assert (joined.fact_id, joined.private) == (other.fact_id, True)
+    assert (retired.retired_because, retired.private) == ("duplicate", True)
+
+
+async def test_a_text_may_be_added_as_private_and_marks_the_fact_that_says_it_already() -> None:
+    kit = Bench()
+    (added,) = await kit.decide(command("c", "add", text=DOG, private=True))
+    assert added.private
+    fact = await one_fact(kit)
+    (joined,) = await kit.decide(command("d", "add", text=LYON, private=True))
+    assert (joined.fact_id, joined.private, joined.version) == (fact.fact_id, True, 2)
+
+
 @pytest.mark.parametrize(
     ("by", "because"),
     [("person", "asked"), ("expiry", "expired"), ("limit", "limit")],

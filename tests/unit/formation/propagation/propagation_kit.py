@@ -34,7 +34,7 @@ TALK = SessionFacts(AGENT, (ANN,), "i.7", names={ANN: "Ann Lind", AGENT: "Junipe
 def reflection(text: str, number: int = 1, scope: Scope = USER, **fields: Any) -> Reflection:
     """A reflection that a blob has absorbed."""
     known: dict[str, Any] = {"user_id": scope.user_id, "group_id": scope.group_id}
-    known |= {"session_ids": (SESSION,), "sources": (SOURCE,)}
+    known |= {"session_ids": (SESSION,), "sources": (SOURCE,), "message_ids": (SOURCE.message_id,)}
     return Reflection(
         _id=f"r{number}",
         scope=scope.kind,
@@ -100,6 +100,8 @@ class Judging:
     switched_off: Off = NOBODY
     decided: list[ReflectionFormed] = field(default_factory=list[ReflectionFormed])
     """Versions that the writer has not applied."""
+    private_facts: list[set[str]] = field(default_factory=list[set[str]])
+    """The messages of each."""
 
     async def reflections(self, reflection_ids: Iterable[str]) -> Sequence[Reflection]:
         by_id = {one.id: one for one in self.stored}
@@ -111,6 +113,10 @@ class Judging:
     async def reflections_beyond(self, reflection_id: str, version: int) -> Sequence[ReflectionFormed]:
         of_it = [later for later in self.decided if later.reflection_id == reflection_id]
         return [later for later in of_it if later.version > version]
+
+    async def private_among(self, message_ids: Iterable[str]) -> set[str]:
+        named = set(message_ids)
+        return {message for fact in self.private_facts if fact & named for message in fact}
 
     async def look_up(
         self, session_ids: Iterable[str], authors: Mapping[str, Collection[str]] | None = None

@@ -77,6 +77,25 @@ async def test_what_is_marked_private_or_of_a_private_user_is_never_shown_to_the
         assert all(SHARED not in prompt.user for prompt in model.asked)
 
 
+async def test_what_rests_on_a_message_of_a_private_fact_is_never_shown_to_the_model() -> None:
+    apart = {"message_ids": ("s.m2",)}
+    for scope, climbs in ((USER, [OTHER]), (GROUP, [OTHER])):
+        stored = [reflection(SHARED, scope=scope), reflection(OTHER, 2, scope, **apart)]
+        stage = Judging(stored, private_facts=[{SOURCE.message_id, "s.m3"}])
+        assert [one.text for one in await stage.run()] == climbs
+        assert stage.results() == {"propagated": 1, "private": 1}
+        assert isinstance(stage.model, JudgingModel)
+        assert SHARED not in stage.model.asked[0].user
+
+
+async def test_a_fact_that_is_marked_while_the_model_is_asked_holds_back_what_rests_on_its_messages() -> None:
+    model = JudgingModel()
+    stage = Judging([reflection(SHARED)], model)
+    model.meanwhile = lambda: stage.private_facts.append({SOURCE.message_id})
+    assert await stage.run() == []
+    assert model.paid == 1
+
+
 async def test_a_private_user_in_a_session_that_lists_no_users_is_never_shown_to_the_model() -> None:
     unlisted: dict[str, SessionFacts | Missing] = {SESSION: replace(TALK, users=None)}
     for scope in (USER, GROUP):
