@@ -3,10 +3,12 @@
     python -m tests.evals.retrieval
 
 R@10 / nDCG@10 over five long conversations, as turns and as single facts. Five-fold: for each conversation the
-setting that is best on the other four. Vectors are kept in the temporary folder; the first run takes a minute longer.
+setting that is best on the other four. EDEN_SEARCH_RERANKER names a cross-encoder to be measured, too. Vectors are
+kept in the temporary folder; the first run takes a minute longer.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -17,8 +19,10 @@ from rich.table import Table
 from eden_memory.evals.measures import Quality
 from eden_memory.evals.measures import mean_quality as mean
 from eden_memory.evals.plain_words import PlainWords
+from eden_memory.models.rerankers import reranker_of
 from eden_memory.search.ranking import Ranking
 from eden_memory.search.search_requests import Kind as Search
+from eden_memory.settings import SearchSettings
 from tests.evals.conversations import CATEGORIES, DATA, Kind, there
 from tests.evals.held import KnownVectors
 from tests.evals.kinds import kinds_measured
@@ -60,7 +64,16 @@ def settings(plain: dict[str, PlainWords]) -> dict[str, Order]:
         "RRF-60, plain BM25": rrf_60_of(plain),
         "RRF-60": rrf_60,
         **{name: engine(ranking) for name, ranking in steps.items()},
+        **_with_a_cross_encoder(),
     }
+
+
+def _with_a_cross_encoder() -> dict[str, Order]:
+    """The default with the cross-encoder that EDEN_SEARCH_RERANKER names; none without it."""
+    named = SearchSettings.model_validate({"reranker": os.environ.get("EDEN_SEARCH_RERANKER")})
+    if (reranker := reranker_of(named)) is None:
+        return {}
+    return {"default, the cross-encoder that is named": engine(Ranking(), reranker=reranker)}
 
 
 def _plain_words(one: Loaded) -> PlainWords:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from eden_memory.evals.measures import Quality
 from eden_memory.evals.plain_words import PlainWords
+from eden_memory.models.question import Reranker
 from eden_memory.search.fact_candidates import NOW, Ranked
 from eden_memory.search.fusion import QueryLists, by_rank
 from eden_memory.search.ranking import Ranking
@@ -62,12 +63,13 @@ async def judged(where: Sequence[Loaded], order: Order) -> list[Judged]:
     ]
 
 
-def engine(ranking: Ranking, search: Search = "hybrid") -> Order:
-    """The product, with these settings."""
+def engine(ranking: Ranking, search: Search = "hybrid", reranker: Reranker | None = None) -> Order:
+    """The product, with these settings; a reranker that fails or is too slow fails the measurement, too."""
 
     async def order(one: Loaded, asked: Question) -> list[str]:
         request = SearchRequest((asked.text,), search_type=search, asked_at=one.of.asked_at)
-        found = await SearchEngine(one.facts, one.vectors, ranking).find([SCOPE], request)
+        found = await SearchEngine(one.facts, one.vectors, ranking, reranker=reranker).find([SCOPE], request)
+        assert not found.warnings, found.warnings
         return [fact.fact_id for fact in found.facts]
 
     return order
