@@ -1,4 +1,4 @@
-"""Memories in files: mem0's exports and its stores' payloads, and Markdown files with YAML front matter."""
+"""Memories in files: mem0's exports and payloads, Markdown files with YAML front matter, files of `eden mirror`."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import partial
@@ -7,16 +7,21 @@ from typing import Any, cast
 
 import yaml
 
-from eden_memory.errors import Invalid
+from eden_memory.errors import Invalid, NotAnId
 from eden_memory.imports.import_items import (
     Entry,
     ImportedAs,
     ImportedItem,
+    ImportMapping,
     SkippedItem,
     Unimportable,
     imported_or_skipped,
+    stream_of,
 )
 from eden_memory.imports.json_elements import Element, elements
+from eden_memory.imports.mirror_page import MirrorPage, parsed
+from eden_memory.mongo.application_ids import raw
+from eden_memory.schemas.scopes import Scope
 
 Fields = Mapping[str, Any]
 TURNS = ("user", "assistant", "system", "tool")
@@ -58,7 +63,7 @@ def _newest(fields: Fields) -> Any:
 
 
 async def markdown(path: str, to: ImportedAs) -> AsyncIterator[Entry]:
-    """Yield the memories of a folder: a file each, in the order of their names."""
+    """Yield the memories of a folder in the order of its files' names: one a file, or those of a mirror's scope."""
     for entry in _in_folder(Path(path), to):
         yield entry
 
@@ -71,7 +76,7 @@ def _in_folder(folder: Path, to: ImportedAs) -> Iterator[Entry]:
         if "deleted" in inside.parts[:-1]:
             yield SkippedItem(str(inside), "it was deleted in the source")
         else:
-            yield imported_or_skipped(str(inside), partial(_file, file, str(inside), to))
+            yield from _in_file(file, str(inside), to)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -82,11 +87,59 @@ def _files(folder: Path) -> Iterator[Path]:
             yield inside
 
 
-def _file(file: Path, where: str, to: ImportedAs) -> ImportedItem:
+def _in_file(file: Path, where: str, to: ImportedAs) -> Iterator[Entry]:
     try:
-        head, text = _parts(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        raise Unimportable("it cannot be read as UTF-8", bad=True) from None
+        yield SkippedItem(where, "it cannot be read as UTF-8", bad=True)
+        return
+    page = parsed(text)
+    if page is None:
+        yield imported_or_skipped(where, partial(_memory_file, text, where, to))
+    else:
+        yield from _mirrored(page, where, to)
+
+
+def _mirrored(page: MirrorPage, where: str, to: ImportedAs) -> Iterator[Entry]:
+    """Yield a scope's memories: a line each; the summary becomes the scope's consolidated text."""
+    try:
+        scope = _scope_of(page.scope_key, to.mapping)
+    except Unimportable as error:
+        yield SkippedItem(where, error.reason, error.bad)
+        return
+    if scope.kind == "shard":
+        blob = next((line.text for line in page.lines if line.kind == "blob"), "")
+        yield ImportedItem(where, "shard", stream_of({"content": blob}, scope), scope)
+    make = {"blob": to.blob, "reflection": to.reflection, "fact": to.fact}
+    for number, line in enumerate(page.lines):
+        if line.text:
+            place = f"{where}, {line.kind} {number}"
+            yield imported_or_skipped(place, partial(make[line.kind], place, line.id, line.text, scope, None))
+
+
+def _scope_of(key: str, mapping: ImportMapping) -> Scope:
+    """Return our scope for the key of a mirror's scope; Unimportable for a session's."""
+    try:
+        named = Scope.of_key(key, mapping.agent)
+        agent = mapping.agent_of(raw(named.agent_id, "agent"))
+        user = None if named.user_id is None else mapping.user_of(raw(named.user_id, "user"))
+    except (ValueError, NotAnId):
+        raise Unimportable("its front matter names no scope", bad=True) from None
+    match named:
+        case Scope(kind="session"):
+            raise Unimportable("it is the memory of one session; import its conversation")
+        case Scope(group_id=str(group)):
+            return Scope.of_group(agent, group)
+        case Scope(shard=str(shard)):
+            return Scope.of_shard(agent, shard)
+        case _:
+            return Scope.of_agent(agent) if user is None else Scope.of_user(agent, user)
+
+
+def _memory_file(file: str, where: str, to: ImportedAs) -> ImportedItem:
+    head, text = _parts(file)
+    if "scope" in head and "base" in head:
+        raise Unimportable("it is a mirror's file that has lost its last line", bad=True)
     role = head.get("role")
     kind: Any = "summary" if head.get("summary_kind") else head.get("kind") or role
     if not isinstance(kind, str | None):

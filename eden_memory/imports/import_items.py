@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Literal
+from urllib.parse import quote
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -26,6 +27,8 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.schemas.reasons import reasons
 from eden_memory.schemas.scopes import Scope
+from eden_memory.scope_limits import DEFAULTS
+from eden_memory.word_limits import words_of
 
 Kind = Literal["fact", "reflection", "blob", "message", "shard"]
 Request = InboxFactCommand | InboxMemoryCommand | InboxAddedText | InboxFormNow
@@ -273,3 +276,17 @@ def imported_or_skipped(where: str, make: Callable[[], ImportedItem]) -> Entry:
         return make()
     except Unimportable as error:
         return SkippedItem(where, error.reason, error.bad)
+
+
+def stream_of(row: Mapping[str, Any], scope: Scope) -> Stream:
+    """Return the stream of a shard, with a word limit that its blob fits."""
+    words = words_of(row.get("content") or "")
+    return Stream(
+        _id=f"{scope.agent_id}/shard/{quote(scope.shard or '', safe='')}",
+        agent_id=scope.agent_id,
+        scope="shard",
+        shard=scope.shard,
+        extraction_guidance=row.get("extraction_prompt") or None,
+        threshold=row.get("max_agent_memories_before_consolidation") or None,
+        word_limit=words if words > DEFAULTS["shard"].blob_words else None,
+    )

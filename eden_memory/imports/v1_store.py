@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
-from urllib.parse import quote
 
 from pydantic import ValidationError
 from pymongo import AsyncMongoClient
@@ -24,12 +23,10 @@ from eden_memory.imports.import_items import (
     SkippedItem,
     Unimportable,
     imported_or_skipped,
+    stream_of,
 )
 from eden_memory.mongo.application_ids import typed
-from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import Scope
-from eden_memory.scope_limits import DEFAULTS
-from eden_memory.word_limits import words_of
 
 Row = dict[str, Any]
 SESSIONS, USERS, AGENTS = "memory_sessions", "memory_user", "memory_agent"
@@ -173,17 +170,3 @@ class V1Memories:
         others = {"memory_type": {"$exists": True, "$nin": ["episode", *left_out]}}
         if count := await self._database[SESSIONS].count_documents(others):
             yield SkippedItem(f"{SESSIONS}, other types", "its type has no counterpart here", count=count)
-
-
-def stream_of(row: Row, scope: Scope) -> Stream:
-    """Return the stream of a shard, with a word limit that its blob fits."""
-    words = words_of(row.get("content") or "")
-    return Stream(
-        _id=f"{scope.agent_id}/shard/{quote(scope.shard or '', safe='')}",
-        agent_id=scope.agent_id,
-        scope="shard",
-        shard=scope.shard,
-        extraction_guidance=row.get("extraction_prompt") or None,
-        threshold=row.get("max_agent_memories_before_consolidation") or None,
-        word_limit=words if words > DEFAULTS["shard"].blob_words else None,
-    )

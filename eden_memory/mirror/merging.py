@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal
 
+from eden_memory.imports.mirror_page import BLOB, Kind, MirrorLine, MirrorPage, digest_of
 from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.mirror.mirror_page import BLOB, Kind, MirrorLine, MirrorPage, digest_of
 
 CommandKind = Literal["add", "edit", "retire"]
 

@@ -14,11 +14,11 @@ from eden_memory.api.service import MemoryService
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.errors import NotFound
 from eden_memory.formation.memory_commands import added_reflection_id
+from eden_memory.imports.mirror_page import BLOB, normalised
 from eden_memory.memory.browsing_store import scopes_of
 from eden_memory.memory.fact_hash import fact_id
 from eden_memory.memory.results import BlobView, FactView, MemoryChange, Page, ReflectionView
 from eden_memory.mirror.merging import FileCommand, MirroredItem
-from eden_memory.mirror.mirror_page import BLOB, normalised
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.scopes import Scope
 

@@ -15,10 +15,10 @@ from pymongo.errors import PyMongoError
 from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - its stop_event
 
 from eden_memory.errors import Conflict, EdenError
+from eden_memory.imports.mirror_page import BLOB, MirrorPage, digest_of, parsed
 from eden_memory.logs import LibraryLogger
 from eden_memory.mirror.merging import BaseItem, FileCommand, Merged, MirroredItem, PageMerge, SentCommand
 from eden_memory.mirror.mirror_folder import ANSWERS, MirrorFolder
-from eden_memory.mirror.mirror_page import BLOB, MirrorPage, digest_of, parsed
 from eden_memory.mirror.mirrored_memory import MirroredMemory, Shown
 from eden_memory.mirror.scope_file import ScopeFile, remove_others
 from eden_memory.schemas.scopes import Scope

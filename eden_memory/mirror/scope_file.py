@@ -12,9 +12,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from eden_memory.mirror.atomic_files import exchange, read_text, replace_text, write_text
-from eden_memory.mirror.merging import BaseItem, FileConflict, Merged, SentCommand
-from eden_memory.mirror.mirror_page import (
+from eden_memory.imports.mirror_page import (
     MirrorPage,
     conflict_ids,
     conflict_line,
@@ -22,6 +20,8 @@ from eden_memory.mirror.mirror_page import (
     rendered,
     without_conflicts,
 )
+from eden_memory.mirror.atomic_files import exchange, read_text, replace_text, write_text
+from eden_memory.mirror.merging import BaseItem, FileConflict, Merged, SentCommand
 
 KEPT_BASES = 50
 LONGEST_NAME = 100

@@ -12,9 +12,9 @@ from uuid import uuid4
 import pytest
 
 from eden_memory.errors import Conflict, EdenError
+from eden_memory.imports.mirror_page import MirrorLine, parsed, rendered
 from eden_memory.mirror.merging import Merged, MirroredItem
 from eden_memory.mirror.mirror_folder import MARKER, MirrorFolder
-from eden_memory.mirror.mirror_page import MirrorLine, parsed, rendered
 from eden_memory.mirror.scope_file import ScopeFile
 from eden_memory.mongo.bson_ids import encode_id
 from tests.integration.system.commands import kill, start

@@ -25,6 +25,7 @@ from eden_memory.imports.import_items import (
     SkippedItem,
 )
 from eden_memory.imports.json_elements import elements
+from eden_memory.imports.mirror_page import BLOB, MirrorLine, MirrorPage, rendered
 from eden_memory.schemas.documents import InboxAddedText, InboxFactCommand, InboxFormNow, InboxMemoryCommand
 from eden_memory.schemas.ids import encode
 
@@ -332,6 +333,45 @@ async def test_claudes_conversations_are_messages_in_their_order(tmp_path: Path)
     assert texts == ["I live in Oslo.", "Nice."]
     with pytest.raises(Invalid, match="--user"):
         await found(claude, file, to("claude"))
+
+
+async def test_a_mirrors_folder_is_read_line_by_line_into_its_scopes(tmp_path: Path) -> None:
+    def write(name: str, scope: str, *lines: MirrorLine) -> None:
+        (tmp_path / name).write_text(rendered(MirrorPage(scope, "m0123", lines, pins=("Likes tea.",))))
+
+    blob, reflection = MirrorLine("blob", BLOB, "Likes tea."), MirrorLine("reflection", "r1", "Wants *maps*.")
+    facts = [MirrorLine("fact", "f1", "Has a boat."), MirrorLine("fact", None, "Written by hand.")]
+    write("user.s.ann.md", "user:s.helper:s.ann", blob, reflection, *facts)
+    write("shard.s.boats.md", "shard:s.helper:boats", blob, facts[0])
+    write("session.s.x.md", "session:s.x", blob)
+    write("torn.md", "user:s.helper:s.ann", blob)
+    (tmp_path / "torn.md").write_text((tmp_path / "torn.md").read_text().replace("<!-- end -->", ""))
+    write("whose.md", "user:o.12:s.ann", blob)
+    (tmp_path / "user.s.ann.conflicts.md").write_text(
+        "# Not in memory\n\n- because: Has a cat. <!-- new -->\n"
+    )
+    given = to("markdown", agents={"helper": "s.juniper"}, users={"ann": "i.7"})
+    entries = await found(markdown, tmp_path, given)
+    assert [(item.kind, item.scope.key) for item in items(entries)] == [
+        ("shard", "shard:s.juniper:boats"),
+        ("blob", "shard:s.juniper:boats"),
+        ("fact", "shard:s.juniper:boats"),
+        ("blob", "user:s.juniper:i.7"),
+        ("reflection", "user:s.juniper:i.7"),
+        ("fact", "user:s.juniper:i.7"),
+        ("fact", "user:s.juniper:i.7"),
+    ]
+    texts = [getattr(item.request, "text", None) for item in items(entries)]
+    assert texts[3:] == ["Likes tea.", "Wants *maps*.", "Has a boat.", "Written by hand."]
+    assert skipped(entries) == [
+        ("session.s.x.md", False),
+        ("torn.md", True),
+        ("user.s.ann.conflicts.md", False),
+        ("whose.md", True),
+    ]
+    again = items(await found(markdown, tmp_path, given))
+    assert [item.name for item in again] == [item.name for item in items(entries)]
+    assert len({item.name for item in again}) == len(again)
 
 
 @pytest.mark.parametrize("read", [mem0, markdown, chatgpt, claude])

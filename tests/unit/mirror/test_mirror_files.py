@@ -8,11 +8,11 @@ from typer.testing import CliRunner
 
 from eden_memory.cli.main import app
 from eden_memory.errors import Conflict, EdenError, Invalid
+from eden_memory.imports.mirror_page import parsed
 from eden_memory.mirror import atomic_files
 from eden_memory.mirror.atomic_files import read_text, replace_text
 from eden_memory.mirror.merging import FileConflict, Merged, MirroredItem
 from eden_memory.mirror.mirror_folder import MirrorFolder
-from eden_memory.mirror.mirror_page import parsed
 from eden_memory.mirror.scope_file import KEPT_BASES, ScopeFile, file_name, remove_others
 
 KEY = "user:s.helper:s.ann"

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eden_memory.imports.mirror_page import BLOB, MirrorLine, MirrorPage, digest_of, parsed, rendered
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.mirror.merging import BaseItem, FileCommand, Merged, MirroredItem, PageMerge, SentCommand
-from eden_memory.mirror.mirror_page import BLOB, MirrorLine, MirrorPage, digest_of, parsed, rendered
 
 KEY = "user:s.helper:s.ann"
 
