@@ -48,6 +48,7 @@ async def played(shell: Shell) -> list[Step]:
         await shell.run(IMPORT_V1)
         await shell.run(IMPORT_V1)
         await shell.until(CONTEXT, PLAN)
+        await shell.until(SEARCH, OLD)
         await shell.run(SEARCH)
         await shell.run(CONTEXT)
         await shell.run(f"{MIRROR} --new")
