@@ -5,7 +5,7 @@ more, so a fact is raised by the best score among the facts of its session that 
 Recency: (1 - w) x relevance + w x exp(-age in days / 30).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import exp
@@ -14,10 +14,10 @@ from typing import Literal
 from eden_memory.search.diversity import diverse
 from eden_memory.search.fact_candidates import Scored, best_first
 from eden_memory.search.fusion import QueryLists, by_rank, by_score
-from eden_memory.search.newer import newer_first
+from eden_memory.search.newer import Overtaking, newer_first
 from eden_memory.search.question_times import Span, boost_dates
 from eden_memory.search.search_requests import Kind
-from eden_memory.search.text_index import asked_words, stems_of
+from eden_memory.search.text_index import stems_asked, stems_of
 from eden_memory.settings import SearchSettings
 
 DEFAULTS = SearchSettings()
@@ -104,12 +104,11 @@ def before_reranking(ranking: Ranking, spans: Sequence[Span], kind: Kind) -> lis
 
 
 def after_reranking(
-    ranking: Ranking, asked_at: datetime, top_k: int, least: float | None, tense: float | None
+    ranking: Ranking, asked_at: datetime, top_k: int, least: float | None, overtaking: Set[Overtaking]
 ) -> list[Stage]:
     """From relevance to what is returned.
 
-    `least`: the score that the caller wants, before what only orders. `tense`: of the question, from -1 (the past) to
-    1 (the present); None: it is not put in the order of time.
+    `least`: the score that the caller wants, before what only orders.
     """
     stages: list[Stage] = []
     if ranking.recency_weight > 0:
@@ -121,8 +120,8 @@ def after_reranking(
         )
     if least is not None:
         stages.append(("wanted", lambda found: _from(found, least)))
-    if tense is not None:
-        stages.append(("newer", lambda found: _newer_first(found, ranking, tense)))
+    if overtaking:
+        stages.append(("newer", lambda found: newer_first(found, overtaking)))
     trade, pool = ranking.diversity, ranking.pool * top_k
     if trade is not None and trade < 1:
         stages.append(("diversity", lambda found: diverse(found[:pool], top_k, trade)))
@@ -137,17 +136,12 @@ def reranked(
     return best_first(scored.now("rerank", relevant) for scored, relevant in judged if relevant >= least)
 
 
-def _newer_first(found: Sequence[Scored], ranking: Ranking, tense: float) -> list[Scored]:
-    best = 1.0 if ranking.fusion == "scores" else max((scored.score for scored in found), default=1.0)
-    return newer_first(found, tense, ranking.unrelated, best)
-
-
 def related(found: Sequence[Scored], queries: Sequence[str], share: float, unrelated: float) -> list[Scored]:
     """Those that are so far from unrelated (0) to the same text (1), and those whose similarity is not known.
 
     Similarity counts 0.7, measured from that of unrelated texts; the share of a query's words that a fact has, 0.3.
     """
-    asked = [frozenset(word.stem for word in asked_words(query)) for query in queries]
+    asked = [stems_asked(query) for query in queries]
     return [
         scored
         for scored in found

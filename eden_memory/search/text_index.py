@@ -210,6 +210,11 @@ def asked_words(query: str) -> list[AskedWord]:
     return [AskedWord(word, _stem(word)) for word in telling or words]
 
 
+def stems_asked(query: str) -> frozenset[str]:
+    """The stems of these words."""
+    return frozenset(word.stem for word in asked_words(query))
+
+
 def stems_of(text: str) -> frozenset[str]:
     """The words of a fact as those of a query are compared with them."""
     return frozenset(map(_stem, words_of(text)))
