@@ -18,7 +18,7 @@ from eden_memory.search.text_index import stems_of
 
 ALIKE = 0.3
 """From which two facts may be about the same, from unrelated (0) to the same text (1)."""
-NEEDED = 0.1
+NEEDED = 0.15
 """Of the question's tense, if nothing speaks for an update or against one."""
 SHARED_WORDS = 2.0
 """Less is needed by so much times the share of their words that both facts have."""

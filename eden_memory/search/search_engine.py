@@ -17,6 +17,7 @@ from eden_memory.search.ranking import (
     Ranking,
     Stage,
     after_reranking,
+    asked_in,
     before_reranking,
     fused,
     related,
@@ -24,7 +25,6 @@ from eden_memory.search.ranking import (
 )
 from eden_memory.search.search_requests import FoundFact, SearchReport, SearchRequest
 from eden_memory.search.search_trace import Trace
-from eden_memory.search.text_index import stems_asked
 from eden_memory.telemetry.request_spans import OpenSpan
 
 RERANK_SECONDS = 5.0
@@ -87,7 +87,9 @@ class SearchEngine:
         with search.trace.timed("fusion") as left:
             left.extend(fused(lists, ranking, request.search_type))
         spans = [span for query in search.queries for span in spans_of(query, request.asked_at)]
-        found = _through(before_reranking(ranking, spans, request.search_type), left, search.trace)
+        found = _through(
+            before_reranking(ranking, search.queries, spans, request.search_type), left, search.trace
+        )
         found = await self._reranked(found, search)
         now = ranking.newer and request.when.is_now and not spans
         overtaking = await self._overtaking(found, lists, search) if now else frozenset[Overtaking]()
@@ -98,8 +100,7 @@ class SearchEngine:
         self, found: Sequence[Scored], lists: Sequence[QueryLists], search: SearchRun
     ) -> frozenset[Overtaking]:
         """The newer facts that are to stand above older ones; the examples are embedded only if there may be any."""
-        asked = frozenset[str]().union(*map(stems_asked, search.queries))
-        needed = tense_needed(found, asked, search.ranking.unrelated)
+        needed = tense_needed(found, asked_in(search.queries), search.ranking.unrelated)
         if not needed:
             return frozenset()
         tense = await self._asked_tense(lists, search)
