@@ -1,85 +1,105 @@
 """Of two facts that say different things about the same, the newer stands above the older. Pure.
 
 Deduplication replaces what a new fact contradicts. What it leaves side by side (it saw no contradiction, or never saw
-the older one) is put in order here, by meaning and time alone, in any language. A newer fact overtakes an older one
-if the two are about the same, if the question does not tell between them, and if it is about the present:
-
-- about the same: alike (cosine, stretched so that unrelated texts have 0), and among each other's nearest;
-- not told apart: the older one is the best there is, or the newer answers nearly as well;
-- the present: how near the question is to questions about the present, rather than the past
-  (eden_memory.search.question_tense): the more, the less must the others hold.
+the older one) is put in order here by meaning, shared words and time, in any language. An update repeats words of the
+older text, and the question is about what the two have in common; texts about the same person or event answer
+different questions. A newer fact overtakes an older one if the question is far enough in the direction of the present
+(eden_memory.search.question_tense): the more speaks for an update, the less of it is needed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eden_memory.search.diversity import cosines
 from eden_memory.search.fact_candidates import Scored
+from eden_memory.search.text_index import stems_of
 
-ALIKE = 0.35
-"""From which two facts may be about the same."""
-EACH_NEARER = 0.25
-"""Needed of the question's tense for each fact that is nearer to both of the two than they are to each other."""
-TOLD_APART = 14.0
-"""Needed of it for how far the older is below the best possible, times how far the newer is below the older."""
-PRESENT = 0.05
-"""Added to the tense: a question that is neither about the present nor the past is taken for the present."""
-LEAST = 1e-9
-"""A score that tells nothing apart."""
+ALIKE = 0.3
+"""From which two facts may be about the same, from unrelated (0) to the same text (1)."""
+NEEDED = 0.15
+"""Of the question's tense, if nothing speaks for an update or against one."""
+SHARED_WORDS = 2.0
+"""Less is needed by so much times the share of their words that both facts have."""
+IN_COMMON = 3.0
+"""And by so much times how much nearer the newer fact is to the question than to the older fact."""
+WORDS_LOST = 1.0
+"""More is needed by so much times the share of the question's words that only the older fact has."""
+EACH_NEARER = 0.3
+"""And by so much for each fact that is nearer to one of the two than the other is."""
+PAST = -0.6
+"""Whatever speaks for an update: a question so far about the past is not reordered."""
 POOL = 10
 """So many of the best are put in order: what is found stays the same, where 10 are asked for."""
 
+Overtaking = tuple[str, str]
+"""Ids of a newer fact, and of an older one about the same."""
 
-def newer_first(
-    found: Sequence[Scored], tense: float, unrelated: float = 0.5, best: float = 1.0
-) -> list[Scored]:
-    """Each newer fact directly above the best placed older one about the same, wherever it stood below it.
 
-    `tense`: of the question, from -1 (the past) to 1 (the present). `unrelated`: (1 + cosine) / 2 of texts that have
-    nothing to do with each other. `best`: the highest score that there can be.
+def tense_needed(
+    found: Sequence[Scored], asked: Set[str], unrelated: float = 0.5
+) -> Mapping[Overtaking, float]:
+    """Return how far a question must be about the present, -1 to 1, for a newer fact to overtake an older one.
+
+    `asked`: stems of the question's words. `unrelated`: (1 + cosine) / 2 of texts that have nothing to do with each
+    other.
     """
     pool = found[:POOL]
     if len(pool) < 2:
-        return list(found)
-    overtakes = _overtaking(pool, tense, unrelated, best)
-    order: list[int] = []
-    for number in range(len(pool)):
-        place = next((at for at, above in enumerate(order) if overtakes[number, above]), len(order))
-        order.insert(place, number)
-    return [*_with_falling_scores([pool[number] for number in order]), *found[POOL:]]
-
-
-def may_differ(found: Sequence[Scored], unrelated: float = 0.5) -> bool:
-    """Whether any two say things about the same at different times: only then is a question's tense needed."""
-    return bool(_updates(found, unrelated)[0].any())
-
-
-def _overtaking(pool: Sequence[Scored], tense: float, unrelated: float, best: float) -> NDArray[np.bool_]:
-    """Whether the line's fact is to stand above the column's."""
-    updates, alike = _updates(pool, unrelated)
+        return {}
+    alike = _alike(pool, unrelated)
+    updates = np.argwhere(_newer(pool) & (alike >= ALIKE))
     places = (-alike).argsort(1, kind="stable").argsort(1)
-    needed = EACH_NEARER * np.minimum(places, places.T) + TOLD_APART * _told_apart(pool, best)
-    return updates & (tense + PRESENT > needed)
+    words = {number: stems_of(pool[number].fact.text) for number in set(updates.ravel().tolist())}
+    needed: dict[Overtaking, float] = {}
+    for newer, older in updates.tolist():
+        fits = _fits(pool[newer], unrelated)
+        if fits is not None:
+            needed[pool[newer].fact.fact_id, pool[older].fact.fact_id] = (
+                NEEDED
+                - SHARED_WORDS * _share(words[newer] & words[older], words[newer] | words[older])
+                - IN_COMMON * (fits - float(alike[newer, older]))
+                + WORDS_LOST * _share((asked & words[older]) - words[newer], asked)
+                + EACH_NEARER * max(places[newer, older], places[older, newer])
+            )
+    return {pair: max(tense, PAST) for pair, tense in needed.items() if tense < 1}
 
 
-def _updates(found: Sequence[Scored], unrelated: float) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Whether the line's fact is a newer one about the same as the column's, and how alike they are."""
+def newer_first(found: Sequence[Scored], overtaking: Set[Overtaking]) -> list[Scored]:
+    """Each newer fact directly above the best placed older one that it overtakes, if it stood below it."""
+    pool = found[:POOL]
+    order: list[Scored] = []
+    for scored in pool:
+        name = scored.fact.fact_id
+        above = (at for at, better in enumerate(order) if (name, better.fact.fact_id) in overtaking)
+        order.insert(next(above, len(order)), scored)
+    return [*_with_falling_scores(order), *found[POOL:]]
+
+
+def _alike(pool: Sequence[Scored], unrelated: float) -> NDArray[np.float64]:
+    """How alike the facts are, each with each; 0 with itself."""
     floor = 2 * unrelated - 1
-    alike = (cosines(found) - floor) / (1 - floor)
+    alike = (cosines(pool) - floor) / (1 - floor)
     np.fill_diagonal(alike, 0)
-    stated = np.array([scored.fact.valid_from.timestamp() for scored in found])
-    scopes = np.array([scored.fact.scope_key for scored in found])
-    newer = (stated[:, None] > stated[None, :]) & (scopes[:, None] == scopes[None, :])
-    return newer & (alike >= ALIKE), alike
+    return alike
 
 
-def _told_apart(pool: Sequence[Scored], best: float) -> NDArray[np.float64]:
-    """How much more the question is about the column's fact than about the line's, 0 to 1."""
-    scores = np.array([scored.score for scored in pool])
-    share = np.divide(scores[:, None], scores[None, :], out=np.ones((len(pool),) * 2), where=scores > LEAST)
-    return np.clip(1 - scores / best, 0, 1)[None, :] * np.clip(1 - share, 0, 1)
+def _newer(pool: Sequence[Scored]) -> NDArray[np.bool_]:
+    """Whether the line's fact is newer than the column's, of the same scope."""
+    stated = np.array([scored.fact.valid_from.timestamp() for scored in pool])
+    scopes = np.array([scored.fact.scope_key for scored in pool])
+    return (stated[:, None] > stated[None, :]) & (scopes[:, None] == scopes[None, :])
+
+
+def _fits(scored: Scored, unrelated: float) -> float | None:
+    """How alike a fact and the question are, on the same scale; None if that is not known."""
+    similar = scored.scores.get("semantic")
+    return None if similar is None else (similar - unrelated) / (1 - unrelated)
+
+
+def _share(part: Set[str], whole: Set[str]) -> float:
+    return len(part) / len(whole) if whole else 0.0
 
 
 def _with_falling_scores(found: Sequence[Scored]) -> list[Scored]:

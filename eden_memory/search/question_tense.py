@@ -26,6 +26,18 @@ EXAMPLES = (
     ("What is the score?", "How did the match go?"),
     ("Which car does Ben drive?", "Which car did Ben drive back then?"),
     ("Where are my keys?", "Where did they find the keys?"),
+    ("Where does Ben work?", "Why did Ben leave his first job?"),
+    ("What is my favourite dish?", "What did I cook that evening?"),
+    ("Which school does my son attend?", "What did my son learn at school?"),
+    ("How long is my way to work?", "What happened on the way to work?"),
+    ("Who is Nora's boss?", "What did Nora's boss think of the plan?"),
+    ("How many plants do I have?", "Which plants did I like as a child?"),
+    ("When does the shop open?", "What did I buy when the shop opened?"),
+    ("Where am I going this summer?", "How was the summer holiday?"),
+    ("What is the deadline?", "Why was the deadline a problem?"),
+    ("Where is the bike?", "Where was the bike originally?"),
+    ("How far have I got with the book?", "What was the book about?"),
+    ("What is the name of the project?", "What was the project called in the beginning?"),
 )
 
 

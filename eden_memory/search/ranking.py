@@ -5,19 +5,21 @@ more, so a fact is raised by the best score among the facts of its session that 
 Recency: (1 - w) x relevance + w x exp(-age in days / 30).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import exp
+from itertools import chain
+from math import exp, log
 from typing import Literal
 
 from eden_memory.search.diversity import diverse
 from eden_memory.search.fact_candidates import Scored, best_first
 from eden_memory.search.fusion import QueryLists, by_rank, by_score
-from eden_memory.search.newer import newer_first
+from eden_memory.search.newer import Overtaking, newer_first
 from eden_memory.search.question_times import Span, boost_dates
 from eden_memory.search.search_requests import Kind
-from eden_memory.search.text_index import asked_words, stems_of
+from eden_memory.search.text_index import first_stem, stems_asked, stems_of
 from eden_memory.settings import SearchSettings
 
 DEFAULTS = SearchSettings()
@@ -27,6 +29,8 @@ LISTS: dict[str, int] = {"scores": 50, "ranks": 20}
 SECONDS_OF_DAY = 86_400.0
 MEANING = 0.7
 """Of what relates a fact to a query: how alike they are; the rest is the words that they share."""
+BEST, AMONG = 5, 30
+"""What tells which words matter, and what is raised by them."""
 APART = timedelta(hours=6)
 """A longer pause within a session is another conversation."""
 UNRELATED = 0.5
@@ -65,6 +69,10 @@ class Ranking:
     """How much the best of a fact's conversation lifts it; 0: not at all."""
     times: float = DEFAULTS.times
     """How much facts of a time that the question names are boosted; 0: not at all."""
+    subjects: float = 0.2
+    """How much facts that begin with a word of the question are boosted; 0: not at all."""
+    shared: float = 0.12
+    """How much facts behind the best are boosted by rare words that they share with these; 0: not at all."""
     newer: bool = DEFAULTS.newer
     """The newer of two facts about the same stands above the older."""
     rerank_pool: int = DEFAULTS.rerank_pool
@@ -91,25 +99,31 @@ def fused(lists: Sequence[QueryLists], ranking: Ranking, kind: Kind) -> list[Sco
     return by_score(lists, weight, ranking.unrelated)
 
 
-def before_reranking(ranking: Ranking, spans: Sequence[Span], kind: Kind) -> list[Stage]:
+def before_reranking(
+    ranking: Ranking, queries: Sequence[str], spans: Sequence[Span], kind: Kind
+) -> list[Stage]:
     """From what is fused to what a reranker reads."""
     stages: list[Stage] = []
     if ranking.fused_least > 0:
         stages.append(("threshold", lambda found: _from(found, ranking.fused_least)))
-    if ranking.siblings > 0 and kind == "hybrid" and ranking.fusion == "scores":
+    fitting = kind == "hybrid" and ranking.fusion == "scores"
+    if ranking.siblings > 0 and fitting:
         stages.append(("siblings", lambda found: boost_siblings(found, ranking.siblings)))
     if ranking.times > 0 and spans:
         stages.append(("times", lambda found: boost_dates(found, spans, ranking.times)))
+    if ranking.subjects > 0 and fitting:
+        stages.append(("subjects", lambda found: boost_subjects(found, asked_in(queries), ranking.subjects)))
+    if ranking.shared > 0 and fitting:
+        stages.append(("shared", lambda found: boost_shared(found, asked_in(queries), ranking.shared)))
     return stages
 
 
 def after_reranking(
-    ranking: Ranking, asked_at: datetime, top_k: int, least: float | None, tense: float | None
+    ranking: Ranking, asked_at: datetime, top_k: int, least: float | None, overtaking: Set[Overtaking]
 ) -> list[Stage]:
     """From relevance to what is returned.
 
-    `least`: the score that the caller wants, before what only orders. `tense`: of the question, from -1 (the past) to
-    1 (the present); None: it is not put in the order of time.
+    `least`: the score that the caller wants, before what only orders.
     """
     stages: list[Stage] = []
     if ranking.recency_weight > 0:
@@ -121,8 +135,8 @@ def after_reranking(
         )
     if least is not None:
         stages.append(("wanted", lambda found: _from(found, least)))
-    if tense is not None:
-        stages.append(("newer", lambda found: _newer_first(found, ranking, tense)))
+    if overtaking:
+        stages.append(("newer", lambda found: newer_first(found, overtaking)))
     trade, pool = ranking.diversity, ranking.pool * top_k
     if trade is not None and trade < 1:
         stages.append(("diversity", lambda found: diverse(found[:pool], top_k, trade)))
@@ -137,9 +151,42 @@ def reranked(
     return best_first(scored.now("rerank", relevant) for scored, relevant in judged if relevant >= least)
 
 
-def _newer_first(found: Sequence[Scored], ranking: Ranking, tense: float) -> list[Scored]:
-    best = 1.0 if ranking.fusion == "scores" else max((scored.score for scored in found), default=1.0)
-    return newer_first(found, tense, ranking.unrelated, best)
+def boost_subjects(found: Sequence[Scored], asked: Set[str], weight: float) -> list[Scored]:
+    """Raise by a share what begins with a word of the question: mostly the person or thing that it is about.
+
+    The best score stays what it was.
+    """
+    raised = [scored.score * (1 + weight * (first_stem(scored.fact.text) in asked)) for scored in found]
+    best = max((scored.score for scored in found), default=0.0)
+    scale = best / (max(raised, default=0.0) or 1.0)
+    return best_first(
+        scored.now("subjects", score * scale) for scored, score in zip(found, raised, strict=True)
+    )
+
+
+def boost_shared(found: Sequence[Scored], asked: Set[str], weight: float) -> list[Scored]:
+    """Raise what shares words with the five best that few of the best thirty have, up to the fifth's score.
+
+    An answer in several parts names the same things. Words of the question count for nothing: they are in the scores.
+    """
+    best, others, rest = found[:BEST], found[BEST:AMONG], found[AMONG:]
+    if not others:
+        return list(found)
+    words = [stems_of(scored.fact.text) for scored in found[:AMONG]]
+    having = Counter(chain.from_iterable(words))
+    told = frozenset[str]().union(*words[:BEST]) - asked
+    shared = [sum(log(len(words) / having[word]) for word in said & told) for said in words[BEST:]]
+    most = max(shared) or 1.0
+    raised = [
+        (scored.score + weight * share / most, scored) for scored, share in zip(others, shared, strict=True)
+    ]
+    order = sorted(raised, key=lambda pair: (-pair[0], pair[1].fact.fact_id))
+    return [*best, *(scored.now("shared", min(score, best[-1].score)) for score, scored in order), *rest]
+
+
+def asked_in(queries: Sequence[str]) -> frozenset[str]:
+    """Stems of the words that any of the queries is answered by."""
+    return frozenset[str]().union(*map(stems_asked, queries))
 
 
 def related(found: Sequence[Scored], queries: Sequence[str], share: float, unrelated: float) -> list[Scored]:
@@ -147,7 +194,7 @@ def related(found: Sequence[Scored], queries: Sequence[str], share: float, unrel
 
     Similarity counts 0.7, measured from that of unrelated texts; the share of a query's words that a fact has, 0.3.
     """
-    asked = [frozenset(word.stem for word in asked_words(query)) for query in queries]
+    asked = [stems_asked(query) for query in queries]
     return [
         scored
         for scored in found

@@ -10,13 +10,14 @@ from eden_memory.schemas.scopes import Scope
 from eden_memory.search.fact_candidates import Scored
 from eden_memory.search.fusion import QueryLists
 from eden_memory.search.listing import FactLists, Listing, SearchRun
-from eden_memory.search.newer import may_differ
+from eden_memory.search.newer import Overtaking, tense_needed
 from eden_memory.search.question_tense import QuestionTense
 from eden_memory.search.question_times import spans_of
 from eden_memory.search.ranking import (
     Ranking,
     Stage,
     after_reranking,
+    asked_in,
     before_reranking,
     fused,
     related,
@@ -86,14 +87,24 @@ class SearchEngine:
         with search.trace.timed("fusion") as left:
             left.extend(fused(lists, ranking, request.search_type))
         spans = [span for query in search.queries for span in spans_of(query, request.asked_at)]
-        found = _through(before_reranking(ranking, spans, request.search_type), left, search.trace)
+        found = _through(
+            before_reranking(ranking, search.queries, spans, request.search_type), left, search.trace
+        )
         found = await self._reranked(found, search)
         now = ranking.newer and request.when.is_now and not spans
-        tense = (
-            await self._asked_tense(lists, search) if now and may_differ(found, ranking.unrelated) else None
-        )
-        last = after_reranking(ranking, request.asked_at, request.top_k, request.score_threshold, tense)
+        overtaking = await self._overtaking(found, lists, search) if now else frozenset[Overtaking]()
+        last = after_reranking(ranking, request.asked_at, request.top_k, request.score_threshold, overtaking)
         return _through(last, found, search.trace)
+
+    async def _overtaking(
+        self, found: Sequence[Scored], lists: Sequence[QueryLists], search: SearchRun
+    ) -> frozenset[Overtaking]:
+        """The newer facts that are to stand above older ones; the examples are embedded only if there may be any."""
+        needed = tense_needed(found, asked_in(search.queries), search.ranking.unrelated)
+        if not needed:
+            return frozenset()
+        tense = await self._asked_tense(lists, search)
+        return frozenset(pair for pair, least in needed.items() if tense > least)
 
     async def _asked_tense(self, lists: Sequence[QueryLists], search: SearchRun) -> float:
         """Of a question that cannot be compared: neither the present nor the past."""

@@ -25,7 +25,7 @@ from tantivy import (
     Tokenizer,
 )
 
-from eden_memory.search.word_folding import ends_of, spaced, words_asked, words_of
+from eden_memory.search.word_folding import ends_of, first_word_of, spaced, words_asked, words_of
 
 HEAP, MANY_HEAP = 15_000_000, 200_000_000
 """Bytes that a write may take while it lasts: the least that tantivy allows, and so that many facts are one piece."""
@@ -208,9 +208,20 @@ def asked_words(query: str) -> list[AskedWord]:
     return [AskedWord(word, _stem(word)) for word in telling or words]
 
 
+def stems_asked(query: str) -> frozenset[str]:
+    """The stems of these words."""
+    return frozenset(word.stem for word in asked_words(query))
+
+
 def stems_of(text: str) -> frozenset[str]:
     """The words of a fact as those of a query are compared with them."""
     return frozenset(map(_stem, words_of(text)))
+
+
+def first_stem(text: str) -> str | None:
+    """The word that a fact begins with, as those of a query are compared with it."""
+    word = first_word_of(text)
+    return None if word is None else _stem(word)
 
 
 def together(rarities: Sequence[Rarity]) -> Rarity:

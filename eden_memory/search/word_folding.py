@@ -25,6 +25,9 @@ _UNSPACED = (
 """Thai, Lao, Burmese, Khmer, Japanese, Chinese; and Korean, whose endings stand on the words."""
 _RUNS = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
 _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+_FIRST = re.compile(r"[^\W_]+")
+BEGINNING = 40
+"""Characters in which the first word of a text stands."""
 LONGEST = 100
 """Characters of a word that are compared."""
 COMPOUND, PART, PART_BESIDE = 9, 5, 3
@@ -51,6 +54,14 @@ def words_of(text: str) -> list[str]:
 def words_asked(text: str) -> list[str]:
     """The words of a query, each once; of a run without spaces only its pairs, where it is longer than one."""
     return list(dict.fromkeys(part for word in _split(text) for part in _parts(word, single=False)))
+
+
+def first_word_of(text: str) -> str | None:
+    """The word that a text begins with, as a query has it: of a run without spaces its first pair."""
+    found = _FIRST.search(folded(text[:BEGINNING]))
+    if found is None:
+        return None
+    return next(_parts(found[0], single=False), None)
 
 
 def ends_of(word: str) -> Iterator[str]:

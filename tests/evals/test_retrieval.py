@@ -1,5 +1,6 @@
 """The evaluation's own arithmetic, and its targets where model and data are at hand."""
 
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -48,6 +49,21 @@ async def test_the_newer_is_first_in_forms_and_languages_that_the_rule_was_not_s
     made = forms("held")
     assert len(made) >= 10
     assert await share_newer_first(memories(made), KnownVectors(), Ranking()) >= 0.9
+
+
+@local_model
+@pytest.mark.skipif(not there(), reason="the conversations are not part of the project")
+async def test_putting_the_newer_first_costs_ranking_little() -> None:
+    where = await loaded("facts", KnownVectors())
+    rule_off = await judged(where, engine(replace(Ranking(), newer=False)))
+    rule_on = await judged(where, engine(Ranking()))
+    for category in (None, "multi-hop"):
+        off, on = (
+            mean([found.quality for found in run if category in (None, found.category)])
+            for run in (rule_off, rule_on)
+        )
+        assert on.ndcg >= off.ndcg - 0.01
+        assert on.recall >= off.recall - 0.002
 
 
 @local_model

@@ -10,7 +10,7 @@ import yaml
 from tests.evals.update_pairs import Pair, times_of
 
 Part = Literal["tuning", "held"]
-LANGUAGES = ("German", "Spanish", "French", "Chinese", "Japanese", "Korean", "Russian", "Arabic")
+LANGUAGES = ("German", "Spanish", "French", "Italian", "Chinese", "Japanese", "Korean", "Russian", "Arabic")
 """Forms that are languages: each is a memory of its own; the others are one memory together."""
 
 

@@ -98,7 +98,8 @@ async def test_a_report_has_time_candidates_and_scores_of_every_stage() -> None:
         [AGENT], asked("What dog does Ana have?")
     )
     stages = {one.name: one for one in report.stages}
-    assert {"embedding", "semantic", "text", "fusion", "siblings", "recency", "diversity"} == set(stages)
+    assert {"embedding", "semantic", "text", "fusion", "recency", "diversity"} < set(stages)
+    assert {"siblings", "subjects", "shared"} < set(stages)
     assert stages["semantic"].scores == (("dog", 0.9), ("cat", 0.6))
     assert stages["fusion"].candidates == 2
     assert all(one.milliseconds >= 0 for one in report.stages)

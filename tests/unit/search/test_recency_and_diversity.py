@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from eden_memory.models.rerankers import relevance
 from eden_memory.search.diversity import diverse
 from eden_memory.search.fact_candidates import Scored
-from eden_memory.search.ranking import apply_recency, boost_siblings, freshness, reranked
+from eden_memory.search.ranking import (
+    apply_recency,
+    boost_shared,
+    boost_siblings,
+    boost_subjects,
+    freshness,
+    reranked,
+)
+from eden_memory.search.text_index import stems_asked
 from tests.unit.search.candidate_facts import NOW, fact, ids, scored
 
 SCORES = st.floats(0, 1)
@@ -93,6 +101,48 @@ def test_lifting_keeps_all_and_never_lowers_the_best(found: list[Scored], weight
     assert sorted(ids(after)) == sorted(ids(found))
     if found:
         assert max(one.score for one in after) == pytest.approx(max(one.score for one in found))
+
+
+def test_a_fact_that_begins_with_a_word_of_the_question_rises() -> None:
+    found = boost_subjects(
+        scored(
+            (fact("other", "Ben met Nora in May."), 0.9),
+            (fact("subject", "Nora's boat is in the harbour."), 0.85),
+        ),
+        stems_asked("What does Nora own?"),
+        0.15,
+    )
+    assert ids(found) == ["subject", "other"]
+    assert found[0].score == pytest.approx(0.9)
+
+
+BEST = [(fact(f"best{at}", f"Ana took the ferry to Brest on day {at}."), 0.9) for at in range(5)]
+
+
+def test_rare_words_of_the_best_raise_what_stands_behind_them_up_to_the_last_of_these() -> None:
+    tail = [(fact(f"tail{at}", "Ana wrote a letter."), 0.5) for at in range(8)]
+    shares = (fact("shares", "The ferry was late."), 0.45)
+    found = boost_shared(scored(*BEST, *tail, shares), frozenset(), 0.15)
+    assert ids(found)[:6] == [*(candidate.fact_id for candidate, _ in BEST), "shares"]
+    assert found[5].score == pytest.approx(0.6)
+    assert boost_shared(found, frozenset(), 9.0)[5].score == found[4].score
+
+
+def test_words_of_the_question_do_not_raise_again() -> None:
+    tail = (fact("tail", "Ana wrote a letter."), 0.5), (fact("shares", "The ferry was late."), 0.45)
+    found = boost_shared(scored(*BEST, *tail), stems_asked("the ferry"), 0.15)
+    assert ids(found)[5:] == ["tail", "shares"]
+
+
+@given(FOUND, SCORES)
+def test_shared_words_and_subjects_keep_all_and_scores_fall(found: list[Scored], weight: float) -> None:
+    ordered = boost_subjects(found, frozenset({"f1"}), weight)
+    for after in (ordered, boost_shared(ordered, frozenset(), weight)):
+        assert sorted(ids(after)) == sorted(ids(found))
+        assert [one.score for one in after] == sorted((one.score for one in after), reverse=True)
+        assert max((one.score for one in after), default=0) == pytest.approx(
+            max((one.score for one in found), default=0)
+        )
 
 
 @given(st.floats(-1e6, 1e6))
