@@ -84,7 +84,7 @@ class ForgettingStage:
         withdrawn = await self._withdrawn(delivery, event, resting)
         messages = [message.message_id for message in told] or _message(event)
         await self._store.erase_texts(messages, event.version)
-        ledgers = await self._store.ledgers.erase(messages, resting, withdrawn, delivery)
+        ledgers = await self._store.ledgers.erase(messages, resting, withdrawn, delivery, event.version)
         more = [next_slice(delivery, event, found.last)] if found.last is not None else []
         again = await self._taken_up_again(delivery, event, resting, anew)
         derived = follows(delivery, event, resting, told, withdrawn)

@@ -76,12 +76,14 @@ class ForgottenLedgers:
         resting: Sequence[Resting],
         blobs: Sequence[BlobRef],
         cause: Delivery,
+        up_to: str | None = None,
     ) -> list[Emitted]:
         """Erase what came from these messages and went into this memory.
 
-        Returns the records that take the place of others in topics kept until they are consumed.
+        With `up_to`, a deletion that formation-trigger has seen: answers about windows that hold only later versions
+        stay. Returns the records that take the place of others in topics kept until they are consumed.
         """
-        formations = await self._formations(messages)
+        formations = await self._formations(messages, up_to)
         members = [member for formation in formations for member in readers_of(formation)]
         rows = await self._found("members", _with_retries(members))
         following = [name for row in rows.values() for name in _following(row)]
@@ -104,10 +106,10 @@ class ForgottenLedgers:
             return []
         return await self._reduce(await self._found("_id", [key]), cause)
 
-    async def _formations(self, messages: Iterable[str]) -> list[str]:
+    async def _formations(self, messages: Iterable[str], up_to: str | None) -> list[str]:
         found: list[str] = []
         for some in _slices(messages):
-            found += await self._windows.distinct("_id", of_messages(some))
+            found += await self._windows.distinct("_id", of_messages(some, up_to))
         return list(dict.fromkeys(found))
 
     async def _restating(self, resting: Iterable[Resting]) -> list[str]:

@@ -54,9 +54,12 @@ async def erase_window_texts(
         )
 
 
-def of_messages(message_ids: Sequence[str]) -> Row:
-    """Return the query for the windows that were formed in sight of any of these messages."""
-    return {"$or": [{f"{part}.message_id": {"$in": message_ids}} for part in WITH_TEXTS]}
+def of_messages(message_ids: Sequence[str], up_to: str | None = None) -> Row:
+    """Return the query for windows formed in sight of these messages; with `up_to`, of versions up to that one."""
+    seen: Row = {"message_id": {"$in": message_ids}}
+    if up_to is not None:
+        seen["version"] = {"$lte": up_to}
+    return {"$or": [{part: {"$elemMatch": seen}} for part in WITH_TEXTS]}
 
 
 class WindowTextRetention:

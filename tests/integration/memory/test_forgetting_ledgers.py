@@ -191,3 +191,26 @@ async def test_answers_go_that_led_to_nothing_or_to_another_stages_memory(databa
     stage = ForgettingStage(MongoForgettingStore(database, NAMES), MongoForgetting(database, NAMES))
     await stage([delivered(derived)])
     assert set(await answers.distinct("unit")) == set(stays)
+
+
+async def test_an_answer_stays_that_saw_only_what_was_written_after_a_deletion(database: Database) -> None:
+    """A message that is deleted and written again in one transaction has its later version in the window."""
+    windows, answers = database[PREFIX + "windows"], database[PREFIX + "answers"]
+    await windows.delete_many({})
+    seen = {"s.old:1": "1", "s.new:1": "2"}
+    for name, version in seen.items():
+        message = {"message_id": "i.1", "version": version * 16, "text": "x"}
+        await windows.insert_one({"_id": name, "messages": [message]})
+        await answers.insert_one({"unit": f"{FACTS}:formation/{name}"})
+    deleted = Forgotten(
+        kind="message",
+        id="i.1",
+        reach="up_to_version",
+        version="1" * 16,
+        because="deleted",
+        asked_by=None,
+        forgotten_at=minute(30),
+    )
+    stage = ForgettingStage(MongoForgettingStore(database, NAMES), MongoForgetting(database, NAMES))
+    await stage([delivered(deleted)])
+    assert await answers.distinct("unit") == [f"{FACTS}:formation/s.new:1"]
