@@ -94,15 +94,20 @@ class WatchedAnswers(MongoAnswers):
     async def keep(self, answer: Answer) -> Answer:
         """As the store does."""
         kept = await super().keep(answer)
-        self._watch.diary.note("stored", self._watch.name_of(answer))
+        self._note([answer], [kept])
         return kept
 
     async def keep_all(self, answers: Sequence[Answer]) -> list[Answer]:
         """As the store does."""
         kept = await super().keep_all(answers)
-        for answer in answers:
-            self._watch.diary.note("stored", self._watch.name_of(answer))
+        self._note(answers, kept)
         return kept
+
+    def _note(self, answers: Sequence[Answer], kept: Sequence[Answer]) -> None:
+        """`new`: it was not there, or forgetting has deleted it since."""
+        for answer, stored in zip(answers, kept, strict=True):
+            name, new = self._watch.name_of(answer), float(stored is answer)
+            self._watch.diary.note("stored", name, new=new)
 
 
 class WatchedChat(Chat):

@@ -31,9 +31,19 @@ def with_value(arrived: Iterable[Arrived]) -> list[Arrived]:
     return [one for one in arrived if one.value is not None]
 
 
-def twice(arrived: Iterable[Arrived]) -> list[str]:
-    """Keys that stand for two different records; a tombstone beside a record is none."""
-    return doubled(with_value(arrived))
+def twice(arrived: Sequence[Arrived]) -> list[str]:
+    """Keys that stand for two different records; a tombstone beside a record is none.
+
+    Nor is a record that forgetting has emptied, once a tombstone ended it: a decision that is published again after
+    something in it was forgotten keeps its numbers, and the writer ends it when it meets it.
+    """
+    last = {one.key: one for one in arrived}
+    ended = {key for key, one in last.items() if one.value is None}
+    return doubled(one for one in with_value(arrived) if one.key not in ended or not _emptied(one))
+
+
+def _emptied(one: Arrived) -> bool:
+    return orjson.loads(one.value or b"{}").get("text") == ""
 
 
 def markers(facts: Sequence[Row], said: Iterable[Message], poisoned: Collection[str]) -> dict[str, list[str]]:
@@ -159,7 +169,7 @@ def reflections(
     """
     formed: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
     for one in first_arrivals(with_value(arrived)):
-        if one.name == "ReflectionFormed":
+        if one.name == "ReflectionFormed" and not _emptied(one):
             event = orjson.loads(one.value or b"")
             formed[event["formation_id"]][event["scope"]["kind"], event["text"]] += 1
     units = {f"reflection-extraction:{one.headers['ce_id']}": one.key for one in extractions if one.value}

@@ -30,9 +30,21 @@ def doubled(arrived: Iterable[Arrived]) -> list[str]:
     return [
         f"{key}: {len(values)} different records at "
         + ", ".join(f"{one.partition}@{one.offset}" for one in values.values())
+        + _differences(list(values))
         for key, values in found.items()
         if len(values) > 1
     ]
+
+
+def _differences(values: Sequence[bytes | None]) -> str:
+    """Fields in which records of one key differ, with their values: the beginning of an explanation."""
+    try:
+        events = [orjson.loads(one or b"{}") for one in values]
+    except orjson.JSONDecodeError:
+        return ""
+    names = sorted({name for one in events for name in one})
+    unequal = [name for name in names if any(one.get(name) != events[0].get(name) for one in events)]
+    return "".join(f"; {name}: " + " | ".join(str(one.get(name)) for one in events) for name in unequal)
 
 
 def unlike_the_ledger(arrived: Iterable[Arrived], decided: Mapping[str, bytes]) -> list[str]:
@@ -142,6 +154,7 @@ def calls(lines: Iterable[Mapping[str, Any]]) -> Calls:
         asked = sorted((one for one in ones if one["what"] == "asked"), key=lambda one: one["looked"])
         failed = sum(one["what"] == "failed" for one in ones)
         first = {what: _first(ones, what) for what in ("answered", "stored", "decided")}
+        first["stored"] = max([first["stored"], *_stored_anew(ones)])
         total.asked += len(asked)
         total.failed += failed
         total.repeated += max(0, len(asked) - failed - 1)
@@ -157,6 +170,11 @@ def calls(lines: Iterable[Mapping[str, Any]]) -> Calls:
 
 def _first(ones: Sequence[Mapping[str, Any]], what: str) -> float:
     return min((one["at"] for one in ones if one["what"] == what), default=float("inf"))
+
+
+def _stored_anew(ones: Sequence[Mapping[str, Any]]) -> list[float]:
+    """When an answer was stored that was not there any more: forgetting deletes what it finds in a window's."""
+    return [one["at"] for one in ones if one["what"] == "stored" and one.get("new")]
 
 
 def windows(

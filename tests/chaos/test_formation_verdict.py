@@ -148,6 +148,19 @@ def test_a_key_with_two_values_is_found_and_a_tombstone_is_none() -> None:
     assert verdict.twice([first, record("t", "f@1", 2, {"a": 2})])
 
 
+def test_a_record_that_forgetting_emptied_is_none_once_a_tombstone_ended_it() -> None:
+    first, emptied = record("t", "f@1", 0, {"text": "Tea."}), record("t", "f@1", 2, {"text": ""})
+    gone, again = record("t", "f@1", 1, None), record("t", "f@1", 3, None)
+    assert verdict.twice([first, gone, emptied, again]) == []
+    assert verdict.twice([first, gone, emptied])
+    assert verdict.twice([first, record("t", "f@1", 2, {"text": "Coffee."}), again])
+
+
+def test_two_records_of_a_key_are_told_with_what_differs() -> None:
+    (line,) = verdict.twice([record("t", "f@1", 0, {"a": 1, "b": 2}), record("t", "f@1", 1, {"a": 1, "b": 3})])
+    assert line.endswith("0@0, 0@1; b: 2 | 3")
+
+
 def test_versions_with_a_gap_are_found() -> None:
     assert verdict.fact_versions([record("t", "f@1", 0, {}), record("t", "f@2", 1, {})]) == []
     assert verdict.fact_versions([record("t", "f@1", 0, {}), record("t", "f@3", 1, {})])
@@ -188,6 +201,11 @@ def test_a_reflection_formed_twice_is_found() -> None:
 
 def test_fewer_reflections_are_right_only_where_a_message_was_deleted() -> None:
     assert not any(verdict.reflections(FORMED[:1], EXTRACTIONS, ANSWERS, {"w"}, (), ()).values())
+
+
+def test_an_emptied_reflection_is_nothing_that_was_said() -> None:
+    emptied = [FORMED[0], reflection("r1", 1, "session", "")]
+    assert not any(verdict.reflections(emptied, EXTRACTIONS, ANSWERS, {"w"}, (), ()).values())
 
 
 def test_nothing_is_known_of_a_window_whose_answers_were_deleted_with_a_message() -> None:

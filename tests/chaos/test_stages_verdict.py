@@ -91,6 +91,14 @@ def test_a_call_in_flight_may_be_repeated_and_one_that_was_answered_may_not() ->
     assert (len(late.after_the_answer), len(late.after_the_outcome)) == (1, 1)
 
 
+def test_an_answer_that_forgetting_deleted_may_be_asked_for_again() -> None:
+    first, again = (line("asked", at, looked=at, found=at) for at in (1.0, 4.0))
+    stored = line("stored", 2.0, new=1.0)
+    assert verdict.calls([first, stored, again, line("stored", 5.0, new=1.0)]).after_the_answer == []
+    assert len(verdict.calls([first, stored, again, line("stored", 5.0, new=0.0)]).after_the_answer) == 1
+    assert len(verdict.calls([first, stored, again]).after_the_answer) == 1
+
+
 def test_a_failed_call_that_is_tried_again_is_no_repeat() -> None:
     first, second = (line("asked", at, looked=at, found=at) for at in (1.0, 2.0))
     assert verdict.calls([first, line("failed", 1.5), second, line("stored", 3.0)]).repeated == 0
