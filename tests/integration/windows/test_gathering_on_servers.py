@@ -1,15 +1,17 @@
 """From chat writes through the tailer: messages that nobody waits for are stored with those that come after them."""
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from typing import Any
 
 import pytest
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory import metrics
 from eden_memory.assembly import handlers
 from eden_memory.mongo.client import connect
 from eden_memory.processors.pipeline import FORMATION_TRIGGER
 from eden_memory.settings import Settings
+from tests.counted import Grown
 from tests.integration.system.running_system import PARTITIONS, prepare, stages, until
 from tests.integration.windows.harness import changed
 
@@ -54,11 +56,23 @@ async def stored(database: Database, names: Collection[str]) -> bool:
     return {row["_id"] for row in rows} == {f"s.{name}" for name in names}
 
 
+def watermarks_are_behind() -> Callable[[], Awaitable[bool]]:
+    """The first watermark of each partition is finished; the next ones come in an hour."""
+    grown = Grown(metrics.STAGE_RECORDS)
+
+    async def found() -> bool:
+        return sum(n for labels, n in grown().items() if FORMATION_TRIGGER in labels) >= PARTITIONS
+
+    return found
+
+
 @pytest.mark.usefixtures("without_end")
 async def test_the_message_that_fills_a_window_takes_those_before_it_along(
     prepared: Settings, database: Database
 ) -> None:
+    behind = watermarks_are_behind()
     async with stages(prepared, {FORMATION_TRIGGER}):
+        await until(behind, "no watermark comes between the messages")
         await say(database, "a")
         await until(lambda: stored(database, "a"), "the first message of a session waits for nothing")
         begun = await database["memory_partitions"].find_one({"place": {"$gt": 0}})
