@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Generator
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 from uuid import uuid4
 
@@ -26,6 +27,7 @@ KEYS = ("OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "ANTHROPIC_API_KEY
 SLOW = hypothesis.HealthCheck.too_slow
 LOOPBACK = ["127.0.0.1", "::1", "localhost"]
 SERVERS = ("EDEN_MONGODB_URI", "EDEN_KAFKA_BOOTSTRAP", "EDEN_ATLAS_URI")
+MEMORY_BYTES = 8_000_000_000
 GIVEN: dict[str, str] = {}
 """Servers that the environment named before it was cleared."""
 
@@ -33,6 +35,8 @@ GIVEN: dict[str, str] = {}
 def pytest_configure() -> None:
     """Keep the addresses of given servers, then clear the settings of the machine; no example has to be quick."""
     claim_process()
+    _in_memory()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads that wait for each other while every core is busy
     given = {name: os.environ.get(name) for name in SERVERS}
     GIVEN.update({name: value for name, value in given.items() if value})
     for name in list(os.environ):
@@ -47,6 +51,16 @@ def pytest_configure() -> None:
     signal.signal(
         signal.SIGINT, signal.default_int_handler
     )  # of a run behind a shell children inherit SIG_IGN
+
+
+def _in_memory() -> None:
+    """Have folders of tests in memory, where there is enough of it: servers of tests sync a thousand files."""
+    memory = Path("/dev/shm")  # noqa: S108 - a folder of pytest's own is made in it
+    if "PYTEST_DEBUG_TEMPROOT" in os.environ or not os.access(memory, os.W_OK):
+        return
+    found = os.statvfs(memory)
+    if found.f_bavail * found.f_frsize >= MEMORY_BYTES and not found.f_flag & os.ST_NOEXEC:
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(memory)
 
 
 def pytest_collection_finish() -> None:
@@ -90,8 +104,12 @@ def jars_folder(pytestconfig: pytest.Config) -> Path:
 @pytest.fixture(scope="session")
 def servers(jars_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[TestServers]:
     """MongoDB and Kafka for the whole session: those given by the environment, else private ones."""
-    with running_servers(GIVEN, tmp_path_factory.mktemp("servers"), jars_folder) as running:
-        yield running
+    folder = tmp_path_factory.mktemp("servers")
+    try:
+        with running_servers(GIVEN, folder, jars_folder) as running:
+            yield running
+    finally:
+        rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
