@@ -16,6 +16,7 @@ from eden_memory.schemas.export import export_schema
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.integration.system.commands import eden
+from tests.integration.system.conftest import shared_settings as shared_settings  # noqa: PLC0414
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import AGENT, System, fast, stages, system, until
 from tests.integration.system.test_restored_from_nothing import settled
@@ -29,13 +30,13 @@ AGES = re.compile(r" \((?:[^()]* ago|just now)\)$", re.MULTILINE)
 MEMORY = ("facts", "reflections", "consolidated", "blobs", "snapshots")
 
 
-@pytest.fixture
-async def asked() -> list[Asked]:
+@pytest.fixture(scope="module")
+def asked() -> list[Asked]:
     """Every question to a model."""
     return []
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def models(asked: list[Asked]) -> AsyncGenerator[Serving]:
     """A model for both installations."""
 
@@ -47,10 +48,10 @@ async def models(asked: list[Asked]) -> AsyncGenerator[Serving]:
         yield served
 
 
-@pytest.fixture
-async def lived(settings: Settings, models: Serving) -> AsyncGenerator[System]:
+@pytest.fixture(scope="module")
+async def lived(shared_settings: Settings, models: Serving) -> AsyncGenerator[System]:
     """A life of two users: contradicted, consolidated, corrected by people, forgotten, and a session ended."""
-    async with system(fast(settings, models), models, run=False) as one:
+    async with system(fast(shared_settings, models), models, run=False) as one:
         async with stages(one.settings):
             first = await one.session("ann", id="first")
             second = await one.session("bob", id="second")

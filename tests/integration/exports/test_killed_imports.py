@@ -13,7 +13,8 @@ from tests.integration.replay.replay_kit import ReplayKit
 from tests.integration.stages_on_servers import on_servers
 
 pytestmark = pytest.mark.servers
-SCOPES = 250
+SCOPES = 40
+IN_SMALL_PARTS = "tests.integration.exports.small_parts"
 KILLS = 3
 
 
@@ -41,7 +42,7 @@ async def noted(kit: ReplayKit) -> int:
 async def killed(other: ReplayKit, file: Path) -> bool:
     """Run the command, and kill it once it has come a step further; False if it ended by itself."""
     before = await noted(other)
-    process = other.eden("import", "eden", str(file), "--yes")
+    process = other.eden("import", "eden", str(file), "--yes", program=IN_SMALL_PARTS)
     while process.poll() is None:
         if await noted(other) > before:
             process.send_signal(signal.SIGKILL)

@@ -73,8 +73,8 @@ class ReplayKit(StageKit):
             await work.run(lambda: _verdict(found, at, work, meanwhile), follow=False)
             return found[0], work.namespace
 
-    def eden(self, *words: str) -> subprocess.Popen[bytes]:
-        """The command in a process of its own."""
+    def eden(self, *words: str, program: str = "eden_memory.cli.main") -> subprocess.Popen[bytes]:
+        """The command in a process of its own; `program`: a module that stands for it."""
         mongodb, kafka = self.settings.mongodb, self.settings.kafka
         assert mongodb.uri is not None
         given = {
@@ -85,7 +85,7 @@ class ReplayKit(StageKit):
             "EDEN_KAFKA_GROUP_PREFIX": kafka.group_prefix,
             "COLUMNS": "200",
         }
-        command = [sys.executable, "-m", "eden_memory.cli.main", *words]
+        command = [sys.executable, "-m", program, *words]
         return subprocess.Popen(
             command, env={**os.environ, **given}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
