@@ -3,6 +3,7 @@
 
 from typing import Any
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from eden_memory.kafka.connection import admin_config
@@ -21,6 +22,10 @@ def limit(settings: Settings, topic: str, size: int) -> None:
     wait_until(lambda: _limit(admin, topic) == str(size), f"{topic} takes {size} bytes")
 
 
-def _limit(admin: Any, topic: str) -> str:
+def _limit(admin: Any, topic: str) -> str | None:
+    """None: the broker does not know yet of the topic that its controller has made."""
     (asked,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-    return asked.result()["max.message.bytes"].value
+    try:
+        return asked.result()["max.message.bytes"].value
+    except KafkaException:
+        return None

@@ -1,5 +1,6 @@
 """What is older than the stream: the first start's backfill, and the merge after a lost position."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from pymongo import IndexModel
 
 from eden_memory import metrics
 from eden_memory.settings import Settings
+from eden_memory.source.leadership import Leadership
 from tests.integration.source.harness import Kit, Topic, message, until
 
 pytestmark = pytest.mark.servers
@@ -246,8 +248,12 @@ ENDS = [dropped_and_recreated, renamed_away, renamed_onto]
 @pytest.mark.parametrize("end", [*ENDS, database_dropped])
 @pytest.mark.parametrize("running", [True, False])
 async def test_a_collection_that_came_to_an_end_is_merged(
-    chat: Kit, end: Callable[[Kit], Awaitable[None]], running: bool
+    chat: Kit,
+    end: Callable[[Kit], Awaitable[None]],
+    running: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    written_again = _merging_once_written(monkeypatch)
     elsewhere = chat.settings.model_copy(
         update={"source": chat.settings.source.model_copy(update={"database": chat.source.name + "-app"})}
     )
@@ -260,13 +266,27 @@ async def test_a_collection_that_came_to_an_end_is_merged(
             await topic.until(lambda: len(topic.records) == 8, "the messages")
             if running:
                 await end(app)
+                written_again.set()
                 await merged(app, topic)
         if not running:
             await end(app)
+            written_again.set()
             async with app.tailing():
                 await merged(app, topic)
         ended = {one.key: one.ended for one in topic.records if one.ended}
         assert ended == dict.fromkeys(["i.0", "i.1", "i.2"], "missing")
+
+
+def _merging_once_written(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """A collection that is empty when the merge begins is refused: it begins once this is set."""
+    written, merge = asyncio.Event(), Leadership._merge  # pyright: ignore[reportPrivateUsage]
+
+    async def later(at: Leadership) -> None:
+        await written.wait()
+        await merge(at)
+
+    monkeypatch.setattr(Leadership, "_merge", later)
+    return written
 
 
 async def test_a_merge_that_is_cut_short_is_done_again(chat: Kit) -> None:
