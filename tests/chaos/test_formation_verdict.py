@@ -157,7 +157,9 @@ def test_a_record_that_forgetting_emptied_is_none_once_a_tombstone_ended_it() ->
 
 
 def test_two_records_of_a_key_are_told_with_what_differs() -> None:
-    (line,) = verdict.twice([record("t", "f@1", 0, {"a": 1, "b": 2}), record("t", "f@1", 1, {"a": 1, "b": 3})])
+    (line,) = verdict.twice(
+        [record("t", "f@1", 0, {"a": 1, "b": 2}), record("t", "f@1", 1, {"a": 1, "b": 3})]
+    )
     assert line.endswith("0@0, 0@1; b: 2 | 3")
 
 

@@ -1,4 +1,4 @@
-"""A short fault run of the stages: one seed that never changes, one new every time (printed, to be run again)."""
+"""A short fault run of the stages: a seed that never changes, and among the slow tests a new one (it is printed)."""
 
 import random
 from pathlib import Path
@@ -14,7 +14,9 @@ ANY = random.SystemRandom().randrange(1_000, 1_000_000)
 
 @pytest.mark.servers
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("seed", [FIXED, ANY], ids=["fixed", "any"])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(FIXED, id="fixed"), pytest.param(ANY, id="any", marks=pytest.mark.slow)]
+)
 async def test_nothing_is_lost_doubled_reordered_or_asked_again_after_faults(
     seed: int, jars_folder: Path, tmp_path: Path
 ) -> None:
