@@ -42,12 +42,12 @@ demo: setup ## a conversation becomes memory: LLM=openai|google|local|URL CONVER
 	@$(BIN)/eden demo $(if $(LLM),--llm '$(LLM)') $(if $(CONVERSATION),--conversation '$(CONVERSATION)') \
 		$(if $(CAP),--cap $(CAP)) $(if $(KEEP),--keep) $(if $(YES),--yes)
 
-test: setup ## run the suite against real servers, JOBS=3 files at a time
-	@$(BIN)/pytest -n $${JOBS:-3} --dist loadfile --no-loadscope-reorder || { test $$? = 1 && \
+test: setup ## run the suite against real servers, JOBS=4 files at a time
+	@$(BIN)/pytest -n $${JOBS:-4} --dist loadfile --no-loadscope-reorder || { test $$? = 1 && \
 		echo "--- what failed beside others, once more by itself" && $(BIN)/pytest --last-failed --last-failed-no-failures none; }
 
 test-slow: setup ## run the tests that take minutes, too: the pages of commands played, kills, benchmarks in short
-	@$(BIN)/pytest -n $${JOBS:-3} --dist loadfile -m slow
+	@$(BIN)/pytest -n $${JOBS:-4} --dist loadfile -m slow
 
 lint: setup ## ruff and the import contract
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports

@@ -36,7 +36,9 @@ def pytest_configure() -> None:
     """Keep the addresses of given servers, then clear the settings of the machine; no example has to be quick."""
     claim_process()
     _in_memory()
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads that wait for each other while every core is busy
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # threads that wait for each other while every core is busy
     given = {name: os.environ.get(name) for name in SERVERS}
     GIVEN.update({name: value for name, value in given.items() if value})
     for name in list(os.environ):
@@ -55,7 +57,7 @@ def pytest_configure() -> None:
 
 def _in_memory() -> None:
     """Have folders of tests in memory, where there is enough of it: servers of tests sync a thousand files."""
-    memory = Path("/dev/shm")  # noqa: S108 - a folder of pytest's own is made in it
+    memory = Path("/dev/shm")
     if "PYTEST_DEBUG_TEMPROOT" in os.environ or not os.access(memory, os.W_OK):
         return
     found = os.statvfs(memory)

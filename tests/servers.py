@@ -1,4 +1,7 @@
-"""The servers that tests talk to: given ones, containers when asked for, else private local ones."""
+"""The servers that tests talk to: given ones, containers when asked for, else private local ones.
+
+`python -m tests.servers` fetches Kafka and makes its starts quick, as the first test that needs it would.
+"""
 
 import os
 import shutil
@@ -8,6 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from eden_memory.local.kafka import LocalKafka
 from eden_memory.local.mongo import LocalMongo
@@ -113,3 +117,8 @@ def _kafka_container(folder: Path, jars: Path) -> Generator[str]:
     del folder, jars
     with KafkaContainer().with_kraft() as container:
         yield container.get_bootstrap_server()
+
+
+if __name__ == "__main__":
+    with TemporaryDirectory() as made, _kafka_here(Path(made), Path(".eden/jars")):
+        pass
