@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,15 +21,14 @@ ALONE = sorted(set(Settings.model_fields) - set(GROUPS))
 """Settings of no group."""
 
 
-def sources() -> Iterator[tuple[str, ast.Module]]:
+@cache
+def sources() -> tuple[tuple[str, ast.Module], ...]:
     """The text and tree of every module of the program."""
-    for folder in ("eden_memory", "processors"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            text = path.read_text()
-            yield text, ast.parse(text)
+    paths = (path for folder in ("eden_memory", "processors") for path in sorted((ROOT / folder).rglob("*.py")))
+    texts = [path.read_text() for path in paths]
+    return tuple((text, ast.parse(text)) for text in texts)
 
 
-MODULES = tuple(sources())
 READ_BY_FIELDS = {"search": {field.name for field in fields(Ranking)}}
 """Settings of a group that are passed on by the names of a class's fields (`ranking_of`)."""
 
@@ -101,7 +101,7 @@ def _assigned(tree: ast.Module, group: str, holders: set[str]) -> Iterator[str]:
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_setting_of_a_group_is_read(group: str) -> None:
     kind = GROUPS[group]
-    naming = [tree for text, tree in MODULES if f".{group}" in text or kind.__name__ in text]
+    naming = [tree for text, tree in sources() if f".{group}" in text or kind.__name__ in text]
     read = {name for tree in naming for name in reads(tree, group, kind)}
     assert set(kind.model_fields) - read - READ_BY_FIELDS.get(group, set()) == set()
 
@@ -110,7 +110,7 @@ def test_every_setting_of_a_group_is_read(group: str) -> None:
 def test_every_setting_of_no_group_is_read(name: str) -> None:
     assert any(
         isinstance(node, ast.Attribute) and node.attr == name and "ettings" in ast.unparse(node.value)
-        for _, tree in MODULES
+        for _, tree in sources()
         for node in ast.walk(tree)
     )
 

@@ -176,7 +176,7 @@ async def test_readers_and_stages_move_with_the_pointer_and_no_read_fails(
         took, notices = list[float](), list[float]()
         async with served(found.settings) as url, readers.reading(url), installation(found.settings) as at:
             await until(lambda: _true(readers.reads > 50 < readers.asked), "reading")
-            for number in range(4):
+            for number in range(2):
                 if number % 2:
                     await rollback(at)
                 else:

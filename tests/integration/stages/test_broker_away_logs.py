@@ -59,7 +59,7 @@ async def test_a_stopped_broker_does_not_fill_the_log(
         before = len(_lines(log))
         await asyncio.to_thread(broker.stop)
         await until(_says(log, '"logger": "aiokafka', 1), "the first line")
-        await asyncio.sleep(10)  # so long the broker is away
+        await asyncio.sleep(5)  # so long the broker is away
         process.send_signal(signal.SIGTERM)
         await asyncio.wait_for(process.wait(), 90)
     finally:
