@@ -24,7 +24,9 @@ ALONE = sorted(set(Settings.model_fields) - set(GROUPS))
 @cache
 def sources() -> tuple[tuple[str, ast.Module], ...]:
     """The text and tree of every module of the program."""
-    paths = (path for folder in ("eden_memory", "processors") for path in sorted((ROOT / folder).rglob("*.py")))
+    paths = (
+        path for folder in ("eden_memory", "processors") for path in sorted((ROOT / folder).rglob("*.py"))
+    )
     texts = [path.read_text() for path in paths]
     return tuple((text, ast.parse(text)) for text in texts)
 
