@@ -9,6 +9,7 @@ import pytest
 
 from eden_memory.context.recall import query_of
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.recent import recent_messages, written_message_store
 from eden_memory.recent.written_message_store import WrittenMessages
 from tests.integration.system.every_door import Asker, EveryDoor, every_door
 from tests.integration.system.obedient_model import WORD
@@ -20,6 +21,13 @@ SAID = "We adopted a greyhound named Pixel on Sunday."
 
 def somebody() -> str:
     return f"u{uuid4().hex[:8]}"
+
+
+@pytest.fixture(autouse=True)
+def however_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, too: answers would rather lack what is not formed yet than wait for it."""
+    monkeypatch.setattr(recent_messages, "MOST_SECONDS", 30.0)
+    monkeypatch.setattr(written_message_store, "MOST_MILLISECONDS", 30_000)
 
 
 @pytest.fixture(scope="module")

@@ -215,6 +215,21 @@ def test_no_text_takes_more_than_its_length(text: str) -> None:
     assert long < 12 * max(short, 0.002), "four times the text takes about four times as long"
 
 
+def test_one_long_word_takes_about_as_long_as_many_short_ones() -> None:
+    redact, short = Redactor(), "h" * 16 + " "
+    word, words = (_seconds(redact, text * 6_000) for text in (short.replace(" ", "h"), short))
+    assert word < 6 * max(words, 0.002)
+
+
+@given(
+    st.lists(st.sampled_from((SEAM, SEAM[1:], "\n", " ", "é", "a", "b" * 15, "c" * 16, "d" * 399, "e" * 401)))
+)
+def test_halves_beside_a_seam_are_those_that_one_pattern_finds(parts: list[str]) -> None:
+    part = "[!-~]{16,400}"
+    pattern = rf"{part}(?={re.escape(SEAM)})|(?<={re.escape(SEAM)}){part}(?:\n{part})*"
+    assert Redactor()("".join(parts)) == re.sub(pattern, "[redacted: cut in half]", "".join(parts))
+
+
 def _seconds(redact: Redactor, text: str) -> float:
     def once() -> float:
         begun = process_time()
