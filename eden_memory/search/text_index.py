@@ -47,8 +47,8 @@ ASKING: str = (
 """Words of questions, beside Lucene's stop words: they say nothing of what is asked for."""
 ROW_BYTES = 136
 """Of a fact in the index beside its words, about."""
-INDEX_BYTES, SMALL_ROW_BYTES, MOST_SPARE_BYTES = 12_000, 1_000, 200_000
-"""Of an index beside its facts, about: its files have room to spare, more with each fact up to a limit (measured)."""
+INDEX_BYTES = 45_000
+"""Of an index beside its facts, about: its files have room to spare (measured, after ten writes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,7 @@ class TextIndex:
     @property
     def size(self) -> int:
         """Bytes that it takes in memory, about."""
-        facts = len(self._id_of)
-        spare = min(INDEX_BYTES + SMALL_ROW_BYTES * facts, MOST_SPARE_BYTES)
-        return 2 * self._characters + ROW_BYTES * facts + spare
+        return 2 * self._characters + ROW_BYTES * len(self._id_of) + INDEX_BYTES
 
     @property
     def waiting(self) -> bool:

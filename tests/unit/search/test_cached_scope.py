@@ -1,8 +1,12 @@
-"""One kept scope: what is compared beside the event loop is not written to, whoever has left meanwhile."""
+"""One cached scope: what a thread compares is not written to meanwhile, and what it takes in memory is counted."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,3 +49,48 @@ async def test_a_search_that_is_cancelled_keeps_writers_away_until_its_thread_ha
     assert not scope.lock.locked()
     (found,) = await scope.nearest([VECTOR], 1, 0.0, NOW)
     assert [one.fact_id for one in found] == ["f"]
+
+
+MANY_SMALL_SCOPES = """
+import asyncio, ctypes
+from datetime import UTC, datetime
+from pathlib import Path
+from eden_memory.search.cached_scope import CachedScope
+from eden_memory.search.search_documents import CachedFact, cached_document
+
+def resident():
+    ctypes.CDLL(None).malloc_trim(0)  # what a write of the index frees
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+async def scopes(count):
+    made = [CachedScope(f"user:s.a:s.u{number}") for number in range(count)]
+    for scope in made:
+        at = datetime(2026, 1, 1, tzinfo=UTC)
+        row = {"content": "Ana plays the violin", "formed_at": at, "valid_from": at, "version": 1}
+        for number in range(2):
+            fact = CachedFact(f"f{number}", row["content"], False, None, cached_document(row), bytes(4 * 384))
+            scope.put([fact])
+            await scope.words_ready()
+    return made
+
+async def main():
+    first = await scopes(30)
+    before = resident()
+    more = await scopes(170)
+    print(resident() - before, sum(scope.size for scope in more))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux how large the process is")
+def test_small_scopes_take_no_more_memory_than_is_counted() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", MANY_SMALL_SCOPES],
+        env={**os.environ, "MALLOC_ARENA_MAX": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    grown, counted = map(int, ended.stdout.split())
+    assert 0 < grown <= counted
