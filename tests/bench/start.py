@@ -1,8 +1,9 @@
 """How soon commands and processes are there: help, the library's import, `eden run` until it is ready, and idling.
 
-`python -m tests.bench.start [--rounds N]`: private servers; everything was started once before, so that files are in
-the system's cache. Wall time of each whole process, with the CPU that it took; bounds of the same run: a Python that
-imports nothing, one that imports the libraries alone, and one that imports the code of `eden run`.
+`python -m tests.bench.start [--rounds N]`: private servers; everything was started once before, `eden run` in the
+same namespace, so that files are in the system's cache and modules are compiled. Wall time of each whole process,
+with the CPU that it took; bounds of the same run: a Python that imports nothing, one that imports the libraries
+alone, and one that imports the code of `eden run`.
 """
 
 import argparse
@@ -19,10 +20,10 @@ from pathlib import Path
 import psutil
 
 from tests.bench.formation_pace import IDLE_CORE, LIKE_EDEN_RUN, idle
-from tests.bench.formation_run import cpu_seconds, running, stand
+from tests.bench.formation_run import Stand, cpu_seconds, running, stand
 from tests.bench.report import Report, Row, median
-from tests.model_server.serving import ModelServerProcess, model_server_process
-from tests.servers import TestServers, running_servers
+from tests.model_server.serving import model_server_process
+from tests.servers import running_servers
 
 PYTHON = (sys.executable, "-c")
 COMMANDS: Mapping[str, tuple[str, ...]] = {
@@ -54,31 +55,31 @@ def started(command: Sequence[str]) -> tuple[float, float]:
     return wall, used
 
 
-async def ready(servers: TestServers, models: ModelServerProcess) -> tuple[float, float]:
-    """Start all stages in a namespace of their own; return seconds and CPU until they say that they are ready."""
-    with tempfile.TemporaryDirectory() as folder:
-        async with stand(servers, models, LIKE_EDEN_RUN) as made:
-            began = time.perf_counter()
-            with running(made, Path(folder) / "run.log") as process:
-                return time.perf_counter() - began, cpu_seconds(process)
+def ready(made: Stand, log: Path) -> tuple[float, float]:
+    """Start all stages; return seconds and CPU until they say that they are ready."""
+    began = time.perf_counter()
+    with running(made, log) as process:
+        return time.perf_counter() - began, cpu_seconds(process)
 
 
 async def measure(rounds: int) -> Report:
-    """Measure everything by turns, and idling as often."""
+    """Measure starts by turns, then idling as often."""
     report = Report("start", "seconds until commands and processes are there")
+    # An installed program has its modules compiled; with this set, every start would compile those of a checkout.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     starts = {name: Starts() for name in (*COMMANDS, "ready")}
-    cores: list[float] = []
     with (
         tempfile.TemporaryDirectory() as folder,
         running_servers({}, Path(folder), Path(".eden/jars")) as servers,
         model_server_process() as models,
     ):
-        for number in range(rounds + 1):
-            for name, command in COMMANDS.items():
-                _add(starts[name], await asyncio.to_thread(started, command), number)
-            _add(starts["ready"], await ready(servers, models), number)
-            if number:
-                cores.append(await idle(servers, models))
+        async with stand(servers, models, LIKE_EDEN_RUN) as made:
+            for number in range(rounds + 1):
+                for name, command in COMMANDS.items():
+                    _add(starts[name], await asyncio.to_thread(started, command), number)
+                log = Path(folder) / "run.log"
+                _add(starts["ready"], await asyncio.to_thread(ready, made, log), number)
+        cores = [await idle(servers, models) for _ in range(rounds)]
     _describe(report, starts, cores)
     return report
 
