@@ -1,5 +1,6 @@
 """Everything that MongoDB needs before memory is written: collections, validators, indexes, search indexes."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -117,18 +118,18 @@ async def check_all(database: Database, names: Names, dimensions: int) -> list[s
 
 async def check(database: Database, names: Names, indexes: Indexes = MEMORY_INDEXES) -> list[str]:
     """Return a line for whatever is missing or differs; empty when all is there that the stages do not make."""
-    there = set(await database.list_collection_names())
-    indexed = {names[short]: models for short, models in indexes.items()}
-    problems = [f"collection {name} is missing" for name in indexed if name not in there]
-    for name, models in indexed.items():
-        if name in there:
-            lacking = _named(models) - await _of(database, name)
-            problems += [f"index {name}.{index} is missing" for index in sorted(lacking)]
     validators = await _current_validators(database)
+    indexed = {names[short]: models for short, models in indexes.items()}
+    there = [name for name in indexed if name in validators]
+    found = await asyncio.gather(*(_of(database, name) for name in there))
+    problems = [f"collection {name} is missing" for name in indexed if name not in validators]
+    for name, its_indexes in zip(there, found, strict=True):
+        lacking = _named(indexed[name]) - its_indexes
+        problems += [f"index {name}.{index} is missing" for index in sorted(lacking)]
     problems += [
-        f"validator of {names[kind.COLLECTION]} is missing or old"
+        f"validator of {name} is missing or old"
         for kind in VALIDATED
-        if names[kind.COLLECTION] in there and validators.get(names[kind.COLLECTION]) != _validation(kind)
+        if (name := names[kind.COLLECTION]) in validators and validators[name] != _validation(kind)
     ]
     return problems
 
@@ -169,6 +170,7 @@ def _validation(document: type[Document]) -> Row:
 
 
 async def _current_validators(database: Database) -> dict[str, Row]:
+    """Return the validator of every collection that is there."""
     found = await (await database.list_collections()).to_list()
     fields = ("validator", "validationLevel", "validationAction")
     return {
