@@ -74,6 +74,10 @@ def test_starting_loads_these_packages_and_no_others(code: str, packages: set[st
     assert found <= packages | {"eden_memory"}
 
 
+def test_running_the_stages_loads_no_sdk_until_its_provider_is_asked_for() -> None:
+    assert loaded("import eden_memory.cli.run", ("openai", "google.genai", "onnxruntime", "fastapi", "mcp")) == ""
+
+
 def test_no_model_reads_its_source_when_it_is_imported() -> None:
     refuse = "import inspect; inspect.findsource = None; "
     code = "import eden_memory.schemas.documents, eden_memory.schemas.events, eden_memory.schemas.answers"
