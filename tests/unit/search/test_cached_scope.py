@@ -5,17 +5,22 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from eden_memory.search import cached_scope
 from eden_memory.search.cached_scope import CachedScope
+from eden_memory.search.cached_scope_store import CachedScopes
 from eden_memory.search.fact_candidates import NOW
 from eden_memory.search.quick_matrix import QuickMatrix
 from eden_memory.search.search_documents import CachedFact, cached_document
+from tests.names import NAMES
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 VECTOR = np.array([1, 0], np.float32).tobytes()
@@ -51,11 +56,49 @@ async def test_a_search_that_is_cancelled_keeps_writers_away_until_its_thread_ha
     assert [one.fact_id for one in found] == ["f"]
 
 
+class EmptyDatabase:
+    """A database, and each of its collections, without documents."""
+
+    def get_collection(self, *_: object, **__: object) -> "EmptyDatabase":
+        return self
+
+    async def find(self, *_: object, **__: object) -> AsyncIterator[dict[str, Any]]:
+        for row in list[dict[str, Any]]():
+            yield row
+
+
+async def test_of_thousands_of_scopes_those_used_last_stay_below_the_limit() -> None:
+    sizes, dice, room = list[int](), Random(7), 60
+    limit = room * CachedScope("user:s.a:s.u0").size
+
+    def used(size: int, _scopes: int, _evicted: int) -> None:
+        sizes.append(size)
+
+    scopes = CachedScopes(cast("Any", EmptyDatabase()), NAMES, "test", limit, used)
+    scopes.live(True)
+    order = dict[str, None]()
+    for number in range(3_000):
+        key = f"user:s.a:s.u{dice.choice((number, number - number % 50))}"
+        async with scopes.current([key]):
+            order.pop(key, None)
+            order[key] = None
+    assert len(order) > 1_000
+    assert max(sizes) == limit
+    assert len(scopes) == room
+    asked = scopes.queries
+    async with scopes.current([*order][-room:]):
+        assert scopes.queries == asked
+
+
 MANY_SMALL_SCOPES = """
 import asyncio, ctypes
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
+from typing import Any, cast
 from eden_memory.search.cached_scope import CachedScope
+from eden_memory.search.cached_scope_store import CachedScopes
 from eden_memory.search.search_documents import CachedFact, cached_document
 
 def resident():
