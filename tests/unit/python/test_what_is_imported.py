@@ -75,7 +75,10 @@ def test_starting_loads_these_packages_and_no_others(code: str, packages: set[st
 
 
 def test_running_the_stages_loads_no_sdk_until_its_provider_is_asked_for() -> None:
-    assert loaded("import eden_memory.cli.run", ("openai", "google.genai", "onnxruntime", "fastapi", "mcp")) == ""
+    assert (
+        loaded("import eden_memory.cli.run", ("openai", "google.genai", "onnxruntime", "fastapi", "mcp"))
+        == ""
+    )
 
 
 def test_no_model_reads_its_source_when_it_is_imported() -> None:
