@@ -161,13 +161,13 @@ def all_running(made: Stand, folder: Path, processes: int) -> Generator[list[psu
 
 
 @contextmanager
-def running(made: Stand, log: Path) -> Generator[psutil.Process]:
-    """All stages in one process, once they say that they are ready."""
+def running(made: Stand, log: Path, *parts: str) -> Generator[psutil.Process]:
+    """All parts in one process, or those named, once they say that they are ready."""
     port = ports.choose()
     environment = {**os.environ, **made.environment, "EDEN_HTTP_PORT": str(port)}
     with (
         log.open("wb") as file,
-        subprocess.Popen(COMMAND, env=environment, stdout=file, stderr=file) as started,
+        subprocess.Popen([*COMMAND, *parts], env=environment, stdout=file, stderr=file) as started,
     ):
         process = psutil.Process(started.pid)
         try:
