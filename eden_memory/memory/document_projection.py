@@ -346,7 +346,9 @@ def _reflection(event: ReflectionFormed) -> Reflection:
 
 @cache
 def _any_reflection() -> Reflection:
-    return Reflection(_id="any", **scope_fields(Scope.of_agent("s.any")), content="", position=1, formed_at=EPOCH)
+    return Reflection(
+        _id="any", **scope_fields(Scope.of_agent("s.any")), content="", position=1, formed_at=EPOCH
+    )
 
 
 def _stored_blob(event: ScopeConsolidated) -> StoredBlob:
