@@ -90,6 +90,7 @@ bench-tailer: setup ## the tailer against its bounds
 bench-formation: setup ## the whole of formation against a model server; HOT=1: one hot scope
 	@$(BIN)/python -m tests.bench.formation $(if $(HOT),--hot)
 	$(if $(HOT),,@$(BIN)/python -m tests.bench.formation_pace)
+	$(if $(HOT),,@$(BIN)/python -W ignore -m tests.bench.formation_backfill)
 
 bench-scaling: setup ## 1, 2 and 4 processes beside a simulation, processes that come and go, what higher rates need
 	@$(BIN)/python -W ignore -m tests.bench.scaling

@@ -2,7 +2,7 @@
 
 import binascii
 from array import array
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -93,7 +93,7 @@ def _packed(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
-        return b64decode(value, validate=True)
+        return binascii.a2b_base64(value, strict_mode=True)
     except binascii.Error:
         raise ValueError("not base64") from None
 

@@ -52,6 +52,8 @@ class MongoBatchMarks:
     async def among(self, named: Iterable[tuple[str, str]]) -> Marks:
         """Return the marks of (kind, target) pairs; kinds without any mark are not asked for."""
         there = set(await self._marks.distinct("kind"))
+        if not there:
+            return Marks()
         targets: dict[str, list[str]] = {}
         for kind, target in named:
             if kind in there:

@@ -4,7 +4,9 @@ A fact or reflection is its highest version with its history; of facts alike the
 absorbed by the lowest stored blob version that lists it; a blob is its highest version that is not gone.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from datetime import UTC, datetime
+from functools import cache
 
 from eden_memory.constants import MOST_SOURCES
 from eden_memory.memory.memory_batch import ScopeBatch, statement, statement_of
@@ -22,8 +24,10 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.scopes import Scope
 
 NONE: Set[int] = frozenset()
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def facts_after(batch: ScopeBatch, stored: StoredScope) -> dict[str, Fact]:
@@ -49,8 +53,10 @@ def duplicates_among(facts: Iterable[Fact]) -> tuple[Fact, ...]:
     return tuple(fact for fact in facts if fact.retired_at is None and not fact.active)
 
 
-def _merged(stored: Fact | None, events: Iterable[FactChanged], gone: Set[int], revision: int) -> Fact | None:
+def _merged(stored: Fact | None, events: Sequence[FactChanged], gone: Set[int], revision: int) -> Fact | None:
     """Merge a stored fact with its new versions; None if its newest version is gone and none comes."""
+    if stored is None and not gone and len(events) == 1 and events[0].version == 1:
+        return _fact(events[0], revision)
     known = {event.version: event for event in events}
     if stored is not None and stored.version not in gone and stored.version >= max(known, default=0):
         newest = stored
@@ -120,44 +126,62 @@ def _active(fact: Fact, *, active: bool) -> Fact:
 
 
 def _fact(event: FactChanged, revision: int) -> Fact:
+    """Return the document of a version. Copied, because what an event holds is valid already."""
+    return _any_fact().model_copy(
+        update={
+            **scope_fields(event.scope),
+            "id": event.fact_id,
+            "content": event.text,
+            "hash": event.hash,
+            "embedding": event.embedding.vector if event.embedding else None,
+            "embedding_model": event.embedding.model if event.embedding else None,
+            "active": event.retired_at is None,
+            "version": event.version,
+            "decision": event.decision,
+            "reason": event.reason,
+            "command": event.command,
+            "call": event.call,
+            "session_ids": sessions_of(event.sources),
+            "message_ids": messages_of(event.sources),
+            "sources": event.sources,
+            "formed_at": event.formed_at,
+            "said_at": event.said_at,
+            "occurred_at": event.occurred_at,
+            "valid_from": event.valid_from,
+            "expires_at": event.expires_at,
+            "private": event.private,
+            "retired_at": event.retired_at,
+            "retired_because": event.retired_because,
+            "replaces": event.replaces,
+            "replaced_by": event.replaced_by,
+            "revision": revision,
+        }
+    )
+
+
+@cache
+def _any_fact() -> Fact:
     return Fact(
-        _id=event.fact_id,
-        **scope_fields(event.scope),
-        content=event.text,
-        hash=event.hash,
-        embedding=event.embedding.vector if event.embedding else None,
-        embedding_model=event.embedding.model if event.embedding else None,
-        active=event.retired_at is None,
-        version=event.version,
-        decision=event.decision,
-        reason=event.reason,
-        command=event.command,
-        call=event.call,
-        session_ids=sessions_of(event.sources),
-        message_ids=messages_of(event.sources),
-        sources=event.sources,
-        formed_at=event.formed_at,
-        said_at=event.said_at,
-        occurred_at=event.occurred_at,
-        valid_from=event.valid_from,
-        expires_at=event.expires_at,
-        private=event.private,
-        retired_at=event.retired_at,
-        retired_because=event.retired_because,
-        replaces=event.replaces,
-        replaced_by=event.replaced_by,
-        revision=revision,
+        _id="any",
+        **scope_fields(Scope.of_agent("s.any")),
+        content="",
+        hash="0" * 64,
+        active=False,
+        version=1,
+        decision="ADD",
+        formed_at=EPOCH,
+        valid_from=EPOCH,
     )
 
 
 def sessions_of(sources: Iterable[SourceMessage]) -> tuple[str, ...]:
     """Return the sessions of some messages, each once."""
-    return tuple(dict.fromkeys(source.session_id for source in sources))
+    return tuple(dict.fromkeys([source.session_id for source in sources]))
 
 
 def messages_of(sources: Iterable[SourceMessage]) -> tuple[str, ...]:
     """Return the ids of some messages, each once."""
-    return tuple(dict.fromkeys(source.message_id for source in sources))
+    return tuple(dict.fromkeys([source.message_id for source in sources]))
 
 
 def _as_version(fact: Fact | FactVersion | FactChanged) -> FactVersion:
@@ -224,7 +248,8 @@ def _newest_reflection(
     earlier: dict[int, Reflection | ReflectionVersion] = {}
     if stored is not None:
         earlier = {stored.version: stored} | {version.version: version for version in stored.history}
-    earlier = {number: _reflection(event) for number, event in coming.items()} | earlier
+    older = {number: event for number, event in coming.items() if number < newest.version}
+    earlier = {number: _reflection(event) for number, event in older.items()} | earlier
     kept = sorted(
         (number for number in earlier if number < newest.version and number not in gone), reverse=True
     )
@@ -292,25 +317,38 @@ def _absorbed_by(reflection: Reflection, blob: StoredBlob | None, gone: set[int]
 
 
 def _reflection(event: ReflectionFormed) -> Reflection:
-    sessions = [*sessions_of(event.sources), *([event.session_id] if event.session_id else [])]
+    """Return the document of a version. Copied, because what an event holds is valid already."""
+    sessions = sessions_of(event.sources)
+    if event.session_id and event.session_id not in sessions:
+        sessions = (*sessions, event.session_id)
+    source = event.propagated_from
+    return _any_reflection().model_copy(
+        update={
+            **scope_fields(event.scope),
+            "id": event.reflection_id,
+            "content": event.text,
+            "session_ids": sessions,
+            "message_ids": messages_of(event.sources),
+            "sources": event.sources,
+            "formation_id": event.formation_id,
+            "position": event.position,
+            "formed_at": event.formed_at,
+            "said_at": event.said_at,
+            "origin": event.origin,
+            "propagated_from": source.reflection_id if source else None,
+            "propagated_scope": source.scope.key if source else None,
+            "private": event.private,
+            "version": event.version,
+            "command": event.command,
+            "retired_at": event.retired_at,
+        }
+    )
+
+
+@cache
+def _any_reflection() -> Reflection:
     return Reflection(
-        _id=event.reflection_id,
-        **scope_fields(event.scope),
-        content=event.text,
-        session_ids=tuple(dict.fromkeys(sessions)),
-        message_ids=messages_of(event.sources),
-        sources=event.sources,
-        formation_id=event.formation_id,
-        position=event.position,
-        formed_at=event.formed_at,
-        said_at=event.said_at,
-        origin=event.origin,
-        propagated_from=event.propagated_from.reflection_id if event.propagated_from else None,
-        propagated_scope=event.propagated_from.scope.key if event.propagated_from else None,
-        private=event.private,
-        version=event.version,
-        command=event.command,
-        retired_at=event.retired_at,
+        _id="any", **scope_fields(Scope.of_agent("s.any")), content="", position=1, formed_at=EPOCH
     )
 
 

@@ -1,7 +1,7 @@
 """Loads the stored memory that a batch touches: a few queries for all its scopes together."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
 from pymongo.asynchronous.collection import AsyncCollection
@@ -29,6 +29,8 @@ from eden_memory.schemas.documents import (
 
 D = TypeVar("D", bound=Document)
 NO_TEXT = {"content": 0}
+SMALL_SCOPE = 30
+"""Facts of a scope, at most."""
 Stored = dict[str, StoredScope]
 
 
@@ -85,25 +87,21 @@ class MemoryLoading:
     async def _facts(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
         """Load facts by id, and those of the same scope with the same text."""
         ids = [name for batch in batches for name, _ in (*batch.facts, *batch.gone_facts, *batch.dropped)]
-        hashes = [event.hash for batch in batches for event in batch.facts.values()]
         if not ids:
             return
-        alike = _alike([batch.key for batch in batches if batch.facts or batch.gone_facts], hashes)
-        query: Row = {"$or": [{"_id": {"$in": ids}}, alike]} if hashes else {"_id": {"$in": ids}}
+        hashes = {batch.key: {event.hash for event in batch.facts.values()} for batch in batches}
+        query: Row = {"$or": [{"_id": {"$in": ids}}, *_alike(hashes, stored)]}
         _put_facts(await _read(self._of.facts, Fact, query), stored)
 
     async def _same_before(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
         """Load facts that share a text with a stored fact of the batch, which may be about to lose it."""
-        asked = {event.hash for batch in batches for event in batch.facts.values()}
-        keys = {
-            fact.scope_key: fact.hash
-            for scope in stored.values()
-            for fact in scope.facts.values()
-            if fact.hash not in asked
+        hashes = {
+            batch.key: {fact.hash for fact in stored[batch.key].facts.values()}
+            - {event.hash for event in batch.facts.values()}
+            for batch in batches
         }
-        hashes = {fact.hash for scope in stored.values() for fact in scope.facts.values()} - asked
-        if hashes:
-            _put_facts(await _read(self._of.facts, Fact, _alike(list(keys), list(hashes))), stored)
+        if alike := _alike(hashes, stored):
+            _put_facts(await _read(self._of.facts, Fact, {"$or": alike}), stored)
 
     async def _reflections(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
         """Load reflections by id, those that a blob of the batch lists, and those that a removed blob absorbed."""
@@ -218,8 +216,26 @@ def _freed(batches: Iterable[ScopeBatch], stored: Stored) -> list[tuple[str, str
     ]
 
 
-def _alike(keys: Sequence[str], hashes: Sequence[str]) -> Row:
-    return {"scope_key": {"$in": keys}, "hash": {"$in": hashes}, "retired_at": None}
+def _alike(hashes: Mapping[str, Set[str]], stored: Stored) -> list[Row]:
+    """Return queries for facts that are not retired by scope and text; a scope without snapshot has none.
+
+    The index is walked through all facts of a scope where many hashes are asked for in several scopes at once,
+    so only small scopes share a query.
+    """
+    queries: list[Row] = []
+    small: dict[str, Set[str]] = {}
+    for key, of_scope in hashes.items():
+        snapshot = stored[key].snapshot
+        if not of_scope or snapshot is None:
+            continue
+        if snapshot.active_facts <= SMALL_SCOPE:
+            small[key] = of_scope
+        else:
+            queries.append({"scope_key": key, "hash": {"$in": list(of_scope)}, "retired_at": None})
+    if small:
+        asked = list(set[str]().union(*small.values()))
+        queries.append({"scope_key": {"$in": list(small)}, "hash": {"$in": asked}, "retired_at": None})
+    return queries
 
 
 def _put_facts(facts: Iterable[Fact], stored: Stored) -> None:

@@ -54,7 +54,9 @@ def project(batch: ScopeBatch, stored: StoredScope) -> Projected:
 
 
 def _changed(before: Mapping[str, D], after: Mapping[str, D]) -> tuple[D, ...]:
-    return tuple(document for name, document in after.items() if before.get(name) != document)
+    return tuple(
+        document for name, document in after.items() if name not in before or before[name] != document
+    )
 
 
 def _known(stored: StoredScope) -> frozenset[str]:

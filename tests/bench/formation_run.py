@@ -165,15 +165,15 @@ def all_running(made: Stand, folder: Path, processes: int) -> Generator[list[psu
 
 
 @contextmanager
-def running(made: Stand, log: Path) -> Generator[psutil.Process]:
-    """All stages in one process, once they say that they are ready."""
+def running(made: Stand, log: Path, *parts: str) -> Generator[psutil.Process]:
+    """All parts in one process, or those named, once they say that they are ready."""
     port = ports.choose()
     environment = {**os.environ, **made.environment, "EDEN_HTTP_PORT": str(port)}
     python = sys.executable if made.code is None else str(made.code / ".venv/bin/python")
     with (
         log.open("wb") as file,
         subprocess.Popen(
-            (python, *COMMAND), env=environment, stdout=file, stderr=file, cwd=made.code
+            (python, *COMMAND, *parts), env=environment, stdout=file, stderr=file, cwd=made.code
         ) as started,
     ):
         process = psutil.Process(started.pid)

@@ -66,6 +66,23 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.2f}"
 
 
+PARTS = 5
+
+
+def by_time(values: Sequence[float]) -> list[float]:
+    """Return the medians of the fifths of what was sampled over time."""
+    size = max(len(values) // PARTS, 1)
+    return [median(values[part * size : (part + 1) * size] or values) for part in range(PARTS)]
+
+
+def memory_rows(parts: Sequence[float]) -> list[Row]:
+    """Return the memory in each fifth of the time beside the first, MB."""
+    return [
+        Row(f"memory in part {number} of {PARTS} of the time", memory, "MB", parts[0], "the first part")
+        for number, memory in enumerate(parts, 1)
+    ]
+
+
 def _rounded(value: float) -> float:
     return float(f"{value:.6g}")
 

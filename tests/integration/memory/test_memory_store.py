@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from eden_memory.forgotten import Marks
 from eden_memory.memory.memory_batch import memory_batch
+from eden_memory.memory.memory_loading_store import SMALL_SCOPE
 from eden_memory.memory.stored_memory import AppliedScope
 from eden_memory.mongo.documents import document_of
 from eden_memory.schemas.documents import BUFFER, RECENT_FACTS, Fact
@@ -195,6 +196,28 @@ async def test_facts_that_say_the_same_are_told_apart_by_age_also_between_two_wr
     active = {name for name, row in (await fact_rows(database)).items() if row["active"]}
     assert active == {f"old{number}" for number in range(5)}
     assert (await snapshot(database, USER.key)).active_facts == 5
+
+
+async def test_facts_that_say_the_same_are_found_in_large_and_small_scopes_of_one_batch(
+    database: Database,
+) -> None:
+    store, third = store_of(database), Scope.of_user("s.assistant", "i.13")
+    told = ((USER, SMALL_SCOPE + 1, 7), (OTHER, SMALL_SCOPE + 5, SMALL_SCOPE + 4), (third, 2, 1))
+    older = [
+        fact(f"{scope.user_id}-{number}", text=f"Bicycle {number}.", scope=scope)
+        for scope, size, _ in told
+        for number in range(size)
+    ]
+    await apply(store, [delivered(event) for event in older])
+    known = [
+        fact(f"{scope.user_id}-known", text=f"Bicycle {number}.", at=5, scope=scope)
+        for scope, _, number in told
+    ]
+    new = [fact(f"{scope.user_id}-new", text="Bicycle 99.", at=5, scope=scope) for scope, *_ in told]
+    await apply(store, [delivered(event) for event in (*known, *new)])
+    rows = await fact_rows(database)
+    assert not any(rows[event.fact_id]["active"] for event in known)
+    assert all(rows[event.fact_id]["active"] for event in (*older, *new))
 
 
 async def test_a_text_changes_hands_in_one_batch(database: Database) -> None:

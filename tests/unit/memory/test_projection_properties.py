@@ -100,3 +100,15 @@ def test_a_snapshot_says_what_the_documents_say(scope: Scope, chance: Random) ->
     assert mind.snapshot.blob_said_at == (newest.said_at if newest else None)
     assert mind.snapshot.pins == (newest.pins if newest else ())
     assert mind.snapshot.highest_blob_version == max(mind.blobs, default=0)
+
+
+@SCOPES
+@given(chance=chances)
+@settings(max_examples=60, deadline=None)
+def test_documents_hold_what_a_reader_accepts(scope: Scope, chance: Random) -> None:
+    lived = [delivered(one) for one in history(chance, scope)]
+    if not lived:
+        return
+    mind = told(lived, chance)
+    for document in (*mind.facts.values(), *mind.reflections.values()):
+        assert type(document).model_validate(document.stored()) == document
