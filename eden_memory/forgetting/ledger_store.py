@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pymongo import ReadPreference
+from pymongo import DeleteMany, ReadPreference, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
@@ -16,6 +16,7 @@ from eden_memory.forgotten import ForgottenMarks
 from eden_memory.kafka.outgoing import DEAD
 from eden_memory.memory.restating import is_restated
 from eden_memory.mongo.indexes import Indexes, index_on
+from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL
 from eden_memory.schemas.documents import Answer, Erasure, Outcome, WindowTexts
@@ -69,6 +70,7 @@ class ForgottenLedgers:
         self._windows = safely[names[WindowTexts.COLLECTION]]
         self._forgotten = forgotten
         self._prefix = "" if pipeline == ORIGINAL else f"{pipeline}/"
+        self._erasing_about = SharedReads(self._erase_shown)
 
     async def erase(
         self,
@@ -135,9 +137,19 @@ class ForgottenLedgers:
     async def _erase_answers_about(self, resting: Sequence[Resting], cause: Delivery) -> None:
         """Delete the answers to questions that showed forgotten reflections, whether they led to a blob or not."""
         assert isinstance(cause.event, Forgotten)
-        for key, names in reflections_of(cause.event, resting).items():
+        found = reflections_of(cause.event, resting)
+        await self._erasing_about.get((key, name) for key, names in found.items() for name in names)
+
+    async def _erase_shown(self, reflections: list[tuple[str, str]]) -> Mapping[tuple[str, str], None]:
+        shown: dict[str, list[str]] = {}
+        for key, name in reflections:
+            shown.setdefault(key, []).append(name)
+        deletes: list[DeleteMany] = []
+        for key, names in shown.items():
             scope = [re.compile(f"^{re.escape(f'{self._prefix}{stage}:{key}@')}") for stage in ABSORBING]
-            await self._answers.delete_many({"unit": {"$in": scope}, "shown": {"$in": list(names)}})
+            deletes.append(DeleteMany({"unit": {"$in": scope}, "shown": {"$in": names}}))
+        await self._answers.bulk_write(deletes, ordered=False)
+        return {}
 
     async def _events(self, names: Iterable[str]) -> list[_Stored]:
         """Return the events that outcomes hold; those whose records are removed hold none."""
@@ -163,27 +175,33 @@ class ForgottenLedgers:
         if not stored:
             return []
         marks = await self._forgotten.among(concerned(events))
-        again: list[Emitted] = []
-        for held in stored:
-            left = None if held.event is None else without_forgotten(held.event, marks)
-            if left is not held.event and not await self._replace(held, left):
-                return None
-            if (
-                (left is not held.event or held.erased)
-                and not held.dead
-                and (record := published_again(left, held.envelope, held.key, cause)) is not None
-            ):
-                again.append(record)
-        return again
+        left = [None if held.event is None else without_forgotten(held.event, marks) for held in stored]
+        both = list(zip(stored, left, strict=True))
+        if not await self._replace([(held, kept) for held, kept in both if kept is not held.event]):
+            return None
+        ended = [
+            published_again(kept, held.envelope, held.key, cause)
+            for held, kept in both
+            if (kept is not held.event or held.erased) and not held.dead
+        ]
+        return [record for record in ended if record is not None]
 
-    async def _replace(self, held: _Stored, left: Event | None) -> bool:
-        """Store what is left of a record; return whether it still was as it had been read."""
-        at = f"records.{held.place}"
-        value = None if left is None else left.json_bytes()
-        done = await self._outcomes.update_one(
-            {"_id": held.part, f"{at}.v": held.value}, {"$set": {f"{at}.v": value, f"{at}.erased": True}}
-        )
-        return done.matched_count > 0
+    async def _replace(self, reduced: Sequence[tuple[_Stored, Event | None]]) -> bool:
+        """Store what is left of records; return whether all of them still were as they had been read."""
+        for start in range(0, len(reduced), TOGETHER):
+            some = [_replacing(held, left) for held, left in reduced[start : start + TOGETHER]]
+            done = await self._outcomes.bulk_write(some, ordered=False)
+            if done.matched_count < len(some):
+                return False
+        return True
+
+
+def _replacing(held: _Stored, left: Event | None) -> UpdateOne:
+    at = f"records.{held.place}"
+    value = None if left is None else left.json_bytes()
+    return UpdateOne(
+        {"_id": held.part, f"{at}.v": held.value}, {"$set": {f"{at}.v": value, f"{at}.erased": True}}
+    )
 
 
 def _slices(names: Iterable[N]) -> Iterator[list[N]]:
