@@ -27,7 +27,7 @@ from eden_memory.memory.memory_batch import statement
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL
-from eden_memory.schemas.documents import Erasure, FactStatement
+from eden_memory.schemas.documents import Access, Erasure, FactStatement
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Propagated, ScopeConsolidated, decode
 from eden_memory.schemas.provenance import SourceMessage
@@ -85,6 +85,7 @@ class MongoForgettingStore:
         self._messages = _majority(database, names["messages"])
         self._windows = _majority(database, names["windows"])
         self._erasures = _majority(database, names[Erasure.COLLECTION])
+        self._access = database[names[Access.COLLECTION]]
         self._marking = SharedReads(self._store_marks)
         self._reading_reflections = SharedReads(self._read_reflections)
         self._reading_scopes = SharedReads(self._read_scopes)
@@ -290,6 +291,7 @@ class MongoForgettingStore:
             "valid_from",
             "history.valid_from",
             "hash",
+            "decision",
             "retired_because",
         )
         found: dict[tuple[str, str], list[Contradicted]] = {}
@@ -309,6 +311,11 @@ class MongoForgettingStore:
             named, left = left[:AT_ONCE], left[AT_ONCE:]
             await self._messages.update_many({"_id": {"$in": named}, **of}, {"$set": gone})
             await erase_window_texts(self._windows, named, up_to)
+
+    async def erase_access(self, memories: Iterable[Resting]) -> None:
+        """Delete how often searches have found these facts."""
+        if facts := [memory.id for memory in memories if memory.kind == "fact"]:
+            await self._access.delete_many({"_id": {"$in": facts}})
 
     async def erase_names(self, mark: Mark, messages: Iterable[ForgottenMessage]) -> None:
         """Erase what a forgotten user, or the users of a forgotten session, are called in the windows of messages."""
@@ -418,6 +425,7 @@ def _contradicted(row: Mapping[str, Any]) -> Contradicted:
         row["replaced_by"],
         min([row["valid_from"], *before]),
         row["hash"],
+        updated=row["decision"] == "UPDATE",
     )
 
 
