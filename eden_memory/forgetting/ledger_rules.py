@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from eden_memory.forgotten import Marks, ids_of
+from eden_memory.forgotten import Marks, ids_of, ids_of_window
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.memory.memory_batch import Memory, is_forgotten, named_by
 from eden_memory.schemas.envelope import Envelope
@@ -12,6 +12,7 @@ from eden_memory.schemas.events import (
     FactCommanded,
     FactsExtracted,
     FactsProposed,
+    FormationRequested,
     MemoryCommanded,
     ReflectionFormed,
     ScopeConsolidated,
@@ -33,6 +34,32 @@ def concerned(events: Iterable[Event]) -> set[tuple[str, str]]:
     for event in events:
         named |= named_by([event]) | ids_of(None, _sources(event))
     return named
+
+
+def asked_about(event: Event | None) -> set[tuple[str, str]]:
+    """Return (kind, target) of everything whose forgetting concerns a question about this event."""
+    match event:
+        case FormationRequested():
+            return ids_of_window(event, event.before)
+        case FactsExtracted():
+            return ids_of_window(event.window)
+        case FactsProposed():
+            return concerned([event])
+        case _:
+            return set()
+
+
+def showed_forgotten(event: Event | None, marks: Marks) -> bool:
+    """Return whether a question about this event may have shown something that is forgotten by now."""
+    match event:
+        case FormationRequested():
+            return marks.window_gone(event, event.before)
+        case FactsExtracted():
+            return marks.window_gone(event.window)
+        case FactsProposed():
+            return marks.any_gone(_sources(event))
+        case _:
+            return False
 
 
 def without_forgotten(event: Event, marks: Marks) -> Event | None:

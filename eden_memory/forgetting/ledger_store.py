@@ -11,7 +11,13 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.forgetting.forgetting_rules import BlobRef, Resting, reflections_of
-from eden_memory.forgetting.ledger_rules import concerned, published_again, without_forgotten
+from eden_memory.forgetting.ledger_rules import (
+    asked_about,
+    concerned,
+    published_again,
+    showed_forgotten,
+    without_forgotten,
+)
 from eden_memory.forgotten import ForgottenMarks
 from eden_memory.kafka.outgoing import DEAD
 from eden_memory.memory.restating import is_restated
@@ -21,7 +27,7 @@ from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL
 from eden_memory.schemas.documents import Answer, Erasure, Outcome, WindowTexts
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import Event, Forgotten, decode
+from eden_memory.schemas.events import Event, Forgotten, ScopeConsolidated, decode
 from eden_memory.stages.codec import event_id
 from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.windows.window_text_store import FACTS, REFLECTIONS, of_messages, readers_of
@@ -99,12 +105,34 @@ class ForgottenLedgers:
 
         `published`: the events that the stage has just published. Forgetting marks first and looks for outcomes then:
         it either finds the outcome, and publishes behind these events, or its marks are found here. Returns the
-        records to publish behind them; none, after one look-up, where nothing is forgotten.
+        records to publish behind them; none, after one look-up, where nothing is forgotten. An answer that arrived
+        after forgetting had looked for answers is deleted.
         """
-        marks = await self._forgotten.among(concerned(published))
+        marks = await self._forgotten.among(concerned(published) | asked_about(cause.event))
+        if showed_forgotten(cause.event, marks):
+            await self._erase_answers([key, *_questions((await self._found("_id", [key])).values())])
+        await self._erase_late_blobs([*published, cause.event])
         if all(without_forgotten(event, marks) is event for event in published):
             return []
         return await self._reduce(await self._found("_id", [key]), cause)
+
+    async def _erase_late_blobs(self, events: Iterable[Event | None]) -> None:
+        """Delete the answers to questions of these blob versions that showed a reflection forgotten by now."""
+        blobs = [
+            BlobRef(event.scope, event.version) for event in events if isinstance(event, ScopeConsolidated)
+        ]
+        if not blobs:
+            return
+        rows = await self._answers.find(_of_units(self._prefixed(_about(blobs))), {"shown": 1}).to_list()
+        named = {("reflection", name) for row in rows for name in row.get("shown", ())}
+        marks = await self._forgotten.among(named)
+        gone = [
+            row["_id"]
+            for row in rows
+            if any(marks.entity_gone("reflection", name, 0) for name in row.get("shown", ()))
+        ]
+        if gone:
+            await self._answers.delete_many({"_id": {"$in": gone}})
 
     async def _formations(self, messages: Iterable[str]) -> list[str]:
         found: list[str] = []
@@ -130,9 +158,10 @@ class ForgottenLedgers:
     async def _erase_answers(self, units: Iterable[str]) -> None:
         """Delete the answers to these questions, whichever attempt they are of, with the vectors made for them."""
         for some in _slices(units):
-            exact = [self._prefix + unit for unit in some]
-            further = [re.compile(f"^{re.escape(unit)}[#/:]") for unit in exact]
-            await self._answers.delete_many({"unit": {"$in": [*exact, *further]}})
+            await self._answers.delete_many(_of_units(self._prefixed(some)))
+
+    def _prefixed(self, units: Iterable[str]) -> list[str]:
+        return [self._prefix + unit for unit in units]
 
     async def _erase_answers_about(self, resting: Sequence[Resting], cause: Delivery) -> None:
         """Delete the answers to questions that showed forgotten reflections, whether they led to a blob or not."""
@@ -202,6 +231,12 @@ def _replacing(held: _Stored, left: Event | None) -> UpdateOne:
     return UpdateOne(
         {"_id": held.part, f"{at}.v": held.value}, {"$set": {f"{at}.v": value, f"{at}.erased": True}}
     )
+
+
+def _of_units(units: Sequence[str]) -> Row:
+    """Return the query for the answers to questions, whichever attempt they are of."""
+    further = [re.compile(f"^{re.escape(unit)}[#/:]") for unit in units]
+    return {"unit": {"$in": [*units, *further]}}
 
 
 def _slices(names: Iterable[N]) -> Iterator[list[N]]:

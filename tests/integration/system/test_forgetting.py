@@ -257,6 +257,11 @@ async def test_what_is_formed_of_a_message_forgotten_meanwhile_is_dropped(shared
     await gone(shared, "Max is rich")
     assert not await holds(shared, "windows", "hid gold")
 
+    async def deleted() -> bool:
+        return not await holds(shared, "answers", "hid gold")
+
+    await until(deleted, "the answer that came late is deleted")
+
 
 async def in_flight(shared: System, before: int) -> bool:
     return shared.models.tally.running > 0 and shared.models.tally.calls["facts"] >= before
