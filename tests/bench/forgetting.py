@@ -209,8 +209,10 @@ async def _by_turns(report: Report, made: Stand, memories: Memories) -> None:
 
 async def _left(looking: LookingAgain, receipt: Receipt) -> Sequence[StillThere]:
     """Return what the receipt names and is still there a minute after its last decision was stored."""
-    end = time.monotonic() + 60
-    while (left := (await looking.at(receipt)).still_there) and time.monotonic() < end:
+    left: Sequence[StillThere] = ()
+    for _ in range(12):
+        if not (left := (await looking.at(receipt)).still_there):
+            break
         await asyncio.sleep(5)
     return left
 
