@@ -205,8 +205,8 @@ async def test_a_forgotten_users_name_goes_and_that_of_others_stays(shared: Syst
         [{"_id": "nia.b", "name": "Nia Quillfeather"}, {"_id": "oto", "name": "Oto Brambleby"}]
     )
     session = await shared.session("nia.b", "oto")
-    await shared.told(session, "nia.b", "fact session: Nia likes figs.")
-    await shared.told(session, "oto", "fact session: The meeting is on Monday.")
+    await shared.told(session, "nia.b", "note session: They like figs.")
+    await shared.told(session, "oto", "note session: The meeting is on Monday.")
     assert await holds(shared, "windows", "Quillfeather")
     assert await holds(shared, "windows", "Brambleby")
     await shared.forget("user", "nia.b")

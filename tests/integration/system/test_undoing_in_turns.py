@@ -4,7 +4,7 @@ import pytest
 
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.unpoison.attack_rules import Attack
-from tests.integration.system.running_system import System
+from tests.integration.system.running_system import System, until
 from tests.integration.system.test_forgetting import gone
 from tests.integration.system.test_undoing_an_attack import undone
 
@@ -55,4 +55,8 @@ async def test_a_persons_correction_of_a_planted_fact_outlives_the_undo(shared: 
     await shared.shows(attack, "dov", "owes nobody", without=["Quarrel"])
     await undone(shared, Attack("session", encode_id(attack)))
     await gone(shared, "owes Quarrel")
-    assert await shared.facts("dov") == ["dov owes nobody anything"]
+
+    async def corrected() -> bool:
+        return await shared.facts("dov") == ["dov owes nobody anything"]
+
+    await until(corrected, "the correction stays")
