@@ -37,6 +37,8 @@ N = TypeVar("N", str, str | re.Pattern[str])
 ABSORBING = ("consolidation", "propagation")
 """Stages that ask about the reflections that a version of a blob absorbs."""
 ERASURE_INDEXES: Indexes = {Erasure.COLLECTION: (index_on("restated", sparse=True),)}
+FOUND = dict.fromkeys(("members", "kinds", "parts", "records.t"), 1)
+"""Fields of an outcome that say what it led to, without its records' values."""
 TOGETHER = 200
 """Outcomes or questions that one query looks for."""
 
@@ -151,7 +153,7 @@ class ForgottenLedgers:
     async def _found(self, field: str, names: Iterable[str | re.Pattern[str]]) -> dict[str, Row]:
         rows: dict[str, Row] = {}
         for some in _slices(names):
-            found = self._outcomes.find({field: {"$in": some}})
+            found = self._outcomes.find({field: {"$in": some}}, FOUND)
             rows |= {row["_id"]: row async for row in found}
         return rows
 
