@@ -17,7 +17,8 @@ from eden_memory.schemas.events import (
     ReflectionFormed,
     ScopeConsolidated,
 )
-from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.events.formation import Window
+from eden_memory.schemas.provenance import MessageRef, SourceMessage
 from eden_memory.stages.codec import event_id
 from eden_memory.stages.stage import Delivery, Emit, Erase
 
@@ -36,30 +37,33 @@ def concerned(events: Iterable[Event]) -> set[tuple[str, str]]:
     return named
 
 
-def asked_about(event: Event | None) -> set[tuple[str, str]]:
-    """Return (kind, target) of everything whose forgetting concerns a question about this event."""
+def window_of(event: Event | None) -> Window | None:
+    """Return the window that a question about this event shows."""
     match event:
         case FormationRequested():
-            return ids_of_window(event, event.before)
+            return event
         case FactsExtracted():
-            return ids_of_window(event.window)
-        case FactsProposed():
-            return concerned([event])
+            return event.window
         case _:
-            return set()
+            return None
+
+
+def asked_about(event: Event | None) -> set[tuple[str, str]]:
+    """Return (kind, target) of everything whose forgetting concerns a question about this event."""
+    if (window := window_of(event)) is not None:
+        return ids_of_window(window, _before(event))
+    return concerned([event]) if isinstance(event, FactsProposed) else set()
 
 
 def showed_forgotten(event: Event | None, marks: Marks) -> bool:
     """Return whether a question about this event may have shown something that is forgotten by now."""
-    match event:
-        case FormationRequested():
-            return marks.window_gone(event, event.before)
-        case FactsExtracted():
-            return marks.window_gone(event.window)
-        case FactsProposed():
-            return marks.any_gone(_sources(event))
-        case _:
-            return False
+    if (window := window_of(event)) is not None:
+        return marks.window_gone(window, _before(event))
+    return isinstance(event, FactsProposed) and marks.any_gone(_sources(event))
+
+
+def _before(event: Event | None) -> tuple[MessageRef, ...]:
+    return event.before if isinstance(event, FormationRequested) else ()
 
 
 def without_forgotten(event: Event, marks: Marks) -> Event | None:

@@ -16,9 +16,10 @@ from eden_memory.forgetting.ledger_rules import (
     concerned,
     published_again,
     showed_forgotten,
+    window_of,
     without_forgotten,
 )
-from eden_memory.forgotten import ForgottenMarks
+from eden_memory.forgotten import ForgottenMarks, Marks
 from eden_memory.kafka.outgoing import DEAD
 from eden_memory.memory.restating import is_restated
 from eden_memory.mongo.indexes import Indexes, index_on
@@ -28,9 +29,10 @@ from eden_memory.placement import ORIGINAL
 from eden_memory.schemas.documents import Answer, Erasure, Outcome, WindowTexts
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event, Forgotten, ScopeConsolidated, decode
+from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.stages.codec import event_id
 from eden_memory.stages.stage import Delivery, Emitted
-from eden_memory.windows.window_text_store import FACTS, REFLECTIONS, of_messages, readers_of
+from eden_memory.windows.window_text_store import FACTS, REFLECTIONS, WITH_TEXTS, of_messages, readers_of
 
 Row = dict[str, Any]
 N = TypeVar("N", str, str | re.Pattern[str])
@@ -112,11 +114,26 @@ class ForgottenLedgers:
         """
         marks = await self._forgotten.among(concerned(published) | asked_about(cause.event))
         if showed_forgotten(cause.event, marks):
-            await self._erase_answers([key, *_questions((await self._found("_id", [key])).values())])
+            await self._erase_late(key, cause.event, marks)
         await self._erase_late_blobs([*published, cause.event])
         if all(without_forgotten(event, marks) is event for event in published):
             return []
         return await self._reduce(await self._found("_id", [key]), cause)
+
+    async def _erase_late(self, key: str, event: Event | None, marks: Marks) -> None:
+        """Delete the answers to an outcome's questions; about a window, those that were shown something forgotten."""
+        units = [key, *_questions((await self._found("_id", [key])).values())]
+        if (window := window_of(event)) is None:
+            await self._erase_answers(units)
+            return
+        row = await self._windows.find_one({"_id": window.formation_id}, dict.fromkeys(WITH_TEXTS, 1)) or {}
+        messages = [message for part in WITH_TEXTS for message in row.get(part, ())]
+        gone = [
+            message["message_id"]
+            for message in messages
+            if marks.source_gone(_source(message, window.session_id))
+        ]
+        await self._answers.delete_many({**_of_units(self._prefixed(units)), "shown": {"$in": gone}})
 
     async def _erase_late_blobs(self, events: Iterable[Event | None]) -> None:
         """Delete the answers to questions of these blob versions that showed a reflection forgotten by now."""
@@ -233,6 +250,11 @@ def _replacing(held: _Stored, left: Event | None) -> UpdateOne:
     return UpdateOne(
         {"_id": held.part, f"{at}.v": held.value}, {"$set": {f"{at}.v": value, f"{at}.erased": True}}
     )
+
+
+def _source(message: Row, session_id: str) -> SourceMessage:
+    named = {name: message.get(name) for name in ("message_id", "version", "user_id", "time")}
+    return SourceMessage.model_construct(None, session_id=session_id, said_at=message.get("time"), **named)
 
 
 def _of_units(units: Sequence[str]) -> Row:

@@ -222,11 +222,14 @@ async def test_a_late_answer_about_a_window_goes_with_what_was_shown(
     database: Database, mark: Mark, is_late: bool
 ) -> None:
     answers = database[PREFIX + "answers"]
-    await answers.insert_many([{"unit": f"{FACTS}:{ASKED}"}, {"unit": f"{FACTS}:{ASKED}1"}])
+    said = {"message_id": "s.m1", "version": "1" * 16, "user_id": "s.ann", "time": NOON, "text": "Hello."}
+    await database[PREFIX + "windows"].update_one({"_id": WINDOW}, {"$set": {"messages": [said]}})
+    shown = [(ASKED, ["", "s.m1"]), (f"{ASKED}#1", ["s.m2"]), (f"{ASKED}1", ["s.m1"])]
+    await answers.insert_many([{"unit": f"{FACTS}:{asked}", "shown": of} for asked, of in shown])
     await MongoForgettingStore(database, NAMES).mark([mark], "e", NOON)
     ledgers = ForgottenLedgers(database, NAMES, MongoForgetting(database, NAMES))
     await ledgers.end_published(f"{FACTS}:{ASKED}", [], delivered(requested()))
-    assert await answers.count_documents({}) == 2 - is_late
+    assert await answers.count_documents({}) == 3 - is_late
 
 
 def requested() -> FormationRequested:
