@@ -89,8 +89,11 @@ class DeadLetterIndex:
 
     async def _read_named(self, names: list[str]) -> dict[str, bool]:
         """Tell of each name whether any letter has it."""
-        named = await self._letters.distinct("named", {"named": {"$in": names}})
-        return {name: True for name in names if name in named}
+        wanted: Row = {"$match": {"named": {"$in": names}}}
+        found = await self._letters.aggregate(
+            [wanted, {"$unwind": "$named"}, wanted, {"$group": {"_id": "$named"}}]
+        )
+        return {row["_id"]: True async for row in found}
 
     async def page(
         self, mark: Mark, event_id: str, after: str, most: int
