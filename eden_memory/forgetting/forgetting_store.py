@@ -34,7 +34,7 @@ from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
 from eden_memory.usage.usage_store import MongoUsage
-from eden_memory.windows.window_text_store import erase_window_texts
+from eden_memory.windows.window_text_store import erase_window_texts, of_messages
 
 Row = dict[str, Any]
 AT_ONCE = 1_000
@@ -319,15 +319,15 @@ class MongoForgettingStore:
 
     async def erase_names(self, mark: Mark, messages: Iterable[ForgottenMessage]) -> None:
         """Erase what a forgotten user, or the users of a forgotten session, are called in the windows of messages."""
-        sessions = list({message.session_id for message in messages})
-        if not sessions or mark.kind not in ("session", "user"):
+        names = [message.message_id for message in messages]
+        if not names or mark.kind not in ("session", "user"):
             return
         closed: Row = {} if mark.until is None else {"closed.at": {"$lte": mark.until}}
         others: Row = {"$ne": ["$$this.k", {"$literal": mark.target}]}
         left: Row = {"$filter": {"input": {"$objectToArray": "$names"}, "cond": others}}
-        names: Row = {"$arrayToObject": left} if mark.kind == "user" else {"$literal": {}}
-        held: Row = {"session_id": {"$in": sessions}, "names": {"$exists": True}, **closed}
-        await self._windows.update_many(held, [{"$set": {"names": names}}])
+        kept: Row = {"$arrayToObject": left} if mark.kind == "user" else {"$literal": {}}
+        held: Row = {**of_messages(names), "names": {"$exists": True}, **closed}
+        await self._windows.update_many(held, [{"$set": {"names": kept}}])
 
 
 def _majority(database: AsyncDatabase[Row], name: str) -> AsyncCollection[Row]:
