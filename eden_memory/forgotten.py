@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Protocol
 
 from eden_memory.schemas.events.forgetting import Forgettable, Reach
-from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.events.formation import Window
+from eden_memory.schemas.provenance import MessageRef, SourceMessage
 from eden_memory.schemas.scopes import Scope
 
 
@@ -56,6 +57,14 @@ class Marks:
         """Whether a fact, reflection or blob is forgotten, as a whole or in this version (`ID@5`)."""
         return (kind, name) in self._marks or (kind, f"{name}@{version}") in self._marks
 
+    def window_gone(self, window: Window, before: Iterable[MessageRef] = ()) -> bool:
+        """Whether a message of a window or before it is forgotten, or its session or a participant since then."""
+        named = [("session", window.session_id), *(("user", user) for user in window.participants)]
+        began = window.first_at or window.closed_at
+        return any(map(self._message, (*window.messages, *before))) or any(
+            self._reached(*name, began) for name in named
+        )
+
     def by_hand(self, kind: Forgettable, name: str) -> bool:
         """Whether someone asked to forget just this."""
         return any(mark.by_hand for mark in self._marks.get((kind, name), ()))
@@ -78,7 +87,7 @@ class Marks:
     def _all(self) -> frozenset[Mark]:
         return frozenset(mark for marks in self._marks.values() for mark in marks)
 
-    def _message(self, source: SourceMessage) -> bool:
+    def _message(self, source: MessageRef) -> bool:
         return any(
             mark.reach == "for_ever" or (mark.version is not None and source.version <= mark.version)
             for mark in self._marks.get(("message", source.message_id), ())
@@ -103,6 +112,16 @@ def ids_of(scope: Scope | None, sources: Iterable[SourceMessage]) -> set[tuple[s
     if scope is not None and scope.session_id is not None:
         named.add(("session", scope.session_id))
     return named
+
+
+def ids_of_window(window: Window, before: Iterable[MessageRef] = ()) -> set[tuple[str, str]]:
+    """Return (kind, target) of everything whose forgetting would concern a window, shown with those before it."""
+    messages = {("message", message.message_id) for message in (*window.messages, *before)}
+    return (
+        messages
+        | {("user", participant) for participant in window.participants}
+        | {("session", window.session_id)}
+    )
 
 
 class ForgottenMarks(Protocol):

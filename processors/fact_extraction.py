@@ -8,14 +8,13 @@ from collections.abc import Callable, Sequence, Set
 from datetime import UTC, datetime
 
 from eden_memory.directory.participants import Streams
-from eden_memory.forgotten import ForgottenMarks
+from eden_memory.forgotten import ForgottenMarks, ids_of_window
 from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import facts_extracted, proposals_of
 from eden_memory.formation.prompt_material import FactMaterial
 from eden_memory.formation.prompts import Fence
 from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem
 from eden_memory.formation.scope_briefs import fact_scopes
-from eden_memory.formation.transcript import named_by
 from eden_memory.formation.window_question import WindowQuestion, WindowQuestions, asking_about, shared_call
 from eden_memory.metrics import count_extracted
 from eden_memory.models.question import Answered, LanguageModel
@@ -98,7 +97,7 @@ class FactExtraction:
         before: Sequence[MessageRef],
     ) -> Sequence[Emitted]:
         """Return the events of an answer, without what was forgotten while the model was asked."""
-        marks = await self._forgetting.among(named_by(question.window, before))
+        marks = await self._forgetting.among(ids_of_window(question.window, before))
         assignment = question.assignment(self._limits.fact_words, fence, self._limits.facts)
         stated = assignment.assign(answered.value.facts, marks)
         assigned = [item for item in stated if item.scope not in past]

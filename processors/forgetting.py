@@ -84,6 +84,8 @@ class ForgettingStage:
         withdrawn = await self._withdrawn(delivery, event, resting)
         messages = [message.message_id for message in told] or _message(event)
         await self._store.erase_texts(messages, event.version)
+        await self._store.erase_names(mark, told)
+        await self._store.erase_access(resting)
         ledgers = await self._store.ledgers.erase(messages, resting, withdrawn, delivery, event.version)
         more = [next_slice(delivery, event, found.last)] if found.last is not None else []
         again = await self._taken_up_again(delivery, event, resting, anew)

@@ -10,14 +10,13 @@ from hashlib import blake2b
 
 from eden_memory.access.sharing import private_keys
 from eden_memory.directory.participants import Streams
-from eden_memory.forgotten import ForgottenMarks
+from eden_memory.forgotten import ForgottenMarks, ids_of_window
 from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import session_closed
 from eden_memory.formation.prompt_material import ReflectionMaterial
 from eden_memory.formation.prompts import Fence
 from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem
 from eden_memory.formation.scope_briefs import is_private, known_of, of_authors, too_few
-from eden_memory.formation.transcript import named_by
 from eden_memory.formation.window_question import WindowQuestion, WindowQuestions, asking_about, shared_call
 from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.metrics import count_extracted
@@ -113,7 +112,7 @@ class ReflectionExtraction:
         self, question: WindowQuestion, answered: Answered[StatedReflections], fence: str
     ) -> list[ReflectionFormed]:
         """Return the events of an answer, without what was forgotten while the model was asked."""
-        marks = await self._forgetting.among(named_by(question.window))
+        marks = await self._forgetting.among(ids_of_window(question.window))
         assignment = question.assignment(self._limits.reflection_words, fence, limited=True)
         assigned = assignment.assign(answered.value.reflections, marks)
         by_scope = Counter(item.scope.key for item in assigned)

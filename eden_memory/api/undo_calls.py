@@ -99,4 +99,4 @@ def _demand_only(user: str, sources: Sequence[SourceMessage]) -> None:
 
 
 def _memories(plan: AttackPlan) -> Iterable[FactChanged | ReflectionFormed]:
-    return (*plan.removed, *(fact for fact, _ in plan.restored), *plan.returning, *plan.reflections)
+    return (*plan.removed, *(restored.fact for restored in plan.restored), *plan.returning, *plan.reflections)

@@ -108,9 +108,15 @@ def surroundings(
         controls=MongoControls(database, names),
         slots=Slots(settings.run.at_once),
         usage=UsageLog(publisher, topics.topic_of, USAGE_SOURCE),
-        end_published=ForgottenLedgers(database, names, MongoForgetting(database, names)).end_published,
+        end_published=_ledgers(settings, database).end_published,
         bounds=bounds,
     )
+
+
+def _ledgers(settings: Settings, database: AsyncDatabase[dict[str, Any]]) -> ForgottenLedgers:
+    names = settings.names
+    marks = MongoForgetting(database, names)
+    return ForgottenLedgers(database, names, marks, settings.placement.pipeline)
 
 
 def _companions(settings: Settings, client: MongoClient, stages: StageWorkers) -> list[ProcessPart]:

@@ -26,6 +26,8 @@ STALE_SECONDS = 10.0
 
 RECENT_SECONDS = 3.0
 """Seconds between two rounds that add messages which are not formed yet."""
+OF_MESSAGES = ("message:", "session:", "user:")
+"""Beginnings of the marks of forgetting that reach messages."""
 
 
 class _ShownMessages:
@@ -46,7 +48,7 @@ class _ShownMessages:
             self._written.add((change.id, change.author))
         elif change.what in ("message", "session"):
             self._leave(f"{change.what}:{change.id}")
-        elif change.what == "forgotten":
+        elif change.what == "forgotten" and change.id.startswith(OF_MESSAGES):
             self._leave(change.id.rpartition("/")[0])
 
     def take_new(self) -> tuple[set[tuple[str, str]], set[str]]:

@@ -41,6 +41,8 @@ class Contradicted:
     """Since when it held before that."""
     hash: str = ""
     """Of its text."""
+    updated: bool = False
+    """Another statement had changed its text, to what the other fact says."""
 
 
 def taken_up_again(
@@ -225,7 +227,8 @@ def held_again(
 ) -> list[FactCommanded]:
     """Return commands for facts that were retired because a fact of `resting` says the same: they hold again.
 
-    Not if someone asked to forget that fact itself, nor where an edit led to the same text.
+    So do those that a statement had changed into it. Not if someone asked to forget that fact itself, nor where
+    an edit led to the same text.
     """
     gone = {memory.id: memory for memory in resting if memory.kind == "fact"}
     said = {
@@ -234,7 +237,9 @@ def held_again(
     return [
         _command(forgotten, fact, None)
         for fact in duplicates
-        if fact.fact_id not in gone and fact.hash in said.get(fact.replaced_by, ())
+        if fact.fact_id not in gone
+        and (texts := said.get(fact.replaced_by)) is not None
+        and (fact.updated or fact.hash in texts)
     ]
 
 

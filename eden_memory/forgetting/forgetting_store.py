@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from pymongo import ReadPreference, UpdateOne
@@ -23,16 +24,17 @@ from eden_memory.forgetting.ledger_store import ForgottenLedgers
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.forgotten import Mark
 from eden_memory.memory.memory_batch import statement
+from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL
-from eden_memory.schemas.documents import Erasure, FactStatement
+from eden_memory.schemas.documents import Access, Erasure, FactStatement
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Propagated, ScopeConsolidated, decode
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
 from eden_memory.usage.usage_store import MongoUsage
-from eden_memory.windows.window_text_store import erase_window_texts
+from eden_memory.windows.window_text_store import erase_window_texts, of_messages
 
 Row = dict[str, Any]
 AT_ONCE = 1_000
@@ -65,7 +67,10 @@ ERASED = ("messages", "facts", "reflections", "blobs", "restated", "texts", "dea
 
 
 class MongoForgettingStore:
-    """Finds what is to be forgotten in one namespace; erases texts that wait, never memory."""
+    """Finds what is to be forgotten in one namespace; erases texts that wait, never memory.
+
+    Thousands of derived records come at once, and each concerns little: what they ask for shares queries.
+    """
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, pipeline: str = ORIGINAL) -> None:
         self.usage = MongoUsage(database, names)
@@ -81,12 +86,21 @@ class MongoForgettingStore:
         self._messages = _majority(database, names["messages"])
         self._windows = _majority(database, names["windows"])
         self._erasures = _majority(database, names[Erasure.COLLECTION])
+        self._access = database[names[Access.COLLECTION]]
+        self._marking = SharedReads(self._store_marks)
+        self._reading_reflections = SharedReads(self._read_reflections)
+        self._reading_scopes = SharedReads(self._read_scopes)
+        self._reading_decided = SharedReads(self._read_decided)
+        self._reading_absorbed = SharedReads(self._read_absorbed)
+        self._reading_retired = SharedReads(self._read_retired)
 
     async def mark(self, marks: Iterable[Mark], event_id: str, at: datetime) -> None:
         """Store marks; a wider version or time takes the place of a narrower one, nothing else changes."""
-        writes = [_mark(mark, event_id, at) for mark in marks]
-        if writes:
-            await self._marks.bulk_write(writes, ordered=False)
+        await self._marking.get((mark, event_id, at) for mark in marks)
+
+    async def _store_marks(self, marks: list[tuple[Mark, str, datetime]]) -> Mapping[Any, None]:
+        await self._marks.bulk_write([_mark(*mark) for mark in marks], ordered=False)
+        return {}
 
     async def note(self, erasure: Erasure) -> None:
         """Store what a record has erased; a repeat adds what it finds besides."""
@@ -146,7 +160,11 @@ class MongoForgettingStore:
     async def propagated_from(self, reflection_ids: Iterable[str]) -> Sequence[Resting]:
         """Return the stored reflections that were propagated from these."""
         wanted = [Propagated.id_of(reflection_id) for reflection_id in reflection_ids]
-        return [_reflection(row) async for row in self._reflections.find({"_id": {"$in": wanted}}, _fields())]
+        return list((await self._reading_reflections.get(wanted)).values())
+
+    async def _read_reflections(self, names: list[str]) -> dict[str, Resting]:
+        rows = self._reflections.find({"_id": {"$in": names}}, _fields())
+        return {row["_id"]: _reflection(row) async for row in rows}
 
     async def blob(self, name: str) -> Blobs:
         """Return the blob version `KEY@N`; nothing if it was never given."""
@@ -176,15 +194,31 @@ class MongoForgettingStore:
                 async for event in self._decided(key, highest)
                 if wanted[key] & set(event.absorbed)
             ]
-            query: Row = {"scope_key": key, "absorbed": {"$in": list(wanted[key])}, "gone": False}
-            stored = [int(row["version"]) async for row in self._blobs.find(query, {"version": 1})]
-            holding += [BlobRef(scope, version) for version in (*decided, *stored)]
+            stored = await self._reading_absorbed.get((key, name) for name in wanted[key])
+            versions = {*decided, *chain.from_iterable(stored.values())}
+            holding += [BlobRef(scope, version) for version in sorted(versions)]
         others = await self.marked_by_others([version.name for version in holding], event_id)
         blobs = Blobs()
         for version in holding:
             if version.name not in others:
                 blobs.holds(version.scope, version.version)
         return blobs
+
+    async def _read_absorbed(self, wanted: list[tuple[str, str]]) -> dict[tuple[str, str], list[int]]:
+        """Return the stored blob versions that absorbed reflections: scope key and reflection → versions."""
+        names: dict[str, list[str]] = {}
+        for key, name in wanted:
+            names.setdefault(key, []).append(name)
+        of_scopes: list[Row] = [
+            {"scope_key": key, "absorbed": {"$in": of}, "gone": False} for key, of in names.items()
+        ]
+        found: dict[tuple[str, str], list[int]] = {pair: [] for pair in wanted}
+        async for row in self._blobs.find(
+            {"$or": of_scopes}, dict.fromkeys(("scope_key", "version", "absorbed"), 1)
+        ):
+            for pair in found.keys() & {(row["scope_key"], name) for name in row["absorbed"]}:
+                found[pair].append(int(row["version"]))
+        return found
 
     async def versions_from(self, blobs: Blobs) -> Sequence[BlobRef]:
         """Return each scope's blob versions from the lowest named one on, with those decided from one of them."""
@@ -206,10 +240,10 @@ class MongoForgettingStore:
 
     async def _scopes(self, keys: Iterable[str]) -> dict[str, tuple[Scope, int]]:
         """Return the scopes with the highest blob version ever stored."""
-        if not (wanted := list(keys)):
-            return {}
-        fields = {"agent_id": 1, "highest_blob_version": 1}
-        rows = self._snapshots.find({"_id": {"$in": wanted}}, fields)
+        return await self._reading_scopes.get(keys)
+
+    async def _read_scopes(self, keys: list[str]) -> dict[str, tuple[Scope, int]]:
+        rows = self._snapshots.find({"_id": {"$in": keys}}, {"agent_id": 1, "highest_blob_version": 1})
         return {
             row["_id"]: (
                 Scope.of_key(row["_id"], row["agent_id"]),
@@ -225,13 +259,12 @@ class MongoForgettingStore:
             yield event
 
     async def _decided_as(self, name: str) -> ScopeConsolidated | None:
-        row = await self._outcomes.find_one({"writes": f"blob:{name}"}, {"records": 1})
-        for record in (row or {}).get("records", ()):
-            envelope = Envelope.of_headers((header, bytes(value)) for header, value in record["h"])
-            if envelope.name == ScopeConsolidated.NAME and record["v"] is not None:
-                event = decode(envelope.name, envelope.version, bytes(record["v"]))
-                return event if isinstance(event, ScopeConsolidated) else None
-        return None
+        write = f"blob:{name}"
+        return (await self._reading_decided.get([write])).get(write)
+
+    async def _read_decided(self, writes: list[str]) -> dict[str, ScopeConsolidated | None]:
+        rows = self._outcomes.find({"writes": {"$in": writes}}, {"writes": 1, "records": 1})
+        return {write: _consolidated(row) async for row in rows for write in row["writes"]}
 
     async def contradicted_by(self, fact_ids: Iterable[str]) -> Sequence[Contradicted]:
         """Return the facts that were retired because one of these contradicted them."""
@@ -242,7 +275,15 @@ class MongoForgettingStore:
         return await self._retired_for(fact_ids, "duplicate")
 
     async def _retired_for(self, fact_ids: Iterable[str], because: str) -> Sequence[Contradicted]:
-        query: Row = {"replaced_by": {"$in": list(fact_ids), "$gt": ""}, "retired_because": because}
+        found = await self._reading_retired.get((name, because) for name in fact_ids)
+        return list(chain.from_iterable(found.values()))
+
+    async def _read_retired(self, wanted: list[tuple[str, str]]) -> dict[tuple[str, str], list[Contradicted]]:
+        names, reasons = ({*of} for of in zip(*wanted, strict=True))
+        query: Row = {
+            "replaced_by": {"$in": list(names), "$gt": ""},
+            "retired_because": {"$in": list(reasons)},
+        }
         fields = (
             "scope_key",
             "agent_id",
@@ -251,8 +292,13 @@ class MongoForgettingStore:
             "valid_from",
             "history.valid_from",
             "hash",
+            "decision",
+            "retired_because",
         )
-        return [_contradicted(row) async for row in self._facts.find(query, dict.fromkeys(fields, 1))]
+        found: dict[tuple[str, str], list[Contradicted]] = {}
+        async for row in self._facts.find(query, dict.fromkeys(fields, 1)):
+            found.setdefault((row["replaced_by"], row["retired_because"]), []).append(_contradicted(row))
+        return found
 
     async def erase_texts(self, message_ids: Iterable[str], up_to: str | None) -> None:
         """Erase the texts of messages that wait or stand in closed windows, and note that they are forgotten.
@@ -266,6 +312,23 @@ class MongoForgettingStore:
             named, left = left[:AT_ONCE], left[AT_ONCE:]
             await self._messages.update_many({"_id": {"$in": named}, **of}, {"$set": gone})
             await erase_window_texts(self._windows, named, up_to)
+
+    async def erase_access(self, memories: Iterable[Resting]) -> None:
+        """Delete how often searches have found these facts."""
+        if facts := [memory.id for memory in memories if memory.kind == "fact"]:
+            await self._access.delete_many({"_id": {"$in": facts}})
+
+    async def erase_names(self, mark: Mark, messages: Iterable[ForgottenMessage]) -> None:
+        """Erase what a forgotten user, or the users of a forgotten session, are called in the windows of messages."""
+        names = [message.message_id for message in messages]
+        if not names or mark.kind not in ("session", "user"):
+            return
+        closed: Row = {} if mark.until is None else {"closed.at": {"$lte": mark.until}}
+        others: Row = {"$ne": ["$$this.k", {"$literal": mark.target}]}
+        left: Row = {"$filter": {"input": {"$objectToArray": "$names"}, "cond": others}}
+        kept: Row = {"$arrayToObject": left} if mark.kind == "user" else {"$literal": {}}
+        held: Row = {**of_messages(names), "names": {"$exists": True}, **closed}
+        await self._windows.update_many(held, [{"$set": {"names": kept}}])
 
 
 def _majority(database: AsyncDatabase[Row], name: str) -> AsyncCollection[Row]:
@@ -291,6 +354,16 @@ def _mark(mark: Mark, event_id: str, at: datetime) -> UpdateOne:
     if grown:
         change["$max"] = grown
     return UpdateOne({"_id": f"{mark.kind}:{mark.target}/{mark.reach}"}, change, upsert=True)
+
+
+def _consolidated(row: Row) -> ScopeConsolidated | None:
+    """Return the blob version of an outcome; None where its records are removed."""
+    for record in row.get("records", ()):
+        envelope = Envelope.of_headers((header, bytes(value)) for header, value in record["h"])
+        if envelope.name == ScopeConsolidated.NAME and record["v"] is not None:
+            event = decode(envelope.name, envelope.version, bytes(record["v"]))
+            return event if isinstance(event, ScopeConsolidated) else None
+    return None
 
 
 def _messages(mark: Mark) -> Row | None:
@@ -354,6 +427,7 @@ def _contradicted(row: Mapping[str, Any]) -> Contradicted:
         row["replaced_by"],
         min([row["valid_from"], *before]),
         row["hash"],
+        updated=row["decision"] == "UPDATE",
     )
 
 

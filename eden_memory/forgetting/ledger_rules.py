@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from eden_memory.forgotten import Marks, ids_of
+from eden_memory.forgotten import Marks, ids_of, ids_of_window
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.memory.memory_batch import Memory, is_forgotten, named_by
 from eden_memory.schemas.envelope import Envelope
@@ -12,11 +12,13 @@ from eden_memory.schemas.events import (
     FactCommanded,
     FactsExtracted,
     FactsProposed,
+    FormationRequested,
     MemoryCommanded,
     ReflectionFormed,
     ScopeConsolidated,
 )
-from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.events.formation import Window
+from eden_memory.schemas.provenance import MessageRef, SourceMessage
 from eden_memory.stages.codec import event_id
 from eden_memory.stages.stage import Delivery, Emit, Erase
 
@@ -33,6 +35,35 @@ def concerned(events: Iterable[Event]) -> set[tuple[str, str]]:
     for event in events:
         named |= named_by([event]) | ids_of(None, _sources(event))
     return named
+
+
+def window_of(event: Event | None) -> Window | None:
+    """Return the window that a question about this event shows."""
+    match event:
+        case FormationRequested():
+            return event
+        case FactsExtracted():
+            return event.window
+        case _:
+            return None
+
+
+def asked_about(event: Event | None) -> set[tuple[str, str]]:
+    """Return (kind, target) of everything whose forgetting concerns a question about this event."""
+    if (window := window_of(event)) is not None:
+        return ids_of_window(window, _before(event))
+    return concerned([event]) if isinstance(event, FactsProposed) else set()
+
+
+def showed_forgotten(event: Event | None, marks: Marks) -> bool:
+    """Return whether a question about this event may have shown something that is forgotten by now."""
+    if (window := window_of(event)) is not None:
+        return marks.window_gone(window, _before(event))
+    return isinstance(event, FactsProposed) and marks.any_gone(_sources(event))
+
+
+def _before(event: Event | None) -> tuple[MessageRef, ...]:
+    return event.before if isinstance(event, FormationRequested) else ()
 
 
 def without_forgotten(event: Event, marks: Marks) -> Event | None:

@@ -5,31 +5,42 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pymongo import ReadPreference
+from pymongo import DeleteMany, ReadPreference, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.forgetting.forgetting_rules import BlobRef, Resting, reflections_of
-from eden_memory.forgetting.ledger_rules import concerned, published_again, without_forgotten
-from eden_memory.forgotten import ForgottenMarks
+from eden_memory.forgetting.ledger_rules import (
+    asked_about,
+    concerned,
+    published_again,
+    showed_forgotten,
+    window_of,
+    without_forgotten,
+)
+from eden_memory.forgotten import ForgottenMarks, Marks
 from eden_memory.kafka.outgoing import DEAD
 from eden_memory.memory.restating import is_restated
 from eden_memory.mongo.indexes import Indexes, index_on
+from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL
 from eden_memory.schemas.documents import Answer, Erasure, Outcome, WindowTexts
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import Event, Forgotten, decode
+from eden_memory.schemas.events import Event, Forgotten, ScopeConsolidated, decode
+from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.stages.codec import event_id
 from eden_memory.stages.stage import Delivery, Emitted
-from eden_memory.windows.window_text_store import FACTS, REFLECTIONS, of_messages, readers_of
+from eden_memory.windows.window_text_store import FACTS, REFLECTIONS, WITH_TEXTS, of_messages, readers_of
 
 Row = dict[str, Any]
 N = TypeVar("N", str, str | re.Pattern[str])
 ABSORBING = ("consolidation", "propagation")
 """Stages that ask about the reflections that a version of a blob absorbs."""
 ERASURE_INDEXES: Indexes = {Erasure.COLLECTION: (index_on("restated", sparse=True),)}
+FOUND = dict.fromkeys(("members", "kinds", "parts", "records.t"), 1)
+"""Fields of an outcome that say what it led to, without its records' values."""
 TOGETHER = 200
 """Outcomes or questions that one query looks for."""
 
@@ -69,6 +80,7 @@ class ForgottenLedgers:
         self._windows = safely[names[WindowTexts.COLLECTION]]
         self._forgotten = forgotten
         self._prefix = "" if pipeline == ORIGINAL else f"{pipeline}/"
+        self._erasing_about = SharedReads(self._erase_shown)
 
     async def erase(
         self,
@@ -99,12 +111,49 @@ class ForgottenLedgers:
 
         `published`: the events that the stage has just published. Forgetting marks first and looks for outcomes then:
         it either finds the outcome, and publishes behind these events, or its marks are found here. Returns the
-        records to publish behind them; none, after one look-up, where nothing is forgotten.
+        records to publish behind them; none, after one look-up, where nothing is forgotten. An answer that arrived
+        after forgetting had looked for answers is deleted.
         """
-        marks = await self._forgotten.among(concerned(published))
+        marks = await self._forgotten.among(concerned(published) | asked_about(cause.event))
+        if showed_forgotten(cause.event, marks):
+            await self._erase_late(key, cause.event, marks)
+        await self._erase_late_blobs([*published, cause.event])
         if all(without_forgotten(event, marks) is event for event in published):
             return []
         return await self._reduce(await self._found("_id", [key]), cause)
+
+    async def _erase_late(self, key: str, event: Event | None, marks: Marks) -> None:
+        """Delete the answers to an outcome's questions; about a window, those that were shown something forgotten."""
+        units = [key, *_questions((await self._found("_id", [key])).values())]
+        if (window := window_of(event)) is None:
+            await self._erase_answers(units)
+            return
+        row = await self._windows.find_one({"_id": window.formation_id}, dict.fromkeys(WITH_TEXTS, 1)) or {}
+        messages = [message for part in WITH_TEXTS for message in row.get(part, ())]
+        gone = [
+            message["message_id"]
+            for message in messages
+            if marks.source_gone(_source(message, window.session_id))
+        ]
+        await self._answers.delete_many({**_of_units(self._prefixed(units)), "shown": {"$in": gone}})
+
+    async def _erase_late_blobs(self, events: Iterable[Event | None]) -> None:
+        """Delete the answers to questions of these blob versions that showed a reflection forgotten by now."""
+        blobs = [
+            BlobRef(event.scope, event.version) for event in events if isinstance(event, ScopeConsolidated)
+        ]
+        if not blobs:
+            return
+        rows = await self._answers.find(_of_units(self._prefixed(_about(blobs))), {"shown": 1}).to_list()
+        named = {("reflection", name) for row in rows for name in row.get("shown", ())}
+        marks = await self._forgotten.among(named)
+        gone = [
+            row["_id"]
+            for row in rows
+            if any(marks.entity_gone("reflection", name, 0) for name in row.get("shown", ()))
+        ]
+        if gone:
+            await self._answers.delete_many({"_id": {"$in": gone}})
 
     async def _formations(self, messages: Iterable[str], up_to: str | None) -> list[str]:
         found: list[str] = []
@@ -123,23 +172,34 @@ class ForgottenLedgers:
     async def _found(self, field: str, names: Iterable[str | re.Pattern[str]]) -> dict[str, Row]:
         rows: dict[str, Row] = {}
         for some in _slices(names):
-            found = self._outcomes.find({field: {"$in": some}})
+            found = self._outcomes.find({field: {"$in": some}}, FOUND)
             rows |= {row["_id"]: row async for row in found}
         return rows
 
     async def _erase_answers(self, units: Iterable[str]) -> None:
         """Delete the answers to these questions, whichever attempt they are of, with the vectors made for them."""
         for some in _slices(units):
-            exact = [self._prefix + unit for unit in some]
-            further = [re.compile(f"^{re.escape(unit)}[#/:]") for unit in exact]
-            await self._answers.delete_many({"unit": {"$in": [*exact, *further]}})
+            await self._answers.delete_many(_of_units(self._prefixed(some)))
+
+    def _prefixed(self, units: Iterable[str]) -> list[str]:
+        return [self._prefix + unit for unit in units]
 
     async def _erase_answers_about(self, resting: Sequence[Resting], cause: Delivery) -> None:
         """Delete the answers to questions that showed forgotten reflections, whether they led to a blob or not."""
         assert isinstance(cause.event, Forgotten)
-        for key, names in reflections_of(cause.event, resting).items():
+        found = reflections_of(cause.event, resting)
+        await self._erasing_about.get((key, name) for key, names in found.items() for name in names)
+
+    async def _erase_shown(self, reflections: list[tuple[str, str]]) -> Mapping[tuple[str, str], None]:
+        shown: dict[str, list[str]] = {}
+        for key, name in reflections:
+            shown.setdefault(key, []).append(name)
+        deletes: list[DeleteMany] = []
+        for key, names in shown.items():
             scope = [re.compile(f"^{re.escape(f'{self._prefix}{stage}:{key}@')}") for stage in ABSORBING]
-            await self._answers.delete_many({"unit": {"$in": scope}, "shown": {"$in": list(names)}})
+            deletes.append(DeleteMany({"unit": {"$in": scope}, "shown": {"$in": names}}))
+        await self._answers.bulk_write(deletes, ordered=False)
+        return {}
 
     async def _events(self, names: Iterable[str]) -> list[_Stored]:
         """Return the events that outcomes hold; those whose records are removed hold none."""
@@ -165,27 +225,44 @@ class ForgottenLedgers:
         if not stored:
             return []
         marks = await self._forgotten.among(concerned(events))
-        again: list[Emitted] = []
-        for held in stored:
-            left = None if held.event is None else without_forgotten(held.event, marks)
-            if left is not held.event and not await self._replace(held, left):
-                return None
-            if (
-                (left is not held.event or held.erased)
-                and not held.dead
-                and (record := published_again(left, held.envelope, held.key, cause)) is not None
-            ):
-                again.append(record)
-        return again
+        left = [None if held.event is None else without_forgotten(held.event, marks) for held in stored]
+        both = list(zip(stored, left, strict=True))
+        if not await self._replace([(held, kept) for held, kept in both if kept is not held.event]):
+            return None
+        ended = [
+            published_again(kept, held.envelope, held.key, cause)
+            for held, kept in both
+            if (kept is not held.event or held.erased) and not held.dead
+        ]
+        return [record for record in ended if record is not None]
 
-    async def _replace(self, held: _Stored, left: Event | None) -> bool:
-        """Store what is left of a record; return whether it still was as it had been read."""
-        at = f"records.{held.place}"
-        value = None if left is None else left.json_bytes()
-        done = await self._outcomes.update_one(
-            {"_id": held.part, f"{at}.v": held.value}, {"$set": {f"{at}.v": value, f"{at}.erased": True}}
-        )
-        return done.matched_count > 0
+    async def _replace(self, reduced: Sequence[tuple[_Stored, Event | None]]) -> bool:
+        """Store what is left of records; return whether all of them still were as they had been read."""
+        for start in range(0, len(reduced), TOGETHER):
+            some = [_replacing(held, left) for held, left in reduced[start : start + TOGETHER]]
+            done = await self._outcomes.bulk_write(some, ordered=False)
+            if done.matched_count < len(some):
+                return False
+        return True
+
+
+def _replacing(held: _Stored, left: Event | None) -> UpdateOne:
+    at = f"records.{held.place}"
+    value = None if left is None else left.json_bytes()
+    return UpdateOne(
+        {"_id": held.part, f"{at}.v": held.value}, {"$set": {f"{at}.v": value, f"{at}.erased": True}}
+    )
+
+
+def _source(message: Row, session_id: str) -> SourceMessage:
+    named = {name: message.get(name) for name in ("message_id", "version", "user_id", "time")}
+    return SourceMessage.model_construct(None, session_id=session_id, said_at=message.get("time"), **named)
+
+
+def _of_units(units: Sequence[str]) -> Row:
+    """Return the query for the answers to questions, whichever attempt they are of."""
+    further = [re.compile(f"^{re.escape(unit)}[#/:]") for unit in units]
+    return {"unit": {"$in": [*units, *further]}}
 
 
 def _slices(names: Iterable[N]) -> Iterator[list[N]]:

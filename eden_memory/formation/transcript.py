@@ -171,16 +171,6 @@ def _ending(message: StoredMessage) -> StoredMessage:
     return replace(message, text=short or None)
 
 
-def named_by(window: Window, before: Iterable[MessageRef] = ()) -> set[tuple[str, str]]:
-    """Return (kind, target) of everything whose forgetting would concern a window, shown with those before it."""
-    messages = {("message", message.message_id) for message in (*window.messages, *before)}
-    return (
-        messages
-        | {("user", participant) for participant in window.participants}
-        | {("session", window.session_id)}
-    )
-
-
 def _present(stored: StoredWindow, window: Window) -> int:
     """Return how many users took part; unnamed ones count as one, except in texts that the operator added."""
     large = (scope.audience.users for scope in window.scopes if isinstance(scope.audience, LargeAudience))

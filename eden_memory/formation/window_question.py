@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from eden_memory.directory.participants import Streams
 from eden_memory.failures import PermanentError
-from eden_memory.forgotten import ForgottenMarks, Marks
+from eden_memory.forgotten import ForgottenMarks, Marks, ids_of_window
 from eden_memory.formation.scope_assignment import SHARED_ROLES, ScopeAssignment
 from eden_memory.formation.scope_briefs import Scopes, of_authors
-from eden_memory.formation.transcript import Transcript, named_by, transcript
+from eden_memory.formation.transcript import Transcript, transcript
 from eden_memory.models.question import Asking, LanguageModel, Role
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import Call, MessageRef
@@ -83,7 +83,7 @@ class WindowQuestions:
         windows, streams, marks, earlier = await gather(
             self._windows.windows([window.formation_id]),
             self._streams.of(window.agent_id),
-            self._forgetting.among(named_by(window, before) | known),
+            self._forgetting.among(ids_of_window(window, before) | known),
             self._model.earlier(asking.unit),
         )
         stored = windows.get(window.formation_id)

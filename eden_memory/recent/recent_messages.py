@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
@@ -35,11 +35,31 @@ from eden_memory.settings import Settings
 
 log = LibraryLogger()
 Database = AsyncDatabase[dict[str, Any]]
+T = TypeVar("T")
 MOST_SECONDS = 1.0
 """A context or a search is given without these messages then."""
 WARN_EVERY_SECONDS = 60.0
 AT_ONCE = 20
 """Askers of one process whose messages are read at the same time."""
+
+
+class _Once:
+    """Reads each thing once for all who ask; who gives up ends nobody else's reading."""
+
+    def __init__(self) -> None:
+        self._reading: dict[Hashable, asyncio.Task[Any]] = {}
+
+    async def __call__(self, what: Hashable, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if what not in self._reading:
+            self._reading[what] = task = asyncio.create_task(read())
+            task.add_done_callback(_heard)
+        return await asyncio.shield(self._reading[what])
+
+
+def _heard(task: "asyncio.Task[Any]") -> None:
+    """Take the error, if nobody waits for it any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 class RecentMessages:
@@ -66,8 +86,9 @@ class RecentMessages:
         self._warned_at = -WARN_EVERY_SECONDS
 
     async def of_each(self, views: Mapping[Asker, VisibleMemory]) -> dict[Asker, Sequence[RecentMessage]]:
-        """Return the messages of several askers."""
-        found = await asyncio.gather(*(self.of(asked, view) for asked, view in views.items()))
+        """Return the messages of several askers; one user's are read once for all sessions that ask for the same."""
+        since, once = self._since(), _Once()
+        found = await asyncio.gather(*(self._of(asked, view, since, once) for asked, view in views.items()))
         return dict(zip(views, found, strict=True))
 
     async def of(self, asked: Asker, view: VisibleMemory) -> Sequence[RecentMessage]:
@@ -76,30 +97,45 @@ class RecentMessages:
         They come from sessions of the same agent in which the asker was always alone. If they cannot be read in a
         second, the answer is given without them, and the log says why.
         """
+        return await self._of(asked, view, self._since(), _Once())
+
+    def _since(self) -> datetime:
+        return self._clock() - self._kept
+
+    async def _of(
+        self, asked: Asker, view: VisibleMemory, since: datetime, once: "_Once"
+    ) -> Sequence[RecentMessage]:
         if not self._on or not is_asked_for(asked, view):
             return ()
         try:
             async with self._slots, asyncio.timeout(MOST_SECONDS):
                 with RECENT_SECONDS.time():
-                    return await self._read(asked)
+                    return await self._read(asked, since, once)
         except (PyMongoError, TimeoutError) as error:
             RECENT_FAILED.inc()
             self._warn(type(error).__name__)
             return ()
 
-    async def _read(self, asked: Asker) -> Sequence[RecentMessage]:
+    async def _read(self, asked: Asker, since: datetime, once: "_Once") -> Sequence[RecentMessage]:
+        user = asked.user_id or ""
+        named = await once((user,), lambda: self._written.sessions_of(user, since))
+        sessions = tuple(name for name in named if name != asked.session_id)
+        found = await once(
+            (asked.agent_id, user, sessions), lambda: self._read_sessions(asked, sessions, since)
+        )
+        return found if found and await self._presence.is_alone(asked) else ()
+
+    async def _read_sessions(
+        self, asked: Asker, sessions: Sequence[str], since: datetime
+    ) -> Sequence[RecentMessage]:
         """Read texts first, and who was present and what is forgotten after them: a change between is heeded."""
-        user, since = asked.user_id or "", self._clock() - self._kept
-        named = await self._written.sessions_of(user, since)
-        sessions = [name for name in named if name != asked.session_id]
+        user = asked.user_id or ""
         written = await self._written.messages_of(sessions, since)
         if not written:
             return ()
-        alone, (known, settled), asker_is_alone = await asyncio.gather(
-            self._alone(asked, written), self._known(written), self._presence.is_alone(asked)
-        )
+        alone, (known, settled) = await asyncio.gather(self._alone(asked, written), self._known(written))
         private = [message for message in written if message.session_id in alone]
-        if not asker_is_alone or not private:
+        if not private:
             return ()
         marks, leaving = await asyncio.gather(
             self._forgotten.among(named_in(user, private)), self._written.being_forgotten()

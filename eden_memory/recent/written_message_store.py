@@ -41,7 +41,7 @@ SMALL = 10_000
 """Messages of a collection that is read without an index on the author."""
 LOOK_AGAIN_SECONDS = 60.0
 """How long what was learned of indexes is used."""
-ADDED: Row = {"mapping": None}
+ADDED: Row = {"mapping": None, "deleted": False}
 """Rows of `memory_messages` that may be of added texts: no document of the application has them."""
 
 

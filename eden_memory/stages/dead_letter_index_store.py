@@ -18,6 +18,7 @@ from pymongo.write_concern import WriteConcern
 
 from eden_memory.forgotten import ForgottenMarks, Mark
 from eden_memory.mongo.indexes import Indexes, index_on
+from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.schemas.documents import IndexedDeadLetter, Outcome
 from eden_memory.schemas.provenance import SourceMessage
@@ -52,6 +53,7 @@ class DeadLetterIndex:
         )
         self._letters: AsyncCollection[Row] = self._database[names[IndexedDeadLetter.COLLECTION]]
         self._outcomes, self._forgotten = names[Outcome.COLLECTION], forgotten
+        self._reading_named = SharedReads(self._read_named)
 
     async def prepare(self) -> None:
         """Create the indexes."""
@@ -78,11 +80,20 @@ class DeadLetterIndex:
     async def naming(self, mark: Mark, event_id: str) -> list[EndLetter]:
         """Return tombstones for all letters that name what is forgotten; a repeat returns the same."""
         found: list[EndLetter] = []
-        after: str | None = ""
+        name = f"{mark.kind}:{mark.target}"
+        after = "" if await self._reading_named.get([name]) else None
         while after is not None:
             ends, after = await self.page(mark, event_id, after, TOGETHER)
             found += ends
         return found
+
+    async def _read_named(self, names: list[str]) -> dict[str, bool]:
+        """Tell of each name whether any letter has it."""
+        wanted: Row = {"$match": {"named": {"$in": names}}}
+        found = await self._letters.aggregate(
+            [wanted, {"$unwind": "$named"}, wanted, {"$group": {"_id": "$named"}}]
+        )
+        return {row["_id"]: True async for row in found}
 
     async def page(
         self, mark: Mark, event_id: str, after: str, most: int

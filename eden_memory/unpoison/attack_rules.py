@@ -15,7 +15,8 @@ from eden_memory.schemas.scopes import Scope
 
 CauseKind = Literal["message", "session", "user", "import", "call"]
 Request = dict[str, Any]
-OWN_WORDS = frozenset({"person", "application", "mirror", "forgetting"})
+EDITORS = frozenset({"person", "application", "mirror"})
+OWN_WORDS = EDITORS | {"forgetting"}
 """Who gives a fact a whole new text, which nothing of the text before is left in."""
 REASON = "what had changed it was removed"
 
@@ -64,6 +65,8 @@ class RestoredText(NamedTuple):
 
     fact: FactChanged
     text: str
+    own_words: bool = False
+    """Somebody has edited the fact: its text is added again, because forgetting takes the fact along."""
 
 
 class WithdrawnBlob(NamedTuple):
@@ -152,22 +155,26 @@ def requests_of(attack: Attack, plan: AttackPlan, messages: Iterable[str], by: s
     )
     return [
         *({**asked, "kind": "forget", "what": what, "target": target} for what, target in forgets),
-        *({**asked, **_edit(attack, restored)} for restored in plan.restored if attack.kind == "call"),
+        *(
+            {**asked, **_stated(attack, restored)}
+            for restored in plan.restored
+            if attack.kind == "call" or restored.own_words
+        ),
     ]
 
 
-def _edit(attack: Attack, restored: RestoredText) -> Request:
+def _stated(attack: Attack, restored: RestoredText) -> Request:
+    """Return the request that gives a fact its text again, or adds the words of an editor as a fact."""
     fact = restored.fact
+    edit = {"action": "edit", "fact_id": fact.fact_id, "expected_version": fact.version, "by": "forgetting"}
+    add = {"action": "add", "by": "person", "said_at": fact.valid_from, "expires_at": fact.expires_at}
     return {
         "_id": f"undo:{attack.kind}:{attack.id}:{fact.fact_id}@{fact.version}",
         "kind": "fact_command",
         "scope": fact.scope.model_dump(mode="json"),
-        "action": "edit",
-        "fact_id": fact.fact_id,
-        "expected_version": fact.version,
         "text": restored.text,
-        "by": "forgetting",
         "reason": REASON,
+        **(add if restored.own_words else edit),
     }
 
 
@@ -178,8 +185,16 @@ def _judge(attack: Attack, versions: Sequence[FactChanged], plan: AttackPlan) ->
     text = supported(attack, versions)
     if text is None:
         plan.removed.append(newest)
+    elif newest.retired_at is None and attack.kind != "call" and _edited(versions):
+        plan.restored.append(RestoredText(newest, text, own_words=True))
     elif newest.retired_at is None and text != newest.text:
         plan.restored.append(RestoredText(newest, text))
+
+
+def _edited(versions: Sequence[FactChanged]) -> bool:
+    """Return whether the newest text of a fact is an editor's."""
+    first = next(version for version in versions if version.text == versions[-1].text)
+    return first.command is not None and first.command.by in EDITORS
 
 
 def _freed(fact: FactChanged, newest: dict[str, FactChanged], removed: set[str]) -> bool:

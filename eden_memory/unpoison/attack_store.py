@@ -94,7 +94,8 @@ class AttackUndo:
     async def _stands(self, plan: AttackPlan) -> bool:
         """Return whether any memory that a plan removes or changes is still stored as it was."""
         changed = {
-            fact.fact_id: fact.version for fact in (*(fact for fact, _ in plan.restored), *plan.returning)
+            fact.fact_id: fact.version
+            for fact in (*(restored.fact for restored in plan.restored), *plan.returning)
         }
         old = [{"_id": name, "version": version} for name, version in changed.items()]
         removed = {"_id": {"$in": [fact.fact_id for fact in plan.removed]}}

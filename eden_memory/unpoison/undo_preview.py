@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
 
+from eden_memory.schemas.events import FactChanged
 from eden_memory.unpoison.attack_rules import Attack, AttackPlan, WithdrawnBlob
 
 Change = Literal[
@@ -53,11 +54,15 @@ def preview_of(attack: Attack, plan: AttackPlan) -> UndoPreview:
 
 def _changes(plan: AttackPlan) -> Iterator[PlannedChange]:
     yield _change("fact_removed", [fact.fact_id for fact in plan.removed])
-    yield _change("text_restored", [f"{fact.fact_id}@{fact.version}" for fact, _ in plan.restored])
+    yield _change("text_restored", [_text(restored.fact) for restored in plan.restored])
     yield _change("fact_reactivated", [fact.fact_id for fact in plan.returning])
     yield _change("reflection_removed", [found.reflection_id for found in plan.reflections])
     yield _change("blob_withdrawn", [_named(blob) for blob in plan.blobs if not blob.anew])
     yield _change("blob_consolidated_again", [_named(blob) for blob in plan.blobs if blob.anew])
+
+
+def _text(fact: FactChanged) -> str:
+    return f"{fact.fact_id}@{fact.version}"
 
 
 def _named(blob: WithdrawnBlob) -> str:

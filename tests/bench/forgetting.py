@@ -2,21 +2,25 @@
 
 `python -m tests.bench.forgetting [--messages N] [--undo N]`. Private servers; all stages in one process, the model
 server in another. The user's messages go through the real stages, with calls of 0 s and a marked fact in every tenth.
+The application's messages have the indexes that `eden doctor` asks for. What collections hold is counted before and
+after: docs/growth.md is made of it.
 Then other users write at a pace: alone, while that user is forgotten, and alone again, with calls of 1 s.
 The session of the undo is formed by the offline rules with the local embedder, like what stood there before it.
 """
 
 import argparse
 import asyncio
+import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.receipts.looking_again_store import LookingAgain
+from eden_memory.receipts.looking_again_store import LookingAgain, StillThere
+from eden_memory.receipts.receipt import Receipt
 from eden_memory.receipts.receipt_store import Receipts
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.source.forget_request_store import ForgetRequests
@@ -139,6 +143,7 @@ async def forgetting(report: Report, servers: TestServers, messages: int) -> Non
     """Form the user's memory, then forget it between two turns of live traffic."""
     with tempfile.TemporaryDirectory() as name, model_server_process(base_seconds=0.0) as models:
         async with stand(servers, models, {}) as made:
+            await _index(made)
             memories = Memories(made, "sources.user_id", USER)
             with running(made, Path(name) / "run.log"):
                 await until_followed(made)
@@ -147,10 +152,31 @@ async def forgetting(report: Report, servers: TestServers, messages: int) -> Non
                 facts, reflections = await memories.settled(20)
                 report.results["formed_in_s"] = time.monotonic() - began - 20
             report.results |= {"messages": messages, "facts": facts, "reflections": reflections}
+            report.results |= await _sizes(made, "formed")
+            print(report.line(), file=sys.stderr, flush=True)  # noqa: T201 - a run that is ended early has this
             models.change(base_seconds=1.0)
             with running(made, Path(name) / "run.log"):
                 await until_followed(made)
                 await _by_turns(report, made, memories)
+
+
+async def _index(made: Stand) -> None:
+    """Make the indexes that `eden doctor` and the log ask for."""
+    paths, messages = made.settings.messages, made.database["messages"]
+    await messages.create_index([(paths.session_id, 1), (paths.role, 1), (paths.user_id, 1)])
+    await messages.create_index([(paths.user_id, 1), (paths.created_at, -1), ("_id", -1)])
+
+
+async def _sizes(made: Stand, when: str) -> dict[str, float]:
+    """Documents of each of our collections, and MB of them and of their indexes."""
+    sizes: dict[str, float] = {}
+    prefix = made.settings.mongodb.prefix
+    for name in await made.database.list_collection_names(filter={"name": {"$regex": f"^{prefix}"}}):
+        stored = await made.database.command({"collStats": name})
+        for what, value in (("documents", stored["count"]), ("mb", stored["size"] / 1e6)):
+            sizes[f"{name}_{what}_{when}"] = value
+        sizes[f"{name}_indexes_mb_{when}"] = stored["totalIndexSize"] / 1e6
+    return sizes
 
 
 async def _by_turns(report: Report, made: Stand, memories: Memories) -> None:
@@ -165,11 +191,13 @@ async def _by_turns(report: Report, made: Stand, memories: Memories) -> None:
         receipt = await Receipts(at).of(request, PATIENCE)
         settled = time.time()
         beside = [*_delays(await live, began, settled)]
-        left = (await LookingAgain(at).at(receipt)).still_there
+        left = await _left(LookingAgain(at), receipt)
     alone += _delays(await lived(made, numbered(SESSIONS, EACH, 400), PACE))
-    assert not left, f"left: {left[:3]}"
-    _described(report, alone, beside)
+    report.results |= await _sizes(made, "forgotten")
     report.results |= {"forgotten_s": seconds, "receipt_s": settled - began}
+    _described(report, alone, beside)
+    print(report.line(), file=sys.stderr, flush=True)  # noqa: T201 - the same
+    assert not left, f"left: {left[:3]}"
     report.ratios["seconds_to_most"] = seconds / MOST_SECONDS
     said = f"target; {report.results['facts']:,.0f} facts, {report.results['reflections']:,.0f} reflections"
     what = f"a user of {report.results['messages']:,.0f} messages"
@@ -177,6 +205,16 @@ async def _by_turns(report: Report, made: Stand, memories: Memories) -> None:
         Row(f"{what} forgotten beside live traffic", seconds, "s", MOST_SECONDS, said),
         Row("until its receipt can be signed", settled - began, "s"),
     ]
+
+
+async def _left(looking: LookingAgain, receipt: Receipt) -> Sequence[StillThere]:
+    """Return what the receipt names and is still there a minute after its last decision was stored."""
+    left: Sequence[StillThere] = ()
+    for _ in range(12):
+        if not (left := (await looking.at(receipt)).still_there):
+            break
+        await asyncio.sleep(5)
+    return left
 
 
 def _delays(formed: Formed, began: float = 0.0, ended: float = float("inf")) -> list[float]:

@@ -11,8 +11,8 @@ from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.mongo.client import connect
 from eden_memory.processors.forgetting import ForgettingStage
-from eden_memory.schemas.events import FactsProposed, Forgotten
-from eden_memory.schemas.provenance import Statement
+from eden_memory.schemas.events import FactsProposed, Forgotten, FormationRequested
+from eden_memory.schemas.provenance import MessageRef, Statement
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.stages.codec import Encoder, event_id
@@ -21,7 +21,7 @@ from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.stage import Delivery, Emit, Emitted, Erase
 from tests.integration.memory.writer_kit import PREFIX, Database
 from tests.names import NAMES
-from tests.unit.memory.memory_histories import NOON, SESSION, USER, delivered, minute, source
+from tests.unit.memory.memory_histories import NOON, SESSION, USER, blob, delivered, minute, source
 
 pytestmark = pytest.mark.servers
 WINDOW = "s.room:1"
@@ -214,3 +214,63 @@ async def test_an_answer_stays_that_saw_only_what_was_written_after_a_deletion(d
     stage = ForgettingStage(MongoForgettingStore(database, NAMES), MongoForgetting(database, NAMES))
     await stage([delivered(deleted)])
     assert await answers.distinct("unit") == [f"{FACTS}:formation/s.new:1"]
+
+
+async def test_a_late_answer_of_a_consolidation_goes_with_the_reflection_that_it_was_shown(
+    database: Database,
+) -> None:
+    of = f"consolidation:{USER.key}@2"
+    answers = database[PREFIX + "answers"]
+    await answers.insert_many(
+        [{"unit": f"{of}:1", "shown": ["", "r"]}, {"unit": f"{of}:2", "shown": ["", "q"]}]
+    )
+    marks = MongoForgetting(database, NAMES)
+    await MongoForgettingStore(database, NAMES).mark([Mark("reflection", "r", "for_ever")], "e", NOON)
+    made = blob(2, ["q"])
+    assert await ForgottenLedgers(database, NAMES, marks).end_published("o", [made], delivered(made)) == []
+    assert await answers.distinct("unit") == [f"{of}:2"]
+
+
+@pytest.mark.parametrize(
+    ("mark", "is_late"),
+    [
+        (Mark("message", "s.m1", "for_ever"), True),
+        (Mark("message", "s.m1", "up_to_version", version="0"), False),
+        (Mark("session", "s.room", "created_up_to", until=minute(-60)), False),
+        (Mark("session", "s.room", "created_up_to", until=minute(60)), True),
+        (Mark("user", "s.kim", "for_ever"), False),
+    ],
+)
+async def test_a_late_answer_about_a_window_goes_with_what_was_shown(
+    database: Database, mark: Mark, is_late: bool
+) -> None:
+    answers = database[PREFIX + "answers"]
+    said = {"message_id": "s.m1", "version": "1" * 16, "user_id": "s.ann", "time": NOON, "text": "Hello."}
+    await database[PREFIX + "windows"].update_one({"_id": WINDOW}, {"$set": {"messages": [said]}})
+    shown = [(ASKED, ["", "s.m1"]), (f"{ASKED}#1", ["s.m2"]), (f"{ASKED}1", ["s.m1"])]
+    await answers.insert_many([{"unit": f"{FACTS}:{asked}", "shown": of} for asked, of in shown])
+    await MongoForgettingStore(database, NAMES).mark([mark], "e", NOON)
+    ledgers = ForgottenLedgers(database, NAMES, MongoForgetting(database, NAMES))
+    await ledgers.end_published(f"{FACTS}:{ASKED}", [], delivered(requested()))
+    assert await answers.count_documents({}) == 3 - is_late
+
+
+def requested() -> FormationRequested:
+    """A window of one message, said at noon."""
+    return FormationRequested(
+        formation_id=WINDOW,
+        session_id="s.room",
+        seq=1,
+        agent_id="s.assistant",
+        users=("s.ann",),
+        participants=("s.ann",),
+        scopes=(),
+        messages=(MessageRef(message_id="s.m1", version="1" * 16),),
+        characters=5,
+        weighted_tokens=1.0,
+        first_at=NOON,
+        last_at=NOON,
+        closed_at=minute(10),
+        closed_because="asked",
+        settings_version="1",
+    )

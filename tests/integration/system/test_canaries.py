@@ -10,11 +10,14 @@ from typing import Any
 import httpx2
 import pytest
 
+from eden_memory.assembly.tailer import inbox_name
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.integration.kafka_limits import limit
 from tests.integration.system.canary_scans import nothing_left_after_compaction, until_erased
 from tests.integration.system.commands import eden, kill, start
-from tests.integration.system.running_system import System, fast, system, until
+from tests.integration.system.running_system import AGENT, System, fast, system, until
 from tests.model_server.serving import Serving
 
 pytestmark = pytest.mark.servers
@@ -76,6 +79,8 @@ async def _live(running: System, killed: Killed, dice: Random, word: str) -> str
     await running.form(session)
     await killed.perhaps()
     await running.shows(session, "xan", word, f"Xan said {word}.", f"Xan wrote of {word}.", "<Consolidated>")
+    await _by_hand(running, session, word)
+    await killed.perhaps()
     await eden(running.settings, "reform", "again", "--set", "memory.similar=0.8", "--yes", seconds=240.0)
     names += await _dead_letters(running, killed, session, word)
     await running.service.search_facts([f"Xan digs at {word}"], session=session, user="xan")
@@ -86,6 +91,18 @@ async def _live(running: System, killed: Killed, dice: Random, word: str) -> str
     await running.forget(*dice.choice([("session", session), ("user", "xan")]))
     await killed.perhaps()
     return session
+
+
+async def _by_hand(running: System, session: str, word: str) -> None:
+    """A person's edit of a fact that rests on the session, and an imported item of the session."""
+    facts = (await running.service.list_facts(user="xan")).items
+    wrote = next(fact for fact in facts if fact.content == f"Xan wrote of {word}.")
+    await running.service.edit(wrote.fact_id, f"Xan wrote a book of {word}.", user="xan")
+    scope = Scope.of_user(encode_id(AGENT), encode_id("xan")).model_dump(mode="json")
+    item = {"kind": "fact_command", "scope": scope, "action": "add", "by": "import", "session_id": session}
+    inbox = running.source[inbox_name(running.settings)]
+    await inbox.insert_one({"_id": "import:mem0:1:xan", "text": f"Xan brought {word} along.", **item})
+    await running.shows(session, "xan", f"Xan wrote a book of {word}.", f"Xan brought {word} along.")
 
 
 async def _dead_letters(running: System, killed: Killed, session: str, word: str) -> list[str]:

@@ -200,11 +200,32 @@ async def test_a_forgotten_user_leaves_nothing_and_others_are_untouched(shared: 
     assert await shared.facts("jon") == ["Jon moved to Oslo."]
 
 
+async def test_a_forgotten_users_name_goes_and_that_of_others_stays(shared: System) -> None:
+    await shared.source["users"].insert_many(
+        [{"_id": "nia.b", "name": "Nia Quillfeather"}, {"_id": "oto", "name": "Oto Brambleby"}]
+    )
+    session = await shared.session("nia.b", "oto")
+    await shared.told(session, "nia.b", "note session: They like figs.")
+    await shared.told(session, "oto", "note session: The meeting is on Monday.")
+    assert await holds(shared, "windows", "Quillfeather")
+    assert await holds(shared, "windows", "Brambleby")
+    await shared.forget("user", "nia.b")
+    await gone(shared, "figs")
+
+    async def nameless() -> bool:
+        return not await holds(shared, "windows", "Quillfeather")
+
+    await until(nameless, "no window names her")
+    assert await holds(shared, "windows", "Brambleby")
+
+
 async def test_a_fact_is_forgotten_by_its_id(shared: System) -> None:
     session = await shared.session("lea")
     await shared.told(session, "lea", "fact user: Lea drives a Volvo.", "note user: Lea is brisk.")
     row = await shared.memory("facts").find_one({"user_id": encode_id("lea")})
     assert row is not None
+    found = {"_id": row["_id"], "access_count": 3, "last_accessed_at": row["formed_at"]}
+    await shared.memory("access").insert_one(found)
     await shared.forget("fact", row["_id"])
     await shared.shows(session, "lea", "brisk", without=["Volvo"])
 
@@ -212,6 +233,7 @@ async def test_a_fact_is_forgotten_by_its_id(shared: System) -> None:
         return not any("Volvo" in one for one in (await standing(shared, "memory.facts")).values())
 
     await until(erased, "its records are tombstoned")
+    assert await shared.memory("access").find_one({"_id": row["_id"]}) is None
 
 
 async def test_what_is_formed_of_a_message_forgotten_meanwhile_is_dropped(shared: System) -> None:
@@ -234,6 +256,11 @@ async def test_what_is_formed_of_a_message_forgotten_meanwhile_is_dropped(shared
     await gone(shared, "hid gold")
     await gone(shared, "Max is rich")
     assert not await holds(shared, "windows", "hid gold")
+
+    async def deleted() -> bool:
+        return not await holds(shared, "answers", "hid gold")
+
+    await until(deleted, "the answer that came late is deleted")
 
 
 async def in_flight(shared: System, before: int) -> bool:

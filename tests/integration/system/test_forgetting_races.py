@@ -196,13 +196,13 @@ async def test_what_was_merged_into_a_fact_while_it_was_forgotten_is_stated_anew
 async def test_what_another_said_too_holds_again_when_the_fact_that_it_was_joined_to_is_forgotten(
     database: Database,
 ) -> None:
-    def retired(name: str, text: str, number: int) -> list[Delivery]:
+    def retired(name: str, text: str, number: int, decision: str = "RETIRE") -> list[Delivery]:
         before = fact(name, text=text, sources=[source(number)])
         joined = {
             "hash": fact_hash(text),
             "retired_because": "duplicate",
             "replaced_by": "f",
-            "decision": "RETIRE",
+            "decision": decision,
         }
         return [
             delivered(before),
@@ -214,10 +214,15 @@ async def test_what_another_said_too_holds_again_when_the_fact_that_it_was_joine
         delivered(fact("f", number, "Ana rows.", sources=[source(1), source(2)][:number]))
         for number in (1, 2)
     ]
-    await writer([*joined, *retired("same", "Ana rows.", 2), *retired("edited", "Ana swims.", 3)])
+    edited = retired("edited", "Ana swims.", 3, "EDIT")
+    updated = retired("updated", "Ana swam once.", 4, "UPDATE")
+    await writer([*joined, *retired("same", "Ana rows.", 2), *edited, *updated])
     decision = await forgetting(database)([forgotten()])
     commands = [event for event in told(decision) if isinstance(event, FactCommanded)]
-    assert [(command.action, command.fact_id) for command in commands] == [("unmerge", "same")]
+    assert sorted((command.action, command.fact_id) for command in commands) == [
+        ("unmerge", "same"),
+        ("unmerge", "updated"),
+    ]
 
 
 async def test_a_fact_that_someone_asked_to_forget_does_not_come_back_by_another_of_its_messages(

@@ -67,7 +67,7 @@ def planned(*events: Event, attack: Attack = ATTACK) -> AttackPlan:
     [
         ([version(1, "A", GOOD), version(2, "A and X", BAD)], "A"),
         ([version(1, "A", GOOD), version(2, "A and X", BAD), version(3, "A, X, B", GOOD, says="B")], "B"),
-        ([version(1, "A", GOOD), version(2, "X", BAD), version(3, "C", None, command=by("person"))], None),
+        ([version(1, "A", GOOD), version(2, "X", BAD), version(3, "C", None, command=by("person"))], "C"),
         ([version(1, "A", GOOD), version(2, "A", BAD, decision="NONE")], None),
         ([version(1, "X", BAD), version(2, "X", GOOD, says="Y", decision="NONE")], "Y"),
         (
@@ -197,6 +197,14 @@ def test_repeated_requests_to_restore_are_one() -> None:
     (first,), (again,) = (requests_of(attack, plan, (), "ops") for _ in range(2))
     assert first == again
     assert (first["text"], first["expected_version"], first["asked_by"]) == ("A", 2, "ops")
+
+
+def test_a_persons_words_that_forgetting_takes_along_are_added_again() -> None:
+    plan = planned(version(1, "X", BAD), version(2, "C", None, command=by("person")))
+    forget, add = requests_of(ATTACK, plan, (), "ops")
+    assert forget["kind"] == "forget"
+    assert (add["action"], add["text"], add["by"], add["said_at"]) == ("add", "C", "person", NOON)
+    assert not planned(version(1, "X", BAD), version(2, "X", None, command=by("expiry"))).restored
 
 
 def test_a_session_is_forgotten_and_what_it_changed_follows_from_that() -> None:

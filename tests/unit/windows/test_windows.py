@@ -33,6 +33,12 @@ def some(count: int, first: int = 1, minutes: float = 0, text: str = "hello ther
     return [message(f"s.m{one}", S, one, minutes + one / 60, text) for one in range(first, first + count)]
 
 
+def mapped(delivery: Delivery) -> Delivery:
+    """The record of a message that a field mapping has read."""
+    assert delivery.event is not None
+    return delivery._replace(event=delivery.event.model_copy(update={"mapping": "2.abc"}))
+
+
 async def test_45_messages_close_a_window() -> None:
     published = await run(trigger(MemoryStore(Limits())), some(44), some(2, 45))
     (one,) = formations(published)
@@ -159,6 +165,13 @@ async def test_a_message_deleted_after_its_window_is_noted() -> None:
     kept = store.stored_messages["s.m2"]
     assert (kept.deleted, kept.changed_after_formation) == (True, True)
     assert kept.formation_id is not None
+
+
+async def test_a_deleted_message_is_still_known_to_be_no_added_text() -> None:
+    store = MemoryStore(Limits())
+    await run(trigger(store), [mapped(*some(1))], [gone("s.m1", S, 20, 2)])
+    kept = store.stored_messages["s.m1"]
+    assert (kept.deleted, kept.mapping) == (True, "2.abc")
 
 
 async def test_keeping_deleted_messages_forgets_nothing() -> None:
