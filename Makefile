@@ -43,6 +43,7 @@ demo: setup ## a conversation becomes memory: LLM=openai|google|local|URL CONVER
 		$(if $(CAP),--cap $(CAP)) $(if $(KEEP),--keep) $(if $(YES),--yes)
 
 test: setup ## run the suite against real servers, JOBS=4 files at a time
+	@$(BIN)/python -m tests.servers
 	@$(BIN)/pytest -n $${JOBS:-4} --dist loadfile --no-loadscope-reorder || { test $$? = 1 && \
 		echo "--- what failed beside others, once more by itself" && $(BIN)/pytest --last-failed --last-failed-no-failures none; }
 

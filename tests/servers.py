@@ -119,6 +119,6 @@ def _kafka_container(folder: Path, jars: Path) -> Generator[str]:
         yield container.get_bootstrap_server()
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and not os.environ.get("EDEN_KAFKA_BOOTSTRAP"):
     with TemporaryDirectory() as made, _kafka_here(Path(made), Path(".eden/jars")):
         pass
