@@ -251,7 +251,7 @@ async def test_a_late_answer_about_a_window_goes_with_what_was_shown(
     await answers.insert_many([{"unit": f"{FACTS}:{asked}", "shown": of} for asked, of in shown])
     await MongoForgettingStore(database, NAMES).mark([mark], "e", NOON)
     ledgers = ForgottenLedgers(database, NAMES, MongoForgetting(database, NAMES))
-    await ledgers.end_published(f"{FACTS}:{ASKED}", [], delivered(requested()))
+    await ledgers.end_published(f"{FACTS}:{ASKED}", [], forgotten(9)._replace(event=requested()))
     assert await answers.count_documents({}) == 3 - is_late
 
 
