@@ -106,7 +106,7 @@ def may_hold_a_secret(text: str) -> bool:
     Two looks at its bytes clear most texts: a long word is long in bytes, too, and a card number has its digits.
     """
     raw = text.encode(errors="replace")
-    if _LONG_WORD in raw.translate(_AS_WORDS) and max(map(len, text.split())) >= SHORTEST:
+    if _LONG_WORD in raw.translate(_AS_WORDS) and max(map(len, text.split()), default=0) >= SHORTEST:
         return True
     return len(raw.translate(None, _NO_DIGITS)) >= _FEWEST_DIGITS and _DIGITS.search(text) is not None
 

@@ -85,11 +85,12 @@ class Consolidation:
         tier_of: TierOf,
         *,
         limits: FormationLimits = STANDARD,
+        is_live: bool = True,
     ) -> None:
         self._snapshots, self._decided, self._streams = snapshots, decided, streams
         self._model, self._forgetting, self._fence = model, forgetting, fence
         self._settings_version, self._tier_of = settings_version, tier_of
-        self._limits = limits
+        self._limits, self._is_live = limits, is_live
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Result:
         """Decide what the waiting changes of one scope, or one command, lead to."""
@@ -130,7 +131,10 @@ class Consolidation:
             if isinstance(result, ReflectionFormed)
             else ("blob", result.key())
         )
-        withdrawn = taken_back(result) if isinstance(result, ReflectionFormed) and current.absorbed else None
+        withdrawn = None
+        # A reform propagates nothing, and its reflections have the ids of the live ones.
+        if self._is_live and isinstance(result, ReflectionFormed) and current.absorbed:
+            withdrawn = taken_back(result)
         events = [Emit(event, delivery, time=command.asked_at) for event in (result, withdrawn) if event]
         return Decision(events, writes=(f"{of}:{name}",))
 

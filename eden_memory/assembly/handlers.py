@@ -87,8 +87,8 @@ class Account:
     """Wraps the store of answers."""
 
     @property
-    def budgets(self) -> bool:
-        """Whether windows wait for room in budgets."""
+    def is_live(self) -> bool:
+        """Whether windows wait for room in budgets, and what was propagated is taken back."""
         return self.namespace == "live"
 
 
@@ -103,7 +103,7 @@ async def stage_handlers(
     account: Account = LIVE,
 ) -> AsyncGenerator[dict[str, Handler]]:
     """The handlers of the stages named; models are loaded only where one of them asks a model."""
-    made = Handlers(settings, client, budgets=account.budgets)
+    made = Handlers(settings, client, is_live=account.is_live)
     async with AsyncExitStack() as stack:
         handlers = await made.plain(names)
         if ASK_MODELS & set(names):
@@ -133,8 +133,8 @@ async def models_of(settings: Settings, client: MongoClient, account: Account = 
 class Handlers:
     """Makes handlers; nothing is read or written before one of its methods is called."""
 
-    def __init__(self, settings: Settings, client: MongoClient, *, budgets: bool = True) -> None:
-        self._settings, self._client, self._budgets = settings, client, budgets
+    def __init__(self, settings: Settings, client: MongoClient, *, is_live: bool = True) -> None:
+        self._settings, self._client, self._is_live = settings, client, is_live
         self._database, self._names = client[settings.mongodb.database], settings.names
         self._forgotten = MongoForgetting(self._database, self._names)
         self.streams = MongoStreams(self._database, self._names)
@@ -215,6 +215,7 @@ class Handlers:
                 settings_version(self._settings),
                 self._directory().tier_of,
                 limits=self._settings.formation_limits,
+                is_live=self._is_live,
             ),
             PROPAGATION: self._propagation(models, fence),
         }
@@ -261,7 +262,7 @@ class Handlers:
             settings_version(settings),
             MongoBatchMarks(self._database, self._names),
             forgets=settings.messages.on_delete != "keep",
-            budgets=self._window_budgets() if self._budgets else None,
+            budgets=self._window_budgets() if self._is_live else None,
             gathering=Gathering(GATHER_SECONDS, MOST_GATHERED),
             most_before=settings.windows.before,
         )

@@ -3,6 +3,7 @@
 An index with a time to live removes those whose session is no longer active (memory_indexes).
 """
 
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from itertools import islice
@@ -22,6 +23,7 @@ from eden_memory.schemas.documents import Context
 
 DUPLICATE_KEY = 11_000
 PAGE, CLAUSES = 500, 200
+SESSION_TAG = "session:"
 Row = dict[str, Any]
 FIELDS = {"session_id": 1, "user_id": 1, "agent_id": 1, "built_at": 1, "active_until": 1, "users": 1}
 
@@ -108,18 +110,28 @@ class MongoContexts:
 
     async def concerning(self, written: Iterable[tuple[str, str]], now: datetime) -> Concerned:
         """The active contexts that authors concern: (session, author). One query for both kinds."""
-        authors = set(written)
-        if not authors:
-            return Concerned((), ())
-        not_for = [{"session_id": session, "users": {"$ne": author}} for session, author in authors]
-        hear = [
-            {"recent_from": f"session:{session}", "user_id": {"$ne": author}} for session, author in authors
-        ]
-        rows = await self._find({"$or": [*not_for, *hear]}, now, {**FIELDS, "recent_from": 1}).to_list()
-        return Concerned(
-            [_ready(row) for row in rows if _lacks(row, authors)],
-            [_ready(row) for row in rows if _overhears(row, authors)],
-        )
+        authors: dict[str, set[str]] = defaultdict(set)
+        for session, author in written:
+            authors[session].add(author)
+        lacking: dict[str, Ready] = {}
+        overhearing: dict[str, Ready] = {}
+        left = iter(authors)
+        while some := list(islice(left, CLAUSES)):
+            clauses = [
+                clause
+                for session in some
+                for author in authors[session]
+                for clause in (
+                    {"session_id": session, "users": {"$ne": author}},
+                    {"recent_from": SESSION_TAG + session, "user_id": {"$ne": author}},
+                )
+            ]
+            async for row in self._find({"$or": clauses}, now, {**FIELDS, "recent_from": 1}):
+                if _lacks(row, authors):
+                    lacking[row["_id"]] = _ready(row)
+                if _overhears(row, authors):
+                    overhearing[row["_id"]] = _ready(row)
+        return Concerned(list(lacking.values()), list(overhearing.values()))
 
     async def withdraw(self, ready: Sequence[Ready]) -> None:
         """Empty contexts at once; whoever was building one of them finds another building, and builds again."""
@@ -170,15 +182,15 @@ class MongoContexts:
         return self._contexts.find({**of, "active_until": {"$gt": now}}, fields)
 
 
-def _lacks(row: Row, authors: Set[tuple[str, str]]) -> bool:
-    return any(
-        session == row["session_id"] and author not in row.get("users", ()) for session, author in authors
+def _lacks(row: Row, authors: Mapping[str, Set[str]]) -> bool:
+    return not authors.get(row["session_id"], frozenset()) <= set(row.get("users", ()))
+
+
+def _overhears(row: Row, authors: Mapping[str, Set[str]]) -> bool:
+    shown = (
+        tag.removeprefix(SESSION_TAG) for tag in row.get("recent_from", ()) if tag.startswith(SESSION_TAG)
     )
-
-
-def _overhears(row: Row, authors: Set[tuple[str, str]]) -> bool:
-    shown = set(row.get("recent_from", ()))
-    return any(f"session:{session}" in shown and author != row.get("user_id") for session, author in authors)
+    return any(authors.get(session, frozenset()) - {row.get("user_id")} for session in shown)
 
 
 def _ready(row: Row) -> Ready:

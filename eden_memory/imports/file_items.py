@@ -81,6 +81,8 @@ def _in_folder(folder: Path, to: ImportedAs) -> Iterator[Entry]:
 
 def _files(folder: Path) -> Iterator[Path]:
     for inside in sorted(folder.iterdir()):
+        if inside.name.startswith("."):
+            continue  # notes of the mirror or of git
         if inside.is_dir() and not inside.is_symlink():
             yield from _files(inside)
         elif inside.suffix == ".md" and inside.is_file():

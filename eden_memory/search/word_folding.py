@@ -25,7 +25,6 @@ _UNSPACED = (
 """Thai, Lao, Burmese, Khmer, Japanese, Chinese; and Korean, whose endings stand on the words."""
 _RUNS = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
 _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
-_FIRST = re.compile(r"[^\W_]+")
 BEGINNING = 40
 """Characters in which the first word of a text stands."""
 LONGEST = 100
@@ -58,10 +57,8 @@ def words_asked(text: str) -> list[str]:
 
 def first_word_of(text: str) -> str | None:
     """The word that a text begins with, as a query has it: of a run without spaces its first pair."""
-    found = _FIRST.search(folded(text[:BEGINNING]))
-    if found is None:
-        return None
-    return next(_parts(found[0], single=False), None)
+    words = _split(text[:BEGINNING])
+    return next(_parts(words[0], single=False), None) if words else None
 
 
 def ends_of(word: str) -> Iterator[str]:

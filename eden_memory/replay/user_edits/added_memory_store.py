@@ -58,10 +58,10 @@ class MongoAddedMemory:
         }
 
     async def private(self) -> AsyncGenerator[PrivateMark]:
-        """Yield what is marked as private, retired or not."""
+        """Yield what people marked as private, retired or not; formation marks its own again."""
         async for row in self._facts.find({"private": True}).sort("_id"):
             yield PrivateMark.of(document_of(Fact, row))
-        async for row in self._reflections.find({"private": True}).sort("_id"):
+        async for row in self._reflections.find({"private": True, **REWORDED}).sort("_id"):
             yield PrivateMark.of(document_of(Reflection, row))
 
     async def unmarked(self, mark: PrivateMark) -> list[Fact | Reflection]:

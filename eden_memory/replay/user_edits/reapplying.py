@@ -168,7 +168,7 @@ async def apply_additions(
     marks = {
         command.subject(): command
         async for mark in source.private()
-        if wanted(mark.scope) and (since is None or mark.at >= since)
+        if wanted(mark.scope)
         for command in mark.commands(await shadow.unmarked(mark))
     }
     if publisher is not None and marks:

@@ -347,6 +347,8 @@ async def test_a_mirrors_folder_is_read_line_by_line_into_its_scopes(tmp_path: P
     write("torn.md", "user:s.helper:s.ann", blob)
     (tmp_path / "torn.md").write_text((tmp_path / "torn.md").read_text().replace("<!-- end -->", ""))
     write("whose.md", "user:o.12:s.ann", blob)
+    (tmp_path / ".eden-mirror").mkdir()
+    write(".eden-mirror/aside.md", "user:s.helper:s.ann", MirrorLine("blob", BLOB, "Liked coffee."))
     (tmp_path / "user.s.ann.conflicts.md").write_text(
         "# Not in memory\n\n- because: Has a cat. <!-- new -->\n"
     )

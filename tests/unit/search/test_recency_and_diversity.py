@@ -17,7 +17,7 @@ from eden_memory.search.ranking import (
     freshness,
     reranked,
 )
-from eden_memory.search.text_index import stems_asked
+from eden_memory.search.text_index import first_stem, stems_asked
 from tests.unit.search.candidate_facts import NOW, fact, ids, scored
 
 SCORES = st.floats(0, 1)
@@ -93,6 +93,11 @@ def test_siblings_of_another_scope_lift_nothing() -> None:
         0.6,
     )
     assert found[1].score == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("name", ["राम", "செல்வி", "ক্লারা", "Żółw", "Nora"])
+def test_the_first_word_of_a_fact_is_that_of_a_question_in_any_script(name: str) -> None:
+    assert first_stem(f"{name} 2024") in stems_asked(f"2023 {name}")
 
 
 @given(FOUND, st.floats(0, 3))

@@ -7,7 +7,7 @@ from time import process_time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eden_memory.exports import importing
@@ -87,6 +87,7 @@ def test_a_secret_in_a_message_is_replaced_and_the_rest_stays(kind: str, secret:
     assert found.characters == len(f"Here it is: {secret} and thanks")
 
 
+@example("\u3000" * SHORTEST)
 @given(st.text(st.sampled_from("ab é中0129- \n\t\x1c\x85\u2003\ud800"), max_size=60))
 def test_the_detectors_see_every_text_with_a_long_word_or_thirteen_digits_in_a_row(text: str) -> None:
     long_word = any(len(word) >= SHORTEST for word in text.split())

@@ -152,8 +152,9 @@ class Around:
         users = users or (session_id or "",)  # a session stands for the users that its document lists
         return max((self.tiers.get(one, 0) for one in users), default=0)
 
-    async def run(self, *deliveries: Delivery) -> Any:
-        stage = Consolidation(self, self, self, self.model, self, Fence(b"0" * 16), "v1", self.tier_of)
+    async def run(self, *deliveries: Delivery, is_live: bool = True) -> Any:
+        fence = Fence(b"0" * 16)
+        stage = Consolidation(self, self, self, self.model, self, fence, "v1", self.tier_of, is_live=is_live)
         return await stage(deliveries or [delivery(change_of(self.snapshot))])
 
     def change(self, **fields: Any) -> None:

@@ -168,6 +168,13 @@ async def test_a_reflection_that_becomes_private_takes_back_what_was_propagated_
     assert gone == ([("reflection", Propagated.id_of("r1"), "for_ever", "mara")] if private else [])
 
 
+async def test_a_reform_takes_back_nothing_from_live_memory() -> None:
+    stage = around(**BLOB)
+    stage.reflections["r1"] = STORED.model_copy(update={"absorbed": True, "absorbed_into": 2})
+    result = await stage.run(command("edit_reflection", reflection_id="r1", private=True), is_live=False)
+    assert [type(emit.event).__name__ for emit in result.events] == ["ReflectionFormed"]
+
+
 async def test_a_reflection_of_another_scope_is_unknown_here() -> None:
     stage = around()
     stage.reflections["r1"] = STORED.model_copy(update={"scope_key": "user:s.a:i.2"})
