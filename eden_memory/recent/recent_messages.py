@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
@@ -35,7 +35,6 @@ from eden_memory.settings import Settings
 
 log = LibraryLogger()
 Database = AsyncDatabase[dict[str, Any]]
-T = TypeVar("T")
 MOST_SECONDS = 1.0
 """A context or a search is given without these messages then."""
 WARN_EVERY_SECONDS = 60.0
@@ -43,23 +42,8 @@ AT_ONCE = 20
 """Askers of one process whose messages are read at the same time."""
 
 
-class _Once:
-    """Reads each thing once for all who ask; who gives up ends nobody else's reading."""
-
-    def __init__(self) -> None:
-        self._reading: dict[Hashable, asyncio.Task[Any]] = {}
-
-    async def __call__(self, what: Hashable, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        if what not in self._reading:
-            self._reading[what] = task = asyncio.create_task(read())
-            task.add_done_callback(_heard)
-        return await asyncio.shield(self._reading[what])
-
-
-def _heard(task: "asyncio.Task[Any]") -> None:
-    """Take the error, if nobody waits for it any more."""
-    if not task.cancelled():
-        task.exception()
+Readings = dict[Hashable, asyncio.Task[Any]]
+"""What is being read for several askers, by what it depends on."""
 
 
 class RecentMessages:
@@ -87,47 +71,43 @@ class RecentMessages:
 
     async def of_each(self, views: Mapping[Asker, VisibleMemory]) -> dict[Asker, Sequence[RecentMessage]]:
         """Return the messages of several askers; one user's are read once for all sessions that ask for the same."""
-        since, once = self._since(), _Once()
-        found = await asyncio.gather(*(self._of(asked, view, since, once) for asked, view in views.items()))
+        readings: Readings = {}
+        found = await asyncio.gather(*(self.of(asked, view, readings) for asked, view in views.items()))
         return dict(zip(views, found, strict=True))
 
-    async def of(self, asked: Asker, view: VisibleMemory) -> Sequence[RecentMessage]:
+    async def of(
+        self, asked: Asker, view: VisibleMemory, readings: Readings | None = None
+    ) -> Sequence[RecentMessage]:
         """Return the messages of the asker's other sessions, newest first; none where the asker may see none.
 
         They come from sessions of the same agent in which the asker was always alone. If they cannot be read in a
-        second, the answer is given without them, and the log says why.
+        second, the answer is given without them, and the log says why. `readings`: shared by several askers; who
+        gives up ends nobody else's reading.
         """
-        return await self._of(asked, view, self._since(), _Once())
-
-    def _since(self) -> datetime:
-        return self._clock() - self._kept
-
-    async def _of(
-        self, asked: Asker, view: VisibleMemory, since: datetime, once: "_Once"
-    ) -> Sequence[RecentMessage]:
         if not self._on or not is_asked_for(asked, view):
             return ()
+        shared: Readings = {} if readings is None else readings
+        user, since = asked.user_id or "", self._clock() - self._kept
         try:
             async with self._slots, asyncio.timeout(MOST_SECONDS):
                 with RECENT_SECONDS.time():
-                    return await self._read(asked, since, once)
+                    if user not in shared:
+                        shared[user] = asyncio.create_task(self._written.sessions_of(user, since))
+                        shared[user].add_done_callback(_heard)
+                    named = await asyncio.shield(shared[user])
+                    sessions = tuple(name for name in named if name != asked.session_id)
+                    what = asked.agent_id, user, sessions
+                    if what not in shared:
+                        shared[what] = asyncio.create_task(self._read(asked, sessions, since))
+                        shared[what].add_done_callback(_heard)
+                    found = await asyncio.shield(shared[what])
+                    return found if found and await self._presence.is_alone(asked) else ()
         except (PyMongoError, TimeoutError) as error:
             RECENT_FAILED.inc()
             self._warn(type(error).__name__)
             return ()
 
-    async def _read(self, asked: Asker, since: datetime, once: "_Once") -> Sequence[RecentMessage]:
-        user = asked.user_id or ""
-        named = await once((user,), lambda: self._written.sessions_of(user, since))
-        sessions = tuple(name for name in named if name != asked.session_id)
-        found = await once(
-            (asked.agent_id, user, sessions), lambda: self._read_sessions(asked, sessions, since)
-        )
-        return found if found and await self._presence.is_alone(asked) else ()
-
-    async def _read_sessions(
-        self, asked: Asker, sessions: Sequence[str], since: datetime
-    ) -> Sequence[RecentMessage]:
+    async def _read(self, asked: Asker, sessions: Sequence[str], since: datetime) -> Sequence[RecentMessage]:
         """Read texts first, and who was present and what is forgotten after them: a change between is heeded."""
         user = asked.user_id or ""
         written = await self._written.messages_of(sessions, since)
@@ -175,6 +155,12 @@ class RecentMessages:
 
 async def _nobody() -> Off:
     return Off()
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    """Take the error, if nobody waits for it any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _session_now(
