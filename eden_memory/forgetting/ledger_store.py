@@ -19,7 +19,7 @@ from eden_memory.forgetting.ledger_rules import (
     window_of,
     without_forgotten,
 )
-from eden_memory.forgotten import ForgottenMarks, Marks
+from eden_memory.forgotten import ForgottenMarks, Marks, ids_of
 from eden_memory.kafka.outgoing import DEAD
 from eden_memory.memory.restating import is_restated
 from eden_memory.mongo.indexes import Indexes, index_on
@@ -28,7 +28,14 @@ from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL
 from eden_memory.schemas.documents import Answer, Erasure, Outcome, WindowTexts
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import Event, Forgotten, ScopeChanged, ScopeConsolidated, decode
+from eden_memory.schemas.events import (
+    Event,
+    Forgotten,
+    FormationRequested,
+    ScopeChanged,
+    ScopeConsolidated,
+    decode,
+)
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.stages.codec import event_id
 from eden_memory.stages.stage import Delivery, Emitted
@@ -118,16 +125,27 @@ class ForgottenLedgers:
         deleted; that of a consolidation given up since, when its changes are decided at last.
         """
         asked = [delivery.event for delivery in decided]
-        named = concerned(published).union(*map(asked_about, asked))
+        before = await self._before(asked)
+        named = (concerned(published) | ids_of(None, before)).union(*map(asked_about, asked))
         marks = await self._forgotten.among(named)
-        for shown in [event for event in asked if showed_forgotten(event, marks)][:1]:
-            await self._erase_late(key, shown, marks)
+        gone = [event for event in asked if showed_forgotten(event, marks) or marks.any_gone(before)]
+        for event in gone[:1]:
+            await self._erase_late(key, event, marks)
         retried = [delivery.event for delivery in decided if delivery.attempt > 1 and not published]
         changed = {event.scope.key for event in retried if isinstance(event, ScopeChanged)}
         await self._erase_late_blobs([*published, *asked], changed)
         if all(without_forgotten(event, marks) is event for event in published):
             return []
         return await self._reduce(await self._found("_id", [key]), decided[-1])
+
+    async def _before(self, events: Iterable[Event | None]) -> list[SourceMessage]:
+        """Return the messages before a requested window: the request does not say who wrote them."""
+        asked = [event for event in events if isinstance(event, FormationRequested) and event.before]
+        if not asked:
+            return []
+        (window,) = asked
+        row = await self._windows.find_one({"_id": window.formation_id}, {"before": 1}) or {}
+        return [_source(message, window.session_id) for message in row.get("before", ())]
 
     async def _erase_late(self, key: str, event: Event | None, marks: Marks) -> None:
         """Delete the answers to an outcome's questions; about a window, those that were shown something forgotten."""

@@ -301,6 +301,22 @@ async def test_a_late_answer_about_an_added_text_goes_where_a_model_decides(
     assert await answers.count_documents({}) == int(not decide)
 
 
+@pytest.mark.parametrize(("user", "left"), [("s.bo", 0), ("s.cy", 1)])
+async def test_a_late_answer_goes_with_the_author_of_a_message_before_its_window(
+    database: Database, user: str, left: int
+) -> None:
+    answers = database[PREFIX + "answers"]
+    said = {"message_id": "s.m0", "version": "1" * 16, "user_id": "s.bo", "time": NOON, "text": "Hello."}
+    await database[PREFIX + "windows"].update_one({"_id": WINDOW}, {"$set": {"before": [said]}})
+    await answers.insert_one({"unit": f"{FACTS}:{ASKED}", "shown": ["s.m1", "s.m0"]})
+    await MongoForgettingStore(database, NAMES).mark([Mark("user", user, "for_ever")], "e", NOON)
+    ledgers = ForgottenLedgers(database, NAMES, MongoForgetting(database, NAMES))
+    before = (MessageRef(message_id="s.m0", version="1" * 16),)
+    window = forgotten(9)._replace(event=requested().model_copy(update={"before": before}))
+    await ledgers.end_published(f"{FACTS}:{ASKED}", [], [window])
+    assert await answers.count_documents({}) == left
+
+
 def changed() -> ScopeChanged:
     """A change that leaves nothing to consolidate."""
     return ScopeChanged(
