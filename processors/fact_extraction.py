@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence, Set
 from datetime import UTC, datetime
 
 from eden_memory.directory.participants import Streams
-from eden_memory.forgotten import ForgottenMarks, ids_of_window
+from eden_memory.forgotten import ForgottenMarks, ids_of, ids_of_window
 from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import facts_extracted, proposals_of
 from eden_memory.formation.prompt_material import FactMaterial
@@ -97,7 +97,8 @@ class FactExtraction:
         before: Sequence[MessageRef],
     ) -> Sequence[Emitted]:
         """Return the events of an answer, without what was forgotten while the model was asked."""
-        marks = await self._forgetting.among(ids_of_window(question.window, before))
+        named = ids_of_window(question.window, before) | ids_of(None, question.transcript.sources)
+        marks = await self._forgetting.among(named)
         assignment = question.assignment(self._limits.fact_words, fence, self._limits.facts)
         stated = assignment.assign(answered.value.facts, marks)
         assigned = [item for item in stated if item.scope not in past]

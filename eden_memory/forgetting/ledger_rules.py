@@ -1,6 +1,7 @@
 """Records of stored outcomes without what is forgotten. Pure."""
 
 from collections.abc import Iterable
+from typing import TypeGuard
 
 from eden_memory.forgotten import Marks, ids_of, ids_of_window
 from eden_memory.memory.fact_hash import fact_hash
@@ -52,14 +53,19 @@ def asked_about(event: Event | None) -> set[tuple[str, str]]:
     """Return (kind, target) of everything whose forgetting concerns a question about this event."""
     if (window := window_of(event)) is not None:
         return ids_of_window(window, _before(event))
-    return concerned([event]) if isinstance(event, FactsProposed) else set()
+    return concerned([event]) if _is_compared(event) else set()
 
 
 def showed_forgotten(event: Event | None, marks: Marks) -> bool:
     """Return whether a question about this event may have shown something that is forgotten by now."""
     if (window := window_of(event)) is not None:
         return marks.window_gone(window, _before(event))
-    return isinstance(event, FactsProposed) and marks.any_gone(_sources(event))
+    return _is_compared(event) and marks.any_gone(_sources(event))
+
+
+def _is_compared(event: Event | None) -> TypeGuard[FactsProposed | FactCommanded]:
+    """Return whether a model may be asked what it means for the facts near it."""
+    return isinstance(event, FactsProposed) or (isinstance(event, FactCommanded) and event.decide)
 
 
 def _before(event: Event | None) -> tuple[MessageRef, ...]:

@@ -19,7 +19,7 @@ from eden_memory.forgetting.ledger_rules import (
     window_of,
     without_forgotten,
 )
-from eden_memory.forgotten import ForgottenMarks, Marks
+from eden_memory.forgotten import ForgottenMarks, Marks, ids_of
 from eden_memory.kafka.outgoing import DEAD
 from eden_memory.memory.restating import is_restated
 from eden_memory.mongo.indexes import Indexes, index_on
@@ -28,7 +28,14 @@ from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL
 from eden_memory.schemas.documents import Answer, Erasure, Outcome, WindowTexts
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import Event, Forgotten, ScopeConsolidated, decode
+from eden_memory.schemas.events import (
+    Event,
+    Forgotten,
+    FormationRequested,
+    ScopeChanged,
+    ScopeConsolidated,
+    decode,
+)
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.stages.codec import event_id
 from eden_memory.stages.stage import Delivery, Emitted
@@ -106,21 +113,39 @@ class ForgottenLedgers:
         await self._erase_answers_about(resting, cause)
         return await self._reduce(rows, cause)
 
-    async def end_published(self, key: str, published: Sequence[Event], cause: Delivery) -> list[Emitted]:
+    async def end_published(
+        self, key: str, published: Sequence[Event], decided: Sequence[Delivery]
+    ) -> list[Emitted]:
         """Erase from an outcome what was forgotten since its stage had looked for marks.
 
-        `published`: the events that the stage has just published. Forgetting marks first and looks for outcomes then:
-        it either finds the outcome, and publishes behind these events, or its marks are found here. Returns the
-        records to publish behind them; none, after one look-up, where nothing is forgotten. An answer that arrived
-        after forgetting had looked for answers is deleted.
+        `published`: the events that the stage has just published; `decided`: the records that led to them, or to
+        nothing. Forgetting marks first and looks for outcomes then: it either finds the outcome, and publishes behind
+        these events, or its marks are found here. Returns the records to publish behind them; none, after one
+        look-up, where nothing is forgotten. An answer that arrived after forgetting had looked for answers is
+        deleted; that of a consolidation given up since, when its changes are decided at last.
         """
-        marks = await self._forgotten.among(concerned(published) | asked_about(cause.event))
-        if showed_forgotten(cause.event, marks):
-            await self._erase_late(key, cause.event, marks)
-        await self._erase_late_blobs([*published, cause.event])
+        asked = [delivery.event for delivery in decided]
+        before = await self._before(asked)
+        named = (concerned(published) | ids_of(None, before)).union(*map(asked_about, asked))
+        marks = await self._forgotten.among(named)
+        gone = [event for event in asked if showed_forgotten(event, marks) or marks.any_gone(before)]
+        for event in gone[:1]:
+            await self._erase_late(key, event, marks)
+        retried = [delivery.event for delivery in decided if delivery.attempt > 1 and not published]
+        changed = {event.scope.key for event in retried if isinstance(event, ScopeChanged)}
+        await self._erase_late_blobs([*published, *asked], changed)
         if all(without_forgotten(event, marks) is event for event in published):
             return []
-        return await self._reduce(await self._found("_id", [key]), cause)
+        return await self._reduce(await self._found("_id", [key]), decided[-1])
+
+    async def _before(self, events: Iterable[Event | None]) -> list[SourceMessage]:
+        """Return the messages before a requested window: the request does not say who wrote them."""
+        asked = [event for event in events if isinstance(event, FormationRequested) and event.before]
+        if not asked:
+            return []
+        (window,) = asked
+        row = await self._windows.find_one({"_id": window.formation_id}, {"before": 1}) or {}
+        return [_source(message, window.session_id) for message in row.get("before", ())]
 
     async def _erase_late(self, key: str, event: Event | None, marks: Marks) -> None:
         """Delete the answers to an outcome's questions; about a window, those that were shown something forgotten."""
@@ -137,14 +162,15 @@ class ForgottenLedgers:
         ]
         await self._answers.delete_many({**_of_units(self._prefixed(units)), "shown": {"$in": gone}})
 
-    async def _erase_late_blobs(self, events: Iterable[Event | None]) -> None:
-        """Delete the answers to questions of these blob versions that showed a reflection forgotten by now."""
+    async def _erase_late_blobs(self, events: Iterable[Event | None], scopes: Iterable[str]) -> None:
+        """Delete the answers about these blob versions, or of these scopes, that showed a forgotten reflection."""
         blobs = [
             BlobRef(event.scope, event.version) for event in events if isinstance(event, ScopeConsolidated)
         ]
-        if not blobs:
+        units: list[Any] = [*_units(self._prefixed(_about(blobs))), *self._of_scopes(scopes)]
+        if not units:
             return
-        rows = await self._answers.find(_of_units(self._prefixed(_about(blobs))), {"shown": 1}).to_list()
+        rows = await self._answers.find({"unit": {"$in": units}}, {"shown": 1}).to_list()
         named = {("reflection", name) for row in rows for name in row.get("shown", ())}
         marks = await self._forgotten.among(named)
         gone = [
@@ -196,10 +222,14 @@ class ForgottenLedgers:
             shown.setdefault(key, []).append(name)
         deletes: list[DeleteMany] = []
         for key, names in shown.items():
-            scope = [re.compile(f"^{re.escape(f'{self._prefix}{stage}:{key}@')}") for stage in ABSORBING]
-            deletes.append(DeleteMany({"unit": {"$in": scope}, "shown": {"$in": names}}))
+            deletes.append(DeleteMany({"unit": {"$in": self._of_scopes([key])}, "shown": {"$in": names}}))
         await self._answers.bulk_write(deletes, ordered=False)
         return {}
+
+    def _of_scopes(self, keys: Iterable[str]) -> list[re.Pattern[str]]:
+        """Return how the questions about what is absorbed in these scopes are found."""
+        names = (f"{self._prefix}{stage}:{key}@" for key in keys for stage in ABSORBING)
+        return [re.compile(f"^{re.escape(name)}") for name in names]
 
     async def _events(self, names: Iterable[str]) -> list[_Stored]:
         """Return the events that outcomes hold; those whose records are removed hold none."""
@@ -261,8 +291,11 @@ def _source(message: Row, session_id: str) -> SourceMessage:
 
 def _of_units(units: Sequence[str]) -> Row:
     """Return the query for the answers to questions, whichever attempt they are of."""
-    further = [re.compile(f"^{re.escape(unit)}[#/:]") for unit in units]
-    return {"unit": {"$in": [*units, *further]}}
+    return {"unit": {"$in": _units(units)}}
+
+
+def _units(units: Sequence[str]) -> list[str | re.Pattern[str]]:
+    return [*units, *(re.compile(f"^{re.escape(unit)}[#/:]") for unit in units)]
 
 
 def _slices(names: Iterable[N]) -> Iterator[list[N]]:

@@ -140,6 +140,9 @@ class DecisionResolver:
 
     def resolve(self, stated: Stated) -> None:
         """Carry out the decision on one statement."""
+        doomed = self._facts.active(stated.instead_of)
+        if doomed is not None and doomed.hash == stated.hash:  # its mark may come later than this command
+            self._facts.retire(self._cause(stated, None), doomed, "RETIRE", "asked")
         same = self._facts.with_hash(stated.hash) or self._facts.active(self._settled.get(stated.hash))
         if same is not None:
             self._join(stated, same, self._cause(stated, None))

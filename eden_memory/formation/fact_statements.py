@@ -7,6 +7,7 @@ from datetime import datetime
 from eden_memory.forgotten import Marks
 from eden_memory.formation.known_facts import Near
 from eden_memory.memory.fact_hash import fact_hash, fact_id
+from eden_memory.memory.restating import undone_fact
 from eden_memory.memory.scope_matrix import nearest_before
 from eden_memory.schemas.events import CommandRef, FactCommanded, FactsProposed
 from eden_memory.schemas.provenance import SourceMessage, Statement, newest_said
@@ -26,6 +27,8 @@ class Stated:
     command: CommandRef | None = None
     expires_at: datetime | None = None
     private: bool = False
+    instead_of: str | None = None
+    """The fact with the same text that is about to be forgotten, and whose words are to outlive it."""
 
     @property
     def text(self) -> str:
@@ -99,6 +102,7 @@ def _stated_by(delivery: Delivery, command: FactCommanded) -> Stated:
         command=command_ref(command),
         expires_at=command.expires_at,
         private=bool(command.private),
+        instead_of=undone_fact(command.command_id),
     )
 
 

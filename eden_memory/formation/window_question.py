@@ -80,15 +80,16 @@ class WindowQuestions:
         before: Sequence[MessageRef] = (),
     ) -> WindowQuestion:
         """Return the question; `known`: (kind, target) of other memories that it shows, `before`: messages."""
-        windows, streams, marks, earlier = await gather(
+        windows, streams, earlier = await gather(
             self._windows.windows([window.formation_id]),
             self._streams.of(window.agent_id),
-            self._forgetting.among(ids_of_window(window, before) | known),
             self._model.earlier(asking.unit),
         )
         stored = windows.get(window.formation_id)
         if stored is None:
             raise PermanentError("the texts of the window are kept no longer")
+        authors = {("user", message.user_id) for message in stored.before if message.user_id is not None}
+        marks = await self._forgetting.among(ids_of_window(window, before) | authors | known)
         shown = transcript(stored, window, marks, earlier.shown if earlier else (), before)
         limited = Scopes.of(scopes, streams, self._limits, of_authors=of_authors(window))
         asking = replace(asking, shown=shown.shown, model=limited.model)

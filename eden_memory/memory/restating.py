@@ -11,10 +11,12 @@ from eden_memory.memory.memory_batch import ScopeBatch, is_left
 from eden_memory.memory.stored_memory import StoredScope
 from eden_memory.schemas.documents import Fact, FactStatement
 from eden_memory.schemas.events import FactChanged, FactCommanded
+from eden_memory.schemas.ids import split
 from eden_memory.schemas.provenance import newest_said
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery, Erase
 
+UNDO = "undo:"
 MOST_ALIKE = 20
 """Statements with one text that are stated anew: each deletion of a message states all of them again."""
 
@@ -55,6 +57,20 @@ def earlier_versions(dropped: Erase, fact: Fact) -> list[Erase]:
 def is_restated(command_id: str) -> bool:
     """Return whether a command states anew what was left of a fact."""
     return command_id.startswith("restated/")
+
+
+def undo_id(cause: str, fact_id: str, version: int) -> str:
+    """Return the `_id` of the request that changes a fact, or adds its words again, as an attack is undone."""
+    return f"{UNDO}{cause}:{fact_id}@{version}"
+
+
+def undone_fact(command_id: str) -> str | None:
+    """Return the fact that the command of such a request is about; None for other commands."""
+    try:
+        _, text = split(command_id)
+    except ValueError:
+        return None
+    return text.rpartition(":")[2].partition("@")[0] if text.startswith(UNDO) else None
 
 
 def restated(

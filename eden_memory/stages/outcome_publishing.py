@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from eden_memory.stages.worker import Surroundings
 
 log = LibraryLogger()
-EndPublished = Callable[[str, Sequence[Event], Delivery], Awaitable[Sequence[Emitted]]]
-"""Given an outcome's key, the events just published and their cause: returns what has to be published behind them."""
+EndPublished = Callable[[str, Sequence[Event], Sequence[Delivery]], Awaitable[Sequence[Emitted]]]
+"""Given an outcome's key, the events just published, and what was decided: returns what is to be published behind."""
 
 
 class OutcomePublishing:
@@ -72,14 +72,16 @@ class OutcomePublishing:
     ) -> None:
         """Publish a stored outcome, then what ends those of its events that were forgotten meanwhile.
 
+        An outcome without events is looked at, too: a model may have answered in an attempt before.
         `events`: what the outcome was made of; without them they are read from its records.
         """
         await self(unit, deliveries, outcome.records)
         published = self._events_of(outcome.records) if events is None else _events_in(events)
-        while self._end is not None and published and not unit.home.revoked:
-            behind = await until_done(partial(self._end, outcome.key, published, deliveries[-1]))
+        while self._end is not None and not unit.home.revoked:
+            behind = await until_done(partial(self._end, outcome.key, published, deliveries))
             await self(unit, deliveries, self._encoder.records(behind, deliveries, unit.items[0].retry))
-            published = _events_in(behind)
+            if not (published := _events_in(behind)):
+                return
 
     def _events_of(self, records: Sequence[StoredRecord]) -> list[Event]:
         """Return the events among records: tombstones and dead letters are none."""

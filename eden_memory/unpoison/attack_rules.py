@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
+from eden_memory.memory.restating import undo_id
 from eden_memory.mongo.bson_ids import decode_id
 from eden_memory.schemas.events import Event, FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.ids import encode
@@ -167,9 +168,15 @@ def _stated(attack: Attack, restored: RestoredText) -> Request:
     """Return the request that gives a fact its text again, or adds the words of an editor as a fact."""
     fact = restored.fact
     edit = {"action": "edit", "fact_id": fact.fact_id, "expected_version": fact.version, "by": "forgetting"}
-    add = {"action": "add", "by": "person", "said_at": fact.valid_from, "expires_at": fact.expires_at}
+    add = {
+        "action": "add",
+        "by": "person",
+        "said_at": fact.valid_from,
+        "expires_at": fact.expires_at,
+        "private": fact.private or None,
+    }
     return {
-        "_id": f"undo:{attack.kind}:{attack.id}:{fact.fact_id}@{fact.version}",
+        "_id": undo_id(f"{attack.kind}:{attack.id}", fact.fact_id, fact.version),
         "kind": "fact_command",
         "scope": fact.scope.model_dump(mode="json"),
         "text": restored.text,

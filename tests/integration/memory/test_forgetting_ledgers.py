@@ -9,9 +9,11 @@ from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.ledger_store import ForgottenLedgers
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.forgotten import Mark, Marks
+from eden_memory.memory.restating import restated
 from eden_memory.mongo.client import connect
 from eden_memory.processors.forgetting import ForgettingStage
-from eden_memory.schemas.events import FactsProposed, Forgotten, FormationRequested
+from eden_memory.schemas.documents import FactStatement
+from eden_memory.schemas.events import FactsProposed, Forgotten, FormationRequested, ScopeChanged
 from eden_memory.schemas.provenance import MessageRef, Statement
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
@@ -227,7 +229,7 @@ async def test_a_late_answer_of_a_consolidation_goes_with_the_reflection_that_it
     marks = MongoForgetting(database, NAMES)
     await MongoForgettingStore(database, NAMES).mark([Mark("reflection", "r", "for_ever")], "e", NOON)
     made = blob(2, ["q"])
-    assert await ForgottenLedgers(database, NAMES, marks).end_published("o", [made], delivered(made)) == []
+    assert await ForgottenLedgers(database, NAMES, marks).end_published("o", [made], [delivered(made)]) == []
     assert await answers.distinct("unit") == [f"{of}:2"]
 
 
@@ -251,8 +253,82 @@ async def test_a_late_answer_about_a_window_goes_with_what_was_shown(
     await answers.insert_many([{"unit": f"{FACTS}:{asked}", "shown": of} for asked, of in shown])
     await MongoForgettingStore(database, NAMES).mark([mark], "e", NOON)
     ledgers = ForgottenLedgers(database, NAMES, MongoForgetting(database, NAMES))
-    await ledgers.end_published(f"{FACTS}:{ASKED}", [], forgotten(9)._replace(event=requested()))
+    await ledgers.end_published(f"{FACTS}:{ASKED}", [], [forgotten(9)._replace(event=requested())])
     assert await answers.count_documents({}) == 3 - is_late
+
+
+@pytest.mark.parametrize("forgets", [1, 2, 3])
+async def test_a_late_answer_goes_with_any_of_what_it_decided_though_nothing_was_published(
+    database: Database, forgets: int
+) -> None:
+    answers = database[PREFIX + "answers"]
+    await answers.insert_many([{"unit": "fact-dedup:first", "shown": []}, {"unit": "fact-dedup:other"}])
+    mark = Mark("message", source(forgets).message_id, "for_ever")
+    await MongoForgettingStore(database, NAMES).mark([mark], "e", NOON)
+    ledgers = ForgottenLedgers(database, NAMES, MongoForgetting(database, NAMES))
+    together = [forgotten(9)._replace(event=proposed(USER, number)) for number in (1, 2)]
+    assert await ledgers.end_published("fact-dedup:first", [], together) == []
+    left = {"fact-dedup:other"} if forgets in (1, 2) else {"fact-dedup:first", "fact-dedup:other"}
+    assert set(await answers.distinct("unit")) == left
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+async def test_a_late_answer_of_a_consolidation_that_is_due_no_longer_goes(
+    database: Database, attempt: int
+) -> None:
+    answers = database[PREFIX + "answers"]
+    of = f"consolidation:{USER.key}@2"
+    await answers.insert_many([{"unit": f"{of}:1", "shown": ["r"]}, {"unit": f"{of}:2", "shown": ["q"]}])
+    marks = MongoForgetting(database, NAMES)
+    await MongoForgettingStore(database, NAMES).mark([Mark("reflection", "r", "for_ever")], "e", NOON)
+    change = forgotten(9)._replace(event=changed(), attempt=attempt)
+    assert await ForgottenLedgers(database, NAMES, marks).end_published("consolidation:c", [], [change]) == []
+    assert await answers.distinct("unit") == ([f"{of}:2"] if attempt > 1 else [f"{of}:1", f"{of}:2"])
+
+
+@pytest.mark.parametrize("decide", [True, False])
+async def test_a_late_answer_about_an_added_text_goes_where_a_model_decides(
+    database: Database, decide: bool
+) -> None:
+    answers = database[PREFIX + "answers"]
+    await answers.insert_one({"unit": "fact-dedup:add"})
+    mark = Mark("message", source(1).message_id, "for_ever")
+    await MongoForgettingStore(database, NAMES).mark([mark], "e", NOON)
+    said = FactStatement(version=1, text="Said 1.", sources=(source(1),), said_at=NOON)
+    added = restated("f", said, USER, asked_at=NOON, decide=decide)
+    ledgers = ForgottenLedgers(database, NAMES, MongoForgetting(database, NAMES))
+    await ledgers.end_published("fact-dedup:add", [], [forgotten(9)._replace(event=added)])
+    assert await answers.count_documents({}) == int(not decide)
+
+
+@pytest.mark.parametrize(("user", "left"), [("s.bo", 0), ("s.cy", 1)])
+async def test_a_late_answer_goes_with_the_author_of_a_message_before_its_window(
+    database: Database, user: str, left: int
+) -> None:
+    answers = database[PREFIX + "answers"]
+    said = {"message_id": "s.m0", "version": "1" * 16, "user_id": "s.bo", "time": NOON, "text": "Hello."}
+    await database[PREFIX + "windows"].update_one({"_id": WINDOW}, {"$set": {"before": [said]}})
+    await answers.insert_one({"unit": f"{FACTS}:{ASKED}", "shown": ["s.m1", "s.m0"]})
+    await MongoForgettingStore(database, NAMES).mark([Mark("user", user, "for_ever")], "e", NOON)
+    ledgers = ForgottenLedgers(database, NAMES, MongoForgetting(database, NAMES))
+    before = (MessageRef(message_id="s.m0", version="1" * 16),)
+    window = forgotten(9)._replace(event=requested().model_copy(update={"before": before}))
+    await ledgers.end_published(f"{FACTS}:{ASKED}", [], [window])
+    assert await answers.count_documents({}) == left
+
+
+def changed() -> ScopeChanged:
+    """A change that leaves nothing to consolidate."""
+    return ScopeChanged(
+        scope=USER,
+        revision=3,
+        changed=("reflections",),
+        applied=0,
+        active_facts=0,
+        buffered=1,
+        blob_version=1,
+        committed_at=NOON,
+    )
 
 
 def requested() -> FormationRequested:

@@ -51,8 +51,9 @@ class Servers:
     async def publish(self, records: Sequence[StoredRecord]) -> None:
         self.published += records
 
-    async def end(self, key: str, events: Sequence[Event], cause: Delivery) -> Sequence[Emitted]:
-        assert key == "outcome"
+    async def end(self, key: str, events: Sequence[Event], decided: Sequence[Delivery]) -> Sequence[Emitted]:
+        assert (key, decided) == ("outcome", [ASKED, ASKED])
+        cause = decided[-1]
         self.looked.append(list(events))
         left: list[Emitted] = [
             Emit(proposed(2), cause, identity="e"),
@@ -61,9 +62,7 @@ class Servers:
         return left[len(self.looked) - 1 :][:1]
 
 
-@pytest.mark.parametrize("redelivered", [True, False])
-async def test_the_last_record_of_a_key_holds_nothing_that_is_forgotten(redelivered: bool) -> None:
-    servers, first = Servers(), proposed(1, 2)
+async def decided(servers: Servers, *events: Event, redelivered: bool) -> None:
     around: Any = SimpleNamespace(
         publisher=servers,
         clock=lambda: NOON,
@@ -72,10 +71,26 @@ async def test_the_last_record_of_a_key_holds_nothing_that_is_forgotten(redelive
         end_published=servers.end,
     )
     encoder = Encoder(STAGE.name, lambda of: of.NAME)
-    outcome = StageOutcome(
-        "outcome", STAGE.name, ("m",), (), encoder.records([first], [ASKED]), "t", 0, 1, NOON
-    )
+    records = encoder.records(events, [ASKED])
+    outcome = StageOutcome("outcome", STAGE.name, ("m",), (), records, "t", 0, 1, NOON)
     publishing = OutcomePublishing(STAGE, encoder, around, "group")
-    await publishing.decided(UNIT, [ASKED], outcome, None if redelivered else [first])
+    await publishing.decided(UNIT, [ASKED, ASKED], outcome, None if redelivered else events)
+
+
+@pytest.mark.parametrize("redelivered", [True, False])
+async def test_the_last_record_of_a_key_holds_nothing_that_is_forgotten(redelivered: bool) -> None:
+    servers, first = Servers(), proposed(1, 2)
+    await decided(servers, first, redelivered=redelivered)
     assert [record.value and b"Said 1" in record.value for record in servers.published] == [True, False, None]
     assert servers.looked == [[first], [proposed(2)]], "once more for what was published meanwhile"
+
+
+@pytest.mark.parametrize("redelivered", [True, False])
+async def test_a_decision_without_events_is_looked_at_once_with_all_that_was_decided(
+    redelivered: bool,
+) -> None:
+    servers = Servers()
+    servers.looked.append([])
+    servers.looked.append([])  # nothing is behind
+    await decided(servers, redelivered=redelivered)
+    assert (servers.published, servers.looked[2:]) == ([], [[]])

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.memory.restating import undone_fact
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.events import (
     CommandRef,
     Event,
@@ -200,8 +202,9 @@ def test_repeated_requests_to_restore_are_one() -> None:
 
 
 def test_a_persons_words_that_forgetting_takes_along_are_added_again() -> None:
-    plan = planned(version(1, "X", BAD), version(2, "C", None, command=by("person")))
+    plan = planned(version(1, "X", BAD), version(2, "C", None, command=by("person"), private=True))
     forget, add = requests_of(ATTACK, plan, (), "ops")
+    assert (add["private"], undone_fact(encode_id(add["_id"]))) == (True, "f1")
     assert forget["kind"] == "forget"
     assert (add["action"], add["text"], add["by"], add["said_at"]) == ("add", "C", "person", NOON)
     assert not planned(version(1, "X", BAD), version(2, "X", None, command=by("expiry"))).restored

@@ -2,10 +2,12 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from eden_memory.forgotten import Mark
+from eden_memory.memory.restating import undo_id
 from eden_memory.schemas.events import FactChanged, FactCommanded, FactsProposed
 from eden_memory.stages.stage import Delivery, Erase
 from tests.unit.formation.dedup.dedup_kit import ANA, Bench, at, command, embedded, proposal, source
@@ -36,6 +38,33 @@ async def test_an_added_text_that_is_known_changes_nothing_or_adds_its_sources()
     assert await kit.decide(command("c", "add", text="ana lives in lyon!")) == []
     (joined,) = await kit.decide(command("d", "add", text=LYON, sources=(source("m"),)))
     assert (joined.fact_id, joined.version, len(joined.sources)) == (fact.fact_id, 2, 2)
+
+
+@pytest.mark.parametrize("marked", [False, True])
+async def test_words_that_outlive_an_undone_attack_are_a_fact_before_forgetting_has_marked_it_too(
+    marked: bool,
+) -> None:
+    kit = Bench()
+    fact = await one_fact(kit)
+    await kit.decide(command("c", "edit", fact_id=fact.fact_id, text=DOG))
+    doomed = Mark("fact", fact.fact_id, "for_ever")
+    if marked:
+        kit.memory.forgotten.append(doomed)
+    add = command(quote(undo_id("session:s.bad", fact.fact_id, 2)), "add", text=DOG, private=True, minutes=1)
+    *retired, added = await kit.decide(add)
+    assert [(event.fact_id, event.retired_because) for event in retired] == (
+        [] if marked else [(fact.fact_id, "asked")]
+    )
+    assert (added.fact_id != fact.fact_id, added.text, added.private) == (True, DOG, True)
+    kit.memory.forgotten = [doomed]
+    assert await kit.decide(add) == [], "it stands"
+
+
+async def test_words_that_were_edited_since_an_undo_was_asked_for_are_left_to_the_next_one() -> None:
+    kit = Bench()
+    fact = await one_fact(kit)
+    await kit.decide(command(quote(undo_id("session:s.bad", fact.fact_id, 1)), "add", text=DOG))
+    assert kit.memory.texts() == [LYON, DOG]
 
 
 async def test_an_edited_fact_says_something_else_from_then_on() -> None:

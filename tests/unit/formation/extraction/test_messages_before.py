@@ -9,6 +9,7 @@ from eden_memory.schemas.answers import ExtractedFacts
 from tests.unit.formation.extraction.windows import (
     AGENT,
     MARA,
+    TOM,
     Bench,
     ScriptedModel,
     Talk,
@@ -104,6 +105,19 @@ async def test_one_that_is_forgotten_while_the_model_is_asked_takes_its_fact_alo
     assert (extracted.facts, bench.left) == ((), {"forgotten": 1})
     again, _ = await bench.facts()
     assert (again.facts, len(bench.model.prompts)) == ((), 1), "the kept answer's numbers mean the same"
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+async def test_those_of_a_forgotten_user_who_wrote_nothing_since_are_left_out(meanwhile: bool) -> None:
+    asked = Talk((said(11, "Yes."),), before=(said(9, "Is Mara from Lund?", TOM),))
+    bench = Bench(asked, stating(fact("Mara is from Lund.", "user", 1, 2)))
+    mark = Mark("user", TOM, "for_ever")
+    if meanwhile:
+        bench.model.while_asked = lambda: bench.kept.marks.append(mark)
+    else:
+        bench.kept.marks = [mark]
+    extracted, _ = await bench.facts()
+    assert ("from Lund?" in bench.model.prompts[0].user, extracted.facts != ()) == (meanwhile, not meanwhile)
 
 
 async def test_nothing_is_asked_where_only_they_are_left() -> None:
