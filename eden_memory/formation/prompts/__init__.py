@@ -52,13 +52,13 @@ class Fence:
 
 FACT_EXTRACTION = "fact-extraction/4"
 FACT_DECISIONS = "fact-decisions/3"
-REFLECTION_EXTRACTION = "reflection-extraction/4"
+REFLECTION_EXTRACTION = "reflection-extraction/5"
 CONSOLIDATION = "consolidation/4"
 PROPAGATION = "propagation/3"
 SHORT = {
     FACT_EXTRACTION: "fact-extraction-short/1",
     FACT_DECISIONS: "fact-decisions-short/1",
-    REFLECTION_EXTRACTION: "reflection-extraction-short/1",
+    REFLECTION_EXTRACTION: "reflection-extraction-short/2",
 }
 """Variants for small models, with fewer rules; other prompts have none."""
 VERSIONS = (FACT_EXTRACTION, FACT_DECISIONS, REFLECTION_EXTRACTION, CONSOLIDATION, PROPAGATION)

@@ -344,6 +344,17 @@ def test_fences_differ_by_decision_and_by_secret_and_are_the_same_again() -> Non
         Fence(b"short")
 
 
+@pytest.mark.parametrize("short", [False, True])
+def test_whatever_becomes_memory_leaves_out_passwords(short: bool) -> None:
+    asked = FactMaterial(lines_of("x"), (USER,), 8, 17)
+    reflected = ReflectionMaterial(lines_of("x"), (USER, SESSION), (), 17)
+    for prompt in (
+        prompts.fact_extraction(asked, FENCE, short=short),
+        prompts.reflection_extraction(reflected, FENCE, short=short),
+    ):
+        assert "passwords and other secrets" in prompt.system
+
+
 def test_short_prompts_show_the_same_content_with_half_the_rules() -> None:
     guided = ScopeBrief("user", "{{ 1 + 1 }}", 0, 4)
     asked = FactMaterial(lines_of("It is in Porto."), (guided,), 8, 17, language="German")
