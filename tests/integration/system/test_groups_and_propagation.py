@@ -162,7 +162,9 @@ async def test_what_rests_on_a_private_facts_message_does_not_go_up_whenever_it_
         await prepared(running, propagation=True)
         anns = await running.session("ann", group_id="crew")
         bobs = await running.session("bob", group_id="crew")
-        await running.told(anns, "ann", f"fact user: Ann keeps the keys.\nnote user: {SHARED}")
+        said = await running.write(anns, "ann", f"fact user: Ann keeps the keys.\nnote user: {SHARED}")
+        await running.form(anns)
+        await running.formed(said, 2)
         (fact,) = (await running.service.list_facts(user="ann")).items
         (own,) = (await running.service.list_reflections(user="ann", scopes=["user"])).items
         await running.service.mark_private(fact.fact_id, user="ann")
