@@ -6,7 +6,7 @@ step is measured: twice as many calls have to bring clearly more tokens a second
 
 import asyncio
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
@@ -78,7 +78,8 @@ LONGEST_HOLD = 60.0
 class Gate:
     """Additive increase, multiplicative decrease, never above `most` and never below one.
 
-    An endpoint of unknown size grows as its answers show (growth.py).
+    An endpoint of unknown size grows as its answers show. Those who wait take turns by what they call for: many
+    calls of one stage never stand before another stage's.
     Source: Chiu and Jain, "Analysis of the increase and decrease algorithms for congestion avoidance", 1989.
     """
 
@@ -89,16 +90,17 @@ class Gate:
         self._most = float(most)
         self._growth = growth
         self._clock = clock
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        """By what they call for; whose turn it is comes first."""
         self._halved_at = clock()
         self._held_until = clock()
         self.limit = growth.limit if growth else max(LEAST, most / 2)
         self.running = 0
 
     @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[None]:
-        """Wait for a place, keep it inside."""
-        await self._take()
+    async def turn(self, of: str = "") -> AsyncGenerator[None]:
+        """Wait for a place, keep it inside; `of`: what it is for."""
+        await self._take(of)
         try:
             yield
         finally:
@@ -116,7 +118,7 @@ class Gate:
                 self._growth.answered(tokens, seconds)
                 self.limit = self._growth.limit
                 self._admit()
-        elif self.running + len(self._waiting) >= self.limit / 2:
+        elif self.running + sum(map(len, self._waiting.values())) >= self.limit / 2:
             self.limit = min(self._most, self.limit + 1 / self.limit)
             self._admit()
 
@@ -131,29 +133,34 @@ class Gate:
                 self._growth.halve()
             self.limit = self._growth.limit if self._growth else max(LEAST, self.limit / 2)
 
-    async def _take(self) -> None:
+    async def _take(self, of: str) -> None:
         if self.running < int(self.limit) and not self._waiting:
             self.running += 1
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
+        self._waiting.setdefault(of, deque()).append(place)
         try:
             await place
         except asyncio.CancelledError:
-            self._left(place)
+            self._left(of, place)
             raise
 
-    def _left(self, place: "asyncio.Future[None]") -> None:
+    def _left(self, of: str, place: "asyncio.Future[None]") -> None:
         """Whoever waited was cancelled; a place given at that very moment goes to the next."""
-        if place.cancelled():
-            self._waiting.remove(place)
-        else:
+        if not place.cancelled():
             self.running -= 1
             self._admit()
+        elif place in (places := self._waiting.get(of, deque())):  # else its turn has come, and passed on
+            places.remove(place)
+            if not places:
+                del self._waiting[of]
 
     def _admit(self) -> None:
         while self._waiting and self.running < int(self.limit):
-            place = self._waiting.popleft()
+            of, places = self._waiting.popitem(last=False)
+            place = places.popleft()
+            if places:
+                self._waiting[of] = places
             if not place.done():
                 place.set_result(None)
                 self.running += 1

@@ -74,7 +74,7 @@ class Guard:
         with off_the_clock():
             await breaker.admit()
             try:
-                async with self.gate.turn():
+                async with self.gate.turn(stage):
                     await self._wait_for_rate()
                     await breaker.admit()
                     self._tell()

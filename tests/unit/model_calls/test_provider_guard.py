@@ -110,6 +110,29 @@ async def test_no_more_run_than_the_limit_and_none_is_forgotten() -> None:
         assert gate.running == 1
 
 
+async def test_many_calls_of_one_stage_do_not_stand_before_another_stages() -> None:
+    gate, order = Gate(2, Clock()), list[str]()
+
+    async def call(stage: str) -> None:
+        async with gate.turn(stage):
+            order.append(stage)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(call("consolidation") for _ in range(20)), call("fact-extraction"))
+    assert order.index("fact-extraction") <= 2
+    assert len(order) == 21
+
+
+async def test_a_waiter_that_is_cancelled_as_its_turn_comes_is_only_cancelled() -> None:
+    gate = Gate(1, Clock())
+    async with gate.turn():
+        waiting = [asyncio.create_task(gate.turn().__aenter__()) for _ in range(2)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+    done = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(result) for result in done] == [asyncio.CancelledError, type(None)]
+
+
 async def test_a_cancelled_waiter_leaves_the_gate_open() -> None:
     gate = Gate(1, Clock())
     async with gate.turn():
