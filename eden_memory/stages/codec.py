@@ -123,7 +123,7 @@ class Read:
 
     item: Queued
     delivery: Delivery | None
-    """None: a type of this topic that the stage does not read, or a repeat of a record before it in the unit."""
+    """None: nothing for the stage to read, or a repeat of a record before it in the unit."""
     member: str
 
 
@@ -138,10 +138,11 @@ def members(read: Sequence[Read]) -> list[str]:
 
 
 class Reader:
-    """Decodes what one stage reads."""
+    """Decodes what one stage reads: its types of events and, where it decides nothing for ever, their tombstones."""
 
     def __init__(self, stage: Stage, registry: Registry, health: StageHealth) -> None:
         self._reads = {event.NAME for event in stage.reads}
+        self._reads_tombstones = not stage.decides
         self._registry = registry
         self._health = health
 
@@ -166,7 +167,8 @@ class Reader:
         envelope = kept.envelope if kept is not None else Envelope.of_headers(item.record.headers)
         member = f"{envelope.id}#{item.retry}" if item.retry else envelope.id
         unknown = envelope.name not in self._reads and envelope.name in self._registry.events
-        if unknown or member in seen:
+        ended = item.record.value is None and not self._reads_tombstones
+        if unknown or ended or member in seen:
             return Read(item, None, member)
         seen.add(member)
         if kept is None:
