@@ -13,7 +13,7 @@ from itertools import count
 
 from eden_memory.directory.participants import Streams
 from eden_memory.failures import QuestionSpent
-from eden_memory.forgotten import ForgottenMarks, Marks
+from eden_memory.forgotten import ForgottenMarks, Marks, ids_of
 from eden_memory.formation import prompts
 from eden_memory.formation.consolidation_rules import (
     Merge,
@@ -143,8 +143,21 @@ class Consolidation:
         if snapshot is None:
             return None
         marks = await self._forgetting.among(asked_of_forgetting(scope, snapshot))
+        if merge_of(scope, snapshot, marks, limits) is None:
+            return None
+        snapshot = await self._without_forgotten(snapshot)
         merge = merge_of(scope, snapshot, marks, limits)
         return None if merge is None else DueScope(delivery, limits, snapshot, marks, merge)
+
+    async def _without_forgotten(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot without reflections that rest on something forgotten, and are to be erased next."""
+        stored = await self._decided.reflections([item.reflection_id for item in snapshot.buffer])
+        sources = (source for reflection in stored for source in reflection.sources)
+        if not (marks := await self._forgetting.among(ids_of(None, sources))):
+            return snapshot
+        gone = {reflection.id for reflection in stored if marks.any_gone(reflection.sources)}
+        left = tuple(item for item in snapshot.buffer if item.reflection_id not in gone)
+        return snapshot.model_copy(update={"buffer": left})
 
     async def _decide(self, due: DueScope) -> Result:
         first = 1

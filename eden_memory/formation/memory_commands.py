@@ -52,6 +52,10 @@ class DecidedMemory(Protocol):
         """Return a reflection as stored."""
         ...
 
+    async def reflections(self, reflection_ids: Sequence[str]) -> Sequence[Reflection]:
+        """Return the reflections that are stored."""
+        ...
+
     async def reflections_beyond(self, reflection_id: str, version: int) -> Sequence[ReflectionFormed]:
         """Return the versions of a reflection decided above this one, in order."""
         ...

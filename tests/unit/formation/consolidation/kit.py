@@ -16,6 +16,7 @@ from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import BufferedReflection, Reflection, Snapshot, Stream
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event, ReflectionFormed, ScopeChanged, ScopeConsolidated
+from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery
 from tests.counted import Grown
@@ -39,6 +40,22 @@ def reflection(
         formed_at=at(formed),
         said_at=at(formed if said is None else said),
         private=private,
+    )
+
+
+def as_stored(name: str, *sources: SourceMessage) -> Reflection:
+    """A reflection of the user's scope, as the writer stores it."""
+    return Reflection(
+        _id=name,
+        scope="user",
+        scope_key=USER.key,
+        agent_id=USER.agent_id,
+        user_id=USER.user_id,
+        content="reflection 1",
+        position=1,
+        formed_at=at(60),
+        said_at=at(60),
+        sources=sources,
     )
 
 
@@ -116,7 +133,8 @@ class Around:
     """Versions that are decided and not applied: `blob:KEY@N`, `reflection:ID@N`."""
     events_beyond: list[Event] = field(default_factory=list[Event])
     """Decided, and not in the snapshot yet."""
-    reflections: dict[str, Reflection] = field(default_factory=dict[str, Reflection])
+    stored: dict[str, Reflection] = field(default_factory=dict[str, Reflection])
+    """Reflections."""
     streams: dict[str, Stream] = field(default_factory=dict[str, Stream])
     consolidated: Grown = field(default_factory=lambda: Grown(CONSOLIDATIONS))
     commanded: Grown = field(default_factory=lambda: Grown(MEMORY_COMMANDS))
@@ -136,7 +154,10 @@ class Around:
         return [event for event in self.events_beyond if isinstance(event, ScopeConsolidated)]
 
     async def reflection(self, reflection_id: str) -> Reflection | None:
-        return self.reflections.get(reflection_id)
+        return self.stored.get(reflection_id)
+
+    async def reflections(self, reflection_ids: Iterable[str]) -> list[Reflection]:
+        return [self.stored[name] for name in reflection_ids if name in self.stored]
 
     async def reflections_beyond(self, reflection_id: str, version: int) -> Sequence[ReflectionFormed]:
         return [event for event in self.events_beyond if isinstance(event, ReflectionFormed)]

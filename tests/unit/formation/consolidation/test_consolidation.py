@@ -13,11 +13,21 @@ from eden_memory.formation.prompt_material import DatedText
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.events import ScopeConsolidated
+from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import DEFAULTS
 from eden_memory.stages.stage import Dead, Decision, Retry
 from eden_memory.word_limits import CHARACTERS_OF_A_WORD, words_of
-from tests.unit.formation.consolidation.kit import USER, Around, Model, at, delivery, reflection, snapshot
+from tests.unit.formation.consolidation.kit import (
+    USER,
+    Around,
+    Model,
+    as_stored,
+    at,
+    delivery,
+    reflection,
+    snapshot,
+)
 
 FOUR = [reflection(number) for number in (1, 2, 3, 4)]
 SESSION = Scope.of_session("s.a", "s.one", ("i.1",), 2)
@@ -138,6 +148,17 @@ async def test_forgotten_reflections_are_left_out_and_a_forgotten_user_has_no_bl
 async def test_what_was_formed_before_a_user_was_forgotten_is_left_out() -> None:
     mark = Mark("user", "i.1", "created_up_to", until=at(120))
     assert blob(await Around(snapshot(*FOUR), Model(["text"]), marks=[mark]).run()).absorbed == ("r3", "r4")
+
+
+async def test_what_rests_on_something_forgotten_is_left_out_before_forgetting_reaches_it() -> None:
+    said = SourceMessage(message_id="s.m", version="1" * 16, session_id="s.gone", time=at(0))
+    marks = [Mark("session", "s.gone", "created_up_to", until=at(600))]
+    around = Around(snapshot(*FOUR, closed=True), Model(["text"]), marks=marks)
+    around.stored["r2"] = as_stored("r2", said)
+    around.stored["r3"] = as_stored("r3", said.model_copy(update={"session_id": "s.stays"}))
+    assert blob(await around.run()).absorbed == ("r1", "r3", "r4")
+    around.stored |= {name: as_stored(name, said) for name in ("r1", "r2", "r3", "r4")}
+    assert (await around.run(), around.model.paid) == ((), 1), "nothing is left to ask about"
 
 
 async def test_nothing_is_built_on_a_forgotten_blob() -> None:

@@ -10,7 +10,6 @@ from eden_memory.formation.consolidation_rules import shortcoming, within_limit
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import Unusable
 from eden_memory.schemas.answers import ConsolidatedText
-from eden_memory.schemas.documents import Reflection
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import (
     MemoryCommanded,
@@ -21,20 +20,19 @@ from eden_memory.schemas.events import (
 )
 from eden_memory.source.inbox_mapping import InboxMapping
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Retry
-from tests.unit.formation.consolidation.kit import NOON, USER, Around, Model, at, reflection, snapshot
+from tests.unit.formation.consolidation.kit import (
+    NOON,
+    USER,
+    Around,
+    Model,
+    as_stored,
+    at,
+    reflection,
+    snapshot,
+)
 
 ASKED = at(3_600)
-STORED = Reflection(
-    _id="r1",
-    scope="user",
-    scope_key=USER.key,
-    agent_id=USER.agent_id,
-    user_id=USER.user_id,
-    content="reflection 1",
-    position=1,
-    formed_at=at(60),
-    said_at=at(60),
-)
+STORED = as_stored("r1")
 BLOB: dict[str, Any] = {"blob": "Likes tea. Lives in Porto.", "blob_version": 2, "highest_blob_version": 2}
 
 
@@ -50,7 +48,7 @@ def command(action: str, **fields: Any) -> Delivery:
 
 
 def around(**fields: Any) -> Around:
-    return Around(snapshot(reflection(1), **fields), Model([]), reflections={"r1": STORED})
+    return Around(snapshot(reflection(1), **fields), Model([]), stored={"r1": STORED})
 
 
 async def carried_out(stage: Around, delivery: Delivery) -> Any:
@@ -149,7 +147,7 @@ async def test_what_cannot_be_carried_out_changes_nothing_and_is_counted(
 
 async def test_a_reflection_that_a_blob_has_absorbed_is_not_edited_any_more() -> None:
     stage = around(**BLOB)
-    stage.reflections["r1"] = STORED.model_copy(update={"absorbed": True, "absorbed_into": 2})
+    stage.stored["r1"] = STORED.model_copy(update={"absorbed": True, "absorbed_into": 2})
     assert await stage.run(command("retire_reflection", reflection_id="r1")) == ()
     assert stage.commanded() == {("retire_reflection", "absorbed"): 1}
 
@@ -160,7 +158,7 @@ async def test_a_reflection_that_becomes_private_takes_back_what_was_propagated_
 ) -> None:
     stage = around(**BLOB)
     absorbed = {"absorbed": True, "absorbed_into": 2, "private": not private}
-    stage.reflections["r1"] = STORED.model_copy(update=absorbed)
+    stage.stored["r1"] = STORED.model_copy(update=absorbed)
     result = await stage.run(command("edit_reflection", reflection_id="r1", private=private))
     changed, *others = [emit.event for emit in result.events]
     assert (changed.version, changed.private, changed.text) == (2, private, "reflection 1")
@@ -170,14 +168,14 @@ async def test_a_reflection_that_becomes_private_takes_back_what_was_propagated_
 
 async def test_a_reform_takes_back_nothing_from_live_memory() -> None:
     stage = around(**BLOB)
-    stage.reflections["r1"] = STORED.model_copy(update={"absorbed": True, "absorbed_into": 2})
+    stage.stored["r1"] = STORED.model_copy(update={"absorbed": True, "absorbed_into": 2})
     result = await stage.run(command("edit_reflection", reflection_id="r1", private=True), is_live=False)
     assert [type(emit.event).__name__ for emit in result.events] == ["ReflectionFormed"]
 
 
 async def test_a_reflection_of_another_scope_is_unknown_here() -> None:
     stage = around()
-    stage.reflections["r1"] = STORED.model_copy(update={"scope_key": "user:s.a:i.2"})
+    stage.stored["r1"] = STORED.model_copy(update={"scope_key": "user:s.a:i.2"})
     assert await stage.run(command("retire_reflection", reflection_id="r1")) == ()
     assert stage.commanded() == {("retire_reflection", "unknown"): 1}
 
