@@ -5,6 +5,7 @@ on its way to the writer, is dropped there. The memory collections are changed b
 tombstones.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,14 +28,16 @@ from eden_memory.forgetting.forgetting_rules import (
 from eden_memory.forgotten import ForgottenMarks, Mark, ids_of
 from eden_memory.schemas.events import FactCommanded, Forgotten
 from eden_memory.schemas.scopes import Scope
-from eden_memory.stages.stage import Decision, Delivery, Emit
+from eden_memory.stages.stage import Decision, Delivery, Emit, Gather
 from eden_memory.usage.budget_rules import Spending
 
 if TYPE_CHECKING:  # the driver stays out of a processor
     from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 
 FORMED_FROM = ("message", "session", "user")
-SLICE = 1_000
+SLICE = 500
+LOOK_AGAIN, PATIENCE = 0.1, 10.0
+"""Seconds between two looks at whether the slice before is erased, and after which the next one comes all the same."""
 
 
 class ForgettingStage:
@@ -47,6 +50,7 @@ class ForgettingStage:
         most: int = SLICE,
         budgets: Callable[[], Awaitable[Sequence[Spending]]] | None = None,
         secret: bytes = b"",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`most`: the facts, reflections and messages of one decision, taken together.
 
@@ -55,13 +59,21 @@ class ForgettingStage:
         """
         self._store, self._forgotten, self._slice, self._budgets = store, forgotten, most, budgets
         self._hashed = partial(text_hash, secret)
+        self._clock = clock
+        self._waiting: dict[str, float] = {}
+        """Slices that wait for the one before, and since when."""
 
-    async def __call__(self, deliveries: Sequence[Delivery]) -> Decision:
-        """Forget one thing, or a slice of what belongs to it; a record of its own asks for the next slice."""
+    async def __call__(self, deliveries: Sequence[Delivery]) -> Decision | Gather:
+        """Forget one thing, or a slice of what belongs to it; a record of its own asks for the next slice.
+
+        A slice waits until the one before is erased: live traffic never stands behind more than one.
+        """
         (delivery,) = deliveries
         event = delivery.event
         assert isinstance(event, Forgotten)
         mark = mark_of(event)
+        if event.after is not None and await self._waits(delivery.id, mark, event.after):
+            return Gather(LOOK_AGAIN)
         await self._mark([mark], delivery)
         if event.because == "derived":
             made = await self._with_propagated(event, ())
@@ -93,6 +105,14 @@ class ForgettingStage:
         events = [*derived, *ledgers, *found.letters, *again, *more]
         await self._store.note(erasure_of(delivery, resting, messages, withdrawn, events, self._hashed))
         return Decision(events)
+
+    async def _waits(self, name: str, mark: Mark, after: str) -> bool:
+        """Return whether what the slice before ended is still to be erased, and this one may wait for that."""
+        since = self._waiting.setdefault(name, self._clock())
+        if self._clock() < since + PATIENCE and not await self._store.erased(mark, after, self._slice):
+            return True
+        del self._waiting[name]
+        return False
 
     async def _mark(self, marks: Iterable[Mark], delivery: Delivery) -> None:
         event = delivery.event

@@ -29,6 +29,9 @@ REASON = "forgotten"
 ENDED: dict[str, type[Event]] = {of.NAME: of for of in (FactsProposed, FactCommanded, MemoryCommanded)}
 """Events that a tombstone ends when nothing is left of them."""
 
+MEMORY = frozenset(of.NAME for of in (FactChanged, ReflectionFormed, ScopeConsolidated))
+"""Events of which nothing but numbers is left once they are erased; the writer's topics end them by tombstones."""
+
 
 def concerned(events: Iterable[Event]) -> set[tuple[str, str]]:
     """Return (kind, target) of everything whose forgetting concerns any of the events."""

@@ -12,6 +12,7 @@ from pymongo.write_concern import WriteConcern
 
 from eden_memory.forgetting.forgetting_rules import BlobRef, Resting, reflections_of
 from eden_memory.forgetting.ledger_rules import (
+    MEMORY,
     asked_about,
     concerned,
     published_again,
@@ -32,12 +33,14 @@ from eden_memory.schemas.events import (
     Event,
     Forgotten,
     FormationRequested,
+    ReflectionFormed,
     ScopeChanged,
     ScopeConsolidated,
     decode,
 )
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.stages.codec import event_id
+from eden_memory.stages.outcome_store import UNPUBLISHED
 from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.windows.window_text_store import FACTS, REFLECTIONS, WITH_TEXTS, of_messages, readers_of
 
@@ -46,7 +49,7 @@ N = TypeVar("N", str, str | re.Pattern[str])
 ABSORBING = ("consolidation", "propagation")
 """Stages that ask about the reflections that a version of a blob absorbs."""
 ERASURE_INDEXES: Indexes = {Erasure.COLLECTION: (index_on("restated", sparse=True),)}
-FOUND = dict.fromkeys(("members", "kinds", "parts", "records.t"), 1)
+FOUND = dict.fromkeys(("members", "kinds", "parts", "dead", "records.t"), 1)
 """Fields of an outcome that say what it led to, without its records' values."""
 TOGETHER = 200
 """Outcomes or questions that one query looks for."""
@@ -104,9 +107,9 @@ class ForgottenLedgers:
         """
         formations = await self._formations(messages, up_to)
         members = [member for formation in formations for member in readers_of(formation)]
-        rows = await self._found("members", _with_retries(members))
+        rows = await self._deciding(members)
         following = [name for row in rows.values() for name in _following(row)]
-        rows |= await self._found("members", _with_retries(following))
+        rows |= await self._deciding(following)
         rows |= await self._found("writes", _writes(resting, blobs))
         rows |= await self._found("members", await self._restating(resting))
         await self._erase_answers([*members, *following, *_questions(rows.values()), *_about(blobs)])
@@ -195,6 +198,13 @@ class ForgottenLedgers:
             found += [f"forgetting:{row['_id']}" async for row in named]
         return found
 
+    async def _deciding(self, members: Sequence[str]) -> dict[str, Row]:
+        """Return the outcomes of these members of the ledger, and of dead letters that were sent again (`ID#1`)."""
+        rows = await self._found("members", members)
+        dead = {name for row in rows.values() if "dead" in row for name in row["members"]}
+        again = (re.compile(f"^{re.escape(name)}#") for name in members if name in dead)
+        return rows | await self._found("members", again)
+
     async def _found(self, field: str, names: Iterable[str | re.Pattern[str]]) -> dict[str, Row]:
         rows: dict[str, Row] = {}
         for some in _slices(names):
@@ -268,20 +278,31 @@ class ForgottenLedgers:
 
     async def _replace(self, reduced: Sequence[tuple[_Stored, Event | None]]) -> bool:
         """Store what is left of records; return whether all of them still were as they had been read."""
-        for start in range(0, len(reduced), TOGETHER):
-            some = [_replacing(held, left) for held, left in reduced[start : start + TOGETHER]]
+        parts: dict[str, list[tuple[_Stored, Event | None]]] = {}
+        for held, left in reduced:
+            parts.setdefault(held.part, []).append((held, left))
+        writes = [_replacing(part, records) for part, records in parts.items()]
+        for start in range(0, len(writes), TOGETHER):
+            some = writes[start : start + TOGETHER]
             done = await self._outcomes.bulk_write(some, ordered=False)
             if done.matched_count < len(some):
                 return False
         return True
 
 
-def _replacing(held: _Stored, left: Event | None) -> UpdateOne:
-    at = f"records.{held.place}"
-    value = None if left is None else left.json_bytes()
-    return UpdateOne(
-        {"_id": held.part, f"{at}.v": held.value}, {"$set": {f"{at}.v": value, f"{at}.erased": True}}
-    )
+def _replacing(part: str, reduced: Iterable[tuple[_Stored, Event | None]]) -> UpdateOne:
+    """Return the write of all that is left of one document's records, if they are still as they were read."""
+    read: Row = {"_id": part}
+    written: Row = {}
+    for held, left in reduced:
+        at = f"records.{held.place}"
+        read[f"{at}.v"] = held.value
+        written |= {f"{at}.v": None if left is None else left.json_bytes(), f"{at}.erased": True}
+        if held.envelope.name == ReflectionFormed.NAME and part.startswith(f"{REFLECTIONS}:"):
+            written[f"{at}.{UNPUBLISHED}"] = (
+                True  # its id follows from the window: no version to be kept free
+            )
+    return UpdateOne(read, {"$set": written})
 
 
 def _source(message: Row, session_id: str) -> SourceMessage:
@@ -302,13 +323,6 @@ def _slices(names: Iterable[N]) -> Iterator[list[N]]:
     """Yield the names, each once, as many at a time as one query takes."""
     every = list(dict.fromkeys(names))
     return (every[start : start + TOGETHER] for start in range(0, len(every), TOGETHER))
-
-
-def _with_retries(members: Iterable[str]) -> Iterator[str | re.Pattern[str]]:
-    """Yield how members of the ledger are found, also those of dead letters that were sent again (`ID#1`)."""
-    for member in members:
-        yield member
-        yield re.compile(f"^{re.escape(member)}#")
 
 
 def _following(row: Row) -> list[str]:
@@ -348,11 +362,13 @@ def _events_of(part: Row) -> list[_Stored | None]:
 
 
 def _event(part: str, place: int, record: Row) -> _Stored | None:
-    """Read one record; None for one that was a tombstone from the beginning."""
+    """Read one record; None for one that was a tombstone from the beginning, and for memory erased before."""
     erased, value = bool(record.get("erased")), record["v"]
     if value is None and not erased:
         return None
     envelope = Envelope.of_headers((name, bytes(value)) for name, value in record["h"])
+    if erased and envelope.name in MEMORY:
+        return None
     event = None if value is None else decode(envelope.name, envelope.version, bytes(value))
     dead = record["t"].endswith(DEAD)
     return _Stored(part, place, envelope, bytes(record["k"]).decode(), value, event, erased, dead)

@@ -20,6 +20,8 @@ from eden_memory.names import Names
 from eden_memory.stages.outcome import OutcomeTooLarge, Reread, StageOutcome, StoredRecord
 
 LIMIT_BYTES = 4_000_000
+UNPUBLISHED = "unpublished"
+"""Marks a record of an outcome that is not to be published again: nobody counts on it any more."""
 Document = dict[str, Any]
 OUTCOME_INDEXES: Indexes = {
     "outcomes": (
@@ -197,7 +199,12 @@ def _outcome(document: Mapping[str, Any], more: Sequence[Mapping[str, Any]]) -> 
         stage=stage,
         members=tuple(member.removeprefix(f"{stage}:") for member in document["members"]),
         writes=tuple(document.get("writes", ())),
-        records=tuple(_unpacked(record) for mapping in whole for record in mapping.get("records", ())),
+        records=tuple(
+            _unpacked(record)
+            for mapping in whole
+            for record in mapping.get("records", ())
+            if UNPUBLISHED not in record
+        ),
         topic=document["topic"],
         partition=document["partition"],
         offset=document["offset"],

@@ -13,22 +13,31 @@ from eden_memory.memory.restating import restated
 from eden_memory.mongo.client import connect
 from eden_memory.processors.forgetting import ForgettingStage
 from eden_memory.schemas.documents import FactStatement
-from eden_memory.schemas.events import FactsProposed, Forgotten, FormationRequested, ScopeChanged
+from eden_memory.schemas.events import Event, FactsProposed, Forgotten, FormationRequested, ScopeChanged
 from eden_memory.schemas.provenance import MessageRef, Statement
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.stages.codec import Encoder, event_id
 from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
-from eden_memory.stages.stage import Delivery, Emit, Emitted, Erase
+from eden_memory.stages.stage import Decision, Delivery, Emit, Emitted, Erase
 from tests.integration.memory.writer_kit import PREFIX, Database
 from tests.names import NAMES
-from tests.unit.memory.memory_histories import NOON, SESSION, USER, blob, delivered, minute, source
+from tests.unit.memory.memory_histories import (
+    NOON,
+    SESSION,
+    USER,
+    blob,
+    delivered,
+    minute,
+    reflection,
+    source,
+)
 
 pytestmark = pytest.mark.servers
 WINDOW = "s.room:1"
 ASKED = f"formation/{WINDOW}"
-FACTS = "fact-extraction"
+FACTS, REFLECTIONS = "fact-extraction", "reflection-extraction"
 
 
 @pytest.fixture
@@ -59,7 +68,13 @@ def proposed(scope: Scope, *messages: int) -> FactsProposed:
 
 
 async def decided(
-    database: Database, stage: str, member: str, events: Sequence[FactsProposed], retry: int = 0
+    database: Database,
+    stage: str,
+    member: str,
+    events: Sequence[Event],
+    retry: int = 0,
+    *,
+    dead: str | None = None,
 ) -> None:
     """Store a stage's outcome of one record."""
     cause = forgotten(1)
@@ -74,7 +89,8 @@ async def decided(
         partition=0,
         offset=0,
         decided_at=NOON,
-        kinds=(FactsProposed.NAME,),
+        kinds=tuple(dict.fromkeys(event.NAME for event in events)),
+        dead=dead,
     )
     await MongoLedger(database, NAMES).store(outcome)
 
@@ -94,7 +110,9 @@ def forgotten(number: int) -> Delivery:
 
 async def forget(database: Database, number: int) -> Sequence[Emitted]:
     stage = ForgettingStage(MongoForgettingStore(database, NAMES), MongoForgetting(database, NAMES))
-    return (await stage([forgotten(number)])).events
+    decision = await stage([forgotten(number)])
+    assert isinstance(decision, Decision)
+    return decision.events
 
 
 def told(events: Sequence[Emitted]) -> list[tuple[str | None, str, tuple[str, ...]]]:
@@ -154,12 +172,24 @@ async def test_two_forgettings_at_once_do_not_undo_each_other(database: Database
 
 
 async def test_what_a_dead_letter_sent_again_has_led_to_goes_too(database: Database) -> None:
+    await decided(database, FACTS, ASKED, [], dead="it failed")
     await decided(database, FACTS, ASKED, [proposed(USER, 1)], retry=1)
     dedup = event_id(ASKED, FACTS, 0, 1)
+    await decided(database, "fact-dedup", dedup, [], dead="it failed")
     await decided(database, "fact-dedup", dedup, [proposed(SESSION, 1)], retry=2)
     ended = {key for _, key, _ in told(await forget(database, 1))}
     assert ended == {f"{WINDOW}/{USER.key}", f"{WINDOW}/{SESSION.key}"}
     assert "Said 1" not in await texts(database)
+
+
+async def test_a_reflection_that_was_erased_is_not_published_again(database: Database) -> None:
+    member = event_id(ASKED, FACTS, 0)
+    formed = [reflection(f"r{number}", sources=[source(number)]) for number in (1, 2)]
+    await decided(database, FACTS, ASKED, [proposed(USER, 1)])
+    await decided(database, REFLECTIONS, member, formed)
+    await forget(database, 1)
+    found = (await MongoLedger(database, NAMES).find(REFLECTIONS, [member]))[member]
+    assert [record.key for record in found.records] == [b"r2"]
 
 
 async def test_answers_go_that_led_to_nothing_or_to_another_stages_memory(database: Database) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 import pytest
@@ -104,19 +105,21 @@ def slices(decision: Decision) -> Iterator[Forgotten]:
 async def forget(kit: OnServers, kind: Forgettable) -> int:
     """Forget all of it; in how many decisions."""
     store, marked = MongoForgettingStore(kit.database, NAMES), MongoForgetting(kit.database, NAMES)
-    handler = ForgettingStage(store, marked, SLICE)
+    nobody_erases = count(step=1_000).__next__
+    handler = ForgettingStage(store, marked, SLICE, clock=nobody_erases)
     target = SESSION if kind == "session" else USER
     asked = Forgotten(
         kind=kind, id=target, reach="for_ever", because="asked", asked_by=None, forgotten_at=NOON
     )
-    left, count = [asked], 0
+    left, decisions = [asked], 0
     while left:
-        event, count = left.pop(), count + 1
+        event, decisions = left.pop(), decisions + 1
         key = event.ordering_key()
-        envelope = Envelope(f"f{count}", "Forgotten", 1, "test", NOON, event.subject(), ordering_key=key)
+        envelope = Envelope(f"f{decisions}", "Forgotten", 1, "test", NOON, event.subject(), ordering_key=key)
         decision = await handler([Delivery(envelope, event, "memory.forgotten", event.key())])
+        assert isinstance(decision, Decision)
         left += slices(decision)
-    return count
+    return decisions
 
 
 async def work(kit: OnServers, kind: Forgettable, count: int) -> dict[str, int]:

@@ -14,14 +14,23 @@ from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.memory.stored_memory import AppliedScope, StoredScope
 from eden_memory.mongo.client import connect
 from eden_memory.processors.atlas_writer import AtlasWriter
-from eden_memory.processors.forgetting import ForgettingStage
+from eden_memory.processors.forgetting import PATIENCE, ForgettingStage
 from eden_memory.schemas.events import Event, FactCommanded, Forgotten
 from eden_memory.schemas.provenance import Statement
 from eden_memory.settings import Settings
-from eden_memory.stages.stage import Decision, Delivery, Emit, Erase
+from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Gather
 from tests.integration.memory.writer_kit import PREFIX, Database
 from tests.names import NAMES
-from tests.unit.memory.memory_histories import USER, blob, delivered, fact, minute, reflection, source
+from tests.unit.memory.memory_histories import (
+    USER,
+    blob,
+    delivered,
+    fact,
+    minute,
+    reflection,
+    source,
+    tombstone,
+)
 
 pytestmark = pytest.mark.servers
 MESSAGE = "i.1"
@@ -55,6 +64,12 @@ def forgetting(database: Database) -> ForgettingStage:
     return ForgettingStage(MongoForgettingStore(database, NAMES), MongoForgetting(database, NAMES))
 
 
+async def decided(stage: ForgettingStage, delivery: Delivery) -> Decision:
+    decision = await stage([delivery])
+    assert isinstance(decision, Decision)
+    return decision
+
+
 class ForgetsBeforeTheCommit(MongoMemoryStore):
     """All of forgetting happens after the writer has read the marks, and before it writes."""
 
@@ -67,7 +82,7 @@ class ForgetsBeforeTheCommit(MongoMemoryStore):
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope] | None = None
     ) -> Mapping[str, AppliedScope | Exception]:
         if not self.decided:
-            self.decided.append(await forgetting(self._database)([forgotten()]))
+            self.decided.append(await decided(forgetting(self._database), forgotten()))
         return await super().apply(batches, stored)
 
 
@@ -98,9 +113,9 @@ async def test_what_is_written_while_it_is_forgotten_does_not_stay(database: Dat
 async def test_a_blob_that_absorbed_a_reflection_in_its_one_moment_is_withdrawn(database: Database) -> None:
     writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
     await writer([delivered(blob(1, ["r", "other"])), delivered(blob(2, ["more"]))])
-    decision = await forgetting(database)([forgotten("reflection", "r", "derived")])
+    decision = await decided(forgetting(database), forgotten("reflection", "r", "derived"))
     assert erased(decision) == {f"{USER.key}@1", f"{USER.key}@2"}
-    again = await forgetting(database)([forgotten("reflection", "other", "derived")])
+    again = await decided(forgetting(database), forgotten("reflection", "other", "derived"))
     assert again.events == [], "another record has taken care of it"
 
 
@@ -109,9 +124,11 @@ async def test_a_later_version_that_absorbed_it_again_is_withdrawn_although_the_
 ) -> None:
     writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
     await writer([delivered(blob(1, ["r", "other"]))])
-    assert erased(await forgetting(database)([forgotten("reflection", "r", "derived")])) == {f"{USER.key}@1"}
+    assert erased(await decided(forgetting(database), forgotten("reflection", "r", "derived"))) == {
+        f"{USER.key}@1"
+    }
     await writer([delivered(blob(2, ["other"], based_on=0)), delivered(blob(3, ["more"]))])
-    decision = await forgetting(database)([forgotten("reflection", "other", "derived")])
+    decision = await decided(forgetting(database), forgotten("reflection", "other", "derived"))
     assert erased(decision) == {f"{USER.key}@2", f"{USER.key}@3"}
 
 
@@ -121,9 +138,9 @@ async def test_a_version_that_was_never_given_is_not_taken_before_its_time(
 ) -> None:
     writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
     await writer([delivered(blob(1, ["r"])), delivered(blob(2, ["s"]))])
-    decision = await forgetting(database)([forgotten("blob", f"{USER.key}@{version}"[:1_000])])
+    decision = await decided(forgetting(database), forgotten("blob", f"{USER.key}@{version}"[:1_000]))
     assert decision.events == []
-    withdrawn = await forgetting(database)([forgotten("blob", f"{USER.key}@2")])
+    withdrawn = await decided(forgetting(database), forgotten("blob", f"{USER.key}@2"))
     assert erased(withdrawn) == {f"{USER.key}@2"}
 
 
@@ -147,7 +164,7 @@ async def test_a_version_made_from_a_forgotten_one_meanwhile_is_withdrawn_too(da
     writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
     await writer([delivered(reflection("r", sources=[source(1)])), delivered(blob(1, ["r"]))])
     marks = MongoForgetting(database, NAMES)
-    decision = await ForgettingStage(WritesMeanwhile(database), marks)([forgotten()])
+    decision = await decided(ForgettingStage(WritesMeanwhile(database), marks), forgotten())
     assert erased(decision) == {"r", f"{USER.key}@1", f"{USER.key}@2"}
     later = await writer([delivered(blob(3, ["t"]))])
     assert erased(later) == {f"{USER.key}@3"}, "it was made from version 2"
@@ -156,8 +173,8 @@ async def test_a_version_made_from_a_forgotten_one_meanwhile_is_withdrawn_too(da
 async def test_a_repeat_of_forgetting_says_the_same(database: Database) -> None:
     writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
     await writer([delivered(reflection("r", sources=[source(1)])), delivered(blob(1, ["r"]))])
-    first = await forgetting(database)([forgotten()])
-    second = await forgetting(database)([forgotten()])
+    first = await decided(forgetting(database), forgotten())
+    second = await decided(forgetting(database), forgotten())
     assert erased(first) == erased(second) == {"r", f"{USER.key}@1"}
     assert told(first) == told(second)
     assert await _marks(database) == {"message", "reflection", "blob"}
@@ -217,7 +234,7 @@ async def test_what_another_said_too_holds_again_when_the_fact_that_it_was_joine
     edited = retired("edited", "Ana swims.", 3, "EDIT")
     updated = retired("updated", "Ana swam once.", 4, "UPDATE")
     await writer([*joined, *retired("same", "Ana rows.", 2), *edited, *updated])
-    decision = await forgetting(database)([forgotten()])
+    decision = await decided(forgetting(database), forgotten())
     commands = [event for event in told(decision) if isinstance(event, FactCommanded)]
     assert sorted((command.action, command.fact_id) for command in commands) == [
         ("unmerge", "same"),
@@ -232,9 +249,33 @@ async def test_a_fact_that_someone_asked_to_forget_does_not_come_back_by_another
     second = fact("f", 2, sources=[source(1), source(2)]).model_copy(update={"statement": said})
     writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
     await writer([delivered(fact("f", sources=[source(1)])), delivered(second)])
-    await forgetting(database)([forgotten("fact", "f")])
-    decision = await forgetting(database)([forgotten()])
+    await decided(forgetting(database), forgotten("fact", "f"))
+    decision = await decided(forgetting(database), forgotten())
     assert erased(decision) >= {"f@1", "f@2"}, "the writer has not read the tombstones yet"
     assert not [event for event in told(decision) if isinstance(event, FactCommanded)]
     repeated = await writer([delivered(second)])
     assert not [event for event in told(repeated) if isinstance(event, FactCommanded)]
+
+
+async def test_a_slice_waits_until_the_writer_has_erased_the_one_before(database: Database) -> None:
+    """Live traffic of a scope never stands behind more than one slice of tombstones."""
+    formed = [reflection(f"r{number}", sources=[source(number)]) for number in (1, 2)]
+    writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
+    await writer([delivered(event) for event in formed])
+    store, now = MongoForgettingStore(database, NAMES), [0.0]
+    stage = ForgettingStage(store, MongoForgetting(database, NAMES), 1, clock=lambda: now[0])
+    first = await decided(stage, forgotten("session", "s.one"))
+    (following,) = [
+        delivered(event) for event in told(first) if isinstance(event, Forgotten) and event.after is not None
+    ]
+    assert isinstance(await stage([following]), Gather)
+    await writer([tombstone(formed[0])])
+    assert erased(await decided(stage, following)) == {"r2"}
+    (last,) = [
+        delivered(event)
+        for event in told(await decided(stage, following))
+        if isinstance(event, Forgotten) and event.after is not None
+    ]
+    assert isinstance(await stage([last]), Gather)
+    now[0] = PATIENCE + 1
+    await decided(stage, last)
