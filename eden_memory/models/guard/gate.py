@@ -35,6 +35,7 @@ class Growth:
         self._base, self._base_speeds = self.limit, dict[str, float]()
         self._rest = 0
         self._begin()
+        self._settling = 0
 
     def answered(self, kind: str, tokens: int, seconds: float) -> None:
         """Note an answer (of at least one token) of a call that ran beside as many as were allowed."""
