@@ -54,7 +54,7 @@ class Bounds:
     poll_records: int = 500
     poll_seconds: float = 0.2
     """So often it is seen whether a partition that is not fetched may be fetched again."""
-    idle_seconds: float = 1.0
+    idle_seconds: float = 3.0
     """So long a poll waits for records while all partitions are fetched; what comes ends the wait."""
     commit_seconds: float = 1.0
     stop_seconds: float = 25.0
