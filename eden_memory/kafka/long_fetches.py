@@ -18,6 +18,8 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.protocol.fetch import FetchRequest
 
+from eden_memory.ticks import until_tick
+
 FETCHES = "fetches"
 """The group of a client's connections that carries them."""
 SHORT_MS, LONG_MS = 500, 10_000
@@ -26,7 +28,7 @@ FETCHER_MS = 500
 
 LITTLE_BYTES = 20_000
 SPARING_SECONDS = 3.0
-"""Between two heartbeats of a group's only member: less than a third of the session's timeout."""
+"""Between two heartbeats of a group's only member: three of them within the session's timeout."""
 
 
 def let_fetches_wait(
@@ -81,7 +83,7 @@ def spare_heartbeats(
     async def beat() -> bool:
         nonlocal answered
         if answered and alone():
-            await pause(SPARING_SECONDS)
+            await pause(until_tick(SPARING_SECONDS))
         answered = await send()
         return answered
 
