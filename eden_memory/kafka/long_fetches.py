@@ -23,7 +23,7 @@ from eden_memory.ticks import until_tick
 FETCHES = "fetches"
 """The group of a client's connections that carries them."""
 SHORT_MS, LONG_MS = 500, 10_000
-FETCHER_MS = 500
+FETCHER_MS = 1_000
 """So often a fetcher looks what to fetch. What wakes it in the moment in which a request ends, it loses."""
 
 LITTLE_BYTES = 20_000
