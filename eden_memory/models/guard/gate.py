@@ -25,8 +25,8 @@ REST = 5
 class Growth:
     """The number of calls at once, between 1 and `most`.
 
-    Calls are compared with calls of their own kind: a decision of few tokens after an extraction of many does not
-    make an endpoint slow.
+    Calls are compared with calls of their own kind: a decision of few tokens after an extraction of many says
+    nothing of the endpoint.
     """
 
     def __init__(self, most: int) -> None:
