@@ -41,7 +41,7 @@ log = LibraryLogger()
 AT_ONCE = 100
 """Contexts of a scope, and users of a session, that are built with the change; more wait for the next round."""
 ROUND_SECONDS = 3.0
-GATHER_SECONDS, BREATH_SECONDS = 0.05, 0.15
+GATHER_SECONDS, BREATH_SECONDS = 0.25, 0.15
 """Before what has changed is worked on, and after it: what changes meanwhile is built once."""
 MOST_CONFLICTS = 10
 RECENT_FOR = timedelta(minutes=1)

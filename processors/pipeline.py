@@ -66,7 +66,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             reads=(MessageRecorded, SessionEnded, FormationAsked, Watermark),
             writes=(FormationRequested, Forgotten),
             batch=2_500,
-            rest=0.1,
+            rest=0.25,
             decides=False,
         ),
         Stage(

@@ -63,7 +63,7 @@ DRAINED_SECONDS, CLOSED_SECONDS = 3.0, 9.0
 """So much longer than its own draining a part may take to end, and what it stands on to be closed."""
 WRITER, UNTIL_CONSUMED = "atlas-writer", "until consumed"
 JANITOR_LEASE_SECONDS = 60.0
-LAG_LEASE_SECONDS = 15.0
+LAG_LEASE_SECONDS = 30.0
 MONGODB_HINT = "Check EDEN_MONGODB_URI, or start the local servers with `eden up`."
 SERVERS_HINT = "Check EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP, or start the local servers with `eden up`."
 

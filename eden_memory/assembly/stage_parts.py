@@ -38,7 +38,7 @@ from eden_memory.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
 from eden_memory.usage.reservation_release import BudgetKeeping
 
-RETIRING, RETIRING_LEASE_SECONDS = "retiring", 15.0
+RETIRING, RETIRING_LEASE_SECONDS = "retiring", 30.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,12 @@ from eden_memory.task_ending import run_until_first
 log = LibraryLogger()
 
 Client = AsyncMongoClient[dict[str, Any]]
-AWAIT_MS = 1_000
-SILENT_SECONDS = 3.0
-"""Seconds after which a server that does not even say that nothing happened counts as gone."""
-AGAIN_SECONDS = 1.0
-REST_SECONDS = 0.05
+AWAIT_SECONDS, LONG_AWAIT_SECONDS = 1.0, 5.0
+"""Until a server says that nothing happened: to those who answer from memory, and to those who keep contexts."""
+SILENT_SECONDS = 2.0
+"""Seconds beyond that after which a server that does not even say so counts as gone."""
+OPEN_SECONDS, AGAIN_SECONDS = 12.0, 1.0
+REST_SECONDS = 0.1
 What = Literal["scope", "session", "user", "author", "message", "forgotten", "everything"]
 WRITTEN = ["insert", "update", "replace"]
 
@@ -213,6 +214,7 @@ class ContextFeed:
         messages: bool = False,
     ) -> None:
         marks = messages and settings.memory.recent
+        self._await_seconds = LONG_AWAIT_SECONDS if messages else AWAIT_SECONDS
         self._client, self._feeds = client, feeds(settings, marks=marks, scopes=not messages)
         if messages:
             self._feeds["/messages"] = messages_feed(settings)
@@ -229,9 +231,11 @@ class ContextFeed:
     async def _follow(self, name: str, feed: Feed) -> None:
         while True:
             try:
-                async with asyncio.timeout(SILENT_SECONDS * 4):
+                async with asyncio.timeout(OPEN_SECONDS):
                     stream = await self._client[feed.database].watch(
-                        feed.pipeline, full_document=feed.full_document, max_await_time_ms=AWAIT_MS
+                        feed.pipeline,
+                        full_document=feed.full_document,
+                        max_await_time_ms=int(self._await_seconds * 1_000),
                     )
                 async with stream:
                     self._opened(name)
@@ -252,7 +256,7 @@ class ContextFeed:
 
     async def _read(self, stream: AsyncDatabaseChangeStream[dict[str, Any]], feed: Feed) -> None:
         while stream.alive:
-            async with asyncio.timeout(SILENT_SECONDS):
+            async with asyncio.timeout(self._await_seconds + SILENT_SECONDS):
                 event = await stream.try_next()
             if event is None:
                 continue

@@ -135,7 +135,8 @@ class LagReader:
             for name, tp, offset in rows
         ]
         settled = [row for row in last.groups if row.group not in committed]
-        members = {**last.members, **await self._admin.members(names)}
+        unknown = [name for name in names if name not in last.members]  # after a look, all
+        members = {**last.members, **await self._admin.members(unknown)}
         return LagReading(at, starts, ends, [*settled, *found], members)
 
     def _rows(

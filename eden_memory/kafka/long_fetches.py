@@ -12,21 +12,23 @@ sends fewer heartbeats.
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.protocol.fetch import FetchRequest
 
+from eden_memory.ticks import until_tick
+
 FETCHES = "fetches"
 """The group of a client's connections that carries them."""
-SHORT_MS, LONG_MS = 500, 5_000
-FETCHER_MS = 500
+SHORT_MS, LONG_MS = 500, 10_000
+FETCHER_MS = 1_000
 """So often a fetcher looks what to fetch. What wakes it in the moment in which a request ends, it loses."""
 
 LITTLE_BYTES = 20_000
-BEATS_LEFT_OUT = 2
-"""Of three heartbeats, where nobody waits for the answer."""
+SPARING_SECONDS = 3.0
+"""Between two heartbeats of a group's only member: three of them within the session's timeout."""
 
 
 def let_fetches_wait(
@@ -67,21 +69,22 @@ def _size(response: Any) -> int:
     return sum(len(partition[-1] or b"") for _, partitions in response.topics for partition in partitions)
 
 
-def spare_heartbeats(consumer: Any, alone: Callable[[], bool]) -> None:
-    """Let a member that is `alone` send every third heartbeat.
+def spare_heartbeats(
+    consumer: Any, alone: Callable[[], bool], pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> None:
+    """Let a member that is `alone` wait longer before a heartbeat, unless the last one failed.
 
     Heartbeats tell a member of a rebalance. While it is told of one late, it goes on with its partitions, and only
     whoever joins waits; between several members, those that were told stand still for those that were not.
     """
     coordinator = consumer._coordinator
-    send, left_out = coordinator._do_heartbeat, 0
+    send, answered = coordinator._do_heartbeat, False
 
     async def beat() -> bool:
-        nonlocal left_out
-        if alone() and left_out < BEATS_LEFT_OUT:
-            left_out += 1
-            return True
-        left_out = 0
-        return await send()
+        nonlocal answered
+        if answered and alone():
+            await pause(until_tick(SPARING_SECONDS))
+        answered = await send()
+        return answered
 
     coordinator._do_heartbeat = beat

@@ -13,6 +13,7 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from eden_memory.errors import EdenError
 from eden_memory.own_process import naming_process, proved_dead
+from eden_memory.ticks import until_tick
 
 
 class LeaseLost(EdenError):  # noqa: N818 - reads as what happened
@@ -108,7 +109,7 @@ class MongoLease:
     async def _keep(self, epoch: int, body: asyncio.Task[Any], lost: asyncio.Event) -> None:
         good_until = time.monotonic() + self._seconds
         while True:
-            await asyncio.sleep(self._seconds / 4)
+            await asyncio.sleep(until_tick(self._seconds / 4))
             asked = time.monotonic()
             try:
                 async with asyncio.timeout(max(good_until - asked, 0.001)):

@@ -16,7 +16,7 @@ from eden_memory.schemas.documents import Snapshot
 from eden_memory.stages.leased import Leased
 
 log = LibraryLogger("eden.lag")
-EVERY_SECONDS, PAUSE_SECONDS, CENSUS_SECONDS = 5.0, 2.0, 30.0
+EVERY_SECONDS, PAUSE_SECONDS, CENSUS_SECONDS = 10.0, 2.0, 60.0
 OF_GROUPS = (
     metrics.GROUP_LAG,
     metrics.GROUP_LAG_SUM,

@@ -1,8 +1,9 @@
 """`/livez`, `/readyz` and `/metrics` of a process."""
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import lru_cache
 from socket import socket
 from typing import Any
@@ -20,8 +21,11 @@ from starlette.routing import Route
 
 from eden_memory.errors import EdenError
 from eden_memory.stages.process import ProcessPart, State
+from eden_memory.ticks import until_tick
 
 LABEL = "namespace"
+TICK_SECONDS = 1.0
+"""So often the `Date` of answers is set."""
 CREATED = "_created"
 """Times of birth: half of all samples, and no dashboard asks for them."""
 CLASSIC = {
@@ -37,12 +41,31 @@ class SignalLessServer(uvicorn.Server):
     """The process handles signals itself (canary: tests/unit/stages/test_health_server.py)."""
 
     def __init__(self, config: uvicorn.Config, name: str) -> None:
+        self._exit = asyncio.Event()
         super().__init__(config)
         self.hint = f"End what listens there, or choose another port: {name}."
 
     def capture_signals(self) -> Any:
         """Not uvicorn's business here."""
         return nullcontext()
+
+    @property
+    def should_exit(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether it is to end."""
+        return self._exit.is_set()
+
+    @should_exit.setter
+    def should_exit(self, ends: bool) -> None:
+        if ends:
+            self._exit.set()
+        else:
+            self._exit.clear()
+
+    async def main_loop(self) -> None:
+        """Run until `should_exit`; uvicorn would wake ten times a second to look."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._exit.wait(), until_tick(TICK_SECONDS))
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         """Listen; EdenError where the port cannot be had (uvicorn would end the process)."""

@@ -33,6 +33,7 @@ from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Stage
 from eden_memory.stages.stage_health import StageGauges, StageHealth
 from eden_memory.task_ending import end, run_until_first
+from eden_memory.ticks import until_tick
 
 log = LibraryLogger()
 LAST_SECONDS = 2.0
@@ -54,7 +55,7 @@ class Bounds:
     poll_records: int = 500
     poll_seconds: float = 0.2
     """So often it is seen whether a partition that is not fetched may be fetched again."""
-    idle_seconds: float = 1.0
+    idle_seconds: float = 3.0
     """So long a poll waits for records while all partitions are fetched; what comes ends the wait."""
     commit_seconds: float = 1.0
     stop_seconds: float = 25.0
@@ -186,7 +187,7 @@ class Worker:
 
     async def _poll(self) -> None:
         while True:
-            seconds = self._bounds.poll_seconds if self._paused else self._bounds.idle_seconds
+            seconds = self._bounds.poll_seconds if self._paused else until_tick(self._bounds.idle_seconds)
             fetched = await self.membership.fetch(seconds, self._bounds.poll_records)
             for tp, records in fetched.items():
                 self._take(tp, records)
@@ -225,7 +226,7 @@ class Worker:
 
     async def _commit_regularly(self) -> None:
         while True:
-            await asyncio.sleep(self._bounds.commit_seconds)
+            await asyncio.sleep(until_tick(self._bounds.commit_seconds))
             self._measure()
             self._report()
             try:

@@ -23,7 +23,8 @@ from eden_memory.usage.formation_completion import named, outcomes_of
 
 log = LibraryLogger("eden.budgets")
 TOGETHER = 200
-EVERY_SECONDS = 2.0
+EVERY_SECONDS, IDLE_ROUNDS = 2.0, 5
+"""Between two rounds; and so many times as long while there are neither budgets nor reservations."""
 SETTLE = timedelta(seconds=30)
 """A consolidation that a formation leads to is paid within this time, as a rule."""
 NEVER_ASKED = timedelta(minutes=10)
@@ -66,14 +67,14 @@ class BudgetKeeping:
 
     async def _rounds(self) -> None:
         while True:
-            await until_done(self._round)
-            await asyncio.sleep(self._every)
+            used = await until_done(self._round)
+            await asyncio.sleep(self._every if used else IDLE_ROUNDS * self._every)
 
-    async def _round(self) -> None:
-        await self.round(datetime.now().astimezone())
+    async def _round(self) -> bool:
+        return await self.round(datetime.now().astimezone())
 
-    async def round(self, now: datetime) -> None:
-        """Look at every reservation once, and show how budgets stand."""
+    async def round(self, now: datetime) -> bool:
+        """Look at every reservation once, and show how budgets stand; return whether there is any of either."""
         after: Mapping[str, Any] | None = None
         while rows := await self._reservations.open(after, TOGETHER):
             await self._look(rows, now)
@@ -82,6 +83,7 @@ class BudgetKeeping:
         waiting = await self._formations.held_back() if budgets else 0
         _show(budgets, waiting)
         self._standing = f"{len(budgets)} budgets, {waiting} windows held back" if budgets else "no budgets"
+        return bool(budgets) or after is not None
 
     async def _look(self, rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
         done = [row for row in rows if row["complete_at"] is not None]

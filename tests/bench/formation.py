@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.bench.bare_clients import bare_cpu
 from tests.bench.formation_load import conversations, hot, staggered
-from tests.bench.formation_run import WINDOW, Run, run
+from tests.bench.formation_run import WINDOW, Run, of_known_size, run
 from tests.bench.formation_work import CHATS
 from tests.bench.report import Report, Row, median, percentile
 from tests.model_server.serving import model_server_process
@@ -133,7 +133,7 @@ async def measure(sessions: int, each: int, rounds: int) -> Report:
         for _ in range(rounds):
             models.change(base_seconds=1.0)
             slow.append(await run(servers, models, load, None))
-            spread.append(await run(servers, models, paced, PACE))
+            spread.append(await run(servers, models, paced, PACE, of_known_size(models)))
             models.change(base_seconds=0.0)
             fast.append(await run(servers, models, load, None))
         bare = await bare_cpu(fast[-1].work)

@@ -2,7 +2,8 @@
 
 `python -m tests.bench.formation_pace [--rounds N]`. Private servers, the model server as a process of its own,
 calls of 1 s, settings as `eden run` has them (a watermark every 10 s). Users write at random moments, each message
-by itself; the assistant answers within 0.3 s.
+by itself; the assistant answers within 0.3 s. The provider is one of known size (`of_known_size`): before, calls
+waited seconds for a place at an endpoint that was still being tried out, and the delay beyond calls was mostly that.
 """
 
 import argparse
@@ -16,7 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.formation_load import conversations
-from tests.bench.formation_run import Run, Stand, cpu_seconds, run, running, stand, until_followed
+from tests.bench.formation_run import (
+    Run,
+    Stand,
+    cpu_seconds,
+    of_known_size,
+    run,
+    running,
+    stand,
+    until_followed,
+)
 from tests.bench.report import Report, Row, median, percentile
 from tests.model_server.serving import ModelServerProcess, model_server_process
 from tests.servers import TestServers, running_servers
@@ -62,7 +72,8 @@ async def paced(servers: TestServers, models: ModelServerProcess, name: str, cod
     """Run the chats of a pace."""
     pace, chats, each, _ = PACES[name]
     load = list(conversations(chats, each))
-    return await run(servers, models, load, pace, LIKE_EDEN_RUN, writes=write_chats, code=code)
+    more = {**LIKE_EDEN_RUN, **of_known_size(models)}
+    return await run(servers, models, load, pace, more, writes=write_chats, code=code)
 
 
 async def idle(servers: TestServers, models: ModelServerProcess, code: Path | None = None) -> float:

@@ -114,6 +114,20 @@ class Stand:
         return self.mongo[self.settings.mongodb.database]
 
 
+def of_known_size(models: ModelServerProcess) -> dict[str, str]:
+    """Return settings with which the model server is asked as OpenAI is: half of all places from the beginning.
+
+    An endpoint whose size is not known begins with two calls at once, so most windows of the first minute would wait
+    for a place. That says how such an endpoint is tried out, and nothing of the pipeline.
+    """
+    return {
+        "EDEN_LLM": "openai",
+        "EDEN_EMBEDDER": "openai",
+        "OPENAI_BASE_URL": models.openai_url,
+        "OPENAI_API_KEY": "benchmark",
+    }
+
+
 @asynccontextmanager
 async def stand(
     servers: TestServers, models: ModelServerProcess, more: Mapping[str, str], code: Path | None = None

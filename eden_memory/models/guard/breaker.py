@@ -82,7 +82,7 @@ class Breaker:
         self.running = 0
         """Calls of the model that have been sent and not answered."""
         self._answers = 0
-        self._name, self._ping, self._clock = name, ping, clock
+        self.name, self._ping, self._clock = name, ping, clock
         self._waits = RetryPolicy(*waits)
         self._opened = opened
         self._failing: Counter[str] = Counter()
@@ -106,7 +106,7 @@ class Breaker:
         self._answers += 1
         self._failing.clear()
         if self.away is not None:
-            log.info("provider answers again", provider=self._name)
+            log.info("provider answers again", provider=self.name)
             self.away = None
             self._probes = 0
             self._opened(False)
@@ -141,7 +141,7 @@ class Breaker:
 
     def _open(self, failure: CallFailed) -> None:
         if self.away is None:
-            log.warning("provider away, calls wait", provider=self._name, reason=str(failure))
+            log.warning("provider away, calls wait", provider=self.name, reason=str(failure))
             self._opened(True)
         self.away = failure
         self._probes += 1

@@ -1,7 +1,8 @@
 """How many calls an endpoint of unknown size is given at once: more only while more answers come of it.
 
 A server with one slot queues what it cannot do at once, and refuses nothing: its answers only take longer. So each
-step is measured: twice as many calls have to bring clearly more tokens a second, or the step is taken back.
+step is measured: twice as many calls have to bring clearly more tokens a second, kind by kind, or the step is taken
+back.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 FIRST = 2
 """Calls at once to begin with."""
@@ -21,53 +23,93 @@ REST = 5
 
 
 class Growth:
-    """The number of calls at once, between 1 and `most`."""
+    """The number of calls at once, between 1 and `most`.
+
+    Calls are compared with calls of their own kind: a decision of few tokens after an extraction of many says
+    nothing of the endpoint.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self.limit = min(FIRST, most)
-        self._base, self._base_speed = self.limit, 0.0
+        self._base, self._base_speeds = self.limit, dict[str, float]()
         self._rest = 0
         self._begin()
+        self._settling = 0
 
-    def answered(self, tokens: int, seconds: float) -> None:
-        """Note an answer of a call that ran beside as many as were allowed."""
+    def answered(self, kind: str, tokens: int, seconds: float) -> None:
+        """Note an answer (of at least one token) of a call that ran beside as many as were allowed."""
         if self._settling > 0:
             self._settling -= 1
             return
-        self._tokens, self._seconds, self._calls = (
-            self._tokens + tokens,
-            self._seconds + seconds,
-            self._calls + 1,
-        )
-        if self._calls >= max(LEAST_ROUND, self.limit):
-            self._judge(self.limit * self._tokens / max(self._seconds, 1e-6))
+        answers = self._answers.setdefault(kind, _Answers())
+        answers.add(tokens, seconds)
+        if self._comparable() >= max(LEAST_ROUND, self.limit):
+            self._judge()
 
     def halve(self) -> None:
         """It was too much."""
-        self._stay(max(1, self.limit // 2), 0.0)
+        self._base_speeds = {}
+        self._stay(max(1, self.limit // 2))
 
-    def _judge(self, speed: float) -> None:
+    def _comparable(self) -> int:
+        """Return how many answers of this round can be judged: at a limit that is tried, those of known kinds."""
+        kinds = self._base_speeds.keys() if self._tries else self._answers.keys()
+        return sum(self._answers[kind].number for kind in self._answers.keys() & kinds)
+
+    @property
+    def _tries(self) -> bool:
+        return self.limit > self._base
+
+    def _judge(self) -> None:
         """After a round at this limit: keep it, take it back, or try the next one."""
-        if self.limit > self._base and speed < WORTH * self._base_speed:
-            self._stay(self._base, self._base_speed)
-            return
-        self._base, self._base_speed = self.limit, speed
+        if self._tries:
+            if self._gain() < WORTH:
+                self._stay(self._base)
+                return
+            self._base_speeds = {}
+        self._base = self.limit
+        self._base_speeds |= {
+            kind: self.limit * answers.tokens / answers.seconds for kind, answers in self._answers.items()
+        }
         if self._rest > 0:
             self._rest -= 1
         else:
             self.limit = min(self._most, self.limit * STEP)
         self._begin()
 
-    def _stay(self, limit: int, speed: float) -> None:
+    def _gain(self) -> float:
+        """Return how many times faster than at the last limit answers come."""
+        known = [
+            (self._base_speeds[kind], self._answers[kind])
+            for kind in self._answers.keys() & self._base_speeds
+        ]
+        before = sum(answers.tokens / speed for speed, answers in known)
+        return self.limit * before / sum(answers.seconds for _, answers in known)
+
+    def _stay(self, limit: int) -> None:
         self.limit = self._base = limit
-        self._base_speed, self._rest = speed, REST
+        self._rest = REST
         self._begin()
 
     def _begin(self) -> None:
         """A new round; the first answers are of calls that began in the one before."""
         self._settling = self.limit
-        self._tokens, self._seconds, self._calls = 0, 0.0, 0
+        self._answers: dict[str, _Answers] = {}
+
+
+@dataclass(slots=True)
+class _Answers:
+    """Answers of one kind of a round; `seconds` is what their calls took together."""
+
+    number: int = 0
+    tokens: int = 0
+    seconds: float = 1e-6
+
+    def add(self, tokens: int, seconds: float) -> None:
+        self.number += 1
+        self.tokens += tokens
+        self.seconds += seconds
 
 
 LEAST = 1.0
@@ -111,11 +153,11 @@ class Gate:
         """Seconds for which the provider wants no call at all; 0.0: none."""
         return max(0.0, self._held_until - self._clock())
 
-    def succeeded(self, tokens: int = 0, seconds: float = 0.0) -> None:
+    def succeeded(self, kind: str = "", tokens: int = 0, seconds: float = 0.0) -> None:
         """A call was answered: grow by one for each full round of calls, if the places were wanted."""
         if self._growth is not None:
             if tokens and self.running >= int(self.limit):
-                self._growth.answered(tokens, seconds)
+                self._growth.answered(kind, tokens, seconds)
                 self.limit = self._growth.limit
                 self._admit()
         elif self.running + sum(map(len, self._waiting.values())) >= self.limit / 2:

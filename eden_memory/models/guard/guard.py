@@ -83,7 +83,7 @@ class Guard:
                     with self._learning(breaker, begun, deadline), watch.timing():
                         async with asyncio.timeout(deadline):
                             result = await call()
-                    self._answered(breaker, self._clock() - begun, _written(result))
+                    self._answered(breaker, stage, self._clock() - begun, _written(result))
                     breaker.successes.succeeded(stage, unit)
                     return result
             except ProviderAway:
@@ -117,10 +117,10 @@ class Guard:
         finally:
             breaker.running -= 1
 
-    def _answered(self, breaker: Breaker, seconds: float, tokens: int) -> None:
+    def _answered(self, breaker: Breaker, stage: str, seconds: float, tokens: int) -> None:
         """Let gate, breaker and pace learn from an answer."""
         breaker.pace.answered(seconds, tokens)
-        self.gate.succeeded(tokens, seconds)
+        self.gate.succeeded(f"{breaker.name} {stage}", tokens, seconds)
         breaker.succeeded()
 
     async def _failed(self, breaker: Breaker, stage: str, unit: str, failure: CallFailed) -> CallFailed:

@@ -26,8 +26,8 @@ Row = dict[str, Any]
 NOT_FOUND = 26
 log = LibraryLogger()
 KEY = "live"
-AWAIT_MS = 1_000
-SILENT_SECONDS = 3.0
+AWAIT_MS = 5_000
+SILENT_SECONDS = 7.0
 """Seconds after which a server that does not even say that nothing happened counts as gone."""
 AGAIN_SECONDS = 0.5
 
@@ -224,7 +224,7 @@ class MongoLive:
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _watched(self) -> AsyncGenerator[Placement]:
-        async with asyncio.timeout(SILENT_SECONDS * 4):
+        async with asyncio.timeout(SILENT_SECONDS * 2):
             stream = await self._live.watch(max_await_time_ms=AWAIT_MS)
         async with stream:
             yield await self.placement()

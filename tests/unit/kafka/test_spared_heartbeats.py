@@ -1,36 +1,42 @@
-"""A group's only member sends fewer heartbeats; beside others it sends each."""
+"""A group's only member sends fewer heartbeats; beside others it waits for none."""
 
 from types import SimpleNamespace
 
-from eden_memory.kafka.long_fetches import BEATS_LEFT_OUT, spare_heartbeats
+from eden_memory.kafka.long_fetches import SPARING_SECONDS, spare_heartbeats
 
 
 class Coordinator:
-    """Counts heartbeats as aiokafka's coordinator sends them."""
+    """Answers heartbeats as aiokafka's coordinator does; `paused` before each, if it was."""
 
-    def __init__(self) -> None:
-        self.sent = 0
+    def __init__(self, answers: list[bool]) -> None:
+        self.answers, self.paused = answers, list[bool]()
+        self._waited = False
+
+    async def pause(self, seconds: float) -> None:
+        assert SPARING_SECONDS / 2 <= seconds <= 1.5 * SPARING_SECONDS
+        self._waited = True
 
     async def _do_heartbeat(self) -> bool:
-        self.sent += 1
-        return False
+        self.paused.append(self._waited)
+        self._waited = False
+        return self.answers.pop(0)
 
 
-async def beaten(times: int, *, alone: bool) -> tuple[int, list[bool]]:
-    """Return how many were sent, and what the routine was told of each."""
-    coordinator = Coordinator()
-    spare_heartbeats(SimpleNamespace(_coordinator=coordinator), lambda: alone)
-    told = [await coordinator._do_heartbeat() for _ in range(times)]  # pyright: ignore[reportPrivateUsage]
-    return coordinator.sent, told
+async def paused(answers: list[bool], *, alone: bool) -> list[bool]:
+    """Return whether each heartbeat was paused before; each is sent, and its answer told."""
+    coordinator, expected = Coordinator(list(answers)), list(answers)
+    spare_heartbeats(SimpleNamespace(_coordinator=coordinator), lambda: alone, coordinator.pause)
+    assert [await coordinator._do_heartbeat() for _ in answers] == expected  # pyright: ignore[reportPrivateUsage]
+    return coordinator.paused
 
 
-async def test_the_only_member_sends_every_third() -> None:
-    sent, told = await beaten(3 * (BEATS_LEFT_OUT + 1), alone=True)
-    assert sent == 3
-    assert told[: BEATS_LEFT_OUT + 1] == [True] * BEATS_LEFT_OUT + [False], (
-        "a beat that failed is said to have"
-    )
+async def test_the_only_member_waits_before_each_but_the_first() -> None:
+    assert await paused([True] * 3, alone=True) == [False, True, True]
 
 
-async def test_a_member_beside_others_sends_each() -> None:
-    assert (await beaten(5, alone=False))[0] == 5
+async def test_after_one_that_failed_the_next_is_sent_at_once() -> None:
+    assert await paused([True, False, False, True, True], alone=True) == [False, True, False, False, True]
+
+
+async def test_a_member_beside_others_sends_each_at_once() -> None:
+    assert await paused([True] * 3, alone=False) == [False] * 3

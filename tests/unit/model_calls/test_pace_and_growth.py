@@ -69,7 +69,7 @@ def grown(slots: int, answers: int, most: int = 64) -> list[int]:
     growth = Growth(most)
     limits = [growth.limit]
     for _ in range(answers):
-        growth.answered(100, max(1.0, growth.limit / slots))
+        growth.answered("facts", 100, max(1.0, growth.limit / slots))
         limits.append(growth.limit)
     return limits
 
@@ -83,6 +83,25 @@ def test_one_slot_is_not_given_more_for_long() -> None:
 def test_an_endpoint_with_room_is_given_all_of_it() -> None:
     assert grown(1_000, 500)[-1] == 64
     assert 8 <= grown(8, 2_000)[-1] <= 16
+
+
+def test_short_answers_after_long_ones_do_not_make_an_endpoint_slow() -> None:
+    growth = Growth(64)
+    for _ in range(10):
+        for kind, tokens in (("facts", 800), ("decisions", 20), ("reflections", 150)):
+            for _ in range(growth.limit + 4):
+                growth.answered(kind, tokens, 1.0)
+    assert growth.limit == 64
+
+
+def test_one_slot_is_not_given_more_for_long_whatever_it_is_asked() -> None:
+    growth, limits = Growth(64), list[int]()
+    for number in range(600):
+        kind, tokens = (("facts", 800), ("decisions", 20), ("reflections", 150))[number % 3]
+        growth.answered(kind, tokens, tokens / 100 * growth.limit)
+        limits.append(growth.limit)
+    assert max(limits) <= 2 * FIRST
+    assert limits.count(FIRST) > len(limits) / 2
 
 
 def test_it_never_leaves_its_bounds() -> None:
