@@ -109,6 +109,7 @@ class Worker:
             Deciding(stage, around, self.health),
             at_once=stage.at_once,
             together=stage.batch or stage.together,
+            records_at_once=stage.records_at_once,
             slots=around.slots,
         )
         self.health.control(self.lanes)
@@ -216,9 +217,9 @@ class Worker:
         for tp, home in self.membership.homes.items():
             full = home.count >= self._most or home.bytes >= self._bounds.bytes
             half = home.count <= self._most // 2 and home.bytes <= self._bounds.bytes // 2
-            if full and tp not in self._held_back:
+            if full:
                 self._held_back.add(tp)
-            elif half and tp in self._held_back:
+            elif half:
                 self._held_back.discard(tp)
 
     async def _commit_regularly(self) -> None:
