@@ -48,10 +48,15 @@ class CachedSessions:
         return {name: self._cached[name].session for name in ids if name in self._cached}
 
     def keep(self, sessions: Iterable[Session], time: datetime | None = None) -> None:
-        """Cache sessions as they are stored now; `time`: of the newest message, if there is one."""
+        """Cache sessions as they are stored now; `time`: of the newest message, None if none came.
+
+        A session that a Watermark emptied is quiet.
+        """
         self._time = time or self._time
         for session in sessions:
             self.drop(session.session_id)
+            if time is None and not session.held and session.waits_for is None:
+                continue
             size = SESSION_BYTES + MESSAGE_BYTES * len(session.held) + session.text_bytes
             self._cached[session.session_id] = _Cached(session, size, self._time)
             self._total += size
