@@ -123,7 +123,7 @@ class MemoryLoading:
     async def _absorbing(self, asked: Sequence[tuple[str, str]], stored: Stored) -> None:
         """Load blob versions that list these reflections, each a (scope key, id).
 
-        As with texts (see `_alike`), a scope with many of them is asked for by itself. Without a snapshot it has none.
+        As with texts (see `_alike`), each scope is asked for its own only. One without a snapshot has no blob.
         """
         of_scope: dict[str, set[str]] = {}
         for key, name in asked:

@@ -277,7 +277,9 @@ async def test_reflections_of_several_scopes_in_one_batch_find_the_blobs_that_ab
 ) -> None:
     store, third = store_of(database), Scope.of_user("s.assistant", "i.13")
     scopes = USER, OTHER
-    blobs = [blob(number, [f"{scope.user_id}-r{number}"], scope=scope) for scope in scopes for number in (1, 2)]
+    blobs = [
+        blob(number, [f"{scope.user_id}-r{number}"], scope=scope) for scope in scopes for number in (1, 2)
+    ]
     await apply(store, [delivered(one) for one in blobs])
     late = [reflection(f"{scope.user_id}-r{number}", scope=scope) for scope in scopes for number in (1, 2, 3)]
     await apply(store, [delivered(one) for one in (*late, reflection("first", scope=third))])
