@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # the driver stays out of a processor
 FORMED_FROM = ("message", "session", "user")
 SLICE = 500
 LOOK_AGAIN, PATIENCE = 0.1, 10.0
-"""Seconds between two looks at whether the slice before is erased, and after which the next one comes all the same."""
+"""Seconds between two looks at whether the slice before is erased; so long the next one waits for that at most."""
 
 
 class ForgettingStage:

@@ -6,6 +6,7 @@ since. Then it publishes the windows in the sessions' outboxes, and clears them.
 
 from asyncio import gather
 from collections.abc import Callable, Iterable, Sequence, Set
+from datetime import datetime
 
 from eden_memory.directory.participants import Directory
 from eden_memory.forgotten import ForgottenMarks, Marks, ids_of
@@ -30,6 +31,7 @@ from eden_memory.windows.trigger_batch import (
     messages_named,
     misnamed,
     named_on_answers,
+    newest_time,
     session_named,
     sessions_named,
 )
@@ -40,8 +42,10 @@ from eden_memory.windows.window_request import (
     publishable,
 )
 
-MOST_DUE = 1_000
-"""Sessions that one watermark closes, and as many that it looks up again; the next one takes the rest."""
+MOST_DUE = 500
+"""Sessions that one watermark closes, and as many that it looks up again; the next one takes the rest.
+
+Behind a backfill all sessions are due, in every partition at once: this bounds the windows in memory then."""
 MOST_CONFLICTS = 10
 """How often a batch is read anew because somebody else wrote first, before it is tried again later."""
 ELSEWHERE = -1
@@ -107,7 +111,7 @@ class FormationTrigger:
             left = self._accepted(left, refused)
             taken = await self._apply(batch, cached, left, {window.session_id for window in ready.values()})
             closing = await self._requests.close(batch)
-            if await self._write(batch, cached, closing):
+            if await self._write(batch, cached, closing, newest_time(left[:taken])):
                 self._cached[partition] = cached
                 refused |= batch.refused
                 self._accepted(left[:taken], refused)  # those that could not be stored
@@ -232,8 +236,10 @@ class FormationTrigger:
         TRIGGER_WAITING.labels(str(partition)).set(waiting)
         return len(due) == MOST_DUE
 
-    async def _write(self, batch: Batch, cached: CachedSessions, closing: Closing) -> bool:
-        """Store what the batch did; False: somebody else was first, read anew."""
+    async def _write(
+        self, batch: Batch, cached: CachedSessions, closing: Closing, newest: datetime | None
+    ) -> bool:
+        """Store what the batch did; False: somebody else was first, read anew. `newest`: its last message's time."""
         own = batch.own()
         write = BatchWrite(batch.partition, cached.place, batch.place, closing=list(closing.writes.values()))
         write.forgotten = batch.forgotten
@@ -253,7 +259,7 @@ class FormationTrigger:
             own = batch.own()
         for session in own:
             session.written()
-        cached.keep(own)
+        cached.keep(own, newest)
         batch.counts.export()
         return True
 

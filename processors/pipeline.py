@@ -66,6 +66,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             reads=(MessageRecorded, SessionEnded, FormationAsked, Watermark),
             writes=(FormationRequested, Forgotten),
             batch=2_500,
+            records_at_once=5_000,
             rest=0.25,
             decides=False,
         ),

@@ -121,14 +121,20 @@ class MemoryLoading:
                 stored[reflection.scope_key].reflections[reflection.id] = reflection
 
     async def _absorbing(self, asked: Sequence[tuple[str, str]], stored: Stored) -> None:
-        """Load blob versions that list these reflections, each a (scope key, id)."""
-        if not asked:
+        """Load blob versions that list these reflections, each a (scope key, id).
+
+        As with texts (see `_alike`), each scope is asked for its own only. One without a snapshot has no blob.
+        """
+        of_scope: dict[str, set[str]] = {}
+        for key, name in asked:
+            if stored[key].snapshot is not None:
+                of_scope.setdefault(key, set()).add(name)
+        if not of_scope:
             return
-        query: Row = {
-            "scope_key": {"$in": list({key for key, _ in asked})},
-            "absorbed": {"$in": [name for _, name in asked]},
-        }
-        for blob in await _read(self._of.blobs, StoredBlob, query, NO_TEXT):
+        each: list[Row] = [
+            {"scope_key": key, "absorbed": {"$in": list(names)}} for key, names in of_scope.items()
+        ]
+        for blob in await _read(self._of.blobs, StoredBlob, {"$or": each}, NO_TEXT):
             stored[blob.scope_key].absorbing += (blob,)
 
     async def _blobs(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:

@@ -5,6 +5,7 @@ one before is finished; what is to be tried again goes back to the lane's front,
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
@@ -151,11 +152,24 @@ def _alive(items: Iterable[Queued]) -> list[Queued]:
 
 
 class Lanes:
-    """Runs units of waiting records: at most one per lane, at most `at_once` altogether."""
+    """Runs units of waiting records: at most one per lane, at most `at_once` altogether.
 
-    def __init__(self, run: Run, *, at_once: int, together: int = 1, slots: Slots | None = None) -> None:
+    While units of `records_at_once` records or more run, no other starts; None: without such a bound.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        at_once: int,
+        together: int = 1,
+        records_at_once: int | None = None,
+        slots: Slots | None = None,
+    ) -> None:
         self._run = run
         self._at_once = at_once
+        self._records_at_once = math.inf if records_at_once is None else records_at_once
+        self._records_running = 0
         self._together = together
         self._slots = slots or Slots(at_once)
         self._lanes: dict[bytes, _Lane] = {}
@@ -275,20 +289,26 @@ class Lanes:
     def _open(self) -> bool:
         return not self._stopped and (not self._paused or self._probes > 0)
 
+    def _has_room(self) -> bool:
+        return len(self._tasks) < self._at_once and self._records_running < self._records_at_once
+
     def _pump(self) -> None:
-        while self._rounds and len(self._tasks) < self._at_once and self._open():
+        while self._rounds and self._has_room() and self._open():
             if not self._slots.take(self._call_pump):
                 return
             self._probes = 0
             lane = self._rounds.pop()
             lane.state = _State.RUNNING
             unit = lane.take(self._together)
+            taken = len(unit.items)
+            self._records_running += taken
             task = asyncio.ensure_future(self._run(unit))
             self._tasks.add(task)
-            task.add_done_callback(partial(self._finished, lane, unit))
+            task.add_done_callback(partial(self._finished, lane, unit, taken))
 
-    def _finished(self, lane: _Lane, unit: Unit, task: asyncio.Task[Again | None]) -> None:
+    def _finished(self, lane: _Lane, unit: Unit, taken: int, task: asyncio.Task[Again | None]) -> None:
         self._tasks.discard(task)
+        self._records_running -= taken
         again = None if task.cancelled() or task.exception() is not None else task.result()
         error = None if task.cancelled() else task.exception()
         if error is not None and not self.crashed.done():

@@ -5,7 +5,7 @@ beginning if it never had any; a lost offset is an error here, never `earliest`.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any
 
@@ -52,6 +52,8 @@ SESSION_MS = 10_000
 FETCH_BYTES = 1_048_576
 ERROR_PAUSE = 0.5
 NO_PARTITION = -1
+NOWHERE = TopicPartition("", NO_PARTITION)
+"""Has no records. A consumer that polls for them keeps its membership."""
 POSITION_SECONDS = 0.5
 LEAVE_SECONDS, LAST_SECONDS = 10.0, 1.0
 """For leaving a group; and for closing each part of the client when that was not enough."""
@@ -176,14 +178,21 @@ class Membership(ConsumerRebalanceListener):
         log.info("partitions assigned", group=self._group, partitions=_names(self.homes))
         self._on_assigned()
 
-    async def fetch(self, seconds: float, most: int) -> Mapping[TopicPartition, Fetched]:
-        """The next records by partition; an EdenError if the group's offsets are lost."""
+    async def fetch(
+        self, seconds: float, most: int, held_back: Set[TopicPartition] = frozenset()
+    ) -> Mapping[TopicPartition, Fetched]:
+        """The next records by partition, of all but those held back; an EdenError if the group's offsets are lost.
+
+        aiokafka throws away what it has fetched of a partition that is paused, and fetches it again. What it has
+        fetched of a partition that is not asked for waits, and nothing more of that partition is fetched.
+        """
         if self._failure is not None and classify(self._failure) is not Kind.AWAY:
             raise self._failure
         if self._failure is not None or consumer_broken(self._consumer):
             await self._rejoin()
         try:
-            return await self._consumer.getmany(timeout_ms=int(seconds * 1000), max_records=most)
+            asked = self._asked(held_back) if held_back else ()
+            return await self._consumer.getmany(*asked, timeout_ms=int(seconds * 1000), max_records=most)
         except NoOffsetForPartitionError:
             pass  # on_partitions_assigned says where to begin
         except OffsetOutOfRangeError as error:
@@ -204,13 +213,9 @@ class Membership(ConsumerRebalanceListener):
         self._failure = None
         await until_done(self._join)
 
-    def pause(self, partition: TopicPartition) -> None:
-        """Fetch no more of a partition for now; polling and membership go on."""
-        self._consumer.pause(partition)
-
-    def resume(self, partition: TopicPartition) -> None:
-        """Fetch a partition again."""
-        self._consumer.resume(partition)
+    def _asked(self, held_back: Set[TopicPartition]) -> Sequence[TopicPartition]:
+        """Return the partitions not held back; never none of them, which would ask for all."""
+        return [tp for tp in self.homes if tp not in held_back] or [NOWHERE]
 
     async def commit(self) -> None:
         """Commit the contiguous prefix of what is finished, of every partition that moved."""

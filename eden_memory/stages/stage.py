@@ -156,6 +156,8 @@ class Stage:
     """Whether records taken together are one question: given up, they leave one dead letter, of the last."""
     batch: int = 0
     """Above 0, the batch form: up to so many records of a partition at once, whatever their keys."""
+    records_at_once: int | None = None
+    """While handlers run on so many records or more, no other starts: bounds what is decoded. None: without bound."""
     rest: float = 0.0
     """Seconds between a fetch that brought little and the next one, so that more comes with it."""
     decides: bool = True

@@ -110,6 +110,7 @@ class Worker:
             Deciding(stage, around, self.health),
             at_once=stage.at_once,
             together=stage.batch or stage.together,
+            records_at_once=stage.records_at_once,
             slots=around.slots,
         )
         self.health.control(self.lanes)
@@ -127,7 +128,7 @@ class Worker:
             stage.name, around.kafka, around.controls, around.ledger, self._queue_retry
         )
         self._stopping = asyncio.Event()
-        self._paused: set[TopicPartition] = set()
+        self._held_back: set[TopicPartition] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._controlled = asyncio.Lock()
         self._gauges = StageGauges(stage.name)
@@ -187,8 +188,8 @@ class Worker:
 
     async def _poll(self) -> None:
         while True:
-            seconds = self._bounds.poll_seconds if self._paused else until_tick(self._bounds.idle_seconds)
-            fetched = await self.membership.fetch(seconds, self._bounds.poll_records)
+            seconds = self._bounds.poll_seconds if self._held_back else until_tick(self._bounds.idle_seconds)
+            fetched = await self.membership.fetch(seconds, self._bounds.poll_records, self._held_back)
             for tp, records in fetched.items():
                 self._take(tp, records)
             self._balance()
@@ -217,12 +218,10 @@ class Worker:
         for tp, home in self.membership.homes.items():
             full = home.count >= self._most or home.bytes >= self._bounds.bytes
             half = home.count <= self._most // 2 and home.bytes <= self._bounds.bytes // 2
-            if full and tp not in self._paused:
-                self.membership.pause(tp)
-                self._paused.add(tp)
-            elif half and tp in self._paused:
-                self.membership.resume(tp)
-                self._paused.discard(tp)
+            if full:
+                self._held_back.add(tp)
+            elif half:
+                self._held_back.discard(tp)
 
     async def _commit_regularly(self) -> None:
         while True:
@@ -243,7 +242,7 @@ class Worker:
             oldest=max((home.oldest() for home in homes), default=0.0),
             commit_gap=sum(home.gap for home in homes),
             partitions=len(homes),
-            held_back=len(self._paused),
+            held_back=len(self._held_back),
         )
 
     def _report(self) -> None:
@@ -257,7 +256,7 @@ class Worker:
             self._spawn(self._around.controls.report(self.name, trouble))
 
     def _on_assigned(self) -> None:
-        self._paused.clear()
+        self._held_back.clear()
         metrics.STAGE_REBALANCES.labels(self.name).inc()
         self._spawn(until_done(lambda: self._retries.look(self.membership.homes)))
 

@@ -2,61 +2,83 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 
 from eden_memory.windows.session_state import Session
 
-MOST_CHARACTERS = 24_000_000
-"""Of texts that wait, cached of one partition; beyond it the sessions that were quiet longest are dropped."""
-OVERHEAD = 300
-"""Characters that a message or session takes besides its text, roughly."""
+MOST_BYTES = 12_000_000
+"""Of sessions cached of one partition; beyond it those that were quiet longest are dropped."""
+QUIET = timedelta(minutes=15)
+"""Until a session is dropped that no batch touches, by the time of the newest message."""
+SESSION_BYTES, MESSAGE_BYTES = 3_000, 600
+"""Memory of a session, and of a message that waits in it besides its text (measured)."""
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    session: Session
+    size: int
+    time: datetime
+    """Of the newest message when the session was touched last."""
 
 
 class CachedSessions:
     """Sessions of one partition as they are stored, for as long as nobody else writes to it.
 
-    `place` is the partition's last, as stored: a write that finds another one knows that the cache is old.
+    `place` is the partition's last, as stored: a write that finds another one knows that the cache is old. A long
+    backfill touches most sessions for a short time only, and no Watermark closes them before it ends: so what is
+    quiet is dropped, and read again when something happens to it.
     """
 
-    def __init__(self, place: int, most: int = MOST_CHARACTERS) -> None:
+    def __init__(self, place: int, most: int = MOST_BYTES) -> None:
         self.place = place
         self._most = most
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
-        self._sizes: dict[str, int] = {}
+        self._cached: OrderedDict[str, _Cached] = OrderedDict()
         self._total = 0
+        self._time = LONG_AGO
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self._cached)
 
     def find(self, ids: Iterable[str]) -> dict[str, Session]:
         """Return those of the sessions that are cached."""
-        return {name: self._sessions[name] for name in ids if name in self._sessions}
+        return {name: self._cached[name].session for name in ids if name in self._cached}
 
-    def keep(self, sessions: Iterable[Session]) -> None:
-        """Cache sessions as they are stored now."""
+    def keep(self, sessions: Iterable[Session], time: datetime | None = None) -> None:
+        """Cache sessions as they are stored now; `time`: of the newest message, None if none came.
+
+        A session that a Watermark emptied is quiet.
+        """
+        self._time = time or self._time
         for session in sessions:
-            name = session.session_id
-            size = OVERHEAD * (1 + len(session.held)) + session.characters
-            self._total += size - self._sizes.get(name, 0)
-            self._sizes[name] = size
-            self._sessions[name] = session
-            self._sessions.move_to_end(name)
-        while self._total > self._most:
-            name, _ = self._sessions.popitem(last=False)
-            self._total -= self._sizes.pop(name)
+            self.drop(session.session_id)
+            if time is None and not session.held and session.waits_for is None:
+                continue
+            size = SESSION_BYTES + MESSAGE_BYTES * len(session.held) + session.text_bytes
+            self._cached[session.session_id] = _Cached(session, size, self._time)
+            self._total += size
+        while self._cached and (self._total > self._most or self._is_quiet()):
+            self._total -= self._cached.popitem(last=False)[1].size
 
     def drop(self, session_id: str) -> None:
-        """Remove a session that is not as it is stored."""
-        if self._sessions.pop(session_id, None) is not None:
-            self._total -= self._sizes.pop(session_id)
+        """Remove a session, if it is cached."""
+        cached = self._cached.pop(session_id, None)
+        if cached is not None:
+            self._total -= cached.size
 
     def published(self, entries: Iterable[tuple[str, str]]) -> None:
         """Take (session id, formation id) out of the outboxes."""
         for name, formation_id in entries:
-            session = self._sessions.get(name)
-            if session is not None:
+            if (cached := self._cached.get(name)) is not None:
+                session = cached.session
                 session.outbox = [entry for entry in session.outbox if entry.formation_id != formation_id]
+
+    def _is_quiet(self) -> bool:
+        """Whether the session that was touched the longest ago is to be dropped."""
+        return self._time - next(iter(self._cached.values())).time > QUIET
 
 
 class DueScan:

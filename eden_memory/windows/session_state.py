@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b
+from sys import getsizeof
 
 from eden_memory.constants import MOST_SESSION_USERS
 from eden_memory.directory.participants import Audiences
@@ -134,8 +135,8 @@ class Session:
     """Windows that this batch closed, with what they hold."""
     changed: bool = False
     """Whether its document is to be written: not for a message that only joins those that wait."""
-    characters: int = 0
-    """Of the texts that wait."""
+    text_bytes: int = 0
+    """Memory of the texts that wait."""
     pending: Pending = field(init=False)
 
     def __post_init__(self) -> None:
@@ -144,7 +145,7 @@ class Session:
             self.limits,
             [_waiting(message, message.since or message.time) for message in held],
         )
-        self.characters = sum(len(message.text or "") for message in held)
+        self.text_bytes = sum(_text_bytes(message) for message in held)
         self._see(*(message.participant for message in self.held.values()))
 
     def hold(self, message: StoredMessage, time: datetime, place: int, *, judge: bool = True) -> None:
@@ -163,7 +164,7 @@ class Session:
         while closed and closed[0].messages[-1].message_id != name and before is None:
             self._close(closed.pop(0))  # it went cold, or was complete, before this message
         self.held[name] = message
-        self.characters += len(message.text or "") - (len(before.text or "") if before is not None else 0)
+        self.text_bytes += _text_bytes(message) - (_text_bytes(before) if before is not None else 0)
         if closed:
             self._close(*closed)
         elif before is None and self.last_control and self.last_control.follows(message.version, time):
@@ -176,7 +177,7 @@ class Session:
         """Take a message out of those that wait; its author stays known."""
         gone = self.held.pop(message_id, None)
         if gone is not None:
-            self.characters -= len(gone.text or "")
+            self.text_bytes -= _text_bytes(gone)
             self.pending.remove(message_id)
             self.changed = True
 
@@ -270,7 +271,7 @@ class Session:
     def _close(self, *windows: Closed) -> None:
         for window in windows:
             members = [self.held.pop(message.message_id) for message in window.messages]
-            self.characters -= sum(len(member.text or "") for member in members)
+            self.text_bytes -= sum(map(_text_bytes, members))
             self.formed_to = max((message.place for message in window.messages), default=self.formed_to)
             self.closed.append((replace(window, users=self.users), members))
             self.late, self.changed = False, True
@@ -279,6 +280,10 @@ class Session:
         for user in users:
             if user is not None and user not in self.users:
                 self.users = (*self.users, user)
+
+
+def _text_bytes(message: StoredMessage) -> int:
+    return getsizeof(message.text)
 
 
 def _waiting(message: StoredMessage, time: datetime) -> Waiting:

@@ -225,6 +225,16 @@ def messages_named(deliveries: Sequence[Delivery]) -> list[str]:
     ]
 
 
+def newest_time(deliveries: Sequence[Delivery]) -> datetime | None:
+    """Return the time of the last message among the records, if there is one."""
+    times = (
+        delivery.envelope.time
+        for delivery in reversed(deliveries)
+        if isinstance(delivery.event, MessageRecorded)
+    )
+    return next(times, None)
+
+
 def session_named(delivery: Delivery) -> str | None:
     """Return the id of the session that a record refers to, if any."""
     event = delivery.event

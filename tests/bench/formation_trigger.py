@@ -29,6 +29,7 @@ from pymongo import ReplaceOne, UpdateMany
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.processors.formation_trigger import MOST_DUE
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings, WindowsSettings
 from eden_memory.stages import process
 from eden_memory.stages.stage import Delivery
@@ -69,7 +70,7 @@ def conversations(messages: int, sessions: int, seed: int) -> list[Delivery]:
 async def stage_rate(kit: Kit, log: Sequence[Delivery]) -> float:
     """Messages a second, from the first batch stored until all windows that watermarks close are published."""
     await kit.put(log)
-    rounds = len({one.envelope.ordering_key for one in log}) // PARTITIONS // 1_000 + 2
+    rounds = len({one.envelope.ordering_key for one in log}) // PARTITIONS // MOST_DUE + 2
     messages = kit.database["memory_messages"]
     async with kit.running(), kit.topic("memory.formations") as topic:
         await until(messages.find_one, "the first batch")

@@ -272,6 +272,26 @@ async def test_a_full_buffer_is_filled_up_when_some_of_it_is_absorbed(database: 
     assert [found[0].reflection_id, found[-1].reflection_id] == ["r20", f"r{BUFFER + 19}"]
 
 
+async def test_reflections_of_several_scopes_in_one_batch_find_the_blobs_that_absorbed_them(
+    database: Database,
+) -> None:
+    store, third = store_of(database), Scope.of_user("s.assistant", "i.13")
+    scopes = USER, OTHER
+    blobs = [
+        blob(number, [f"{scope.user_id}-r{number}"], scope=scope) for scope in scopes for number in (1, 2)
+    ]
+    await apply(store, [delivered(one) for one in blobs])
+    late = [reflection(f"{scope.user_id}-r{number}", scope=scope) for scope in scopes for number in (1, 2, 3)]
+    await apply(store, [delivered(one) for one in (*late, reflection("first", scope=third))])
+    rows = await database["memory_reflections"].find({}).to_list()
+    absorbed = {row["_id"]: row["absorbed_into"] for row in rows}
+    assert absorbed == {
+        "first": None,
+        **{f"{scope.user_id}-r{number}": number for scope in scopes for number in (1, 2)},
+        **{f"{scope.user_id}-r3": None for scope in scopes},
+    }
+
+
 async def test_a_full_buffer_is_filled_up_by_when_it_was_said_also_from_what_an_earlier_version_stored(
     database: Database,
 ) -> None:

@@ -167,6 +167,23 @@ async def test_a_retry_waits_without_a_slot_and_keeps_its_place() -> None:
     assert gates.finished == [(2, 2), (1, 0), (1, 1)]
 
 
+async def test_no_unit_starts_while_as_many_records_run_as_may() -> None:
+    gates, home = _Gates(), AssignedPartition("t", 0)
+    lanes = Lanes(gates.run, at_once=10, together=10, records_at_once=4)
+    for key, first, count in ((1, 0, 3), (2, 3, 5), (3, 8, 1), (4, 9, 1)):
+        lanes.add(b"%d" % key, *(_queued(home, key, number) for number in range(first, first + count)))
+    await _turns()
+    assert [len(unit) for unit in gates.started] == [3, 5]
+    await gates.end(lambda n: 0, None)
+    assert len(gates.started) == 2
+    await gates.end(lambda n: 0, None, keep=2)
+    assert gates.started[2:] == [[(3, 8)], [(4, 9)], [(2, 5), (2, 6), (2, 7)]]
+    for _ in range(3):
+        await gates.end(lambda n: 0, None)
+    assert len(gates.finished) == 10
+    assert lanes.running == 0
+
+
 async def test_a_unit_that_gathers_is_tried_again_with_each_record_that_joins_it() -> None:
     gates, home = _Gates(), AssignedPartition("t", 0)
     lanes = Lanes(gates.run, at_once=1, together=10)
