@@ -34,6 +34,10 @@ GIVEN: dict[str, str] = {}
 
 def pytest_configure() -> None:
     """Keep the addresses of given servers, then clear the settings of the machine; no example has to be quick."""
+    if Path("eden.toml").exists():
+        raise pytest.UsageError(
+            "move eden.toml out of this folder: the commands that tests start would read it"
+        )
     claim_process()
     _in_memory()
     os.environ.setdefault(

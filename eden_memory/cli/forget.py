@@ -230,9 +230,13 @@ def _verify(settings: Settings, name: str | None) -> None:
         typer.echo(f"namespace {namespace} keeps what it holds of it until it goes on or is dropped")
     for store in found.not_clean:
         typer.echo(f"{store.store}: its disk may hold remains until {store.by:%Y-%m-%d %H:%M:%S} UTC")
+    left = (
+        f"{len(found.still_there):,} of the things that it names are"
+        if found.still_there
+        else "Nothing that it names is"
+    )
     typer.echo(
-        f"The signature is valid. {len(found.still_there)} of what it names are there; "
-        f"{found.on_disk} tombstoned records wait for Kafka's compaction."
+        f"The signature is valid. {left} there. Records that wait for Kafka's compaction: {found.on_disk:,}."
     )
     if found.still_there:
         raise typer.Exit(1)

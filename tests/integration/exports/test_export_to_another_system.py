@@ -216,7 +216,7 @@ async def test_a_scope_that_holds_something_gets_commands(
         session = await other.session("ann", id="another")
         await other.told(session, "ann", "fact user: Ann has a red kayak.")
         asked = await eden(other.settings, "import", "eden", str(file), "--dry-run")
-        assert "scopes that hold memory here already: 1; by commands" in asked
+        assert "scopes that hold memory here already: 1; added to them by commands: " in asked
         await eden(other.settings, "import", "eden", str(file), "--yes")
         await settled(other)
         said = ["Ann has a red kayak.", "Ann keeps nine bees.", "Ann lives in Albi instead, same-home."]
