@@ -1,6 +1,6 @@
 """Settings that say how much is formed and kept of each scope (eden_memory.settings has all others)."""
 
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -15,6 +15,15 @@ class SettingsGroup(BaseModel):
     """One group of settings; a name that it does not know is an error, not silence."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Threshold = Annotated[PositiveInt, Field(description="buffered reflections at which it consolidates")]
+BlobWords = Annotated[PositiveInt, Field(description="words of its blob, at most")]
+Least = Annotated[NonNegativeInt, Field(description="reflections of a window, at least")]
+Most = Annotated[NonNegativeInt, Field(description="reflections of a window, at most")]
+ItemWords = Annotated[
+    PositiveInt | None, Field(description="words of its facts and reflections; unset: as for all")
+]
 
 
 class LimitsSettings(SettingsGroup):
@@ -32,56 +41,31 @@ class LimitsSettings(SettingsGroup):
     similar_facts: PositiveInt = Field(
         STANDARD.similar_facts, description="known facts that a new one is compared with, at most"
     )
-    agent_threshold: PositiveInt = Field(
-        AGENT.threshold, description="buffered reflections at which it consolidates"
-    )
-    agent_blob_words: PositiveInt = Field(AGENT.blob_words, description="words of its blob, at most")
-    agent_least: NonNegativeInt = Field(AGENT.least, description="reflections of a window, at least")
-    agent_most: NonNegativeInt = Field(AGENT.most, description="reflections of a window, at most")
-    agent_item_words: PositiveInt | None = Field(
-        None,
-        description="words of its facts and reflections; unset: as for all",
-    )
-    group_threshold: PositiveInt = Field(
-        GROUP.threshold, description="buffered reflections at which it consolidates"
-    )
-    group_blob_words: PositiveInt = Field(GROUP.blob_words, description="words of its blob, at most")
-    group_least: NonNegativeInt = Field(GROUP.least, description="reflections of a window, at least")
-    group_most: NonNegativeInt = Field(GROUP.most, description="reflections of a window, at most")
-    group_item_words: PositiveInt | None = Field(
-        None,
-        description="words of its facts and reflections; unset: as for all",
-    )
-    user_threshold: PositiveInt = Field(
-        USER.threshold, description="buffered reflections at which it consolidates"
-    )
-    user_blob_words: PositiveInt = Field(USER.blob_words, description="words of its blob, at most")
-    user_least: NonNegativeInt = Field(USER.least, description="reflections of a window, at least")
-    user_most: NonNegativeInt = Field(USER.most, description="reflections of a window, at most")
-    user_item_words: PositiveInt | None = Field(
-        None,
-        description="words of its facts and reflections; unset: as for all",
-    )
-    session_threshold: PositiveInt = Field(
-        SESSION.threshold, description="buffered reflections at which it consolidates"
-    )
-    session_blob_words: PositiveInt = Field(SESSION.blob_words, description="words of its blob, at most")
-    session_least: NonNegativeInt = Field(SESSION.least, description="reflections of a window, at least")
-    session_most: NonNegativeInt = Field(SESSION.most, description="reflections of a window, at most")
-    session_item_words: PositiveInt | None = Field(
-        None,
-        description="words of its facts and reflections; unset: as for all",
-    )
-    shard_threshold: PositiveInt = Field(
-        SHARD.threshold, description="buffered reflections at which it consolidates"
-    )
-    shard_blob_words: PositiveInt = Field(SHARD.blob_words, description="words of its blob, at most")
-    shard_least: NonNegativeInt = Field(SHARD.least, description="reflections of a window, at least")
-    shard_most: NonNegativeInt = Field(SHARD.most, description="reflections of a window, at most")
-    shard_item_words: PositiveInt | None = Field(
-        None,
-        description="words of its facts and reflections; unset: as for all",
-    )
+    agent_threshold: Threshold = AGENT.threshold
+    agent_blob_words: BlobWords = AGENT.blob_words
+    agent_least: Least = AGENT.least
+    agent_most: Most = AGENT.most
+    agent_item_words: ItemWords = None
+    group_threshold: Threshold = GROUP.threshold
+    group_blob_words: BlobWords = GROUP.blob_words
+    group_least: Least = GROUP.least
+    group_most: Most = GROUP.most
+    group_item_words: ItemWords = None
+    user_threshold: Threshold = USER.threshold
+    user_blob_words: BlobWords = USER.blob_words
+    user_least: Least = USER.least
+    user_most: Most = USER.most
+    user_item_words: ItemWords = None
+    session_threshold: Threshold = SESSION.threshold
+    session_blob_words: BlobWords = SESSION.blob_words
+    session_least: Least = SESSION.least
+    session_most: Most = SESSION.most
+    session_item_words: ItemWords = None
+    shard_threshold: Threshold = SHARD.threshold
+    shard_blob_words: BlobWords = SHARD.blob_words
+    shard_least: Least = SHARD.least
+    shard_most: Most = SHARD.most
+    shard_item_words: ItemWords = None
 
     @model_validator(mode="after")
     def _least_is_not_above_most(self) -> Self:

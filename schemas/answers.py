@@ -1,4 +1,4 @@
-"""What a language model is asked to return, one model per prompt. Numbers are those that the prompt showed.
+"""The answers that a language model is asked for, one model per prompt. Numbers are those that the prompt showed.
 
 Every field is required and no bound is declared, as strict structured output of all providers wants it; what
 an answer may hold is checked against what was shown, never taken from the answer.

@@ -98,12 +98,12 @@ def versions() -> dict[str, int]:
 
 
 def problems(folder: Path = FOLDER) -> list[FileProblem]:
-    """What is wrong between the code, the files under `folder` and its lock; empty when all is in step."""
+    """Return how the code, the files under `folder` and its lock differ; empty when all is in step."""
     return [*_out_of_step(folder), *_broken_locks(folder), *_strays(folder)]
 
 
 def example_problems() -> list[FileProblem]:
-    """What is wrong with the examples of all versions of all events; empty when nothing is."""
+    """Return the faults in the examples of all versions of all events."""
     return [
         problem
         for event in REGISTRY.events.values()

@@ -108,17 +108,17 @@ class Scope(Part):
 
     @classmethod
     def of_user(cls, agent_id: EntityId, user_id: EntityId) -> Self:
-        """What an agent knows of one user."""
+        """An agent's memory of one user."""
         return cls(kind="user", key=f"user:{agent_id}:{user_id}", agent_id=agent_id, user_id=user_id)
 
     @classmethod
     def of_group(cls, agent_id: EntityId, group_id: EntityId) -> Self:
-        """What an agent knows of a group of users."""
+        """An agent's memory of a group of users."""
         return cls(kind="group", key=f"group:{agent_id}:{group_id}", agent_id=agent_id, group_id=group_id)
 
     @classmethod
     def of_agent(cls, agent_id: EntityId) -> Self:
-        """What an agent knows whomever it talks to."""
+        """An agent's memory whomever it talks to."""
         return cls(kind="agent", key=f"agent:{agent_id}", agent_id=agent_id)
 
     @classmethod

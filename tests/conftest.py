@@ -3,7 +3,7 @@
 import gc
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -15,9 +15,11 @@ import structlog
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 from pydantic import SecretStr
 from pymongo import MongoClient
+from pymongo.asynchronous.database import AsyncDatabase
 from pytest_socket import socket_allow_hosts
 
 from eden_memory.kafka.connection import admin_config
+from eden_memory.mongo.client import connect
 from eden_memory.own_process import claim_process
 from eden_memory.settings import KafkaSettings, LocalSettings, MongoSettings, Settings
 from tests.left_transports import ignored_transports
@@ -34,6 +36,10 @@ GIVEN: dict[str, str] = {}
 
 def pytest_configure() -> None:
     """Keep the addresses of given servers, then clear the settings of the machine; no example has to be quick."""
+    if Path("eden.toml").exists():
+        raise pytest.UsageError(
+            "move eden.toml out of this folder: the commands that tests start would read it"
+        )
     claim_process()
     _in_memory()
     os.environ.setdefault(
@@ -127,6 +133,14 @@ def namespace(servers: TestServers) -> Generator[Namespace]:
 def settings(servers: TestServers, namespace: Namespace, tmp_path: Path) -> Settings:
     """Settings for the session's servers and this test's namespace."""
     return settings_on(servers, namespace, tmp_path / "eden")
+
+
+@pytest.fixture
+async def database(settings: Settings) -> AsyncGenerator[AsyncDatabase[dict[str, Any]]]:
+    """This test's database, without collections."""
+    assert settings.mongodb.uri is not None
+    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+        yield client[settings.mongodb.database]
 
 
 def settings_on(servers: TestServers, mine: Namespace, folder: Path) -> Settings:

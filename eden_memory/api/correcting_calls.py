@@ -241,4 +241,6 @@ def _of_blob(refusal: Refusal, blob: CurrentBlob, limits: ScopeLimits) -> EdenEr
 
 
 def _no_blob() -> NotFound:
-    return NotFound("there is no such blob here")
+    return NotFound(
+        "there is no such blob here", "Give the key of a scope that has one, as user:s.AGENT:s.USER."
+    )

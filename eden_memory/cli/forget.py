@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -21,6 +21,9 @@ from eden_memory.schemas.documents import Message, Namespace
 from eden_memory.settings import Settings
 from eden_memory.source.forget_request_store import ForgetKind, ForgetRequests
 from eden_memory.stages.letter_notes_store import LetterNotes
+
+if TYPE_CHECKING:
+    from eden_memory.receipts.compact_forgotten import SegmentsHold
 
 Asked = Literal["message", "session", "user", "fact", "reflection", "blob", "import", "call", "verify"]
 """Values of the first argument."""
@@ -132,9 +135,23 @@ def _forget_named(
 
 
 def _compact(settings: Settings) -> None:
-    from eden_memory.cli.compact import compact  # noqa: PLC0415 - reads Kafka, which the base lacks
+    """Compact, and print what the segments hold before, in between and at the end."""
+    from eden_memory.receipts.compact_forgotten import compact_forgotten  # noqa: PLC0415 - of Kafka, which the base lacks
 
-    compact(settings)
+    async def work() -> int:
+        async with installation(settings) as at:
+            return sum(held.records for held in await compact_forgotten(at, _say_held))
+
+    gone = asyncio.run(work())
+    typer.echo(f"{gone:,} ended records are removed from the disks of Kafka.")
+
+
+def _say_held(held: "Sequence[SegmentsHold]") -> None:
+    for segments in held:
+        typer.echo(
+            f"{segments.topic}: its segments hold {segments.records:,} ended records, without --compact until "
+            f"{segments.until:%Y-%m-%d %H:%M} UTC"
+        )
 
 
 async def _erased(settings: Settings, request_id: str) -> None:
@@ -230,9 +247,13 @@ def _verify(settings: Settings, name: str | None) -> None:
         typer.echo(f"namespace {namespace} keeps what it holds of it until it goes on or is dropped")
     for store in found.not_clean:
         typer.echo(f"{store.store}: its disk may hold remains until {store.by:%Y-%m-%d %H:%M:%S} UTC")
+    left = (
+        f"{len(found.still_there):,} of the things that it names are"
+        if found.still_there
+        else "Nothing that it names is"
+    )
     typer.echo(
-        f"The signature is valid. {len(found.still_there)} of what it names are there; "
-        f"{found.on_disk} tombstoned records wait for Kafka's compaction."
+        f"The signature is valid. {left} there. Records that wait for Kafka's compaction: {found.on_disk:,}."
     )
     if found.still_there:
         raise typer.Exit(1)

@@ -28,11 +28,8 @@ async def live_if_there(settings: Settings) -> Settings:
 
 
 def standing(settings: Settings) -> list[str]:
-    """Return a line that names the live namespace; nothing if MongoDB does not answer at once."""
-    found = asyncio.run(soon(live_now(settings)))
-    if found is None:
-        return []
-    placement = found.placement
+    """Return a line that names the live namespace; TimeoutError or MongoDB's error if there is no answer at once."""
+    placement = asyncio.run(asyncio.wait_for(live_now(settings), ANSWER_SECONDS)).placement
     of = "" if placement.pipeline == placement.memory else f", formed by the pipeline of {placement.pipeline}"
     return [f"live namespace: {placement.memory}{of}"]
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from eden_memory.errors import EdenError
 from eden_memory.local import servers
 from eden_memory.local.servers import ServerReport
 from eden_memory.settings import Settings
@@ -72,19 +73,33 @@ def status(
 
 
 def _say_standing(reports: Sequence[ServerReport]) -> None:
-    """Print the live namespace, waiting messages, budgets and stopped stages, if MongoDB answers."""
+    """Print the live namespace, waiting messages, budgets and stopped stages, or why MongoDB does not say."""
     if any(report.name.startswith("MongoDB") and report.running is False for report in reports):
         return
-    from eden_memory.cli import (  # noqa: PLC0415 - `eden up` needs none of it
+    from pymongo.errors import PyMongoError  # noqa: PLC0415 - `eden up` needs none of it
+
+    from eden_memory.cli import (  # noqa: PLC0415 - the same
         budget_commands,
+        error_messages,
         live_namespace,
         sessions,
         source_commands,
         stage_commands,
     )
 
-    parts = (live_namespace, source_commands, sessions, budget_commands, stage_commands)
-    for part in parts:
+    try:
+        lines = live_namespace.standing(Settings())
+    except TimeoutError:
+        _say(f"MongoDB does not answer within {live_namespace.ANSWER_SECONDS:g} s; check EDEN_MONGODB_URI")
+        return
+    except (EdenError, PyMongoError) as error:
+        if (known := error_messages.told(error)) is None:
+            raise
+        _say(f"{known.what}\n{known.hint}")
+        return
+    for line in lines:
+        _say(line)
+    for part in (source_commands, sessions, budget_commands, stage_commands):
         for line in part.standing(Settings()):
             _say(line)
 
@@ -98,7 +113,7 @@ def _after_up(report: ServerReport) -> str:
 
 def _line(report: ServerReport) -> str:
     if report.origin == "settings":
-        return f"{report.name}: {report.endpoint} (named by the settings)"
+        return f"{report.name}: {report.endpoint} (named by the settings; `eden doctor` checks it)"
     if not report.running:
         return f"{report.name}: not running (`eden up` starts it)"
     where = f"{report.endpoint}, pid {report.pid}{_since(report)}, log {report.log}"

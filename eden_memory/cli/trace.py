@@ -12,7 +12,7 @@ from rich.tree import Tree
 
 from eden_memory.cli.memory.viewer import Agent, Session, User, who
 from eden_memory.cli.tables import console
-from eden_memory.cli.terminal import as_written, plain
+from eden_memory.cli.terminal import as_written, moment, plain
 from eden_memory.observability.causal_chain import Node
 from eden_memory.observability.causal_chain_store import CausalChains, Tracer
 from eden_memory.replay.installation import installation
@@ -66,12 +66,23 @@ def _line(node: Node, *, content: bool) -> Text:
         if value is True:
             line.append(f"  {SO.get(name, name.replace('_', ' '))}", style="dim")
         elif value not in (None, [], {}, False):
-            shown = ", ".join(value) if isinstance(value, list) else str(_plain(value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-            shown = plain(shown) if name in SAID else as_written(shown)
+            shown = plain(_shown(value)) if name in SAID else as_written(_shown(value))
             line.append(f"  {name.replace('_', ' ')} ", style="dim").append(shown)
     if content and node.content:
         line.append("\n").append(node.content, style="italic")
     return line
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case list():
+            return ", ".join(map(str, value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        case dict():
+            return ", ".join(f"{name} {number}" for name, number in value.items())  # pyright: ignore[reportUnknownVariableType]
+        case datetime():
+            return moment(value)
+        case _:
+            return str(value)
 
 
 def _plain(value: Any) -> Any:

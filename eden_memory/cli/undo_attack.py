@@ -24,12 +24,12 @@ SHOWN = 20
 """Memories of each kind that are listed one by one."""
 WAIT_SECONDS = 60.0
 WORDS: Mapping[Change, str] = {
-    "fact_removed": "facts are removed",
-    "text_restored": "facts get back the text that other statements support",
-    "fact_reactivated": "facts that they contradicted become active again",
-    "reflection_removed": "reflections are removed",
-    "blob_withdrawn": "blobs go back to an earlier version",
-    "blob_consolidated_again": "blobs are consolidated again, each with one model call if a model is set",
+    "fact_removed": "facts to remove",
+    "text_restored": "facts that get back the text that other statements support",
+    "fact_reactivated": "facts that they contradicted, to become active again",
+    "reflection_removed": "reflections to remove",
+    "blob_withdrawn": "blobs that go back to an earlier version",
+    "blob_consolidated_again": "blobs to consolidate again, each with one model call if a model is set",
 }
 
 
@@ -81,7 +81,7 @@ def lines_of(preview: UndoPreview) -> Iterator[str]:
     if not preview.changes:
         yield "No memory rests on it."
     for change in preview.changes:
-        yield f"{change.count:,} {WORDS[change.change]}:"
+        yield f"{WORDS[change.change]}: {change.count:,}"
         yield from (f"  {as_written(name)}" for name in change.ids[:SHOWN])
         if change.count > SHOWN:
             yield f"  … and {change.count - SHOWN:,} more"

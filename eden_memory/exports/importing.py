@@ -85,8 +85,8 @@ class OwnImportReport(ImportReport):
         if self.records:
             yield f"as they were exported, with their history: {self.records:,} records"
         if self.held_scopes:
-            counts = "".join(f", {kind}: {number:,}" for kind, number in self.commands.items())
-            yield f"scopes that hold memory here already: {self.held_scopes:,}; by commands{counts or ': nothing'}"
+            counts = ", ".join(f"{kind} {number:,}" for kind, number in self.commands.items()) or "nothing"
+            yield f"scopes that hold memory here already: {self.held_scopes:,}; added to them by commands: {counts}"
 
 
 _KINDS: dict[type[Event], Kind] = {

@@ -13,7 +13,7 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.errors import EdenError, NotFound
+from eden_memory.errors import EdenError, NotAnId, NotFound
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.changes import Document
@@ -100,6 +100,8 @@ async def _named_by_a_message(
     what: str,
     elsewhere: Callable[[Any], Awaitable[bool]] | None = None,
 ) -> Any:
+    if not text:
+        raise NotAnId("the id is empty", "Give s.TEXT, i.NUMBER, u.UUID, o.OBJECTID, or plain text.")
     if text.startswith(TYPED):
         try:
             return decode_id(text)

@@ -143,11 +143,6 @@ def users_alone(participants: Iterable[str]) -> str | None:
     return known[0] if len(known) == 1 else None
 
 
-def sum_of(amounts: Sequence[Decimal]) -> Decimal:
-    """Exactly; 0 of none."""
-    return sum(amounts, Decimal(0))
-
-
 class WindowBudgets(Protocol):
     """Admits windows as long as the budgets that concern them have room."""
 

@@ -1,4 +1,4 @@
-"""What every stored document is: a closed model with the collection that holds it."""
+"""The base of every stored document: a closed model with the collection that holds it."""
 
 from typing import Any, ClassVar
 

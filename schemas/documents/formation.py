@@ -1,4 +1,4 @@
-"""What formation-trigger keeps: each message's place, each session's state, the texts of closed windows."""
+"""The state of formation-trigger: each message's place, each session's state, the texts of closed windows."""
 
 from typing import Annotated, ClassVar
 

@@ -1,4 +1,4 @@
-"""What the machinery keeps: outcomes, answers, positions, leases, forgotten ids, usage, budgets, keys."""
+"""The machinery's documents: outcomes, answers, positions, leases, forgotten ids, usage, budgets, keys."""
 
 from typing import Annotated, Any, ClassVar, Literal
 

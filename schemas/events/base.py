@@ -1,4 +1,4 @@
-"""What every event is: a closed, immutable record that knows its key, its order and its subject."""
+"""The base of every event: a closed, immutable record that knows its key, its order and its subject."""
 
 from abc import abstractmethod
 from datetime import datetime
@@ -29,7 +29,7 @@ class Event(Part):
 
     @abstractmethod
     def ordering_key(self) -> str:
-        """What it must stay in order with: partition = murmur2 of it."""
+        """The key of what it must stay in order with: partition = murmur2 of it."""
 
     @abstractmethod
     def subject(self) -> str:
@@ -38,7 +38,7 @@ class Event(Part):
     def envelope(
         self, identity: str, source: str, time: datetime, traceparent: str | None = None
     ) -> Envelope:
-        """What its record says beside the value: `identity` is `ce_id`, `source` who writes it, `time` `ce_time`."""
+        """The metadata of its record: `identity` is `ce_id`, `source` who writes it, `time` `ce_time`."""
         return Envelope(
             id=identity,
             name=self.NAME,

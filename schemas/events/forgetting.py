@@ -61,7 +61,7 @@ class Forgotten(Event):
         return f"{self.subject()}/{self.reach}" + (f"/{self.after}" if self.after is not None else "")
 
     def ordering_key(self) -> str:
-        """What is forgotten, whatever the reach."""
+        """The forgotten thing, whatever the reach."""
         return self.subject()
 
     def subject(self) -> str:

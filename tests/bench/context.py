@@ -39,6 +39,7 @@ from eden_memory.scope_limits import DEFAULTS
 from eden_memory.settings import MongoSettings, SessionsSettings, Settings
 from tests.bench import context_withdrawals
 from tests.bench.report import Report, Row, median, percentile
+from tests.unit.context.parts import stored_snapshot
 
 WARM_TARGET, COLD_TARGET, FRESH_TARGET = 0.2, 5.0, 100.0
 """Milliseconds: warm, cold at p95, fresh at p99."""
@@ -68,16 +69,8 @@ def snapshot(scope: Scope, blob: str | None = None) -> Snapshot:
         RecentFact(fact_id=f"f{n}", version=1, content="fact " * 20, formed_at=now - timedelta(hours=n))
         for n in range(40)
     )
-    return Snapshot(
-        _id=scope.key,
-        scope=scope.kind,
-        scope_key=scope.key,
-        agent_id=scope.agent_id,
-        group_id=scope.group_id,
-        user_id=scope.user_id,
-        session_id=scope.session_id,
-        audience=scope.audience,
-        revision=1,
+    return stored_snapshot(
+        scope,
         blob=blob or text,
         buffer=buffer,
         recent_facts=() if scope.kind == "session" else facts,

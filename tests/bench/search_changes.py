@@ -13,16 +13,15 @@ from eden_memory.forgotten import Marks
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.memory.memory_batch import memory_batch
 from eden_memory.memory.memory_store import MongoMemoryStore
-from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.fact_candidates import NOW as WHEN_NOW
 from eden_memory.search.plain_list_store import PlainFactLists
-from eden_memory.stages.stage import Delivery
 from eden_memory.task_ending import end
 from tests.bench.search_facts import MODEL, NOW
 from tests.names import NAMES
+from tests.unit.memory.memory_histories import delivered
 
 SECONDS = 10.0
 
@@ -77,7 +76,7 @@ async def _one(
     vector = np.random.default_rng(number).standard_normal(dimensions).astype("<f4")
     event = _event(scope, number, (vector / np.linalg.norm(vector)).astype("<f4").tobytes())
     begun = time.perf_counter()
-    result = await writer.apply(list(memory_batch([_delivery(event)], Marks()).scopes.values()))
+    result = await writer.apply(list(memory_batch([delivered(event)], Marks()).scopes.values()))
     for one in result.values():
         if isinstance(one, Exception):
             raise one
@@ -118,16 +117,3 @@ def _event(scope: Scope, number: int, vector: bytes) -> FactChanged:
         formed_at=NOW,
         valid_from=NOW,
     )
-
-
-def _delivery(event: FactChanged) -> Delivery:
-    envelope = Envelope(
-        id=f"{event.key()}-{event.outcome}",
-        name=event.NAME,
-        version=1,
-        source="fact-dedup",
-        time=event.valid_from,
-        subject=event.subject(),
-        ordering_key=event.ordering_key(),
-    )
-    return Delivery(envelope, event, "memory.facts", event.key())

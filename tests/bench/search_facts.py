@@ -15,6 +15,7 @@ from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.mongo.documents import row_of, vector_of
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.scopes import Scope
+from tests.unit.context.parts import stored_snapshot
 
 Vectors = NDArray[np.float32]
 MODEL = "bench"
@@ -151,14 +152,8 @@ def _row(made: Facts, number: int) -> dict[str, Any]:
 
 
 def _snapshot(scope: Scope, facts: int) -> Snapshot:
-    return Snapshot(
-        _id=scope.key,
-        scope=scope.kind,
-        scope_key=scope.key,
-        agent_id=scope.agent_id,
-        group_id=scope.group_id,
-        user_id=scope.user_id,
-        revision=1,
+    return stored_snapshot(
+        scope,
         active_facts=facts,
         changed_at=NOW,
     )

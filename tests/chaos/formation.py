@@ -9,7 +9,7 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from tests.chaos.report import Outcome
 from tests.chaos.servers import Servers, private_servers
 from tests.chaos.stages_reader import Arrivals
 from tests.chaos.stages_workers import Workers
-from tests.chaos.waiting import NotInTime, until
+from tests.chaos.waiting import NotInTime, cancelled, until
 from tests.model_server.serving import ModelServerProcess, model_server_process
 
 SESSION_MS = 3_000
@@ -127,7 +127,7 @@ async def scene(options: Options, folder: Path, jars: Path) -> AsyncGenerator[Sc
         stack.push_async_callback(chat.close)
         await chat.create()
         arrivals = Arrivals(servers.kafka.endpoint, _topics(settings))
-        stack.push_async_callback(_cancelled, asyncio.create_task(arrivals.follow()))
+        stack.push_async_callback(cancelled, asyncio.create_task(arrivals.follow()))
         place = Place(environment(servers, models), folder, SESSION_MS)
         workers = Workers(place, options.workers, formation_process.main, PARTS)
         stack.push_async_callback(workers.abandon)
@@ -147,7 +147,7 @@ async def scene(options: Options, folder: Path, jars: Path) -> AsyncGenerator[Sc
             options.seed, servers, workers, COMPACTED, flows, SESSION_MS / 1_000, most=MOST_WORKERS
         ).with_models(options.seed, models)
         onlooker = Onlooker(chat, settings, options.seed)
-        stack.push_async_callback(_cancelled, asyncio.create_task(onlooker.look()))
+        stack.push_async_callback(cancelled, asyncio.create_task(onlooker.look()))
         yield Scene(options, settings, servers, models, chat, arrivals, workers, faults, onlooker, folder)
 
 
@@ -320,12 +320,6 @@ def _figures(on: Scene) -> dict[str, object]:
         "gave up starting, a server was away": on.workers.gave_up_starting,
         "longest stop, s": round(max(on.workers.stop_seconds, default=0.0), 2),
     }
-
-
-async def _cancelled(task: asyncio.Task[Any]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
 
 
 def main(arguments: list[str]) -> int:

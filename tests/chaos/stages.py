@@ -31,7 +31,7 @@ from tests.chaos.stages_inputs import CHAT, Chat, Questions
 from tests.chaos.stages_process import Place
 from tests.chaos.stages_reader import Arrivals, Arrived, diaries
 from tests.chaos.stages_workers import Workers
-from tests.chaos.waiting import NotInTime, until
+from tests.chaos.waiting import NotInTime, cancelled, until
 
 FORMATIONS = "memory.formations"
 SESSION_MS = 3_000
@@ -97,7 +97,7 @@ async def scene(options: Options, folder: Path, jars: Path) -> AsyncGenerator[Sc
         chat = Chat(options.seed, publisher)
         six = dict.fromkeys((OUT, KEPT, FORMATIONS), PARTITIONS)
         arrivals = Arrivals(place.kafka, {**six, **dict.fromkeys(DEAD.values(), 1)})
-        stack.push_async_callback(_cancelled, asyncio.create_task(arrivals.follow()))
+        stack.push_async_callback(cancelled, asyncio.create_task(arrivals.follow()))
         workers = Workers(place, options.workers)
         stack.push_async_callback(workers.abandon)
         await workers.start()
@@ -260,11 +260,6 @@ async def _create_topics(place: Place) -> None:
         await admin.create_topics([*own, *(NewTopic(DEAD[name], 1, 1) for name in (IN, OUT))])
     finally:
         await admin.close()
-
-
-async def _cancelled(task: asyncio.Task[Any]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 def main(arguments: list[str]) -> int:

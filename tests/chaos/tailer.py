@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import apply_topics
@@ -28,7 +27,7 @@ from tests.chaos.reader import Reader, read_whole
 from tests.chaos.report import Outcome, Violations, takeover
 from tests.chaos.servers import Servers, private_servers
 from tests.chaos.tailers import Tailers
-from tests.chaos.waiting import NotInTime, until
+from tests.chaos.waiting import NotInTime, cancelled, until
 
 PREFIX = "chaos."
 TOPIC = PREFIX + "chat.messages"
@@ -111,7 +110,7 @@ async def scene(options: Options, folder: Path, jars: Path) -> AsyncGenerator[Sc
         await application.history(HISTORY)
         await asyncio.to_thread(_create_topics, servers.kafka.endpoint)
         reader = Reader(servers.kafka.endpoint, TOPIC, PARTITIONS)
-        stack.push_async_callback(_cancelled, asyncio.create_task(reader.follow()))
+        stack.push_async_callback(cancelled, asyncio.create_task(reader.follow()))
         tailers = Tailers(_environment(servers), folder, options.tailers)
         stack.push_async_callback(tailers.abandon)
         await tailers.start()
@@ -237,11 +236,6 @@ def _create_topics(bootstrap: str) -> None:
 def _environment(servers: Servers) -> dict[str, str]:
     addresses = {"EDEN_MONGODB_URI": servers.mongo.endpoint, "EDEN_KAFKA_BOOTSTRAP": servers.kafka.endpoint}
     return {**SETTINGS, **addresses}
-
-
-async def _cancelled(task: asyncio.Task[Any]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 def main(arguments: list[str]) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Any
 
 PATIENCE = 120.0
 
@@ -20,3 +21,9 @@ async def until(condition: Callable[[], bool], what: str, seconds: float = PATIE
         if time.monotonic() > end:
             raise NotInTime(f"not within {seconds:.0f} s: {what}")
         await asyncio.sleep(0.05)
+
+
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    """Cancel a task, and wait until it has ended."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

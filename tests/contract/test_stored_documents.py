@@ -1,16 +1,12 @@
 """What the program stores in MongoDB is what the document schemas say."""
 
-from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pymongo import AsyncMongoClient
 
-from eden_memory.mongo.client import connect
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.schemas.documents import Document, Lease, Outcome, Position
-from eden_memory.settings import Settings
 from eden_memory.source.position_store import MongoPositions, TailerPosition
 from eden_memory.stages.outcome import StageOutcome as Decided
 from eden_memory.stages.outcome import StoredRecord
@@ -21,16 +17,6 @@ pytestmark = pytest.mark.servers
 NOW = datetime(2026, 3, 2, 9, 15, tzinfo=UTC)
 VALUE = StoredRecord("memory.facts", b"agent:s.a", b"f@1", b"{}", (("ce_id", b"1"),))
 TOMBSTONE = StoredRecord("memory.facts", b"agent:s.a", b"f@1", None, ())
-
-
-@pytest.fixture
-async def database(settings: Settings) -> AsyncGenerator[Any]:
-    assert settings.mongodb.uri
-    client: AsyncMongoClient[dict[str, Any]] = connect(
-        settings.mongodb, settings.mongodb.uri.get_secret_value()
-    )
-    yield client[settings.mongodb.database]
-    await client.close()
 
 
 async def stored(database: Any, kind: type[Document]) -> list[Document]:

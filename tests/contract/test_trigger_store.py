@@ -1,19 +1,15 @@
 """What formation-trigger counts on from its store: one suite for MongoDB and for the one that properties use."""
 
 from asyncio import gather
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from sys import getsizeof
 from typing import Any
 
 import pytest
-from pymongo import AsyncMongoClient
 
 from eden_memory.directory.participants import Audiences, Missing, Off
-from eden_memory.mongo.client import connect
 from eden_memory.schemas.documents import Document, Message, PartitionState, SessionState, WindowTexts
-from eden_memory.settings import Settings
 from eden_memory.windows.session_state import Session, StoredMessage, UnpublishedWindow
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_request import BatchWrite, SessionWrite, StoredWindow, TriggerStore, leave_out
@@ -42,16 +38,6 @@ class Stored:
 
     store: TriggerStore
     database: Any = None
-
-
-@pytest.fixture
-async def database(settings: Settings) -> AsyncGenerator[Any]:
-    assert settings.mongodb.uri
-    client: AsyncMongoClient[dict[str, Any]] = connect(
-        settings.mongodb, settings.mongodb.uri.get_secret_value()
-    )
-    yield client[settings.mongodb.database]
-    await client.close()
 
 
 @pytest.fixture

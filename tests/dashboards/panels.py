@@ -39,14 +39,19 @@ class Panel:
 
     title: str
     queries: Sequence[Query]
-    unit: Unit
     when_red: str
     kind: Kind = "lines"
+    unit: Unit = "short"
     orange: float | None = None
     red: float | None = None
-    span: int = 8
+    wide: int | None = None
     decimals: int | None = None
     runbook: str | None = None
+
+    @property
+    def span(self) -> int:
+        """Columns."""
+        return self.wide or (4 if self.kind == "stat" else 8)
 
 
 @dataclass(frozen=True, slots=True)

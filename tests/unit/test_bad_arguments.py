@@ -48,6 +48,14 @@ def test_a_number_of_results_is_positive(
     assert words[-1] in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("questions", [("",), ("bees", " ")])
+def test_an_empty_question_is_refused(
+    questions: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "search", *questions) == 2
+    assert "there is nothing to search for" in capsys.readouterr().err
+
+
 def test_a_demo_whose_price_is_not_known_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     models = ModelsSettings(fast="m", free="m", paid="m")  # pyright: ignore[reportCallIssue]
     settings = Settings(llm="http://127.0.0.1:9/v1", models=models)

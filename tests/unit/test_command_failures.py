@@ -92,6 +92,25 @@ def test_a_mongodb_that_does_not_answer_is_said(
     assert "MongoDB does not answer: 127.0.0.1:1" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=200", "MongoDB does not answer: 127.0.0.1:1"),
+        ("mongodb://127.0.0.1:1/", "MongoDB does not answer"),
+        ("http://127.0.0.1", "the address of MongoDB is not valid: Invalid URI scheme"),
+    ],
+)
+def test_status_says_once_why_mongodb_does_not_answer(
+    uri: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EDEN_MONGODB_URI", uri)
+    assert ended(monkeypatch, "status") == 0
+    shown = capsys.readouterr().out
+    assert shown.count(said) == 1
+    assert "EDEN_MONGODB_URI" in shown
+    assert "waiting to be formed" not in shown
+
+
 @pytest.mark.parametrize("words", [("budget", "list"), ("rebuild", "other")])
 def test_with_debug_the_stack_trace_is_kept(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["eden", *words, "--debug"])

@@ -114,7 +114,9 @@ class Upstream:
         except httpx2.TimeoutException as error:
             raise Away(504, f"the provider did not answer in time ({type(error).__name__})") from None
         except httpx2.HTTPError as error:
-            raise Away(502, f"the provider cannot be reached ({type(error).__name__})") from None
+            raise Away(
+                502, f"the provider at EDEN_GATEWAY_UPSTREAM cannot be reached ({type(error).__name__})"
+            ) from None
         try:
             yield response
         finally:

@@ -56,7 +56,10 @@ async def _found(who: Viewer, wanted: str) -> FactHistory | ReflectionView | Blo
     try:
         return await who.memory.history(wanted, **who.named)
     except NotFound:
-        return await who.memory.reflection(wanted, **who.named)
+        try:
+            return await who.memory.reflection(wanted, **who.named)
+        except NotFound:
+            raise NotFound(f"there is no fact, reflection or blob {wanted!r} here") from None
 
 
 def _versions(found: ReflectionView | BlobView) -> Iterator[tuple[Any, ...]]:

@@ -22,6 +22,7 @@ from eden_memory.cli.memory.viewer import (
     nothing,
 )
 from eden_memory.cli.terminal import parse_time
+from eden_memory.errors import Invalid
 from eden_memory.search.search_requests import FACTS, FoundMessage, SearchReport, SearchSort
 
 Time = Annotated[
@@ -76,6 +77,9 @@ def search(
 
     eden search "which tea does she like?" --user ada --kind facts --kind reflections
     """
+
+    if not all(query.strip() for query in queries):
+        raise Invalid("there is nothing to search for", "Give a question, or a few words of the memory.")
 
     async def work(who: Viewer) -> SearchReport:
         return await who.memory.explain_search(

@@ -44,7 +44,9 @@ class BarOrLines(AbstractContextManager[Any]):
         self._begun, self._first, self._said = time.monotonic(), None, 0.0
 
     def since(self, done: int) -> tuple[int, float]:
-        """Return the work done at the first report, and the seconds since then."""
+        """Return the work done at the first report, and the seconds since then; anew if a step starts over."""
+        if self._first is not None and done < self._first:
+            self.begin()
         self._first = done if self._first is None else self._first
         return self._first, time.monotonic() - self._begun
 

@@ -90,7 +90,7 @@ def vectors(body: Body, wanted: int) -> tuple[list[list[float]], Tokens]:
 
 
 def _finish(reason: object) -> Finish:
-    """Whatever is neither an end nor a cut is a refusal (SAFETY, RECITATION, SPII, BLOCKLIST, …)."""
+    """Return how an answer ended; neither an end nor a cut is a refusal (SAFETY, RECITATION, SPII, BLOCKLIST, …)."""
     if reason in DONE:
         return "complete"
     return "truncated" if reason is None or reason in NOT_DONE else "refused"

@@ -11,9 +11,10 @@ from eden_memory.api.service import MemoryService
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.documents import row_of
-from eden_memory.schemas.documents import BufferedReflection, RecentFact, Snapshot
+from eden_memory.schemas.documents import BufferedReflection, RecentFact
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
+from tests.unit.context.parts import stored_snapshot
 
 
 def now() -> datetime:
@@ -31,15 +32,8 @@ class Kit:
         """A scope's snapshot, as the writer stores it: one more revision each time."""
         known = await self.database["memory_snapshots"].find_one({"_id": scope.key}, {"revision": 1})
         rest: dict[str, Any] = {"revision": (known or {"revision": 0})["revision"] + 1, "changed_at": now()}
-        snapshot = Snapshot(
-            _id=scope.key,
-            scope=scope.kind,
-            scope_key=scope.key,
-            agent_id=scope.agent_id,
-            group_id=scope.group_id,
-            user_id=scope.user_id,
-            session_id=scope.session_id,
-            audience=scope.audience,
+        snapshot = stored_snapshot(
+            scope,
             **(rest | fields),
         )
         await self.database["memory_snapshots"].replace_one({"_id": scope.key}, row_of(snapshot), upsert=True)

@@ -8,8 +8,6 @@ import pytest
 from eden_memory.errors import EdenError
 from eden_memory.failures import ProviderError
 from eden_memory.models.question import Asking
-from eden_memory.mongo.documents import row_of
-from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
@@ -17,7 +15,8 @@ from eden_memory.search.fact_candidates import Ranked
 from eden_memory.search.plain_list_store import PlainFactLists
 from eden_memory.search.ranking import Ranking
 from eden_memory.search.search_engine import SearchEngine
-from tests.integration.context.harness import Kit, now
+from tests.integration.context.harness import Kit
+from tests.integration.mcp.stored import store_facts
 from tests.names import NAMES
 
 pytestmark = pytest.mark.servers
@@ -46,28 +45,7 @@ def vector(text: str) -> bytes:
 
 
 async def remember(kit: Kit, scope: Scope, *texts: str) -> None:
-    facts = [
-        Fact(
-            _id=f"{scope.kind}-{scope.user_id}-{number}",
-            scope=scope.kind,
-            scope_key=scope.key,
-            agent_id=scope.agent_id,
-            user_id=scope.user_id,
-            content=text,
-            hash=f"{abs(hash((scope.key, text))):064x}"[:64],
-            embedding=vector(text),
-            embedding_model=MODEL,
-            active=True,
-            version=1,
-            decision="ADD",
-            formed_at=now(),
-            valid_from=now(),
-            revision=1,
-        )
-        for number, text in enumerate(texts)
-    ]
-    await kit.database["memory_facts"].insert_many([row_of(one) for one in facts])
-    await kit.put(scope, active_facts=len(facts), revision=1)
+    await store_facts(kit, scope, texts, list(map(vector, texts)), MODEL)
 
 
 def finder(kit: Kit, embedder: Words | None = None) -> SearchEngine:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from eden_memory.replay.rebuild.document_comparing_store import MemoryComparison
 from eden_memory.schemas.export import export_schema
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
+from tests.awaiting import gives
 from tests.integration.system.commands import eden
 from tests.integration.system.conftest import shared_settings as shared_settings  # noqa: PLC0414
 from tests.integration.system.obedient_model import obey
@@ -76,7 +77,7 @@ async def lived(shared_settings: Settings, models: Serving) -> AsyncGenerator[Sy
             await one.end(second)
             await until(lambda: _closed(one), "the second session is consolidated")
             await one.forget("message", gone)
-            await until(lambda: _is(one.contents("facts", content={"$regex": "bicycle"}), []), "forgotten")
+            await until(lambda: gives(one.contents("facts", content={"$regex": "bicycle"}), []), "forgotten")
             await settled(one)
         yield one
 
@@ -91,10 +92,6 @@ async def _private(one: System, name: str) -> bool:
 
 async def _closed(one: System) -> bool:
     return (await one.snapshot(f"session:{encode_id('second')}")).get("blob_version") == 1
-
-
-async def _is(found: Awaitable[Any], wanted: Any) -> bool:
-    return await found == wanted
 
 
 async def _copy(source: System, target: System) -> None:
@@ -192,7 +189,7 @@ async def test_what_was_forgotten_here_before_does_not_come_back(
         for message in hidden:
             await other.forget("message", message.removeprefix("s."))
         marks = other.memory("forgotten")
-        await until(lambda: _is(marks.count_documents({"target": {"$in": hidden}}), 2), "marked")
+        await until(lambda: gives(marks.count_documents({"target": {"$in": hidden}}), 2), "marked")
         await other.session("ann", id="first")
         said = await eden(other.settings, "import", "eden", str(file), "--yes")
         assert "it was forgotten here" in said
@@ -216,7 +213,7 @@ async def test_a_scope_that_holds_something_gets_commands(
         session = await other.session("ann", id="another")
         await other.told(session, "ann", "fact user: Ann has a red kayak.")
         asked = await eden(other.settings, "import", "eden", str(file), "--dry-run")
-        assert "scopes that hold memory here already: 1; by commands" in asked
+        assert "scopes that hold memory here already: 1; added to them by commands: " in asked
         await eden(other.settings, "import", "eden", str(file), "--yes")
         await settled(other)
         said = ["Ann has a red kayak.", "Ann keeps nine bees.", "Ann lives in Albi instead, same-home."]

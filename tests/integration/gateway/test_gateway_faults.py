@@ -30,7 +30,7 @@ async def test_a_client_that_leaves_stops_the_provider_and_what_was_said_is_stor
         stream = await _streamed(client, session, user)
         assert (await anext(stream)).choices[0].delta.content == "Once"
         await stream.close()
-        await until(lambda: _is(chats.upstream.left == 1), "the provider is left")
+        await until(lambda: chats.upstream.left == 1, "the provider is left")
     await until(lambda: _stored(chats, session, 2), "both turns stored")
     assert await chats.stored(session) == [("user", "Tell"), ("assistant", "Once")]
 
@@ -40,9 +40,9 @@ async def test_a_client_that_leaves_before_the_answer_stops_the_provider_and_its
 ) -> None:
     chats.upstream.reply = says("Once", gate=asyncio.Event())
     asked = asyncio.create_task(chats.say("Tell", memory_id=session, user=user))
-    await until(lambda: _is(len(chats.upstream.came) == 1), "the provider is asked")
+    await until(lambda: len(chats.upstream.came) == 1, "the provider is asked")
     asked.cancel()
-    await until(lambda: _is(chats.upstream.left == 1), "the provider is left")
+    await until(lambda: chats.upstream.left == 1, "the provider is left")
     await until(lambda: _stored(chats, session, 1), "its turn is stored")
     assert await chats.stored(session) == [("user", "Tell")]
 
@@ -131,10 +131,6 @@ async def test_where_no_provider_is_set_the_gateway_says_so(
     async with chats_of(settings, provider) as chats:
         with pytest.raises(InternalServerError, match="EDEN_GATEWAY_UPSTREAM"):
             await chats.say("Hi")
-
-
-async def _is(holds: bool) -> bool:
-    return holds
 
 
 async def _stored(chats: Chats, session: str, number: int) -> bool:

@@ -1,5 +1,7 @@
 """Facts as the writer stores them, for tests that read them through the tools."""
 
+from collections.abc import Sequence
+
 from eden_memory.assembly.model_factory import Models
 from eden_memory.models.answer_store import MongoAnswers
 from eden_memory.models.providers.prices import Prices
@@ -14,8 +16,14 @@ async def remember(kit: Kit, scope: Scope, *texts: str) -> None:
     """Active facts `<scope kind>-<user>-<number>`, with the vectors of the model that searches."""
     models = Models(kit.settings, MongoAnswers(kit.database, NAMES), Prices().cost)
     vectors = [one.vector for one in await models.embedder.embed(texts)]
-    model = models.embedder.model
     await models.close()
+    await store_facts(kit, scope, texts, vectors, models.embedder.model)
+
+
+async def store_facts(
+    kit: Kit, scope: Scope, texts: Sequence[str], vectors: Sequence[bytes | None], model: str
+) -> None:
+    """The same with given vectors."""
     facts = [
         Fact(
             _id=f"{scope.kind}-{scope.user_id}-{number}",

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
 from tests.integration.memory.stage_kit import StageKit
 from tests.integration.memory.writer_kit import Database
@@ -13,12 +12,9 @@ from tests.integration.stages_on_servers import on_servers
 
 
 @pytest.fixture
-async def database(settings: Settings) -> AsyncGenerator[Database]:
-    assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
-        found = client[settings.mongodb.database]
-        await set_up(found, settings.names)
-        yield found
+async def database(settings: Settings, database: Database) -> Database:
+    await set_up(database, settings.names)
+    return database
 
 
 @pytest.fixture

@@ -1,22 +1,19 @@
 """Outcomes and answers of which something is forgotten, on a real server."""
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 
-from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.ledger_store import ForgottenLedgers
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.memory.restating import restated
-from eden_memory.mongo.client import connect
 from eden_memory.processors.forgetting import ForgettingStage
 from eden_memory.schemas.documents import FactStatement
 from eden_memory.schemas.events import Event, FactsProposed, Forgotten, FormationRequested, ScopeChanged
 from eden_memory.schemas.provenance import MessageRef, Statement
 from eden_memory.schemas.scopes import Scope
-from eden_memory.settings import Settings
 from eden_memory.stages.codec import Encoder, event_id
 from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
@@ -41,14 +38,10 @@ FACTS, REFLECTIONS = "fact-extraction", "reflection-extraction"
 
 
 @pytest.fixture
-async def database(settings: Settings) -> AsyncGenerator[Database]:
-    assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
-        found = client[settings.mongodb.database]
-        await set_up(found, settings.names)
-        window = {"_id": WINDOW, "messages": [{"message_id": name, "text": "x"} for name in ("i.1", "i.2")]}
-        await found[PREFIX + "windows"].insert_one(window)
-        yield found
+async def database(database: Database) -> Database:
+    window = {"_id": WINDOW, "messages": [{"message_id": name, "text": "x"} for name in ("i.1", "i.2")]}
+    await database[PREFIX + "windows"].insert_one(window)
+    return database
 
 
 def proposed(scope: Scope, *messages: int) -> FactsProposed:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from eden_memory.api.sync import SyncMemory, SyncMemoryService
 from eden_memory.cli.main import app
-from eden_memory.errors import Conflict, EdenError, NotFound
+from eden_memory.errors import Conflict, EdenError, NotAnId, NotFound
 from eden_memory.settings import Settings
 from tests.integration.context.harness import Kit, kit_for
 from tests.integration.python.stored import ADA, AGENT, fact, fact_of, fill, inbox, marked, store
@@ -176,6 +176,7 @@ def test_corrections_stand_in_the_inbox_and_history_shows_all_kinds(filled: Sett
     ("arguments", "error"),
     [
         (("history", "f-3", "--user", "ada", "--agent", "a"), NotFound),
+        (("history", "nothing", "--user", "ada", "--agent", "a"), NotFound),
         (("edit", "f-2", "x", "--user", "ada", "--agent", "a", "--version", "9"), Conflict),
         (("facts", "--user", "ada", "--cursor", "x"), EdenError),
         (("facts", "--user", "o.nonsense"), EdenError),
@@ -184,6 +185,7 @@ def test_corrections_stand_in_the_inbox_and_history_shows_all_kinds(filled: Sett
         (("forget", "reflection", "f-2", "--yes"), NotFound),
         (("forget", "blob", f"{ADA.key}@3", "--yes"), NotFound),
         (("forget", "user", str(2**64), "--yes"), EdenError),
+        (("forget", "user", "", "--yes"), NotAnId),
         (("forget", "session", f"i.{2**64}", "--yes"), EdenError),
     ],
 )

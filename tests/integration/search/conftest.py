@@ -19,11 +19,9 @@ ATLAS = "EDEN_ATLAS_URI"
 
 
 @pytest.fixture
-async def database(settings: Settings) -> AsyncGenerator[Database]:
+async def database(database: Database) -> Database:
     """MongoDB with all indexes."""
-    assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
-        yield await prepared(client[settings.mongodb.database])
+    return await prepared(database)
 
 
 ON_ATLAS = pytest.mark.skipif(ATLAS not in GIVEN, reason=f"{ATLAS} names no server that has Atlas' search")

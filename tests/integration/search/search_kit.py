@@ -19,7 +19,6 @@ from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.memory.scope_matrix import matrix_of
 from eden_memory.mongo.documents import packed_of
 from eden_memory.schemas.documents import Fact
-from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.fact_candidates import NOW, Ranked, When
@@ -27,10 +26,10 @@ from eden_memory.search.listing import FactLists
 from eden_memory.search.plain_list_store import PlainFactLists
 from eden_memory.search.search_index_store import make, wait_until_queryable
 from eden_memory.settings import Settings
-from eden_memory.stages.stage import Delivery
 from tests.names import NAMES
 from tests.search_following import Following
 from tests.unit.formation.dedup.dedup_kit import DIMENSIONS, WordEmbedder, at, embedded, source
+from tests.unit.memory.memory_histories import delivered
 
 PREFIX = "memory_"
 ANA, BEN = Scope.of_user("s.agent", "s.ana"), Scope.of_user("s.agent", "s.ben")
@@ -138,7 +137,7 @@ def retired(name: str, text: str, version: int, *, scope: Scope = ANA) -> FactCh
 
 async def write(database: Database, facts: Iterable[FactChanged]) -> None:
     """The writer applies these."""
-    deliveries = [Delivery(_envelope(one), one, "memory.facts", one.key()) for one in facts]
+    deliveries = [delivered(one) for one in facts]
     await _apply(database, list(memory_batch(deliveries, Marks()).scopes.values()))
 
 
@@ -153,18 +152,6 @@ async def _apply(database: Database, batches: Sequence[ScopeBatch]) -> None:
     for result in (await MongoMemoryStore(database, NAMES).apply(batches)).values():
         if isinstance(result, Exception):
             raise result
-
-
-def _envelope(event: FactChanged) -> Envelope:
-    return Envelope(
-        id=f"{event.key()}-{event.outcome}",
-        name=event.NAME,
-        version=1,
-        source="fact-dedup",
-        time=event.valid_from,
-        subject=event.subject(),
-        ordering_key=event.ordering_key(),
-    )
 
 
 def ids(found: Sequence[Ranked]) -> list[str]:

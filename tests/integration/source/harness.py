@@ -24,10 +24,10 @@ from eden_memory.schemas.events import MessageRecorded, Watermark, decode
 from eden_memory.schemas.events.base import Event
 from eden_memory.settings import Settings
 from eden_memory.stages.publishing import partition_for
+from tests.awaiting import SOON, until
 
 PARTITIONS = 3
 TOPICS = ("chat.messages", "chat.messages.dead", "memory.candidates", "memory.commands", "memory.forgotten")
-SOON = 120.0
 COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run", "tailer")
 
 
@@ -231,19 +231,6 @@ async def kit(settings: Settings, topics: Sequence[str] = TOPICS) -> AsyncGenera
             await admin.close()
         await made.source.create_collection(made.messages.name)
         yield made
-
-
-async def until(condition: Callable[[], Any], what: str, seconds: float = SOON) -> None:
-    """Wait until a condition (or what it awaits) holds."""
-    end = time.monotonic() + seconds
-    while True:
-        result = condition()
-        if asyncio.iscoroutine(result):
-            result = await result
-        if result:
-            return
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        await asyncio.sleep(0.02)
 
 
 class TailerProcess:

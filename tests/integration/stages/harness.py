@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -28,10 +28,10 @@ from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Delivery, Emitted, Handler, RetryPolicy, Stage
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
+from tests.awaiting import SOON, until
 
 PARTITIONS = 6
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
-SOON = 120.0
 QUICK = RetryPolicy(first=0.02, cap=0.1, attempts=4)
 
 
@@ -259,19 +259,6 @@ async def running(*workers: Worker, deadline: float = 10.0) -> AsyncGenerator[li
         for result in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
-
-
-async def until(condition: Callable[[], Any], what: str, seconds: float = SOON) -> None:
-    """Wait until a condition (or what it awaits) holds."""
-    end = time.monotonic() + seconds
-    while True:
-        result = condition()
-        if asyncio.iscoroutine(result):
-            result = await result
-        if result:
-            return
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        await asyncio.sleep(0.02)
 
 
 def in_order(records: Sequence[Record]) -> bool:

@@ -21,6 +21,7 @@ from eden_memory.stages.failure_decisions import Failure
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.stages.worker import Worker
+from tests.awaiting import gives
 from tests.integration.kafka_limits import limit
 from tests.integration.stages.harness import (
     NOON,
@@ -261,7 +262,7 @@ async def test_an_event_that_the_broker_refused_is_published_once_it_takes_it(ki
     await kit.put([asked("s0", 0)])
     async with running(Worker(stage(long), kit.around())):
         (letter,) = await kit.read(topic + ".dead", 1)
-        await until(lambda: _is(kit.committed(), 1), "everything is committed")
+        await until(lambda: gives(kit.committed(), 1), "everything is committed")
     refused = replace(_as_stored(letter), topic=f"{kit.settings.kafka.topic_prefix}{TOPIC}.dead")
     await make_topics(kit.client, kit.settings.kafka.topic_prefix, {f"{TOPIC}.dead": 1})
     await kit.publisher.publish([refused])
@@ -294,7 +295,3 @@ async def test_a_dead_letter_of_the_tailer_says_what_to_do_instead(kit: Bench, e
 
 def _as_stored(letter: Any) -> StoredRecord:
     return StoredRecord(letter.topic, b"s0", letter.key, letter.value, tuple(letter.headers))
-
-
-async def _is(found: Any, wanted: int) -> bool:
-    return await found == wanted

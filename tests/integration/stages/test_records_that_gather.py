@@ -58,12 +58,8 @@ async def test_what_comes_while_a_stage_rests_is_fetched_together(kit: Bench) ->
 
     async with running(Worker(stage(counts, batch=100, rest=5.0), kit.around())):
         await kit.put([asked("s", 0)])
-        await until(lambda: _is(taken, [1]), "the first question is taken")
+        await until(lambda: taken == [1], "the first question is taken")
         for number in (1, 2):
             await kit.put([asked("s", number)])
         await kit.answers(3)
     assert taken == [1, 2]
-
-
-async def _is(found: object, wanted: object) -> bool:
-    return found == wanted

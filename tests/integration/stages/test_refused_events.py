@@ -11,6 +11,7 @@ from eden_memory.kafka.outgoing import DEAD_HEADERS
 from eden_memory.stages.dead_letters import original
 from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.stages.worker import Worker
+from tests.awaiting import gives
 from tests.integration.kafka_limits import limit
 from tests.integration.stages.harness import (
     Answered,
@@ -46,7 +47,7 @@ async def test_an_event_that_is_too_large_is_a_dead_letter_and_the_others_go_on(
     async with running(Worker(stage(talkative, together=5), kit.around())):
         await kit.answers(19)
         (letter,) = await kit.read(kit.topic(Answered) + ".dead", 1)
-        await until(lambda: _is(kit.committed(), 20), "everything is committed")
+        await until(lambda: gives(kit.committed(), 20), "everything is committed")
     assert (original(letter).key, LONG.encode() in (letter.value or b"")) == (b"s0-1", True)
     said = headers(letter)
     assert said["exception.message"].startswith("MessageSizeTooLargeError: ")
@@ -120,7 +121,3 @@ async def test_records_too_large_together_are_sent_one_by_one(kit: Bench) -> Non
     async with consuming(kit.client, topic):
         found = await kit.read(topic, 12)
     assert [one.key for one in found] == [one.key for one in records]
-
-
-async def _is(found: Any, wanted: int) -> bool:
-    return await found == wanted

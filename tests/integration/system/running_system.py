@@ -1,8 +1,7 @@
 """The whole of formation on real servers, in this process; a test writes to MongoDB only, and looks at what comes."""
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,10 +26,10 @@ from eden_memory.schemas.events.base import Event
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import ask
 from eden_memory.stages.process import ProcessPart, State
+from tests.awaiting import gives, until
 from tests.model_server.serving import Serving
 
 PARTITIONS = 2
-SOON = 120.0
 STOP_SECONDS = 90.0
 AGENT = "helper"
 MODEL_NAMES = {"fast": "fast-model", "free": "slow-model", "paid": "slow-model", "embeddings": "vector-model"}
@@ -121,7 +120,7 @@ class System:
                 "reflections"
             ).count_documents(wanted)
 
-        await until(lambda: _is(stored(), items), f"{items} items of {messages}")
+        await until(lambda: gives(stored(), items), f"{items} items of {messages}")
 
     async def contents(self, collection: str, **query: Any) -> list[str]:
         """The contents of facts or reflections."""
@@ -195,18 +194,6 @@ async def _whole(consumer: Any, topic: str, count: int) -> list[Came]:
         for batch in (await consumer.getmany(timeout_ms=100)).values():
             found += [Came(one) for one in batch]
     return found
-
-
-async def _is(found: Awaitable[Any], wanted: Any) -> bool:
-    return await found == wanted
-
-
-async def until(condition: Callable[[], Awaitable[bool]], what: str, seconds: float = SOON) -> None:
-    """Look again and again until something holds."""
-    end = time.monotonic() + seconds
-    while not await condition():
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        await asyncio.sleep(0.05)
 
 
 def fast(settings: Settings, served: Serving, /, **groups: dict[str, Any]) -> Settings:

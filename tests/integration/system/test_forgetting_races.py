@@ -1,6 +1,6 @@
 """Forgetting and the writer at the same moment, on a real server: whoever comes second finds what the first did."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -12,7 +12,6 @@ from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.memory.memory_batch import ScopeBatch
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.memory.stored_memory import AppliedScope, StoredScope
-from eden_memory.mongo.client import connect
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.forgetting import PATIENCE, ForgettingStage
 from eden_memory.schemas.events import Event, FactCommanded, Forgotten
@@ -37,12 +36,9 @@ MESSAGE = "i.1"
 
 
 @pytest.fixture
-async def database(settings: Settings) -> AsyncGenerator[Database]:
-    assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
-        found = client[settings.mongodb.database]
-        await set_up(found, settings.names)
-        yield found
+async def database(settings: Settings, database: Database) -> Database:
+    await set_up(database, settings.names)
+    return database
 
 
 def forgotten(kind: str = "message", name: str = MESSAGE, because: str = "asked") -> Delivery:

@@ -2,7 +2,6 @@
 
 import json
 import signal
-from collections.abc import Awaitable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from eden_memory.cli.import_command import STOPPED
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
+from tests.awaiting import gives
 from tests.integration.system.commands import eden, start
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import AGENT, System, fast, system, until
@@ -48,10 +48,6 @@ async def written(running: System) -> dict[str, int]:
 def lines(file: Path, *rows: Any) -> Path:
     file.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
     return file
-
-
-async def _is(found: Awaitable[Any], wanted: Any) -> bool:
-    return await found == wanted
 
 
 async def test_mem0s_memories_are_found_rebuilt_traced_and_forgotten(shared: System, tmp_path: Path) -> None:
@@ -98,7 +94,7 @@ async def test_mem0s_memories_are_found_rebuilt_traced_and_forgotten(shared: Sys
     await eden(shared.settings, "rebuild", "imported", "--verify")  # exit code 1 if anything differs
 
     await shared.forget("user", "ida")
-    await until(lambda: _is(shared.facts("ida"), []), "forgotten")
+    await until(lambda: gives(shared.facts("ida"), []), "forgotten")
     lines(
         file,
         {"id": "1", "memory": "Ida's boat is called Tern.", **row},
@@ -122,9 +118,9 @@ async def test_a_model_decides_only_if_it_is_asked_to(settings: Settings, tmp_pa
         file = lines(tmp_path / "a.jsonl", {"memory": "Uwe drives same-car Fiat.", "user_id": "uwe"})
         await imported(running, "mem0", file, *MINE)
         lines(file, {"memory": "Uwe drives same-car Volvo instead.", "user_id": "uwe"})
-        await until(lambda: _is(running.facts("uwe"), ["Uwe drives same-car Fiat."]), "the first")
+        await until(lambda: gives(running.facts("uwe"), ["Uwe drives same-car Fiat."]), "the first")
         await imported(running, "mem0", file, *MINE, "--decide")
-        await until(lambda: _is(running.facts("uwe"), ["Uwe drives same-car Volvo instead."]), "the second")
+        await until(lambda: gives(running.facts("uwe"), ["Uwe drives same-car Volvo instead."]), "the second")
         assert models.tally.calls["decisions"] == 1
 
 
@@ -214,7 +210,7 @@ async def test_the_previous_systems_memory_keeps_its_shape(shared: System, tmp_p
 async def test_a_consolidated_text_is_never_replaced(shared: System, tmp_path: Path) -> None:
     scope = Scope.of_user(encode_id(AGENT), encode_id("rosa"))
     await eden(shared.settings, "pin", scope.key, "Never call Rosa.", "--user", "rosa", *MINE)
-    await until(lambda: _is(blob(shared, scope), 1), "the blob that was here before")
+    await until(lambda: gives(blob(shared, scope), 1), "the blob that was here before")
     note = tmp_path / "summary.md"
     note.write_text("---\nid: one\nrole: summary\nconversation_id: rosa\n---\nRosa sings.\n")
     report = await imported(shared, "markdown", tmp_path, *MINE)
@@ -252,7 +248,7 @@ async def test_exported_conversations_are_formed_once(settings: Settings, tmp_pa
         said_of_cost = await eden(running.settings, "import", *map(str, options), "--dry-run")
         assert "2 conversations are formed in about 2 windows" in said_of_cost
         assert (await imported(running, *options))["taken"] == {"message": 3}
-        await until(lambda: _is(running.facts("kim"), ["Kim has a dog.", "Kim lives in Lyon."]), "formed")
+        await until(lambda: gives(running.facts("kim"), ["Kim has a dog.", "Kim lives in Lyon."]), "formed")
         session = await running.session("kim")
         await running.shows(session, "kim", "Kim wants maps.")
         fact: dict[str, Any] = await running.memory("facts").find_one({"content": "Kim has a dog."}) or {}
@@ -264,13 +260,13 @@ async def test_exported_conversations_are_formed_once(settings: Settings, tmp_pa
         file.write_text(json.dumps(talks))
         assert (await imported(running, *options))["taken"] == {"message": 1}
         await until(
-            lambda: _is(running.facts("kim"), ["Kim has a cat.", "Kim has a dog.", "Kim lives in Lyon."]),
+            lambda: gives(running.facts("kim"), ["Kim has a cat.", "Kim has a dog.", "Kim lives in Lyon."]),
             "more",
         )
         assert models.tally.calls["facts"] == calls["facts"] + 1
 
         await running.forget("user", "kim")
-        await until(lambda: _is(running.facts("kim"), []), "forgotten")
+        await until(lambda: gives(running.facts("kim"), []), "forgotten")
         third = await imported(running, *options)
         assert third["taken"] == {}
 

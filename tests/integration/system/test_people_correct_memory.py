@@ -1,6 +1,5 @@
 """People correct what formation has made, from the doors to the context: edited, retired, pinned, and forgotten."""
 
-from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from eden_memory.memory.results import ReflectionView
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
+from tests.awaiting import gives
 from tests.integration.system.commands import eden
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import AGENT, System, fast, system, until
@@ -83,7 +83,7 @@ async def test_corrections_hold_through_consolidation_rebuild_and_forgetting(
         await running.told(
             session, "ann", *(f"note user: Wants {what}." for what in ("maps", "tables", "lists"))
         )
-        await until(lambda: _is(blob_version(running), 2), "the next consolidation")
+        await until(lambda: gives(blob_version(running), 2), "the next consolidation")
         await running.shows(session, "ann", "<Consolidated>", PIN, "Wants maps.", "Wants brief answers.")
         assert "Wants brief answers." in await searched(running), "a blob has absorbed it"
         (blob,) = await service.list_blobs(user="ann", scopes=["user"])
@@ -127,7 +127,7 @@ async def test_a_verbatim_text_is_memory_without_a_model(shared: System) -> None
     (fact,) = await shared.service.search_facts("What is Zoe's boat called?", user="zoe", top_k=1)
     assert fact.content == "Zoe's boat is called Tern."
     await shared.service.forget("user", "zoe", user="zoe")
-    await until(lambda: _is(shared.contents("reflections", user_id=encode_id("zoe")), []), "forgotten")
+    await until(lambda: gives(shared.contents("reflections", user_id=encode_id("zoe")), []), "forgotten")
 
 
 async def test_a_correction_just_before_the_threshold_delays_no_consolidation(shared: System) -> None:
@@ -147,7 +147,3 @@ async def test_a_correction_just_before_the_threshold_delays_no_consolidation(sh
         return blob.version == 2 and all(text in blob.content for text in wanted)
 
     await until(consolidated, "the fourth reflection leads to a consolidation")
-
-
-async def _is(found: Awaitable[Any], wanted: Any) -> bool:
-    return await found == wanted

@@ -39,7 +39,7 @@ async def test_a_receipt_tells_what_was_erased_and_is_held_against_the_stores(
     assert "Wigeon" not in file.read_text()
     assert {one["store"].rpartition(".")[2] for one in receipt["clean"]} >= {"MongoDB", "facts", "dead"}
     assert file.stat().st_mode & 0o777 == 0o600
-    assert "0 of what it names are there" in await eden(shared.settings, "forget", "verify", str(file))
+    assert "Nothing that it names is there" in await eden(shared.settings, "forget", "verify", str(file))
     await shared.memory("facts").insert_one({**fact, "active": False})
     with pytest.raises(AssertionError, match=f"facts: {fact['_id']} is there"):
         await eden(shared.settings, "forget", "verify", str(file))

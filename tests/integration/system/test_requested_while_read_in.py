@@ -1,6 +1,6 @@
 """Requests that the application makes while the tailer reads its collection in form all that was written before."""
 
-from collections.abc import Awaitable, Callable, Sized
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -101,12 +101,8 @@ async def test_what_a_killed_reading_in_has_requested_covers_what_only_the_next_
         monkeypatch.setattr(MongoInbox, "waiting", waiting_behind_a_session)
         monkeypatch.setattr(FencedPublisher, "confirmed", confirmed_unknown_to_the_leader)
         async with stages(running.settings):
-            await until(lambda: _is(failed), "another leader begins from the saved position")
+            await until(lambda: failed, "another leader begins from the saved position")
             await application.remembered()
-
-
-async def _is(said: Sized) -> bool:
-    return bool(said)
 
 
 async def _follows(running: System) -> bool:

@@ -115,7 +115,7 @@ async def test_what_is_forgotten_at_a_door_is_verified_there(
     file = tmp_path / "receipt.json"
     file.write_text(json.dumps(receipt))
     said = await eden(shared.settings, "forget", "verify", str(file))
-    assert "0 of what it names are there" in said
+    assert "Nothing that it names is there" in said
     assert "its disk may hold remains until" in said
     await shared.memory("facts").insert_one({**fact, "active": False})
     found = await ask("verify_receipt", receipt=receipt)

@@ -69,7 +69,7 @@ async def test_an_attacking_session_is_undone_without_a_model(shared: System) ->
         1,
     ]
     said = "\n".join(lines_of(preview_of(attack, plan)))
-    assert "2 facts are removed" in said
+    assert "facts to remove: 2" in said
     assert "Quarrel" not in said
     answers = set(await shared.memory("answers").distinct("_id"))
     await undone(shared, attack)
@@ -145,7 +145,7 @@ async def test_killed_in_the_middle_it_loses_nothing_and_does_nothing_twice(
                 receipt = tmp_path / "receipt.json"
                 ensured_key(quick.local.folder / "receipts.key")
                 assert "Undone" in await eden(quick, *arguments, "--receipt", str(receipt))
-                assert "0 of what it names are there" in await eden(quick, "forget", "verify", str(receipt))
+                assert "Nothing that it names is there" in await eden(quick, "forget", "verify", str(receipt))
                 assert await running.facts("kim") == [
                     "kim lives in the town of Lund same-town",
                     "kim sails the sloop Kestrel same-sloop",

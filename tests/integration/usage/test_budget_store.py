@@ -1,7 +1,7 @@
 """Budgets on a real MongoDB: what is reserved at once by many never goes beyond the limit."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -12,10 +12,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory import metrics
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.mongo.client import connect
 from eden_memory.schemas.documents import Budget, Reservation
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.settings import Settings
 from eden_memory.usage.budget_rules import Admitted, AskedWindow, Estimate, HeldWindow, Spending
 from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.usage.estimates import NOTHING
@@ -45,11 +43,9 @@ def held_back() -> float:
 
 
 @pytest.fixture
-async def database(settings: Settings) -> AsyncGenerator[Database]:
-    assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
-        await set_up(client[settings.mongodb.database], NAMES)
-        yield client[settings.mongodb.database]
+async def database(database: Database) -> Database:
+    await set_up(database, NAMES)
+    return database
 
 
 @pytest.fixture

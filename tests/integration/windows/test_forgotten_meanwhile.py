@@ -1,8 +1,7 @@
 """Forgetting and formation-trigger at the same time, from real chat writes through the tailer."""
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +19,7 @@ from eden_memory.stages.stage import Delivery, Handler, Result
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_request import BatchWrite
 from eden_memory.windows.window_rule import Limits
+from tests.awaiting import until
 from tests.integration.stages_on_servers import OnServers, on_servers, running
 from tests.integration.windows.harness import changed
 from tests.names import NAMES
@@ -153,13 +153,6 @@ class Chat(OnServers):
             workers = [self.worker_of(one) for one in pipeline.stages(handlers)]
             async with running([tailer, *workers]):
                 yield gate
-
-
-async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
-    end = time.monotonic() + SOON
-    while not await condition():
-        assert time.monotonic() < end, f"not within {SOON} s: {what}"
-        await asyncio.sleep(0.05)
 
 
 @pytest.fixture

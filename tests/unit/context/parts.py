@@ -28,7 +28,7 @@ def reflection(
     )
 
 
-def stored(scope: Scope, **fields: Any) -> Snapshot:
+def stored_snapshot(scope: Scope, **fields: Any) -> Snapshot:
     rest: dict[str, Any] = {"revision": 1, "changed_at": NOON, **fields}
     return Snapshot(
         _id=scope.key,
@@ -44,4 +44,4 @@ def stored(scope: Scope, **fields: Any) -> Snapshot:
 
 
 def shown(scope: Scope, **fields: Any) -> VisibleScope:
-    return VisibleScope(scope, limits_of(scope, {}), stored(scope, **fields))
+    return VisibleScope(scope, limits_of(scope, {}), stored_snapshot(scope, **fields))

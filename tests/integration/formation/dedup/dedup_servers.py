@@ -21,15 +21,15 @@ from eden_memory.models.question import LanguageModel
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.fact_dedup import FactDedup, Stores
-from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged, decode
 from eden_memory.settings import MemorySettings
 from eden_memory.stages.outcome_store import MongoLedger
-from eden_memory.stages.stage import Decision, Delivery, Emit, Handler
+from eden_memory.stages.stage import Decision, Emit, Handler
 from eden_memory.stages.worker import Worker
 from tests.integration.stages_on_servers import OnServers, on_servers, running, settings_of
 from tests.names import NAMES
 from tests.unit.formation.dedup.dedup_kit import WordEmbedder
+from tests.unit.memory.memory_histories import delivered
 
 Database = AsyncDatabase[dict[str, Any]]
 
@@ -56,7 +56,7 @@ async def prepared(database: Database) -> Database:
 
 async def write(database: Database, facts: Sequence[FactChanged], *forgotten: Mark) -> None:
     """The writer applies these, as far as they are not forgotten."""
-    deliveries = [Delivery(_envelope(one), one, "memory.facts", one.key()) for one in facts]
+    deliveries = [delivered(one) for one in facts]
     batch = memory_batch(deliveries, Marks(forgotten))
     for result in (await MongoMemoryStore(database, NAMES).apply(list(batch.scopes.values()))).values():
         if isinstance(result, Exception):
@@ -66,18 +66,6 @@ async def write(database: Database, facts: Sequence[FactChanged], *forgotten: Ma
 def facts_of(decision: Decision) -> list[FactChanged]:
     events = [one.event for one in decision.events if isinstance(one, Emit)]
     return [one for one in events if isinstance(one, FactChanged)]
-
-
-def _envelope(event: FactChanged) -> Envelope:
-    return Envelope(
-        id=f"{event.key()}-{event.outcome}",
-        name=event.NAME,
-        version=1,
-        source="fact-dedup",
-        time=event.valid_from,
-        subject=event.subject(),
-        ordering_key=event.ordering_key(),
-    )
 
 
 class Stage(OnServers):

@@ -9,7 +9,6 @@ import pytest
 
 from eden_memory.formation import near_fact_store
 from eden_memory.formation.near_fact_store import MongoFactSearch
-from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.memory.scope_matrix import ScopeMatrix, matrix_of
 from eden_memory.memory.snapshot_store import MongoSnapshots
 from eden_memory.mongo.documents import packed_of
@@ -17,8 +16,9 @@ from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
 from tests.integration.formation.dedup.dedup_servers import Database, write
+from tests.integration.search.search_kit import fact
 from tests.names import NAMES
-from tests.unit.formation.dedup.dedup_kit import ANA, DIMENSIONS, at, embedded, source
+from tests.unit.formation.dedup.dedup_kit import ANA, DIMENSIONS, at, embedded
 
 pytestmark = pytest.mark.servers
 BEN = Scope.of_user("s.agent", "s.ben")
@@ -29,21 +29,7 @@ MODEL = "test"
 def changed(
     name: str, version: int, text: str, *, scope: Scope = ANA, outcome: int = 1, **fields: object
 ) -> FactChanged:
-    event = FactChanged(
-        cause="c",
-        fact_id=name,
-        version=version,
-        outcome=outcome,
-        scope=scope,
-        text=text,
-        hash=fact_hash(f"{name} {text}"),
-        embedding=embedded(text),
-        decision="ADD",
-        sources=(source(name),),
-        formed_at=at(0),
-        valid_from=at(version),
-    )
-    return event.model_copy(update=fields)
+    return fact(name, text, version, scope=scope, outcome=outcome, formed_at=at(0), **fields)
 
 
 def retired(name: str, version: int, text: str, *, scope: Scope = ANA) -> FactChanged:

@@ -20,6 +20,7 @@ from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery
 from tests.counted import Grown
+from tests.unit.context.parts import stored_snapshot
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 USER = Scope.of_user("s.a", "i.1")
@@ -60,14 +61,8 @@ def as_stored(name: str, *sources: SourceMessage) -> Reflection:
 
 
 def snapshot(*buffer: BufferedReflection, scope: Scope = USER, **fields: Any) -> Snapshot:
-    return Snapshot(
-        _id=scope.key,
-        scope=scope.kind,
-        scope_key=scope.key,
-        agent_id=scope.agent_id,
-        user_id=scope.user_id,
-        audience=scope.audience,
-        revision=1,
+    return stored_snapshot(
+        scope,
         buffer=buffer,
         changed_at=NOON,
         **fields,

@@ -12,6 +12,7 @@ from eden_memory.schemas.documents import BufferedReflection, Snapshot, Stream
 from eden_memory.schemas.events import FactsExtracted
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import STANDARD
+from tests.unit.context.parts import stored_snapshot
 from tests.unit.formation.extraction.windows import (
     AGENT,
     AGENT_SCOPE,
@@ -37,13 +38,8 @@ GOAL = reflection("The goal is a plan for Tern.", "session", 1)
 
 def snapshot(scope: Scope, blob: str | None, *buffer: str) -> Snapshot:
     """What the store holds of a scope; reflections are called `r0`, `r1`, …"""
-    return Snapshot(
-        _id=scope.key,
-        scope=scope.kind,
-        scope_key=scope.key,
-        agent_id=scope.agent_id,
-        user_id=scope.user_id,
-        revision=1,
+    return stored_snapshot(
+        scope,
         blob=blob,
         blob_version=3 if blob else 0,
         buffer=tuple(
