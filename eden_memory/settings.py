@@ -171,7 +171,7 @@ class WindowsSettings(SettingsGroup):
     before: NonNegativeInt = Field(
         default=4,
         le=20,
-        description="messages before a window that fact extraction is shown to understand it; 0: none",
+        description="messages before a window that both extractions are shown to understand it; 0: none",
     )
 
 
