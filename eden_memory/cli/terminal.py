@@ -27,7 +27,12 @@ LONE = re.compile(r"[\ud800-\udfff]")
 
 def sigterm_as_interrupt() -> None:
     """Make SIGTERM end a command as Ctrl-C does: what it has started is stopped."""
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _interrupted)
+
+
+def _interrupted(number: int, frame: object) -> None:
+    del number, frame
+    signal.raise_signal(signal.SIGINT)
 
 
 def plain(text: str) -> str:

@@ -258,8 +258,12 @@ async def test_questions_without_a_valid_answer_are_shown_and_asked_anew(
     here: Settings, script: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = plan(tmp_path, ROWS, "bm25")
+
+    def nothing(scripted: Scripted, asked: Asked) -> Said:
+        return "nothing"
+
     with monkeypatch.context() as broken:
-        broken.setattr(Scripted, "__call__", lambda *_: "nothing")  # pyright: ignore[reportUnknownLambdaType]
+        broken.setattr(Scripted, "__call__", nothing)
         first = await evaluate(here, asked, lambda _: None)
     assert unanswered(first) == 6
     assert "| 3 of 3 |" in markdown(first)
