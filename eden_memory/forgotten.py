@@ -61,7 +61,7 @@ class Marks:
         """Whether a message of a window or before it is forgotten, or its session or a participant since then."""
         named = [("session", window.session_id), *(("user", user) for user in window.participants)]
         began = window.first_at or window.closed_at
-        return any(map(self._message, (*window.messages, *before))) or any(
+        return any(map(self._message, (*window.messages, *window.before, *before))) or any(
             self._reached(*name, began) for name in named
         )
 
@@ -116,7 +116,7 @@ def ids_of(scope: Scope | None, sources: Iterable[SourceMessage]) -> set[tuple[s
 
 def ids_of_window(window: Window, before: Iterable[MessageRef] = ()) -> set[tuple[str, str]]:
     """Return (kind, target) of everything whose forgetting would concern a window, shown with those before it."""
-    messages = {("message", message.message_id) for message in (*window.messages, *before)}
+    messages = {("message", message.message_id) for message in (*window.messages, *window.before, *before)}
     return (
         messages
         | {("user", participant) for participant in window.participants}

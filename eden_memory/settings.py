@@ -171,7 +171,7 @@ class WindowsSettings(SettingsGroup):
     before: NonNegativeInt = Field(
         default=4,
         le=20,
-        description="messages before a window that fact extraction is shown to understand it; 0: none",
+        description="messages before a window that both extractions are shown to understand it; 0: none",
     )
 
 
@@ -247,11 +247,11 @@ class MemorySettings(SettingsGroup):
         description="facts added to a context when a message asks for the past, at most",
     )
     recall_related: float = Field(
-        default=0.35,
+        default=0.39,
         ge=0,
         lt=1,
-        description="how related recalled facts must be by meaning and words, from unrelated (0) to the same (1); "
-        "0: any",
+        description="how related the best recalled fact must be by meaning and words, from unrelated (0) to the "
+        "same (1), and the others nearly; 0: any",
     )
     language: str | None = Field(
         default=None,

@@ -21,7 +21,7 @@ from eden_memory.models.question import Answered, LanguageModel
 from eden_memory.schemas.answers import ExtractedFacts
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.events.formation import ExtractedFact, Window
-from eden_memory.schemas.provenance import Call, MessageRef
+from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import STANDARD, FormationLimits
 from eden_memory.stages.stage import Delivery, Emitted
@@ -70,7 +70,7 @@ class FactExtraction:
         if not window.messages or not (scopes := fact_scopes(window)):
             return [facts_extracted(delivery, window)]
         asking = asking_about(window, delivery, STAGE, "facts")
-        before = () if self._limits.short_prompts else delivery.event.before  # the short prompt shows none
+        before = () if self._limits.short_prompts else window.before  # the short prompt shows none
         question = await self._questions.about(delivery, window, scopes, asking, before=before)
         if not question.transcript.own:
             return [facts_extracted(delivery, window)]
@@ -81,7 +81,7 @@ class FactExtraction:
         fence = self._fence.around(f"{STAGE}/{window.formation_id}")
         prompt = prompts.fact_extraction(self._material(question), fence, short=self._limits.short_prompts)
         answered = await self._model.ask(prompt, ExtractedFacts, question.asking)
-        return await self._formed(question, past, answered, fence, before)
+        return await self._formed(question, past, answered, fence)
 
     def _material(self, question: WindowQuestion) -> FactMaterial:
         limits = self._limits
@@ -94,10 +94,9 @@ class FactExtraction:
         past: frozenset[Scope],
         answered: Answered[ExtractedFacts],
         fence: str,
-        before: Sequence[MessageRef],
     ) -> Sequence[Emitted]:
         """Return the events of an answer, without what was forgotten while the model was asked."""
-        named = ids_of_window(question.window, before) | ids_of(None, question.transcript.sources)
+        named = ids_of_window(question.window) | ids_of(None, question.transcript.sources)
         marks = await self._forgetting.among(named)
         assignment = question.assignment(self._limits.fact_words, fence, self._limits.facts)
         stated = assignment.assign(answered.value.facts, marks)

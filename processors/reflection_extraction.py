@@ -1,6 +1,7 @@
 """memory.extractions → memory.reflections: one call forms a window's reflections, for all its scopes and shards.
 
-It sees the conversation, what is known of each scope, and the facts just extracted; it works beside fact-dedup.
+It sees the conversation, the messages before it that explain it, what is known of each scope, and the facts just
+extracted; it works beside fact-dedup.
 Never skipped for want of facts: the session's reflections are always formed.
 """
 
@@ -10,7 +11,7 @@ from hashlib import blake2b
 
 from eden_memory.access.sharing import private_keys
 from eden_memory.directory.participants import Streams
-from eden_memory.forgotten import ForgottenMarks, ids_of_window
+from eden_memory.forgotten import ForgottenMarks, ids_of, ids_of_window
 from eden_memory.formation import prompts
 from eden_memory.formation.extraction_results import session_closed
 from eden_memory.formation.prompt_material import ReflectionMaterial
@@ -73,7 +74,10 @@ class ReflectionExtraction:
             return session_closed(delivery, extracted, 0)
         known = await self._known(window)
         asking = asking_about(window, delivery, STAGE, "reflections")
-        question = await self._questions.about(delivery, window, window.scopes, asking, known_of(known))
+        before = () if self._limits.short_prompts else window.before  # the short prompt shows none
+        question = await self._questions.about(
+            delivery, window, window.scopes, asking, known_of(known), before
+        )
         if not question.transcript.own:
             return session_closed(delivery, extracted, 0)
         fence = self._fence.around(f"{STAGE}/{window.agent_id}")  # the prompt's beginning is cached by it
@@ -101,18 +105,20 @@ class ReflectionExtraction:
     ) -> ReflectionMaterial:
         facts = (fact for fact in extracted.facts if not question.marks.any_gone(fact.sources))
         return ReflectionMaterial(
-            lines=question.transcript.lines,
+            lines=question.transcript.own,
             scopes=question.scopes.for_reflections(known, question.marks),
             facts=tuple(fact.text for fact in facts),
             words=self._limits.reflection_words,
             language=self._limits.language,
+            before=question.transcript.before,
         )
 
     async def _formed(
         self, question: WindowQuestion, answered: Answered[StatedReflections], fence: str
     ) -> list[ReflectionFormed]:
         """Return the events of an answer, without what was forgotten while the model was asked."""
-        marks = await self._forgetting.among(ids_of_window(question.window))
+        named = ids_of_window(question.window) | ids_of(None, question.transcript.sources)
+        marks = await self._forgetting.among(named)
         assignment = question.assignment(self._limits.reflection_words, fence, limited=True)
         assigned = assignment.assign(answered.value.reflections, marks)
         by_scope = Counter(item.scope.key for item in assigned)

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 from rich.console import Console
 
 from eden_memory.cli.demo_view import LineView, LiveView, print_result
-from eden_memory.cli.terminal import confirm
+from eden_memory.cli.terminal import confirm, sigterm_as_interrupt
 from eden_memory.demo.conversation import EXAMPLE, read_conversation
 from eden_memory.demo.estimate import estimate
 from eden_memory.demo.play import DemoOutcome, DemoPlan, play, running_servers
@@ -41,7 +40,7 @@ def demo(
     yes: Annotated[bool, typer.Option("--yes", help="do not ask before a conversation is sent")] = False,
 ) -> None:
     """Play a conversation as a chat application would write it, and show the memory formed from it."""
-    signal.signal(signal.SIGTERM, _as_interrupt)
+    sigterm_as_interrupt()
     # What goes wrong is said by the demo itself; a client's retries while topics are made are no news.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     console = Console(highlight=False)
@@ -70,12 +69,6 @@ def _settings(console: Console, llm: str | None) -> Settings:
         console.print(f"  {line}", markup=False)
     os.environ.update(fitted.variables)
     return Settings()
-
-
-def _as_interrupt(number: int, frame: object) -> None:
-    """Make SIGTERM end the demo like Ctrl-C."""
-    del number, frame
-    signal.raise_signal(signal.SIGINT)
 
 
 def _agree(console: Console, settings: Settings, plan: DemoPlan, *, yes: bool) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eden_memory.cli.tables import console as plain_console
-from eden_memory.cli.terminal import confirm
+from eden_memory.cli.terminal import confirm, sigterm_as_interrupt
 from eden_memory.errors import Invalid
 from eden_memory.evals.converters import CONVERTERS, Format, converted, write_lines
 from eden_memory.evals.dataset import OWN_SET, EvalSet, eval_set, read_set
@@ -21,6 +21,7 @@ from eden_memory.evals.eval_report import (
     answer_table,
     formation_table,
     retrieval_table,
+    unanswered,
     write_report,
 )
 from eden_memory.evals.evaluation import BUDGETS, SYSTEMS, EvalPlan, EvalReport, evaluate
@@ -34,7 +35,10 @@ AT_CAP, STOPPED = 3, 130
 
 def eval_(
     file: Annotated[
-        Path, typer.Argument(help="conversations and questions, JSON lines; unset: a small set of our own")
+        Path,
+        typer.Argument(
+            help="conversations and questions, JSON lines; unset: a small set of our own", show_default=False
+        ),
     ] = OWN_SET,
     format_: Annotated[
         Format, typer.Option("--format", help="lines, or the dataset whose files to convert")
@@ -75,8 +79,9 @@ def eval_(
 ) -> None:
     """Compare memory systems on questions about conversations: accuracy over tokens, errors of each step.
 
-    Answers and records stay in the output folder: run the same command again to continue after a stop. A second run
-    pays only for what changed. Exit code 3: the run ended at the cap.
+    Run the same command again to continue after a stop; a second run pays only for what changed.
+
+    Exit code 3: the run ended at the cap.
 
     Examples:
 
@@ -108,6 +113,7 @@ def eval_(
     console = Console(highlight=False, stderr=True)
     _agree(console, settings, plan, yes=yes)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    sigterm_as_interrupt()
     try:
         with warnings_only():
             report = asyncio.run(heeding(evaluate(settings, plan, lambda text: console.print(f"· {text}"))))
@@ -151,7 +157,8 @@ def _agree(console: Console, settings: Settings, plan: EvalPlan, *, yes: bool) -
         return
     to = " and ".join(dict.fromkeys(where))
     console.print(
-        f"conversations and questions go to {to}; the run stops at {plan.cap:g} USD (--cap)", markup=False
+        f"conversations and questions go to {to}; the run stops at {plan.cap.normalize():f} USD (--cap)",
+        markup=False,
     )
     if not yes and plan.dataset.name != OWN_SET.stem:
         confirm(f"Send them to {to}?")
@@ -169,6 +176,12 @@ def show(report: EvalReport, out: Path) -> None:
             console.print(_table(title, header, rows))
     written = write_report(report, out)
     typer.echo(f"paid: {report.paid:.4f} USD; {', '.join(map(str, written))}", err=True)
+    if failed := unanswered(report):
+        typer.echo(
+            f"{failed} questions got no valid answer (column failed); they do not count in accuracy. "
+            "Run the same command again to ask them anew",
+            err=True,
+        )
     if len(written) < 3:
         typer.echo("the figure needs matplotlib: pip install 'eden-memory[eval]'", err=True)
 

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import signal
 import sys
 import textwrap
 from datetime import UTC, datetime
@@ -22,6 +23,16 @@ OBEYED = re.compile(
 """Control characters but tab and line feed, and what turns the direction of writing around."""
 TYPED = re.compile(r"(?<![\w.~%-])[siuo]\.([\w.~%-]+)", re.ASCII)
 LONE = re.compile(r"[\ud800-\udfff]")
+
+
+def sigterm_as_interrupt() -> None:
+    """Make SIGTERM end a command as Ctrl-C does: what it has started is stopped."""
+    signal.signal(signal.SIGTERM, _interrupted)
+
+
+def _interrupted(number: int, frame: object) -> None:
+    del number, frame
+    signal.raise_signal(signal.SIGINT)
 
 
 def plain(text: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from eden_memory.errors import EdenError
 from eden_memory.local.servers import Endpoints
 
-COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run", "--new-source")
+COMMAND = (sys.executable, "-m", "eden_memory.demo.beside_parent", "run", "--new-source")
 """The demo begins with an empty collection; the topics may hold the messages of a demo that was kept."""
 STOP_SECONDS, LINES = 15.0, 8
 SHOWN_DAYS = "36500"
@@ -48,13 +48,16 @@ class SystemProcess:
 
 @asynccontextmanager
 async def running_system(environment: dict[str, str], log: Path) -> AsyncGenerator[SystemProcess]:
-    """Run the system for the block, in its own session, so that Ctrl-C reaches only this program."""
+    """Run the system for the block, in its own session, so that Ctrl-C reaches only this program.
+
+    It also ends when this program is killed: its standard input ends then.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(
             *COMMAND,
             env={**os.environ, **environment},
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,
             stdout=file,
             stderr=file,
             start_new_session=True,

@@ -12,13 +12,18 @@ class AnswerFile:
     """An AnswerStore for one process, for its owner alone; an answer is on the disk before it is used."""
 
     def __init__(self, path: Path) -> None:
-        """EdenError if the file holds anything else; a last line that was cut off is dropped."""
+        """EdenError if the file holds anything else; a last line that was cut off is dropped.
+
+        Questions that got no valid answer in earlier runs are asked anew.
+        """
         self._answers: dict[str, Answer] = {}
         self.calls: dict[str, Answer] = {}
         """Answers by the id of the call that brought them."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for line in _whole_lines(path):
             self._know(_answer(path, line))
+        answered = {answer.unit for answer in self._answers.values() if answer.invalid is None}
+        self._answers = {name: answer for name, answer in self._answers.items() if answer.unit in answered}
         descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
         self._file = os.fdopen(descriptor, "ab", buffering=0)
 

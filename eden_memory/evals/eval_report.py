@@ -25,6 +25,7 @@ def answer_table(report: EvalReport) -> tuple[list[str], list[Row]]:
     scored = _scores(report)
     header = ["system", "budget", "tokens shown", "answer in memory", "accuracy", *scored]
     header += ["tokens/question", "USD/question", "s/question"]
+    header += ["failed"] if unanswered(report) else []
     rows: list[Row] = []
     for system in report.systems:
         for budget, results in system.at.items():
@@ -39,9 +40,20 @@ def answer_table(report: EvalReport) -> tuple[list[str], list[Row]]:
                     _number(of.accuracy),
                     *scores,
                     *_each(of),
+                    *((f"{of.failed} of {len(results)}",) if unanswered(report) else ()),
                 )
             )
     return header, rows
+
+
+def unanswered(report: EvalReport) -> int:
+    """Return how many questions, at all budgets, got no valid answer or verdict."""
+    return sum(
+        result.failed is not None
+        for system in report.systems
+        for results in system.at.values()
+        for result in results
+    )
 
 
 def _scores(report: EvalReport) -> list[str]:

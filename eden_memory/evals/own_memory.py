@@ -31,7 +31,7 @@ from eden_memory.errors import EdenError
 from eden_memory.evals.dataset import DecisionLine, EvalConversation, Outcome, QuestionLine
 from eden_memory.evals.namespace_reading import NamespaceReading, prefixed
 from eden_memory.evals.spending import Spent
-from eden_memory.evals.systems import EvalSetup, MemoryItem
+from eden_memory.evals.systems import EvalSetup, MemoryItem, counted
 from eden_memory.failures import CapReached
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import TopicAdmin
@@ -41,13 +41,14 @@ from eden_memory.models.providers.catalogue import asked_for
 from eden_memory.mongo.client import connect
 from eden_memory.observability.formation_progress import FormationProgress
 from eden_memory.observability.watching import watching
-from eden_memory.schemas.documents import Answer, Fact, InboxFactCommand
+from eden_memory.schemas.documents import Answer, Fact, InboxFactCommand, IndexedDeadLetter
 from eden_memory.schemas.ids import encode
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings, SourceSettings
 
 DATABASES, PREFIXES = "eden_eval_", "eden-eval-"
 """Prefix of the names of databases and topics."""
+TELL_SECONDS = 10.0
 RATE = 100_000.0
 """Messages a second: as fast as MongoDB takes them."""
 MAPPED = ("sessions", "agents", "users")
@@ -174,12 +175,13 @@ class _Forming:
             ):
                 await self._write(application, said, arrivals, system, journey, progress)
                 await self._decide(system, conversations, len(said.people["sessions"]), progress)
-        except* EdenError as errors:
+        except* (EdenError, CapReached) as errors:
             raise _first(errors) from None
         finally:
             self._pay(progress)
             await self._note("seconds", {"$inc": {"seconds": time.monotonic() - began}})
         await self._note("formed")
+        await self._tell_of_dead_letters()
         await asyncio.to_thread(lambda: admin.delete(admin.names(prefix)))
 
     async def spent(self) -> Spent:
@@ -237,14 +239,31 @@ class _Forming:
         await self._settled(system, len(said.people["sessions"]), progress)
 
     async def _settled(self, system: SystemProcess, sessions: int, progress: FormationProgress) -> None:
-        """Wait until everything is formed."""
+        """Wait until everything is formed; say now and then how far it is."""
         seconds = self.here.models.timeout_seconds if asked_for(self.here) else 0.0
         names = self.here.names
         async with asyncio.TaskGroup() as tasks:
-            watch = tasks.create_task(system.watch())
+            others = [tasks.create_task(system.watch()), tasks.create_task(self._tell(progress))]
             done = await formed(self.database, names, sessions, progress, self._cap, seconds)
-            watch.cancel()
+            for task in others:
+                task.cancel()
         self._demand(progress, done=done)
+
+    async def _tell(self, progress: FormationProgress) -> None:
+        told = ""
+        while True:
+            await asyncio.sleep(TELL_SECONDS)
+            if (text := _so_far(progress)) != told:
+                told = text
+                self.setup.note(text)
+
+    async def _tell_of_dead_letters(self) -> None:
+        letters = self.database[self.here.names[IndexedDeadLetter.COLLECTION]]
+        if number := await letters.count_documents({"ended_by": None}):
+            self.setup.note(
+                f"{counted(number, 'dead letter')}: this memory lacks what they held. See {self._log}; "
+                "`eden eval --clear` lets it be formed again"
+            )
 
     def _demand(self, progress: FormationProgress, *, done: bool) -> None:
         if not done and float(progress.total.cost) > self._cap:
@@ -294,7 +313,17 @@ class _Quiet:
         del progress
 
 
-def _first(errors: BaseExceptionGroup[EdenError]) -> EdenError:
+def _so_far(progress: FormationProgress) -> str:
+    calls = progress.total
+    failed = f", {calls.failed} of them failed" if calls.failed else ""
+    return (
+        f"in this run {counted(progress.decisions.total(), 'decision')} on facts, "
+        f"{counted(progress.reflections.total(), 'reflection')}, {counted(calls.calls, 'call')}{failed}, "
+        f"{calls.cost:.4f} USD"
+    )
+
+
+def _first(errors: BaseExceptionGroup[EdenError | CapReached]) -> EdenError | CapReached:
     first = errors.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
 

@@ -23,6 +23,7 @@ from eden_memory.evals.systems import (
     MemorySystem,
     adapter_of,
     baseline,
+    counted,
     packed,
 )
 from eden_memory.mirror.atomic_files import write_text
@@ -103,10 +104,10 @@ async def _recorded(
     name: str, digest: str, system: MemorySystem, setup: EvalSetup, most: int | None
 ) -> SystemRecord:
     timer, before = Timer(), setup.models.cap.spent
-    setup.note(f"{name}: takes in {len(setup.dataset.conversations)} conversations")
+    setup.note(f"{name}: takes in {counted(len(setup.dataset.conversations), 'conversation')}")
     await system.ingest(setup.dataset.conversations)
     spent = setup.models.cap.spent.since(before, timer.seconds)
-    setup.note(f"{name}: {len(setup.dataset.questions)} questions")
+    setup.note(f"{name}: searches for {counted(len(setup.dataset.questions), 'question')}")
     retrieved = {
         key_of(where, question.id): await _retrieved(system, where, question, most)
         for where, question in setup.dataset.questions

@@ -197,3 +197,8 @@ def _opened(make: Callable[[EvalSetup], MemorySystem]) -> Adapter:
         yield make(setup)
 
     return opened
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 question`, `2 questions`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -109,6 +109,8 @@ class ReflectionMaterial:
     words: int
     """Of one reflection."""
     language: str | None = None
+    before: tuple[TranscriptLine, ...] = ()
+    """As in `FactMaterial`."""
 
 
 @dataclass(frozen=True, slots=True)

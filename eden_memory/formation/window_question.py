@@ -89,7 +89,7 @@ class WindowQuestions:
         if stored is None:
             raise PermanentError("the texts of the window are kept no longer")
         authors = {("user", message.user_id) for message in stored.before if message.user_id is not None}
-        marks = await self._forgetting.among(ids_of_window(window, before) | authors | known)
+        marks = await self._forgetting.among(ids_of_window(window) | authors | known)
         shown = transcript(stored, window, marks, earlier.shown if earlier else (), before)
         limited = Scopes.of(scopes, streams, self._limits, of_authors=of_authors(window))
         asking = replace(asking, shown=shown.shown, model=limited.model)

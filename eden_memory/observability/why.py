@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eden_memory.memory.results import Explained, ExplainedOutcome, ExplainedStep, FactHistory, ReflectionView
+from eden_memory.processors.pipeline import REFLECTION_EXTRACTION
 from eden_memory.recent.recent_rules import WrittenMessage
 from eden_memory.schemas.events import Event, FactChanged, FactsExtracted
 from eden_memory.stages.outcome import StageOutcome
@@ -27,6 +28,14 @@ BECAUSE: Mapping[ExplainedOutcome, str] = {
     "forgotten": "it was forgotten on request",
 }
 """Sentences without any content."""
+CLOSED_BECAUSE: Mapping[str, str] = {
+    "messages": "it held enough messages",
+    "tokens": "it held enough text",
+    "cold": "the session was idle",
+    "stale": "the session was idle for long",
+    "ended": "the session ended",
+    "asked": "somebody asked for it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +145,8 @@ def _stated(fate: MessageFate) -> int:
 def _window(row: Row | None) -> Iterable[ExplainedStep]:
     if row is not None:
         closed, count = row["closed"], len(row["messages"])
-        told = f"{count} message{'s' * (count != 1)}, closed because: {closed['because']}"
+        because = CLOSED_BECAUSE.get(closed["because"], closed["because"])
+        told = f"{count} message{'s' * (count != 1)}, closed because {because}"
         yield ExplainedStep("window", row["_id"], closed["at"], told)
 
 
@@ -148,8 +158,9 @@ def _call(row: Row) -> ExplainedStep:
 
 def _answer(fate: MessageFate) -> Iterable[ExplainedStep]:
     for extracted in _extracted(fate):
+        facts = len(extracted.facts)
         told = (
-            f"{len(extracted.facts)} facts of the window, {_stated(fate)} of them rest on this message; "
+            f"{facts} fact{'s' * (facts != 1)} of the window, from this message: {_stated(fate)}; "
             f"{extracted.dropped} dropped by rules, {extracted.cut} beyond the limit"
         )
         yield ExplainedStep("answer", None, None, told)
@@ -164,7 +175,13 @@ def _decisions(fate: MessageFate) -> Iterable[ExplainedStep]:
 
 
 def _decision(name: str, decision: str, text: str, reason: str | None) -> ExplainedStep:
-    return ExplainedStep("decision", name, None, f"{decision}: {text}" + (f" ({reason})" if reason else ""))
+    return ExplainedStep("decision", name, None, _decided_on(decision, text, reason))
+
+
+def _decided_on(decision: str, text: str, reason: str | None, *by: str | None) -> str:
+    """Return `ADD by MODEL: text (reason)`."""
+    who = " and ".join(name for name in by if name)
+    return (f"{decision} by {who}" if who else decision) + f": {text}" + (f" ({reason})" if reason else "")
 
 
 def _kept(fate: MessageFate) -> Iterable[ExplainedStep]:
@@ -187,19 +204,18 @@ def explained_fact(found: FactHistory, before: Iterable[ExplainedStep]) -> Expla
             "decision",
             f"{fact.fact_id}@{version.version}",
             version.valid_from,
-            _decision("", version.decision, version.content, version.reason).told
-            + (f", by {version.model}" if version.model else "")
-            + (f", by {version.by}" if version.by else ""),
+            _decided_on(version.decision, version.content, version.reason, version.model, version.by),
         )
         for version in found.versions
     ]
+    own = [step for step in before if step.what != "call" or not step.told.startswith(REFLECTION_EXTRACTION)]
     return Explained(
         what="fact",
         id=fact.fact_id,
         content=fact.content,
         outcome="remembered" if fact.active else "retired",
         because=because,
-        steps=(*before, *decided),
+        steps=(*own, *decided),
     )
 
 

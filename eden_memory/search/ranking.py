@@ -29,6 +29,8 @@ LISTS: dict[str, int] = {"scores": 50, "ranks": 20}
 SECONDS_OF_DAY = 86_400.0
 MEANING = 0.7
 """Of what relates a fact to a query: how alike they are; the rest is the words that they share."""
+LESS_RELATED = 0.08
+"""How much less related than the best must be what comes with it."""
 BEST, AMONG = 5, 30
 """What tells which words matter, and what is raised by them."""
 APART = timedelta(hours=6)
@@ -190,17 +192,23 @@ def asked_in(queries: Sequence[str]) -> frozenset[str]:
 
 
 def related(found: Sequence[Scored], queries: Sequence[str], share: float, unrelated: float) -> list[Scored]:
-    """Those that are so far from unrelated (0) to the same text (1), and those whose similarity is not known.
+    """Nothing, unless one is so far from unrelated (0) to the same text (1); then all that are nearly so far.
 
     Similarity counts 0.7, measured from that of unrelated texts; the share of a query's words that a fact has, 0.3.
+    Those whose similarity is not known stay.
     """
     asked = [stems_asked(query) for query in queries]
-    return [
-        scored
-        for scored in found
-        if (similar := scored.scores.get("semantic")) is None
-        or MEANING * (similar - unrelated) / (1 - unrelated) + (1 - MEANING) * _shared(scored, asked) >= share
-    ]
+    far = [_relatedness(scored, asked, unrelated) for scored in found]
+    best = max((known for known in far if known is not None), default=0.0)
+    least = share - LESS_RELATED if best >= share else share
+    return [scored for scored, known in zip(found, far, strict=True) if known is None or known >= least]
+
+
+def _relatedness(scored: Scored, asked: Sequence[frozenset[str]], unrelated: float) -> float | None:
+    similar = scored.scores.get("semantic")
+    if similar is None:
+        return None
+    return MEANING * (similar - unrelated) / (1 - unrelated) + (1 - MEANING) * _shared(scored, asked)
 
 
 def _shared(scored: Scored, asked: Sequence[frozenset[str]]) -> float:

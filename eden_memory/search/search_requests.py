@@ -70,8 +70,8 @@ class SearchRequest:
     score_threshold: float | None = None
     """Facts with a lower score are left out; the score is relative, 1 for the best of every list."""
     related: float = 0.0
-    """From 0 to 1: facts whose meaning is not so far from unrelated (0) to the same text (1) are left out of
-    the best `top_k`."""
+    """From 0 to 1: nothing is returned unless one of the best `top_k` is so far from unrelated (0) to the same
+    text (1); the others may be a little less related. 0: everything is returned."""
     sort: SearchSort = "score"
     list_size: int | None = None
     """Candidates of each list; None: as the settings say."""

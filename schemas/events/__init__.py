@@ -36,7 +36,7 @@ EVENTS: tuple[tuple[type[Event], *tuple[Upcast, ...]], ...] = (
     (FormationAsked, _with("if_due", False)),
     (Watermark,),
     (FormationRequested, _unchanged, _unchanged, _unchanged),
-    (FactsExtracted, _unchanged, _unchanged, _unchanged),
+    (FactsExtracted, _unchanged, _unchanged, _unchanged, _unchanged),
     (FactsProposed, _unchanged, _unchanged, _unchanged),
     (FactCommanded, _unchanged, _unchanged, _unchanged, _unchanged),
     (FactChanged, _unchanged, _unchanged, _unchanged, _unchanged),

@@ -50,6 +50,9 @@ class Window(Part):
     asked_by: str | None = None
     settings_version: str
     """Hash of the settings and streams in force when it closed."""
+    before: tuple[MessageRef, ...] = ()
+    """Messages of the session right before the window, of the same audience: they explain it, and no memory comes
+    from them alone. Empty where an earlier version recorded none."""
 
 
 class FormationRequested(Event, Window):
@@ -57,9 +60,6 @@ class FormationRequested(Event, Window):
 
     VERSION: ClassVar[int] = 4
 
-    before: tuple[MessageRef, ...] = ()
-    """Messages of the session right before the window, of the same audience: they explain it, and no memory comes
-    from them alone. Empty where an earlier version recorded none."""
     audience_change: AudienceChange | None = None
     """Given by the first window of a generation of session memory whose audience is too large to be listed: who
     joined and left since the last generation before it whose users are known. Null there: only its hash is known."""
@@ -95,7 +95,7 @@ class ExtractedFact(Statement):
 class FactsExtracted(Event, Derived):
     """What a window's fact extraction gave: exactly one per formation, also when empty or failed."""
 
-    VERSION: ClassVar[int] = 4
+    VERSION: ClassVar[int] = 5
 
     window: Window
     outcome: Literal["extracted", "empty", "failed"]

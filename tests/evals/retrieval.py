@@ -39,7 +39,7 @@ GRID = [
     for weight, lift, times in product((0.3, 0.4, 0.5), (0.3, 0.6), (0.1, 0.2))
 ]
 """What each fold chooses from."""
-FLOORS = (0.0, 0.2, 0.3, 0.35, 0.4, 0.5)
+FLOORS = (0.0, 0.2, 0.3, 0.35, 0.39, 0.45, 0.5)
 KINDS: tuple[Kind, ...] = ("turns", "facts")
 ALONE: tuple[Search, ...] = ("text", "semantic")
 

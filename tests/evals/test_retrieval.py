@@ -8,7 +8,7 @@ import pytest
 from eden_memory.evals.measures import mean_quality as mean
 from eden_memory.search.ranking import Ranking
 from eden_memory.settings import MemorySettings
-from tests.evals.conversations import there
+from tests.evals.conversations import Kind, there
 from tests.evals.held import KnownVectors
 from tests.evals.languages import UNSPACED, found_in
 from tests.evals.measures import quality
@@ -85,7 +85,8 @@ async def test_the_default_finds_more_facts_than_reciprocal_ranks() -> None:
 
 @local_model
 @pytest.mark.skipif(not there(), reason="the conversations are not part of the project")
-async def test_recall_keeps_what_answers_and_adds_less_of_what_does_not() -> None:
-    found = await recalled(await loaded("facts", KnownVectors()), MemorySettings().recall_related)
+@pytest.mark.parametrize("kind", ["turns", "facts"])
+async def test_recall_keeps_what_answers_and_adds_less_of_what_does_not(kind: Kind) -> None:
+    found = await recalled(await loaded(kind, KnownVectors()), MemorySettings().recall_related)
     assert found.answered >= 0.98
     assert found.others <= 0.5

@@ -31,8 +31,8 @@ def why(
     if as_json:
         terminal.show_json(found)
         return
-    for explained in found:
-        console().print(_tree(explained))
+    for number, explained in enumerate(found):
+        console().print(*[""] * bool(number), _tree(explained), sep="\n")
     if not found:
         typer.echo(nothing("nothing that may be seen here has these words", user), err=True)
 
@@ -49,5 +49,6 @@ def _tree(explained: Explained) -> Tree:
 
 def _step(step: ExplainedStep) -> Text:
     at = "" if step.at is None else f"  {terminal.moment(step.at)}"
-    told = Text.assemble((step.what, "cyan"), " ", line(step.told), (at, "dim"))
+    text = terminal.as_written(step.told) if step.what == "message" else step.told
+    told = Text.assemble((step.what, "cyan"), " ", line(text), (at, "dim"))
     return told if step.id is None else told.append(f"  {terminal.as_written(step.id)}", style="dim")

@@ -51,13 +51,13 @@ class Fence:
 
 
 FACT_EXTRACTION = "fact-extraction/4"
-FACT_DECISIONS = "fact-decisions/3"
+FACT_DECISIONS = "fact-decisions/4"
 REFLECTION_EXTRACTION = "reflection-extraction/5"
-CONSOLIDATION = "consolidation/4"
-PROPAGATION = "propagation/3"
+CONSOLIDATION = "consolidation/5"
+PROPAGATION = "propagation/4"
 SHORT = {
     FACT_EXTRACTION: "fact-extraction-short/1",
-    FACT_DECISIONS: "fact-decisions-short/1",
+    FACT_DECISIONS: "fact-decisions-short/2",
     REFLECTION_EXTRACTION: "reflection-extraction-short/2",
 }
 """Variants for small models, with fewer rules; other prompts have none."""

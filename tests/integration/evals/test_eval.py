@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from eden_memory.evals.dataset import EvalLine, eval_set
-from eden_memory.evals.eval_report import markdown, write_report
+from eden_memory.evals.eval_report import markdown, unanswered, write_report
 from eden_memory.evals.evaluation import EvalPlan, budget_figures, evaluate
 from eden_memory.evals.own_memory import clear
 from eden_memory.local.servers import endpoints
+from eden_memory.observability.formation_progress import CallTotals, FormationProgress
 from eden_memory.settings import Settings
 from tests.model_server.script import Asked, Said, default_script
 from tests.model_server.serving import Serving, serving
@@ -235,6 +236,41 @@ async def test_it_ends_at_the_cap_and_goes_on_with_a_higher_one(
     assert not second.capped
     assert second.paid == Decimal("0.01") * (script.asked.total() - 2)
     assert budget_figures(second.systems[0].at[500]).accuracy == 1.0
+
+
+async def test_it_ends_at_the_cap_while_memory_is_formed(
+    here: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def total(progress: FormationProgress) -> CallTotals:
+        return CallTotals(cost=Decimal("0.5") * bool(progress.spent))
+
+    asked = replace(plan(tmp_path, ROWS, "eden"), answers=False, cap=Decimal("0.1"))
+    with monkeypatch.context() as priced:
+        priced.setattr(FormationProgress, "total", property(total))
+        first = await evaluate(here, asked, lambda _: None)
+    assert (first.capped, first.paid, first.systems) == (True, Decimal("0.5"), [])
+    second = await evaluate(here, asked, lambda _: None)
+    assert not second.capped
+    assert second.systems[0].quality is not None
+
+
+async def test_questions_without_a_valid_answer_are_shown_and_asked_anew(
+    here: Settings, script: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = plan(tmp_path, ROWS, "bm25")
+
+    def nothing(scripted: Scripted, asked: Asked) -> Said:
+        return "nothing"
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Scripted, "__call__", nothing)
+        first = await evaluate(here, asked, lambda _: None)
+    assert unanswered(first) == 6
+    assert "| 3 of 3 |" in markdown(first)
+    second = await evaluate(here, asked, lambda _: None)
+    assert unanswered(second) == 0
+    assert "failed" not in markdown(second)
+    assert script.asked["answer"] > 0
 
 
 @pytest.mark.skipif(find_spec("mem0") is None, reason="mem0 is not installed")

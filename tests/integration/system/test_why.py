@@ -66,8 +66,8 @@ async def test_a_message_is_followed_to_its_memory_step_by_step(shared: System) 
         "memory",
     ]
     told = {step.what: step.told for step in found.steps}
-    assert told["window"].endswith("closed because: asked")
-    assert told["answer"].startswith("1 facts of the window, 1 of them")
+    assert told["window"].endswith("closed because somebody asked for it")
+    assert told["answer"].startswith("1 fact of the window, from this message: 1;")
     assert told["decision"] == "ADD: Pixel is a greyhound."
     (fact,) = [one for one in await shared.service.why("Pixel greyhound", user=user) if one.what == "fact"]
     assert {step.what for step in fact.steps} >= {"message", "window", "call", "decision"}

@@ -105,7 +105,7 @@ async def test_the_requests_wishes_reach_the_search() -> None:
         "score_threshold": 0.2,
     }
     await remembered(service, MemoryOptions(top_k=3))
-    assert service.given == {"session": "s", "user": "u", "top_k": 3, "related": 0.35}
+    assert service.given == {"session": "s", "user": "u", "top_k": 3, "related": 0.39}
 
 
 async def test_a_search_that_fails_or_is_slow_is_left_out_and_counted() -> None:

@@ -14,7 +14,7 @@ from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.access_count_store import AccessCounting
-from eden_memory.search.fact_candidates import Ranked
+from eden_memory.search.fact_candidates import FactCandidate, Ranked
 from eden_memory.search.ranking import Ranking
 from eden_memory.search.search_engine import SearchEngine
 from eden_memory.search.search_requests import SearchRequest
@@ -158,7 +158,19 @@ async def test_what_is_hardly_related_is_left_out_where_that_is_asked_for_and_kn
     assert await found(0.1) == {"dog", "cat", "bare"}
     assert await found(0.3) == {"dog", "bare"}
     assert await found(0.9) == {"bare"}
-    assert await found(0.1, unrelated=0.58) == {"dog", "bare"}
+    assert await found(0.12, unrelated=0.58) == {"dog", "bare"}
+
+
+async def test_what_is_nearly_related_enough_comes_with_what_is_and_never_alone() -> None:
+    async def found(*facts: tuple[FactCandidate, float]) -> list[str]:
+        engine = SearchEngine(Lists(ranked(*facts), []), Embeds(), Ranking(unrelated=0.5))
+        report = await engine.find([AGENT], asked("pets", related=0.4))
+        return [one.fact_id for one in report.facts]
+
+    related, nearly, hardly = 0.8, 0.75, 0.7  # 0.42, 0.35 and 0.28 on the scale of `related`
+    assert await found((DOG, related), (CAT, nearly)) == ["dog", "cat"]
+    assert await found((DOG, related), (CAT, hardly)) == ["dog"]
+    assert await found((DOG, nearly), (CAT, nearly)) == []
 
 
 async def test_a_fact_of_another_scope_is_never_returned_whatever_a_store_says() -> None:

@@ -1,11 +1,15 @@
-"""fact-extraction and the messages before a window: they explain it, and no fact comes from them alone."""
+"""The extractions and the messages before a window: they explain it, and no memory comes from them alone."""
+
+from dataclasses import replace
 
 import pytest
 
-from eden_memory.forgotten import Mark
+from eden_memory.forgotten import Mark, Marks, ids_of_window
 from eden_memory.formation.transcript import ENDING
 from eden_memory.models.question import Prompt
 from eden_memory.schemas.answers import ExtractedFacts
+from eden_memory.schemas.events import FactsExtracted
+from eden_memory.scope_limits import STANDARD
 from tests.unit.formation.extraction.windows import (
     AGENT,
     MARA,
@@ -14,6 +18,8 @@ from tests.unit.formation.extraction.windows import (
     ScriptedModel,
     Talk,
     fact,
+    reflecting,
+    reflection,
     said,
     stating,
 )
@@ -165,3 +171,77 @@ async def test_who_only_spoke_before_is_no_name_to_give_others() -> None:
     )
     extracted, _ = await Bench(window, stating(fact("Tom Berg is off to Lund.", "agent", 1, 2))).facts()
     assert all(found.scope.kind != "agent" for found in extracted.facts)
+
+
+TABLE = said(8, "Shall I always send the figures as a table?", role="assistant")
+PREFERRED = "Always send Mara figures as a table."
+
+
+def agreeing() -> Talk:
+    """`Yes please`, behind a question about tables."""
+    return Talk((said(11, "Yes please."),), before=(TABLE,))
+
+
+async def test_a_reflection_names_the_one_that_it_needed() -> None:
+    bench = Bench(agreeing(), reflecting(reflection(PREFERRED, "user", 1, 2)))
+    (formed,), _ = await bench.reflections()
+    (prompt,) = bench.model.prompts
+    assert [line for line in prompt.user.splitlines() if line[0] in "#["][-4:] == [
+        "# before",
+        "[2] 12:08 Juniper (agent): Shall I always send the figures as a table?",
+        "# conversation",
+        "[1] 12:11 Mara Lind: Yes please.",
+    ]
+    assert "# before" in prompt.system
+    assert [source.message_id for source in formed.sources] == ["s.m11", "s.m8"]
+    assert formed.said_at == said(11, "").time
+
+
+async def test_a_reflection_rests_on_one_that_the_model_does_not_name() -> None:
+    (formed,), _ = await Bench(agreeing(), reflecting(reflection(PREFERRED, "user", 1))).reflections()
+    assert [source.message_id for source in formed.sources] == ["s.m11", "s.m8"]
+
+
+async def test_no_reflection_comes_from_them_alone() -> None:
+    bench = Bench(agreeing(), reflecting(reflection(PREFERRED, "user", 2)))
+    formed, _ = await bench.reflections()
+    assert (formed, bench.left["before"]) == ([], 1)
+
+
+async def test_reflections_are_asked_for_without_forgotten_ones() -> None:
+    bench = Bench(agreeing(), reflecting(reflection(PREFERRED, "user", 1)))
+    bench.kept.marks = [Mark("message", "s.m8", "for_ever")]
+    (formed,), _ = await bench.reflections()
+    assert "figures" not in bench.model.prompts[0].user
+    assert [source.message_id for source in formed.sources] == ["s.m11"]
+
+
+@pytest.mark.parametrize("mark", [Mark("message", "s.m8", "for_ever"), Mark("user", TOM, "for_ever")])
+async def test_one_that_is_forgotten_while_the_model_is_asked_takes_its_reflection_along(mark: Mark) -> None:
+    asked = Talk((said(11, "Yes please."),), before=(said(8, "Send Mara a table?", TOM),))
+    bench = Bench(asked, reflecting(reflection(PREFERRED, "user", 1, 2)))
+    bench.model.while_asked = lambda: bench.kept.marks.append(mark)
+    for _ in ("at once", "from the kept answer"):
+        formed, _ = await bench.reflections()
+        assert (formed, len(bench.model.prompts)) == ([], 1)
+
+
+async def test_records_of_earlier_versions_explain_reflections_by_nothing() -> None:
+    bench = Bench(agreeing(), reflecting())
+    window = bench.window.requested.window().model_copy(update={"before": ()})
+    await bench.reflections(FactsExtracted(cause="e0", window=window, outcome="empty"))
+    assert "# before" not in bench.model.prompts[0].user
+
+
+async def test_small_models_are_shown_none() -> None:
+    bench = Bench(agreeing(), stating(), limits=replace(STANDARD, short_prompts=True))
+    extracted, _ = await bench.facts()
+    bench.model = reflecting()
+    await bench.reflections(extracted)
+    assert "table" not in bench.model.prompts[0].user
+
+
+async def test_later_records_name_them_so_a_late_answer_that_showed_a_forgotten_one_is_found() -> None:
+    extracted, _ = await Bench(agreeing(), stating()).facts()
+    assert ("message", "s.m8") in ids_of_window(extracted.window)
+    assert Marks([Mark("message", "s.m8", "for_ever")]).window_gone(extracted.window)

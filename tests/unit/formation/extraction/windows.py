@@ -30,6 +30,7 @@ from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.events.formation import ClosedBecause
 from eden_memory.schemas.provenance import Call
 from eden_memory.schemas.scopes import Scope, SharedSessions, Sharing
+from eden_memory.scope_limits import STANDARD, FormationLimits
 from eden_memory.stages.stage import Delivery
 from eden_memory.windows.session_state import StoredMessage
 from eden_memory.windows.window_request import StoredWindow, refs
@@ -220,6 +221,7 @@ class Bench:
     kept: Kept = field(default_factory=Kept)
     counted: Grown = field(default_factory=lambda: Grown(EXTRACTION_ITEMS))
     demote_names: bool = False
+    limits: FormationLimits = STANDARD
 
     @property
     def left(self) -> dict[str, int]:
@@ -232,7 +234,9 @@ class Bench:
     async def facts(self, *, sent_again: int = 0) -> tuple[FactsExtracted, list[FactsProposed]]:
         """What fact-extraction publishes: one FactsExtracted, and the rest."""
         kept = self.kept
-        stage = FactExtraction(kept, kept, self.model, kept, FENCE, demote_names=self.demote_names)
+        stage = FactExtraction(
+            kept, kept, self.model, kept, FENCE, demote_names=self.demote_names, limits=self.limits
+        )
         first, *rest = await stage([delivered(self.window.requested, sent_again=sent_again)])
         assert isinstance(first, FactsExtracted)
         proposed = [one for one in rest if isinstance(one, FactsProposed)]
@@ -245,7 +249,7 @@ class Bench:
         """What reflection-extraction publishes."""
         kept = self.kept
         stage = ReflectionExtraction(
-            kept, kept, kept, self.model, kept, FENCE, demote_names=self.demote_names
+            kept, kept, kept, self.model, kept, FENCE, demote_names=self.demote_names, limits=self.limits
         )
         cause = extracted or FactsExtracted(
             cause="e0", window=self.window.requested.window(), outcome="empty"

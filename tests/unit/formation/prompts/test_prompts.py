@@ -288,7 +288,7 @@ def test_the_language_is_a_name_and_reaches_the_stages() -> None:
 def test_prompts_carry_their_name_version_and_material() -> None:
     material = ConsolidationMaterial("user", None, dated("a"), None, 300)
     prompt = prompts.consolidation(material, FENCE)
-    assert (prompt.name, prompt.material) == ("consolidation/4", material)
+    assert (prompt.name, prompt.material) == ("consolidation/5", material)
     names = {
         prompts.FACT_EXTRACTION,
         prompts.FACT_DECISIONS,
@@ -350,9 +350,12 @@ def test_whatever_becomes_memory_leaves_out_passwords(short: bool) -> None:
     reflected = ReflectionMaterial(lines_of("x"), (USER, SESSION), (), 17)
     for prompt in (
         prompts.fact_extraction(asked, FENCE, short=short),
+        prompts.fact_decisions(DecisionMaterial((KnownLine("x", 0.9),), (), 17), FENCE, short=short),
         prompts.reflection_extraction(reflected, FENCE, short=short),
+        prompts.consolidation(ConsolidationMaterial("user", None, dated("x"), None, 300), FENCE),
+        prompts.propagation(PropagationMaterial("group", ("x",), 17), FENCE),
     ):
-        assert "passwords and other secrets" in prompt.system
+        assert re.search("passwords.* other secrets", prompt.system, re.IGNORECASE)
 
 
 def test_short_prompts_show_the_same_content_with_half_the_rules() -> None:
