@@ -57,11 +57,11 @@ class Marks:
         """Whether a fact, reflection or blob is forgotten, as a whole or in this version (`ID@5`)."""
         return (kind, name) in self._marks or (kind, f"{name}@{version}") in self._marks
 
-    def window_gone(self, window: Window, before: Iterable[MessageRef] = ()) -> bool:
+    def window_gone(self, window: Window) -> bool:
         """Whether a message of a window or before it is forgotten, or its session or a participant since then."""
         named = [("session", window.session_id), *(("user", user) for user in window.participants)]
         began = window.first_at or window.closed_at
-        return any(map(self._message, (*window.messages, *window.before, *before))) or any(
+        return any(map(self._message, (*window.messages, *window.before))) or any(
             self._reached(*name, began) for name in named
         )
 
@@ -114,9 +114,9 @@ def ids_of(scope: Scope | None, sources: Iterable[SourceMessage]) -> set[tuple[s
     return named
 
 
-def ids_of_window(window: Window, before: Iterable[MessageRef] = ()) -> set[tuple[str, str]]:
+def ids_of_window(window: Window) -> set[tuple[str, str]]:
     """Return (kind, target) of everything whose forgetting would concern a window, shown with those before it."""
-    messages = {("message", message.message_id) for message in (*window.messages, *window.before, *before)}
+    messages = {("message", message.message_id) for message in (*window.messages, *window.before)}
     return (
         messages
         | {("user", participant) for participant in window.participants}

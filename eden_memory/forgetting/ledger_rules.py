@@ -19,7 +19,7 @@ from eden_memory.schemas.events import (
     ScopeConsolidated,
 )
 from eden_memory.schemas.events.formation import Window
-from eden_memory.schemas.provenance import MessageRef, SourceMessage
+from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.stages.codec import event_id
 from eden_memory.stages.stage import Delivery, Emit, Erase
 
@@ -55,24 +55,20 @@ def window_of(event: Event | None) -> Window | None:
 def asked_about(event: Event | None) -> set[tuple[str, str]]:
     """Return (kind, target) of everything whose forgetting concerns a question about this event."""
     if (window := window_of(event)) is not None:
-        return ids_of_window(window, _before(event))
+        return ids_of_window(window)
     return concerned([event]) if _is_compared(event) else set()
 
 
 def showed_forgotten(event: Event | None, marks: Marks) -> bool:
     """Return whether a question about this event may have shown something that is forgotten by now."""
     if (window := window_of(event)) is not None:
-        return marks.window_gone(window, _before(event))
+        return marks.window_gone(window)
     return _is_compared(event) and marks.any_gone(_sources(event))
 
 
 def _is_compared(event: Event | None) -> TypeGuard[FactsProposed | FactCommanded]:
     """Return whether a model may be asked what it means for the facts near it."""
     return isinstance(event, FactsProposed) or (isinstance(event, FactCommanded) and event.decide)
-
-
-def _before(event: Event | None) -> tuple[MessageRef, ...]:
-    return event.before if isinstance(event, FormationRequested) else ()
 
 
 def without_forgotten(event: Event, marks: Marks) -> Event | None:

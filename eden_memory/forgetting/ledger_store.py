@@ -32,7 +32,6 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import (
     Event,
     Forgotten,
-    FormationRequested,
     ReflectionFormed,
     ScopeChanged,
     ScopeConsolidated,
@@ -142,11 +141,11 @@ class ForgottenLedgers:
         return await self._reduce(await self._found("_id", [key]), decided[-1])
 
     async def _before(self, events: Iterable[Event | None]) -> list[SourceMessage]:
-        """Return the messages before a requested window: the request does not say who wrote them."""
-        asked = [event for event in events if isinstance(event, FormationRequested) and event.before]
-        if not asked:
+        """Return the messages before a window that was asked about: its events do not say who wrote them."""
+        windows = [window for event in events if (window := window_of(event)) is not None and window.before]
+        if not windows:
             return []
-        (window,) = asked
+        (window,) = windows
         row = await self._windows.find_one({"_id": window.formation_id}, {"before": 1}) or {}
         return [_source(message, window.session_id) for message in row.get("before", ())]
 

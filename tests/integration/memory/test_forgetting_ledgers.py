@@ -11,7 +11,14 @@ from eden_memory.forgotten import Mark, Marks
 from eden_memory.memory.restating import restated
 from eden_memory.processors.forgetting import ForgettingStage
 from eden_memory.schemas.documents import FactStatement
-from eden_memory.schemas.events import Event, FactsProposed, Forgotten, FormationRequested, ScopeChanged
+from eden_memory.schemas.events import (
+    Event,
+    FactsExtracted,
+    FactsProposed,
+    Forgotten,
+    FormationRequested,
+    ScopeChanged,
+)
 from eden_memory.schemas.provenance import MessageRef, Statement
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.codec import Encoder, event_id
@@ -324,19 +331,22 @@ async def test_a_late_answer_about_an_added_text_goes_where_a_model_decides(
     assert await answers.count_documents({}) == int(not decide)
 
 
+@pytest.mark.parametrize("stage", [FACTS, REFLECTIONS])
 @pytest.mark.parametrize(("user", "left"), [("s.bo", 0), ("s.cy", 1)])
 async def test_a_late_answer_goes_with_the_author_of_a_message_before_its_window(
-    database: Database, user: str, left: int
+    database: Database, user: str, left: int, stage: str
 ) -> None:
     answers = database[PREFIX + "answers"]
     said = {"message_id": "s.m0", "version": "1" * 16, "user_id": "s.bo", "time": NOON, "text": "Hello."}
     await database[PREFIX + "windows"].update_one({"_id": WINDOW}, {"$set": {"before": [said]}})
-    await answers.insert_one({"unit": f"{FACTS}:{ASKED}", "shown": ["s.m1", "s.m0"]})
+    await answers.insert_one({"unit": f"{stage}:{ASKED}", "shown": ["s.m1", "s.m0"]})
     await MongoForgettingStore(database, NAMES).mark([Mark("user", user, "for_ever")], "e", NOON)
     ledgers = ForgottenLedgers(database, NAMES, MongoForgetting(database, NAMES))
     before = (MessageRef(message_id="s.m0", version="1" * 16),)
-    window = forgotten(9)._replace(event=requested().model_copy(update={"before": before}))
-    await ledgers.end_published(f"{FACTS}:{ASKED}", [], [window])
+    asked = requested().model_copy(update={"before": before})
+    extracted = FactsExtracted(cause=ASKED, window=asked.window(), outcome="empty")
+    event = asked if stage == FACTS else extracted
+    await ledgers.end_published(f"{stage}:{ASKED}", [], [forgotten(9)._replace(event=event)])
     assert await answers.count_documents({}) == left
 
 
