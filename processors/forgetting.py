@@ -96,7 +96,10 @@ class ForgettingStage:
         withdrawn = await self._withdrawn(delivery, event, resting)
         messages = [message.message_id for message in told] or _message(event)
         await self._store.erase_texts(messages, event.version)
-        await self._store.erase_names(mark, told)
+        if (
+            event.after is None or found.last is None
+        ):  # a window that is asked for meanwhile may name them again
+            await self._store.erase_names(mark)
         await self._store.erase_access(resting)
         ledgers = await self._store.ledgers.erase(messages, resting, withdrawn, delivery, event.version)
         more = [next_slice(delivery, event, found.last)] if found.last is not None else []

@@ -34,7 +34,7 @@ from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
 from eden_memory.usage.usage_store import MongoUsage
-from eden_memory.windows.window_text_store import erase_window_texts, of_messages
+from eden_memory.windows.window_text_store import HELD, erase_window_texts
 
 Row = dict[str, Any]
 AT_ONCE = 1_000
@@ -328,17 +328,19 @@ class MongoForgettingStore:
         if facts := [memory.id for memory in memories if memory.kind == "fact"]:
             await self._access.delete_many({"_id": {"$in": facts}})
 
-    async def erase_names(self, mark: Mark, messages: Iterable[ForgottenMessage]) -> None:
-        """Erase what a forgotten user, or the users of a forgotten session, are called in the windows of messages."""
-        names = [message.message_id for message in messages]
-        if not names or mark.kind not in ("session", "user"):
-            return
+    async def erase_names(self, mark: Mark) -> None:
+        """Erase what a forgotten user, or the users of a forgotten session, are called in windows that hold texts."""
         closed: Row = {} if mark.until is None else {"closed.at": {"$lte": mark.until}}
-        others: Row = {"$ne": ["$$this.k", {"$literal": mark.target}]}
-        left: Row = {"$filter": {"input": {"$objectToArray": "$names"}, "cond": others}}
-        kept: Row = {"$arrayToObject": left} if mark.kind == "user" else {"$literal": {}}
-        held: Row = {**of_messages(names), "names": {"$exists": True}, **closed}
-        await self._windows.update_many(held, [{"$set": {"names": kept}}])
+        if mark.kind == "session":
+            of_session: Row = {"session_id": mark.target, "names": {"$exists": True}, **closed}
+            await self._windows.update_many(of_session, {"$set": {"names": {}}})
+        elif mark.kind == "user":
+            name: Row = {"$getField": {"field": {"$literal": mark.target}, "input": "$names"}}
+            naming: Row = {**HELD, "$expr": {"$ne": [{"$type": name}, "missing"]}, **closed}
+            others: Row = {"$ne": ["$$this.k", {"$literal": mark.target}]}
+            left: Row = {"$filter": {"input": {"$objectToArray": "$names"}, "cond": others}}
+            kept = [{"$set": {"names": {"$arrayToObject": left}}}]
+            await self._windows.update_many(naming, kept, hint=[("erase_after", 1)])
 
 
 def _majority(database: AsyncDatabase[Row], name: str) -> AsyncCollection[Row]:

@@ -275,3 +275,17 @@ async def test_a_slice_waits_until_the_writer_has_erased_the_one_before(database
     assert isinstance(await stage([last]), Gather)
     now[0] = PATIENCE + 1
     await decided(stage, last)
+
+
+@pytest.mark.parametrize(("kind", "named"), [("user", {"s.bo.b": "Bo"}), ("session", {}), ("message", None)])
+async def test_names_go_also_where_nothing_was_written(
+    database: Database, kind: str, named: dict[str, str] | None
+) -> None:
+    """A window that says what a participant is called, who wrote nothing in it."""
+    windows, names = database[PREFIX + "windows"], {"s.ann.a": "Ann", "s.bo.b": "Bo"}
+    held = {"session_id": "s.one", "names": names, "erased_at": None, "closed": {"at": minute(1)}}
+    await windows.insert_many([{**held, "_id": "s.one/1"}, {"_id": "s.one/2", "session_id": "s.one"}])
+    name = {"user": "s.ann.a", "session": "s.one", "message": MESSAGE}[kind]
+    await decided(forgetting(database), forgotten(kind, name))
+    rows = {row["_id"]: row.get("names") async for row in windows.find()}
+    assert rows == {"s.one/1": names if named is None else named, "s.one/2": None}
