@@ -4,15 +4,18 @@ Work that wakes a process costs several times as much as the same work beside ot
 """
 
 import asyncio
+import random
 
+PHASE = random.uniform(0.0, 60.0)  # noqa: S311 - nothing secret
+"""Seconds by which the ticks of this process differ from those of others on its machine."""
 LEAST = 0.5
 """The first wait of a timer takes at least this share of its period."""
 
 
 def until_tick(seconds: float) -> float:
-    """Return the seconds until the event loop's clock shows a multiple of `seconds`: half to one and a half times.
+    """Return the seconds until the next tick of timers with this period: half of it to one and a half times.
 
-    The event loop's clock is the same for all timers of a process, and periods that are multiples of each other meet.
+    All timers of a process count from one moment, so periods that are multiples of each other meet.
     """
-    left = seconds - asyncio.get_running_loop().time() % seconds
+    left = seconds - (asyncio.get_running_loop().time() + PHASE) % seconds
     return left if left >= LEAST * seconds else left + seconds

@@ -61,7 +61,7 @@ class ForgettingStage:
         self._hashed = partial(text_hash, secret)
         self._clock = clock
         self._waiting: dict[str, float] = {}
-        """Slices that wait for the one before, and since when."""
+        """What is forgotten in slices and waits for the writer, and since when."""
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision | Gather:
         """Forget one thing, or a slice of what belongs to it; a record of its own asks for the next slice.
@@ -72,7 +72,7 @@ class ForgettingStage:
         event = delivery.event
         assert isinstance(event, Forgotten)
         mark = mark_of(event)
-        if event.after is not None and await self._waits(delivery.id, mark, event.after):
+        if event.after is not None and await self._waits(event, mark, event.after):
             return Gather(LOOK_AGAIN)
         await self._mark([mark], delivery)
         if event.because == "derived":
@@ -103,19 +103,24 @@ class ForgettingStage:
         await self._store.erase_access(resting)
         ledgers = await self._store.ledgers.erase(messages, resting, withdrawn, delivery, event.version)
         more = [next_slice(delivery, event, found.last)] if found.last is not None else []
+        if not more:
+            self._waiting.pop(_root(event), None)
         again = await self._taken_up_again(delivery, event, resting, anew)
         derived = follows(delivery, event, resting, told, withdrawn)
         events = [*derived, *ledgers, *found.letters, *again, *more]
         await self._store.note(erasure_of(delivery, resting, messages, withdrawn, events, self._hashed))
         return Decision(events)
 
-    async def _waits(self, name: str, mark: Mark, after: str) -> bool:
-        """Return whether what the slice before ended is still to be erased, and this one may wait for that."""
-        since = self._waiting.setdefault(name, self._clock())
-        if self._clock() < since + PATIENCE and not await self._store.erased(mark, after, self._slice):
-            return True
-        del self._waiting[name]
-        return False
+    async def _waits(self, event: Forgotten, mark: Mark, after: str) -> bool:
+        """Return whether what the slice before ended is still to be erased, and this one may wait for that.
+
+        While the writer stands still, the slices of one forgetting wait for it together, not each for itself.
+        """
+        name = _root(event)
+        if await self._store.erased(mark, after, self._slice):
+            self._waiting.pop(name, None)
+            return False
+        return self._clock() < self._waiting.setdefault(name, self._clock()) + PATIENCE
 
     async def _mark(self, marks: Iterable[Mark], delivery: Delivery) -> None:
         event = delivery.event
@@ -186,6 +191,11 @@ class ForgettingStage:
             found += new
             blobs.handled.update(others)
         return [blob for blob in found if blob.name not in blobs.handled]
+
+
+def _root(event: Forgotten) -> str:
+    """Return what all slices of one forgetting have in common."""
+    return event.caused_by or event.key()
 
 
 def _decides(budgets: Sequence[Spending] | None, scope: Scope) -> bool:

@@ -42,7 +42,7 @@ from eden_memory.windows.window_request import (
     publishable,
 )
 
-MOST_DUE = 500
+MOST_DUE = 1_000
 """Sessions that one watermark closes, and as many that it looks up again; the next one takes the rest.
 
 Behind a backfill all sessions are due, in every partition at once: this bounds the windows in memory then."""

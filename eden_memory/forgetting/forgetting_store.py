@@ -138,14 +138,18 @@ class MongoForgettingStore:
         return found if found.last else await self._with_letters(found, mark, "", most, event_id)
 
     async def erased(self, mark: Mark, after: str, most: int) -> bool:
-        """Return whether the writer has erased the last `most` facts or reflections up to `<kind>/<id>`."""
-        kind, _, last = after.partition("/")
-        of = {"fact": self._facts, "reflection": self._reflections}.get(kind)
-        if of is None or (query := _named(mark, kind)) is None:
-            return True
-        rows = of.find({"$and": [query, {"_id": {"$lte": last}}]}, {"_id": 1}).sort("_id", -1).limit(most)
-        ended: Row = {"kind": kind, "target": {"$in": [row["_id"] async for row in rows]}}
-        return await self._marks.find_one({**ended, "reach": "for_ever"}, {"_id": 1}) is None
+        """Return whether the writer has erased the last `most` facts and reflections up to `<kind>/<id>`."""
+        begun, _, last = after.partition("/")
+        for kind, of in (("fact", self._facts), ("reflection", self._reflections)):
+            if (query := _named(mark, kind)) is not None:
+                up_to: Row = {"_id": {"$lte": last}} if kind == begun else {}
+                rows = of.find({"$and": [query, up_to]}, {"_id": 1}).sort("_id", -1).limit(most)
+                ended: Row = {"kind": kind, "target": {"$in": [row["_id"] async for row in rows]}}
+                if await self._marks.find_one({**ended, "reach": "for_ever"}, {"_id": 1}) is not None:
+                    return False
+            if kind == begun:
+                break
+        return True
 
     async def _with_letters(self, found: Slice, mark: Mark, after: str, most: int, event_id: str) -> Slice:
         letters, last = await self.letters.page(mark, event_id, after, most)

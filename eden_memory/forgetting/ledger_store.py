@@ -48,7 +48,7 @@ N = TypeVar("N", str, str | re.Pattern[str])
 ABSORBING = ("consolidation", "propagation")
 """Stages that ask about the reflections that a version of a blob absorbs."""
 ERASURE_INDEXES: Indexes = {Erasure.COLLECTION: (index_on("restated", sparse=True),)}
-FOUND = dict.fromkeys(("members", "kinds", "parts", "dead", "records.t"), 1)
+FOUND = dict.fromkeys(("members", "kinds", "parts", "dead", "record_count", "records.t"), 1)
 """Fields of an outcome that say what it led to, without its records' values."""
 TOGETHER = 200
 """Outcomes or questions that one query looks for."""
@@ -198,8 +198,12 @@ class ForgottenLedgers:
         return found
 
     async def _deciding(self, members: Sequence[str]) -> dict[str, Row]:
-        """Return the outcomes of these members of the ledger, and of dead letters that were sent again (`ID#1`)."""
+        """Return the outcomes of these members of the ledger, and of dead letters that were sent again (`ID#1`).
+
+        Earlier versions did not store what a retry is of; where a letter was given up, its number is looked for.
+        """
         rows = await self._found("members", members)
+        rows |= await self._found("retry_of", members)
         dead = {name for row in rows.values() if "dead" in row for name in row["members"]}
         again = (re.compile(f"^{re.escape(name)}#") for name in members if name in dead)
         return rows | await self._found("members", again)
@@ -327,7 +331,7 @@ def _slices(names: Iterable[N]) -> Iterator[list[N]]:
 def _following(row: Row) -> list[str]:
     """Return the members that read what a fact extraction has published."""
     asked = [member.partition(":")[2] for member in row["members"] if member.startswith(f"{FACTS}:")]
-    count = max(len(row.get("kinds", ())), len(row.get("records", ())))
+    count = row.get("record_count") or max(len(row.get("kinds", ())), len(row.get("records", ())))
     return [
         f"{reader}:{event_id(cause, FACTS, number, int(retry or 0))}"
         for cause, _, retry in (member.partition("#") for member in asked)

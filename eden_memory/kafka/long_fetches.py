@@ -83,7 +83,7 @@ def spare_heartbeats(
     async def beat() -> bool:
         nonlocal answered
         if answered and alone():
-            await pause(until_tick(SPARING_SECONDS))
+            await pause(until_tick(SPARING_SECONDS) % SPARING_SECONDS)
         answered = await send()
         return answered
 

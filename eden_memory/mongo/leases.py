@@ -109,7 +109,8 @@ class MongoLease:
     async def _keep(self, epoch: int, body: asyncio.Task[Any], lost: asyncio.Event) -> None:
         good_until = time.monotonic() + self._seconds
         while True:
-            await asyncio.sleep(until_tick(self._seconds / 4))
+            left = max(0.0, good_until - time.monotonic())
+            await asyncio.sleep(min(until_tick(self._seconds / 4), left))
             asked = time.monotonic()
             try:
                 async with asyncio.timeout(max(good_until - asked, 0.001)):

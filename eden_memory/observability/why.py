@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from eden_memory.memory.results import Explained, ExplainedOutcome, ExplainedStep, FactHistory, ReflectionView
-from eden_memory.processors.pipeline import REFLECTION_EXTRACTION
 from eden_memory.recent.recent_rules import WrittenMessage
 from eden_memory.schemas.events import Event, FactChanged, FactsExtracted
 from eden_memory.stages.outcome import StageOutcome
@@ -208,7 +207,9 @@ def explained_fact(found: FactHistory, before: Iterable[ExplainedStep]) -> Expla
         )
         for version in found.versions
     ]
-    own = [step for step in before if step.what != "call" or not step.told.startswith(REFLECTION_EXTRACTION)]
+    own = [
+        step for step in before if step.what != "call" or not step.told.startswith("reflection-extraction")
+    ]
     return Explained(
         what="fact",
         id=fact.fact_id,

@@ -198,7 +198,7 @@ class Deciding:
 
     def _bare(self, unit: Unit, covered: Sequence[str], key: str) -> StageOutcome:
         """An outcome of this unit that publishes nothing."""
-        last = unit.items[-1].record
+        last, retried = unit.items[-1].record, unit.items[0].retry
         return StageOutcome(
             key=f"{self._stage.name}:{key}",
             stage=self._stage.name,
@@ -209,6 +209,7 @@ class Deciding:
             partition=last.partition,
             offset=last.offset,
             decided_at=self._around.clock(),
+            retry_of=covered[0].rpartition("#")[0] if retried else None,
         )
 
     async def _settle(

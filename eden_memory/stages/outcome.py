@@ -48,6 +48,8 @@ class StageOutcome:
     """Names of the events among the records; they stay when the records are removed."""
     dead: str | None = None
     """Why the input was given up, if it was."""
+    retry_of: str | None = None
+    """The id of the input event, where it was a dead letter that was sent again: its member is another one."""
     removed: bool = False
     """Only the keys are left: consumed by everyone, nothing to publish."""
     in_parts: bool = False

@@ -27,6 +27,7 @@ OUTCOME_INDEXES: Indexes = {
     "outcomes": (
         index_on("members", unique=True),
         index_on("writes", unique=True, sparse=True),
+        index_on("retry_of", sparse=True),
         index_on("topic", "partition", "at"),
         index_on(
             "stage",
@@ -123,7 +124,8 @@ class MongoLedger:
         """Remove the records of outcomes whose input ends below an offset; keys stay. How many there were."""
         consumed = {"stage": stage, "topic": topic, "partition": partition, "offset": {"$lt": before}}
         result = await self._outcomes.update_many(
-            {**consumed, "records": {"$exists": True}}, {"$unset": {"records": ""}}
+            {**consumed, "records": {"$exists": True}},
+            [{"$set": {"record_count": {"$size": "$records"}}}, {"$unset": "records"}],
         )
         return result.modified_count
 
@@ -162,6 +164,8 @@ def _document(outcome: StageOutcome) -> Document:
         document["writes"] = list(outcome.writes)
     if outcome.dead is not None:
         document["dead"] = outcome.dead
+    if outcome.retry_of is not None:
+        document["retry_of"] = f"{outcome.stage}:{outcome.retry_of}"
     return document
 
 
@@ -194,6 +198,7 @@ def _outcome(document: Mapping[str, Any], more: Sequence[Mapping[str, Any]]) -> 
     stage: str = document["stage"]
     decided_at: datetime = document["at"]
     whole = (document, *more)
+    retried: str | None = document.get("retry_of")
     return StageOutcome(
         key=document["_id"],
         stage=stage,
@@ -211,6 +216,7 @@ def _outcome(document: Mapping[str, Any], more: Sequence[Mapping[str, Any]]) -> 
         decided_at=decided_at,
         kinds=tuple(document["kinds"]),
         dead=document.get("dead"),
+        retry_of=retried and retried.removeprefix(f"{stage}:"),
         removed=any("records" not in mapping for mapping in whole),
         in_parts=bool(more),
     )

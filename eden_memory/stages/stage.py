@@ -13,7 +13,10 @@ from eden_memory.schemas.events import Event
 
 
 class Delivery(NamedTuple):
-    """One record as a handler sees it; `event` is None for a tombstone (the envelope says of what)."""
+    """One record as a handler sees it.
+
+    `event` is None for a tombstone (the envelope says of what), which only stages that do not decide are given.
+    """
 
     envelope: Envelope
     event: Event | None
@@ -161,7 +164,8 @@ class Stage:
     rest: float = 0.0
     """Seconds between a fetch that brought little and the next one, so that more comes with it."""
     decides: bool = True
-    """Outcomes are stored before they are published; False for stages that may be repeated at will."""
+    """Outcomes are stored before they are published; False for stages that may be repeated at will, and read
+    tombstones."""
     keeps_empty: bool = True
     """Whether a decision without events is stored too; False where asking again costs nothing."""
     in_parts: bool = False

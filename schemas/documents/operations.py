@@ -27,6 +27,8 @@ class OutcomeRecord(Part):
     """Headers."""
     erased: bool = False
     """Something that was forgotten stood in the value."""
+    unpublished: bool = False
+    """Not published any more: what it said is forgotten, and nobody counts on it."""
 
 
 class Outcome(Document):
@@ -43,6 +45,10 @@ class Outcome(Document):
     """Entity versions that it creates (`fact:ID@5`); unique."""
     kinds: tuple[str, ...]
     """Names of the events; they stay when the records are removed."""
+    retry_of: str | None = None
+    """The member that a dead letter was given up as, where this decides the letter sent again."""
+    record_count: Count | None = None
+    """How many records there were, once they are removed."""
     records: tuple[OutcomeRecord, ...] | None = None
     """Missing once every consumer is past them: only the keys stay."""
     parts: tuple[str, ...] = ()

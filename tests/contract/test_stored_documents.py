@@ -32,12 +32,19 @@ async def test_outcomes_are_stored_as_described(database: Any) -> None:
     )
     await ledger.store(full)
     await ledger.store(Decided("k2", "s", ("e3",), (), (), "t", 0, 9, NOW, dead="not JSON"))
+    await ledger.store(Decided("k3", "s", ("e3#7",), (), (VALUE,), "t", 0, 9, NOW, retry_of="e3"))
+    await database["memory_outcomes"].update_one({"_id": "k3"}, {"$set": {"records.0.unpublished": True}})
     await ledger.remove_consumed("s", "t", 0, 8)
-    first, second = await stored(database, Outcome)
+    first, second, third = await stored(database, Outcome)
     assert isinstance(first, Outcome)
     assert isinstance(second, Outcome)
+    assert isinstance(third, Outcome)
     assert (first.records, first.writes, first.kinds) == (None, ("fact:f@1",), ("FactChanged",))
+    assert first.record_count == 2
     assert (second.records, second.dead) == ((), "not JSON")
+    assert third.retry_of == "s:e3"
+    again = (await ledger.find("s", ["e3#7"]))["e3#7"]
+    assert (again.retry_of, again.records) == ("e3", ())
 
 
 async def test_positions_are_stored_as_described(database: Any) -> None:

@@ -18,6 +18,8 @@ STEP = 2
 WORTH = 1.2
 """A step has to bring so many times the tokens a second."""
 LEAST_ROUND = 4
+OTHERS = 4
+"""So many rounds of calls that cannot be compared with those before end a try."""
 REST = 5
 """Rounds until a step that was taken back, or a halving, is followed by another try."""
 
@@ -44,8 +46,12 @@ class Growth:
             return
         answers = self._answers.setdefault(kind, _Answers())
         answers.add(tokens, seconds)
-        if self._comparable() >= max(LEAST_ROUND, self.limit):
+        enough = max(LEAST_ROUND, self.limit)
+        if self._comparable() >= enough:
             self._judge()
+        elif sum(kind_answers.number for kind_answers in self._answers.values()) >= OTHERS * enough:
+            self.limit = self._base  # other calls come now: begin again with those
+            self._begin()
 
     def halve(self) -> None:
         """It was too much."""

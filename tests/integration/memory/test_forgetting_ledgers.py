@@ -91,6 +91,7 @@ async def decided(
         decided_at=NOON,
         kinds=tuple(dict.fromkeys(event.NAME for event in events)),
         dead=dead,
+        retry_of=member if retry else None,
     )
     await MongoLedger(database, NAMES).store(outcome)
 
@@ -172,14 +173,25 @@ async def test_two_forgettings_at_once_do_not_undo_each_other(database: Database
 
 
 async def test_what_a_dead_letter_sent_again_has_led_to_goes_too(database: Database) -> None:
-    await decided(database, FACTS, ASKED, [], dead="it failed")
-    await decided(database, FACTS, ASKED, [proposed(USER, 1)], retry=1)
+    await decided(
+        database, FACTS, ASKED, [proposed(USER, 1)], retry=1
+    )  # it was given up unread: by its bytes
     dedup = event_id(ASKED, FACTS, 0, 1)
     await decided(database, "fact-dedup", dedup, [], dead="it failed")
     await decided(database, "fact-dedup", dedup, [proposed(SESSION, 1)], retry=2)
     ended = {key for _, key, _ in told(await forget(database, 1))}
     assert ended == {f"{WINDOW}/{USER.key}", f"{WINDOW}/{SESSION.key}"}
     assert "Said 1" not in await texts(database)
+
+
+async def test_answers_to_every_proposal_go_also_when_the_records_are_removed(database: Database) -> None:
+    scopes = [Scope.of_user("s.assistant", f"i.{number}") for number in range(4)]
+    await decided(database, FACTS, ASKED, [proposed(scope, 1) for scope in scopes])
+    units = [f"fact-dedup:{event_id(ASKED, FACTS, number)}" for number in range(len(scopes))]
+    await database[PREFIX + "answers"].insert_many([{"unit": unit} for unit in units])
+    assert await MongoLedger(database, NAMES).remove_consumed(FACTS, "t", 0, 1) == 1
+    await forget(database, 1)
+    assert await database[PREFIX + "answers"].count_documents({}) == 0
 
 
 async def test_a_reflection_that_was_erased_is_not_published_again(database: Database) -> None:

@@ -255,26 +255,28 @@ async def test_a_fact_that_someone_asked_to_forget_does_not_come_back_by_another
 
 async def test_a_slice_waits_until_the_writer_has_erased_the_one_before(database: Database) -> None:
     """Live traffic of a scope never stands behind more than one slice of tombstones."""
-    formed = [reflection(f"r{number}", sources=[source(number)]) for number in (1, 2)]
+    formed = [reflection(f"r{number}", sources=[source(number)]) for number in (1, 2, 3)]
     writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
     await writer([delivered(event) for event in formed])
     store, now = MongoForgettingStore(database, NAMES), [0.0]
     stage = ForgettingStage(store, MongoForgetting(database, NAMES), 1, clock=lambda: now[0])
-    first = await decided(stage, forgotten("session", "s.one"))
-    (following,) = [
-        delivered(event) for event in told(first) if isinstance(event, Forgotten) and event.after is not None
-    ]
-    assert isinstance(await stage([following]), Gather)
+    second = following(await decided(stage, forgotten("session", "s.one")))
+    assert isinstance(await stage([second]), Gather)
     await writer([tombstone(formed[0])])
-    assert erased(await decided(stage, following)) == {"r2"}
-    (last,) = [
-        delivered(event)
-        for event in told(await decided(stage, following))
-        if isinstance(event, Forgotten) and event.after is not None
-    ]
-    assert isinstance(await stage([last]), Gather)
+    decision = await decided(stage, second)
+    assert erased(decision) == {"r2"}
+    third = following(decision)
+    assert isinstance(await stage([third]), Gather)
     now[0] = PATIENCE + 1
-    await decided(stage, last)
+    decision = await decided(stage, third)
+    assert erased(decision) == {"r3"}
+    await decided(stage, following(decision))  # not another time: the writer stands still
+
+
+def following(decision: Decision) -> Delivery:
+    """What asks for the next slice."""
+    (event,) = (one for one in told(decision) if isinstance(one, Forgotten) and one.after is not None)
+    return delivered(event)
 
 
 @pytest.mark.parametrize(("kind", "named"), [("user", {"s.bo.b": "Bo"}), ("session", {}), ("message", None)])

@@ -104,6 +104,17 @@ def test_one_slot_is_not_given_more_for_long_whatever_it_is_asked() -> None:
     assert limits.count(FIRST) > len(limits) / 2
 
 
+def test_a_try_ends_when_other_calls_come() -> None:
+    growth = Growth(64)
+    while growth.limit == FIRST:
+        growth.answered("facts", 800, 8.0)
+    limits = list[int]()
+    for _ in range(500):
+        growth.answered("decisions", 20, 0.2 * growth.limit)
+        limits.append(growth.limit)
+    assert limits.count(FIRST) > len(limits) / 2, "one slot: twice as many calls bring no more decisions"
+
+
 def test_it_never_leaves_its_bounds() -> None:
     assert set(grown(1_000, 300, most=1)) == {1}
     growth = Growth(64)
