@@ -4,8 +4,9 @@ It reads a batch of a partition, applies it in memory, and stores it if nobody e
 since. Then it publishes the windows in the sessions' outboxes, and clears them. A redelivered batch finds all done.
 """
 
-from asyncio import gather
+from asyncio import Lock, gather
 from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import AsyncExitStack
 from datetime import datetime
 
 from eden_memory.directory.participants import Directory
@@ -46,6 +47,8 @@ MOST_DUE = 1_000
 """Sessions that one watermark closes, and as many that it looks up again; the next one takes the rest.
 
 Behind a backfill all sessions are due, in every partition at once: this bounds the windows in memory then."""
+MANY_DUE = 100
+"""Sessions that one watermark closes from which on only one partition closes them at a time: it bounds memory."""
 MOST_CONFLICTS = 10
 """How often a batch is read anew because somebody else wrote first, before it is tried again later."""
 ELSEWHERE = -1
@@ -79,6 +82,7 @@ class FormationTrigger:
         self._confirmed: dict[int, list[tuple[str, str]]] = {}
         self._looked_at: dict[int, str] = {}
         self._aside = SessionsAside()
+        self._closing_many = Lock()
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Decision | Gather | Retry:
         """Process one batch of one partition, cut where it must be, unless it may wait for more.
@@ -109,9 +113,12 @@ class FormationTrigger:
             cached = await self._take(partition)
             batch = await self._read(cached, left, marks)
             left = self._accepted(left, refused)
-            taken = await self._apply(batch, cached, left, {window.session_id for window in ready.values()})
-            closing = await self._requests.close(batch)
-            if await self._write(batch, cached, closing, newest_time(left[:taken])):
+            async with AsyncExitStack() as turn:
+                being_published = {window.session_id for window in ready.values()}
+                taken = await self._apply(batch, cached, left, being_published, turn)
+                closing = await self._requests.close(batch)
+                written = await self._write(batch, cached, closing, newest_time(left[:taken]))
+            if written:
                 self._cached[partition] = cached
                 refused |= batch.refused
                 self._accepted(left[:taken], refused)  # those that could not be stored
@@ -203,25 +210,40 @@ class FormationTrigger:
             batch.off = await self._directory.off(authors(own, deliveries), named_on_answers(own, deliveries))
 
     async def _apply(
-        self, batch: Batch, cached: CachedSessions, deliveries: Sequence[Delivery], ready: Set[str]
+        self,
+        batch: Batch,
+        cached: CachedSessions,
+        deliveries: Sequence[Delivery],
+        ready: Set[str],
+        turn: AsyncExitStack,
     ) -> int:
-        """Apply records, and return how many: at least one. `ready`: sessions about to be published."""
+        """Apply records, and return how many: at least one. `ready`: sessions about to be published.
+
+        `turn` holds back other partitions that have many sessions to close; a batch that closes many ends with them.
+        """
         for index, delivery in enumerate(deliveries):
             if not batch.takes(delivery):
                 return index
             full = False
             if type(delivery.event) is Watermark:  # asked of every record
-                full = await self._add_due(batch, cached, delivery.event, ready)
+                full = await self._add_due(batch, cached, delivery.event, ready, turn)
                 await self._look_who_is_off(batch, deliveries)
             batch.apply(delivery)
             if full:
                 return index + 1
         return len(deliveries)
 
-    async def _add_due(self, batch: Batch, cached: CachedSessions, event: Watermark, ready: Set[str]) -> bool:
+    async def _add_due(
+        self,
+        batch: Batch,
+        cached: CachedSessions,
+        event: Watermark,
+        ready: Set[str],
+        turn: AsyncExitStack,
+    ) -> bool:
         """Read what goes cold by then, and, in turn, what waits or was left unpublished.
 
-        Whether there may be more: then the batch ends here, so that a watermark after it finds the rest.
+        Whether it is much: then the batch ends here, and a watermark after it finds the rest.
         """
         partition = batch.partition
         due, left, waiting = await gather(
@@ -230,11 +252,13 @@ class FormationTrigger:
             self._store.waiting(partition),
         )
         self._looked_at[partition] = left[-1] if len(left) == MOST_DUE else ""
+        if len(due) >= MANY_DUE:
+            await turn.enter_async_context(self._closing_many)
         named = dict.fromkeys([*due, *(name for name in left if name not in ready)])
         unread = [name for name in named if name not in batch.sessions]
         batch.add(await self._sessions(cached, unread, partition))
         TRIGGER_WAITING.labels(str(partition)).set(waiting)
-        return len(due) == MOST_DUE
+        return len(due) >= min(MANY_DUE, MOST_DUE)
 
     async def _write(
         self, batch: Batch, cached: CachedSessions, closing: Closing, newest: datetime | None

@@ -1,5 +1,7 @@
 """When windows close: counts, tokens, cold, stale, asked, ended; what edits, deletions and moves do to them."""
 
+import asyncio
+
 import pytest
 from prometheus_client import REGISTRY
 
@@ -8,6 +10,7 @@ from eden_memory.metrics import TRIGGER_EMPTY, TRIGGER_MISSING, TRIGGER_WINDOWS
 from eden_memory.processors import formation_trigger
 from eden_memory.schemas.events import Forgotten
 from eden_memory.stages.stage import Delivery
+from eden_memory.windows.window_request import BatchWrite
 from eden_memory.windows.window_rule import Limits
 from tests.counted import Grown
 from tests.unit.windows.memory_store import MemoryStore
@@ -279,6 +282,36 @@ async def test_watermarks_of_one_batch_close_their_shares_one_after_the_other(
     assert (
         len(formations(await run(stage, [watermark(100, 20), watermark(101, 20), watermark(102, 20)]))) == 8
     )
+
+
+class OneAfterTheOther(MemoryStore):
+    """Notices how many batches are stored side by side."""
+
+    storing = most = 0
+
+    async def put(self, write: BatchWrite) -> int | None:
+        self.storing += 1
+        self.most = max(self.most, self.storing)
+        await asyncio.sleep(0)
+        place = await super().put(write)
+        self.storing -= 1
+        return place
+
+
+@pytest.mark.parametrize(("many", "most"), [(3, 1), (4, 2)])
+async def test_partitions_that_close_many_sessions_take_turns(
+    monkeypatch: pytest.MonkeyPatch, many: int, most: int
+) -> None:
+    monkeypatch.setattr(formation_trigger, "MANY_DUE", many)
+    store = OneAfterTheOther(Limits(least=1))
+    stage = trigger(store)
+    for partition in (0, 1):
+        said = [message(f"s.m{partition}{one}", f"s.{partition}{one}", one + 1, 0) for one in range(3)]
+        await run(stage, [one._replace(partition=partition) for one in said])
+    ended = [watermark(100, 20)._replace(partition=partition) for partition in (0, 1)]
+    closed = await asyncio.gather(*(run(stage, [one]) for one in ended))
+    assert [len(formations(events)) for events in closed] == [3, 3]
+    assert store.most == most
 
 
 async def test_two_users_leave_no_user_scope_and_one_who_left_neither() -> None:
