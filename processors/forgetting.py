@@ -75,17 +75,23 @@ class ForgettingStage:
         if event.after is not None and await self._waits(event, mark, event.after):
             return Gather(LOOK_AGAIN)
         await self._mark([mark], delivery)
-        if event.because == "derived":
-            made = await self._with_propagated(event, ())
-            await self._mark((Mark(memory.kind, memory.id, "for_ever") for memory in made), delivery)
-            withdrawn = await self._withdrawn(delivery, event, made)
-            ledgers = await self._store.ledgers.erase((), made, withdrawn, delivery)
-            again = await self._taken_up_again(delivery, event, ())
-            letters = await self._store.letters.naming(mark, delivery.id)
-            events = [*follows(delivery, event, made, (), withdrawn), *ledgers, *letters, *again]
-            if events:
-                await self._store.note(erasure_of(delivery, made, (), withdrawn, events, self._hashed))
-            return Decision(events)
+        return await (self._follow if event.because == "derived" else self._forget)(delivery, event, mark)
+
+    async def _follow(self, delivery: Delivery, event: Forgotten, mark: Mark) -> Decision:
+        """Forget once more what another record has led to: it finds what was decided meanwhile."""
+        made = await self._with_propagated(event, ())
+        await self._mark((Mark(memory.kind, memory.id, "for_ever") for memory in made), delivery)
+        withdrawn = await self._withdrawn(delivery, event, made)
+        ledgers = await self._store.ledgers.erase((), made, withdrawn, delivery)
+        again = await self._taken_up_again(delivery, event, ())
+        letters = await self._store.letters.naming(mark, delivery.id)
+        events = [*follows(delivery, event, made, (), withdrawn), *ledgers, *letters, *again]
+        if events:
+            await self._store.note(erasure_of(delivery, made, (), withdrawn, events, self._hashed))
+        return Decision(events)
+
+    async def _forget(self, delivery: Delivery, event: Forgotten, mark: Mark) -> Decision:
+        """Forget a slice of what was asked for."""
         if event.kind in ("session", "user") and event.until is not None and event.after is None:
             await self._store.usage.reduce(event.kind, event.id, event.until)
         found = await self._store.slice_of(mark, event.after, self._slice, delivery.id)
@@ -96,9 +102,8 @@ class ForgettingStage:
         withdrawn = await self._withdrawn(delivery, event, resting)
         messages = [message.message_id for message in told] or _message(event)
         await self._store.erase_texts(messages, event.version)
-        if (
-            event.after is None or found.last is None
-        ):  # a window that is asked for meanwhile may name them again
+        # At the end again, for windows that were asked for meanwhile.
+        if event.after is None or found.last is None:
             await self._store.erase_names(mark)
         await self._store.erase_access(resting)
         ledgers = await self._store.ledgers.erase(messages, resting, withdrawn, delivery, event.version)
