@@ -14,7 +14,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Forgotten
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.settings import Settings
-from eden_memory.stages.stage import Decision, Delivery, Emit
+from eden_memory.stages.stage import Decision, Delivery, Emit, Gather
 from tests.integration.stages_on_servers import OnServers, on_servers
 from tests.names import NAMES
 
@@ -116,8 +116,9 @@ async def forget(kit: OnServers, kind: Forgettable) -> int:
         event, decisions = left.pop(), decisions + 1
         key = event.ordering_key()
         envelope = Envelope(f"f{decisions}", "Forgotten", 1, "test", NOON, event.subject(), ordering_key=key)
-        decision = await handler([Delivery(envelope, event, "memory.forgotten", event.key())])
-        assert isinstance(decision, Decision)
+        delivery = Delivery(envelope, event, "memory.forgotten", event.key())
+        while isinstance(decision := await handler([delivery]), Gather):
+            pass
         left += slices(decision)
     return decisions
 
