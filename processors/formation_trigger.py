@@ -43,12 +43,13 @@ from eden_memory.windows.window_request import (
     publishable,
 )
 
-MOST_DUE = 1_000
-"""Sessions that one watermark closes, and as many that it looks up again; the next one takes the rest.
-
-Behind a backfill all sessions are due, in every partition at once: this bounds the windows in memory then."""
+MOST_DUE = 500
+"""Sessions that one watermark closes, and as many that it looks up again; the next one takes the rest."""
 MANY_DUE = 100
-"""Sessions that one watermark closes from which on only one partition closes them at a time: it bounds memory."""
+"""Sessions from which on what a watermark closes is published before anything behind it is applied.
+
+Behind a backfill all sessions are due, in every partition, and watermarks stand in a row: this, and that only one
+partition closes so many at a time, bounds the windows in memory."""
 MOST_CONFLICTS = 10
 """How often a batch is read anew because somebody else wrote first, before it is tried again later."""
 ELSEWHERE = -1
@@ -115,13 +116,15 @@ class FormationTrigger:
             left = self._accepted(left, refused)
             async with AsyncExitStack() as turn:
                 being_published = {window.session_id for window in ready.values()}
-                taken = await self._apply(batch, cached, left, being_published, turn)
+                taken, many = await self._apply(batch, cached, left, being_published, turn)
                 closing = await self._requests.close(batch)
                 written = await self._write(batch, cached, closing, newest_time(left[:taken]))
             if written:
                 self._cached[partition] = cached
                 refused |= batch.refused
                 self._accepted(left[:taken], refused)  # those that could not be stored
+                if many:
+                    deliveries, left = _up_to(left[taken - 1], deliveries), left[:taken]
                 left = self._accepted(left[taken:], refused)
                 sent += batch.sent
                 ready |= await self._ready(batch, closing)
@@ -134,7 +137,8 @@ class FormationTrigger:
         await self._erase_forgotten_before(ready.values())
         names = [(window.session_id, name) for name, window in ready.items()]
         events = [*sent, *(emit for window in ready.values() for emit in _outgoing(window))]
-        return Decision(events, published=self._remember(partition, names), refused=refused)
+        remember = self._remember(partition, names)
+        return Decision(events, covers=len(deliveries), published=remember, refused=refused)
 
     def _may_wait(self, deliveries: Sequence[Delivery]) -> float:
         """Return for how many seconds these records may wait for more; 0: not at all."""
@@ -216,22 +220,22 @@ class FormationTrigger:
         deliveries: Sequence[Delivery],
         ready: Set[str],
         turn: AsyncExitStack,
-    ) -> int:
-        """Apply records, and return how many: at least one. `ready`: sessions about to be published.
+    ) -> tuple[int, bool]:
+        """Apply records, and return how many, at least one, and whether the last of them closes many sessions.
 
-        `turn` holds back other partitions that have many sessions to close; a batch that closes many ends with them.
+        `ready`: sessions about to be published. `turn` holds back other partitions that have many to close.
         """
         for index, delivery in enumerate(deliveries):
             if not batch.takes(delivery):
-                return index
-            full = False
+                return index, False
+            many = False
             if type(delivery.event) is Watermark:  # asked of every record
-                full = await self._add_due(batch, cached, delivery.event, ready, turn)
+                many = await self._add_due(batch, cached, delivery.event, ready, turn)
                 await self._look_who_is_off(batch, deliveries)
             batch.apply(delivery)
-            if full:
-                return index + 1
-        return len(deliveries)
+            if many:
+                return index + 1, True
+        return len(deliveries), False
 
     async def _add_due(
         self,
@@ -241,10 +245,7 @@ class FormationTrigger:
         ready: Set[str],
         turn: AsyncExitStack,
     ) -> bool:
-        """Read what goes cold by then, and, in turn, what waits or was left unpublished.
-
-        Whether it is much: then the batch ends here, and a watermark after it finds the rest.
-        """
+        """Read what goes cold by then, and, in turn, what waits or was left unpublished; whether much goes cold."""
         partition = batch.partition
         due, left, waiting = await gather(
             self._store.due(partition, event.time, MOST_DUE),
@@ -317,6 +318,11 @@ class FormationTrigger:
 
     def _remember(self, partition: int, sent: Iterable[tuple[str, str]]) -> Callable[[], None]:
         return lambda: self._confirmed.setdefault(partition, []).extend(sent)
+
+
+def _up_to(last: Delivery, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+    """Return the records up to and with one of them."""
+    return deliveries[: next(index for index, one in enumerate(deliveries, 1) if one is last)]
 
 
 def _outgoing(window: StoredWindow) -> list[Emit | Erase]:

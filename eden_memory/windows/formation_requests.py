@@ -121,9 +121,13 @@ class FormationRequests:
                 session = batch.sessions[window.session_id]
                 request(window, session, known, self._settings_version, result.estimate)
                 earlier.explain(window, batch.off)
-                if (size := len(window.value or b"")) > LARGEST_REQUEST:
-                    window.requested, window.value, window.settled = None, None, False
-                    held.setdefault(window.session_id, f"its request has {size} bytes: too many users")
+                assert window.requested is not None
+                value = window.requested.json_bytes()
+                if len(value) <= LARGEST_REQUEST:
+                    window.value, window.settled = value, True
+                else:
+                    window.requested, reason = None, f"its request has {len(value)} bytes: too many users"
+                    held.setdefault(window.session_id, reason)
         return held
 
     async def _earlier(

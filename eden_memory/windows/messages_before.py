@@ -9,7 +9,7 @@ from eden_memory.forgotten import Marks
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.windows.session_state import StoredMessage
-from eden_memory.windows.window_request import StoredWindow, refs
+from eden_memory.windows.window_request import Audience, EarlierWindow, StoredWindow, refs
 
 WindowPlace = tuple[str, int]
 """A session and the number of a window in it."""
@@ -26,7 +26,9 @@ def place_before(window: StoredWindow) -> WindowPlace | None:
 class EarlierWindows:
     """The windows before others, and their messages as they are now."""
 
-    windows: Mapping[WindowPlace, StoredWindow] = field(default_factory=dict[WindowPlace, StoredWindow])
+    windows: Mapping[WindowPlace, StoredWindow | EarlierWindow] = field(
+        default_factory=dict[WindowPlace, StoredWindow | EarlierWindow]
+    )
     messages: Mapping[str, StoredMessage] = field(default_factory=dict[str, StoredMessage])
     most: int = 0
     """Messages of one window."""
@@ -47,7 +49,6 @@ class EarlierWindows:
             if self._may_explain(message, asked) and not off.of(window.session_id, message.user_id)
         )
         window.requested = asked.model_copy(update={"before": refs(window.before)})
-        window.value = window.requested.json_bytes()
 
     def _may_explain(self, message: StoredMessage, asked: FormationRequested) -> bool:
         """Return whether a message stands as its window saw it, and everybody behind it takes part here."""
@@ -61,7 +62,7 @@ def _unchanged(message: StoredMessage, now: StoredMessage) -> bool:
     return not gone and (now.session_id, now.version) == (message.session_id, message.version)
 
 
-def _audience(asked: FormationRequested) -> tuple[object, ...]:
+def _audience(asked: FormationRequested | Audience) -> tuple[object, ...]:
     return asked.scopes, asked.users, asked.private_users, asked.sharing, asked.shared_sessions
 
 

@@ -9,7 +9,7 @@ from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.provenance import MessageRef
 from eden_memory.schemas.scopes import LISTED_USERS
 from eden_memory.windows.session_state import Session, StoredMessage, UnpublishedWindow
-from eden_memory.windows.window_request import StoredWindow
+from eden_memory.windows.window_request import Audience, EarlierWindow, StoredWindow
 from eden_memory.windows.window_rule import Closed, Control, Limits
 
 Row = dict[str, Any]
@@ -211,6 +211,15 @@ def window_of(row: Row) -> StoredWindow:
         value=requested.encode() if requested else None,
         left_out=tuple(MessageRef(**reference) for reference in row["left_out"]),
         settled=requested is not None,
+    )
+
+
+def earlier_window_of(row: Row) -> EarlierWindow:
+    """Return what may explain the next window of a session."""
+    requested = row["requested"]
+    return EarlierWindow(
+        messages=tuple(_member_of(row["session_id"], member) for member in row["messages"]),
+        requested=Audience.model_validate_json(requested, extra="ignore") if requested else None,
     )
 
 

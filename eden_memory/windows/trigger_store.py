@@ -31,7 +31,7 @@ from eden_memory.windows.trigger_write_store import (
     window_writes,
     write_together,
 )
-from eden_memory.windows.window_request import BatchWrite, StoredWindow
+from eden_memory.windows.window_request import BatchWrite, EarlierWindow, StoredWindow
 from eden_memory.windows.window_rule import Limits
 from eden_memory.windows.window_text_store import erase_window_texts
 
@@ -187,14 +187,16 @@ class MongoTriggerStore:
         rows = await self._window_rows.get(formation_ids)
         return {name: documents.window_of(row) for name, row in rows.items() if _kept(row)}
 
-    async def windows_at(self, places: Collection[WindowPlace], most: int) -> dict[WindowPlace, StoredWindow]:
-        """Return windows by session and number, each with its last messages only, `most` at most."""
+    async def windows_at(
+        self, places: Collection[WindowPlace], most: int
+    ) -> dict[WindowPlace, EarlierWindow]:
+        """Return windows by session and number, with their last messages, `most` at most."""
         each: list[Row] = [{"session_id": session, "seq": seq} for session, seq in places]
-        found: dict[WindowPlace, StoredWindow] = {}
+        fields: Row = {"session_id": 1, "seq": 1, "requested": 1, "messages": {"$slice": -most}}
+        found: dict[WindowPlace, EarlierWindow] = {}
         for start in range(0, len(each), CLAUSES):
-            some: Row = {"$or": each[start : start + CLAUSES]}
-            rows = self._windows.find(some, {"messages": {"$slice": -most}, "before": 0})
-            found |= {(row["session_id"], row["seq"]): documents.window_of(row) async for row in rows}
+            rows = self._windows.find({"$or": each[start : start + CLAUSES]}, fields)
+            found |= {(row["session_id"], row["seq"]): documents.earlier_window_of(row) async for row in rows}
         return found
 
     async def erase_in_windows(self, message_ids: Sequence[str]) -> None:

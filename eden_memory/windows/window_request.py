@@ -8,8 +8,9 @@ from typing import Protocol
 from eden_memory.directory.own_sessions import given_to_all, whose
 from eden_memory.directory.participants import Off, SessionFacts, scopes_of
 from eden_memory.schemas.events import FormationRequested
+from eden_memory.schemas.fields import Part
 from eden_memory.schemas.provenance import MessageRef
-from eden_memory.schemas.scopes import LISTED_USERS
+from eden_memory.schemas.scopes import LISTED_USERS, Scope, SharedSessions, Sharing
 from eden_memory.tracing import traceparent
 from eden_memory.usage.budget_rules import AskedWindow, Estimate, users_alone
 from eden_memory.windows.session_state import Session, StoredMessage, UnpublishedWindow, formation_id
@@ -38,6 +39,24 @@ class StoredWindow:
 
     settled: bool = False
     """It can be published; without a request if nothing was left to ask for."""
+
+
+class Audience(Part):
+    """The fields of a request that say whom its window reaches."""
+
+    scopes: tuple[Scope, ...]
+    users: tuple[str, ...]
+    private_users: tuple[str, ...] = ()
+    sharing: Sharing = "team"
+    shared_sessions: SharedSessions = "session"
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierWindow:
+    """What is read of a stored window that may explain the next: its last messages, and whom it reached."""
+
+    messages: tuple[StoredMessage, ...]
+    requested: Audience | None
 
 
 @dataclass(slots=True)
@@ -218,7 +237,6 @@ def request(
         audience_change=session.audiences.change_of(generation) if begins else None,
         estimated_usd=estimate.usd if estimate is not None else None,
     )
-    window.value, window.settled = window.requested.json_bytes(), True
 
 
 def publishable(session: Session) -> list[str]:
@@ -290,8 +308,8 @@ class TriggerStore(Windows, Protocol):
 
     async def windows_at(
         self, places: Collection[tuple[str, int]], most: int
-    ) -> dict[tuple[str, int], StoredWindow]:
-        """Return windows by session and number, each with its last messages only, `most` at most."""
+    ) -> dict[tuple[str, int], EarlierWindow]:
+        """Return windows by session and number, with their last messages, `most` at most."""
         ...
 
     async def erase_in_windows(self, message_ids: Sequence[str]) -> None:

@@ -3,13 +3,12 @@
 import random
 from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
 from eden_memory.usage.budget_rules import HELD
 from eden_memory.windows.session_state import Session, StoredMessage
-from eden_memory.windows.window_request import BatchWrite, SessionWrite, StoredWindow
+from eden_memory.windows.window_request import Audience, BatchWrite, EarlierWindow, SessionWrite, StoredWindow
 from eden_memory.windows.window_rule import Limits
 
 T = TypeVar("T")
@@ -65,10 +64,13 @@ class MemoryStore:
 
     async def windows_at(
         self, places: Collection[tuple[str, int]], most: int
-    ) -> dict[tuple[str, int], StoredWindow]:
+    ) -> dict[tuple[str, int], EarlierWindow]:
         found = [one for one in self.stored_windows.values() if (one.session_id, one.seq) in places]
         return {
-            (one.session_id, one.seq): replace(deepcopy(one), messages=deepcopy(one.messages[-most:]))
+            (one.session_id, one.seq): EarlierWindow(
+                deepcopy(one.messages[-most:]),
+                Audience.model_validate_json(one.value, extra="ignore") if one.value else None,
+            )
             for one in found
         }
 

@@ -169,10 +169,16 @@ def trigger(
 
 
 async def run(stage: FormationTrigger, *batches: Sequence[Delivery]) -> list[Emit]:
-    """Run batches one after the other, publish what they say, and return it."""
+    """Run batches one after the other, what is left of one again, publish what they say, and return it."""
     published: list[Emit] = []
     for batch in batches:
-        published += publish(await stage(batch))
+        left = batch
+        while left:
+            decision = await stage(left)
+            published += publish(decision)
+            assert isinstance(decision, Decision)
+            assert decision.covers is not None
+            left = left[decision.covers :]
     return published
 
 

@@ -9,7 +9,7 @@ from eden_memory.directory.participants import Missing, SessionFacts
 from eden_memory.metrics import TRIGGER_EMPTY, TRIGGER_MISSING, TRIGGER_WINDOWS
 from eden_memory.processors import formation_trigger
 from eden_memory.schemas.events import Forgotten
-from eden_memory.stages.stage import Delivery
+from eden_memory.stages.stage import Decision, Delivery
 from eden_memory.windows.window_request import BatchWrite
 from eden_memory.windows.window_rule import Limits
 from tests.counted import Grown
@@ -23,6 +23,7 @@ from tests.unit.windows.records import (
     gone,
     message,
     names,
+    publish,
     run,
     trigger,
     watermark,
@@ -273,15 +274,28 @@ async def test_a_watermark_closes_no_more_than_its_share_and_the_next_the_rest(
     assert len(formations(await run(stage, [watermark(101, 20)]))) == 2
 
 
-async def test_watermarks_of_one_batch_close_their_shares_one_after_the_other(
+async def test_watermarks_of_one_batch_close_their_shares_and_each_share_is_published_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(formation_trigger, "MOST_DUE", 3)
+    monkeypatch.setattr(formation_trigger, "MANY_DUE", 3)
     stage = trigger(MemoryStore(Limits(least=1)))
     await run(stage, [message(f"s.m{one}", f"s.{one}", one + 1, 0) for one in range(8)])
-    assert (
-        len(formations(await run(stage, [watermark(100, 20), watermark(101, 20), watermark(102, 20)]))) == 8
-    )
+    left = [
+        watermark(100, 20),
+        watermark(101, 20),
+        watermark(102, 20),
+        message("s.m9", "s.9", 103, 21),
+        watermark(104, 60),
+    ]
+    shares: list[tuple[int, int]] = []
+    while left:
+        decision = await stage(left)
+        assert isinstance(decision, Decision)
+        assert decision.covers is not None
+        shares.append((decision.covers, len(formations(publish(decision)))))
+        left = left[decision.covers :]
+    assert shares == [(1, 3), (1, 3), (3, 3)]
 
 
 class OneAfterTheOther(MemoryStore):
