@@ -115,6 +115,7 @@ def forget(
     if kind in ("import", "call"):
         raise Invalid(f"{kind} requires --caused-by", f"eden forget --caused-by {kind} {name}")
     if not yes:
+        asyncio.run(_known(settings, kind, name))
         confirm(f"Forget the {kind} {name}? It cannot be undone.")
     _forget_named(settings, (kind, name), by, receipt, compact=compact)
 
@@ -207,6 +208,12 @@ AGES_OUT = (
     "memory.usage after 30 days",
     "texts of closed windows 7 days after their formation",
 )
+
+
+async def _known(settings: Settings, kind: ForgetKind, name: str) -> None:
+    """Raise NotFound if there is none, before anybody is asked."""
+    async with installation(settings) as at:
+        await ForgetRequests(at.source, at.database, at.settings, None).target(kind, name)
 
 
 async def _forget(settings: Settings, kind: ForgetKind, name: str, by: str | None) -> ForgettingRequested:

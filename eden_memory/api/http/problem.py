@@ -145,7 +145,8 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
     detail = {404: "there is no such path", 405: f"{request.method} is not possible here"}
     said: Any = detail.get(error.status_code) or error.detail
-    return problem(error.status_code, code, str(said), headers=error.headers)
+    hint = "The inspector is at /ui, all paths are in /openapi.json." if error.status_code == 404 else ""
+    return problem(error.status_code, code, str(said), hint, headers=error.headers)
 
 
 async def _away(request: Request, error: Exception) -> JSONResponse:

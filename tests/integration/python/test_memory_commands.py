@@ -182,6 +182,7 @@ def test_corrections_stand_in_the_inbox_and_history_shows_all_kinds(filled: Sett
         (("facts", "--user", "o.nonsense"), EdenError),
         (("stats", "--user", "5"), EdenError),
         (("forget", "fact", "f-99", "--yes"), NotFound),
+        (("forget", "fact", "f-99"), NotFound),  # before it asks whether to
         (("forget", "reflection", "f-2", "--yes"), NotFound),
         (("forget", "blob", f"{ADA.key}@3", "--yes"), NotFound),
         (("forget", "user", str(2**64), "--yes"), EdenError),
