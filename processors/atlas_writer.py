@@ -78,10 +78,9 @@ class AtlasWriter:
 
         What is stored is read beside the marks, as if none were found; where some are, it is read again.
         """
-        named = named_by(delivery.event for delivery in deliveries)
         batch = memory_batch(deliveries, Marks())
         marks, stored = await asyncio.gather(
-            self._forgetting.among(named), self._store.load(list(batch.scopes.values()))
+            self._marks(deliveries), self._store.load(list(batch.scopes.values()))
         )
         dropped: dict[str, tuple[Fact, Delivery]] = {}
         if marks:
@@ -89,7 +88,7 @@ class AtlasWriter:
             dropped |= await self._dropped_from_store(batch.scopes.values())
         results = await self._store.apply(list(batch.scopes.values()), stored)
         late: list[Emitted] = []
-        while marks := await self._forgetting.among(named):
+        while marks := await self._marks(deliveries):
             again = memory_batch(deliveries, marks)
             if not (gone := erased_since(batch, again)):
                 break
@@ -108,6 +107,9 @@ class AtlasWriter:
             batch.left += [(delivery, said) for said in left_of_stored(fact, delivery.event, marks)]
             late += earlier_versions(tombstones[delivery.event.key()], fact)
         return batch, results, late
+
+    async def _marks(self, deliveries: Sequence[Delivery]) -> Marks:
+        return await self._forgetting.among(named_by(delivery.event for delivery in deliveries))
 
     async def _dropped_from_store(self, scopes: Iterable[ScopeBatch]) -> dict[str, tuple[Fact, Delivery]]:
         """Return stored facts whose newest version is dropped, by id; each scope read alone, if it can be."""

@@ -5,34 +5,26 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
-
-from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.handlers import LIVE, Account, MongoClient, stage_handlers
+from eden_memory.assembly.stage_surroundings import surroundings
 from eden_memory.context.context_refreshing import ContextKeeping
 from eden_memory.directory.stream_store import MongoStreams
-from eden_memory.forgetting.ledger_store import ForgottenLedgers
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.formation.due_scope_store import DueScopeAnnouncer, scopes_due
 from eden_memory.kafka.connection import client_kwargs
-from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.memory.retirement_store import MongoRetirements, RetirementRounds
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.processors import pipeline
 from eden_memory.processors.context_cache import ContextCacheStage
-from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
-from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
-from eden_memory.stages.handler_run import USAGE_SOURCE, UsageLog
 from eden_memory.stages.outcome import Publishing
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.process import ProcessPart
 from eden_memory.stages.publishing import Publisher, new_producer
-from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Handler
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
 from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
@@ -90,33 +82,6 @@ async def stage_workers(
     async with stage_handlers(settings, client, names, account) as handlers:
         workers = [Worker(stage, around) for stage in pipeline.stages(handlers)]
         yield StageWorkers(workers, handlers, around)
-
-
-def surroundings(
-    settings: Settings, database: AsyncDatabase[dict[str, Any]], publisher: Publishing, bounds: Bounds
-) -> Surroundings:
-    """Return what the stages of the placement in `settings` share."""
-    topics, names = load_topics(settings.kafka, settings.placement), settings.names
-    return Surroundings(
-        kafka=client_kwargs(settings.kafka, endpoints(settings).kafka),
-        topic_of=topics.topic_of,
-        group_of=topics.group,
-        registry=REGISTRY,
-        publisher=publisher,
-        ledger=MongoLedger(database, names),
-        notes=MongoGroupNotes(database, names),
-        controls=MongoControls(database, names),
-        slots=Slots(settings.run.at_once),
-        usage=UsageLog(publisher, topics.topic_of, USAGE_SOURCE),
-        end_published=_ledgers(settings, database).end_published,
-        bounds=bounds,
-    )
-
-
-def _ledgers(settings: Settings, database: AsyncDatabase[dict[str, Any]]) -> ForgottenLedgers:
-    names = settings.names
-    marks = MongoForgetting(database, names)
-    return ForgottenLedgers(database, names, marks, settings.placement.pipeline)
 
 
 def _companions(settings: Settings, client: MongoClient, stages: StageWorkers) -> list[ProcessPart]:

@@ -37,7 +37,7 @@ def concerned(events: Iterable[Event]) -> set[tuple[str, str]]:
     """Return (kind, target) of everything whose forgetting concerns any of the events."""
     named: set[tuple[str, str]] = set()
     for event in events:
-        named |= named_by([event]) | ids_of(None, _sources(event))
+        named |= {*named_by([event]), *ids_of(None, _sources(event))}
     return named
 
 

@@ -55,7 +55,7 @@ class MongoBatchMarks:
         if not there:
             return Marks()
         targets: dict[str, list[str]] = {}
-        for kind, target in named:
+        for kind, target in set(named):
             if kind in there:
                 targets.setdefault(kind, []).append(target)
         found: list[Mark] = []

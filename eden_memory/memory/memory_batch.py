@@ -1,6 +1,6 @@
 """Memory records of a batch by scope, without what is forgotten. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -159,14 +159,12 @@ def erased_since(before: MemoryBatch, after: MemoryBatch) -> list[Delivery]:
     ]
 
 
-def named_by(events: Iterable[Event | None]) -> set[tuple[str, str]]:
-    """Return (kind, target) of everything whose forgetting concerns any of the records."""
-    named: set[tuple[str, str]] = set()
+def named_by(events: Iterable[Event | None]) -> Iterator[tuple[str, str]]:
+    """Yield (kind, target) of everything whose forgetting concerns any of the records; a pair may come again."""
     for event in events:
         if isinstance(event, Memory):
-            named |= ids_of(event.scope, _sources(event))
-            named.update(_itself(event))
-    return named
+            yield from ids_of(event.scope, _sources(event))
+            yield from _itself(event)
 
 
 def is_forgotten(event: Memory, marks: Marks) -> bool:

@@ -55,10 +55,13 @@ class MemoryLoading:
     def __init__(self, collections: MemoryCollections) -> None:
         self._of = collections
 
-    async def load(self, batches: Sequence[ScopeBatch]) -> Stored:
-        """Return the stored memory that each scope's batch touches, by scope key."""
-        snapshots = await self._snapshots(batches)
-        stored = {batch.key: StoredScope(snapshot=snapshots.get(batch.key)) for batch in batches}
+    async def load(self, batches: Sequence[ScopeBatch], cached: Mapping[str, Snapshot]) -> Stored:
+        """Return the stored memory that each scope's batch touches, by scope key; `cached` snapshots are not read."""
+        snapshots = await self._snapshots([batch.key for batch in batches if batch.key not in cached])
+        stored = {
+            batch.key: StoredScope(cached.get(batch.key) or snapshots.get(batch.key), batch.key in cached)
+            for batch in batches
+        }
         await asyncio.gather(
             self._facts(batches, stored),
             self._reflections(batches, stored),
@@ -76,13 +79,11 @@ class MemoryLoading:
         await asyncio.gather(*(self._beyond(batch, stored[batch.key]) for batch in batches))
         return stored
 
-    async def _snapshots(self, batches: Sequence[ScopeBatch]) -> dict[str, Snapshot]:
-        return {
-            snapshot.id: snapshot
-            for snapshot in await _read(
-                self._of.snapshots, Snapshot, {"_id": {"$in": [batch.key for batch in batches]}}
-            )
-        }
+    async def _snapshots(self, keys: Sequence[str]) -> dict[str, Snapshot]:
+        if not keys:
+            return {}
+        found = await _read(self._of.snapshots, Snapshot, {"_id": {"$in": keys}})
+        return {snapshot.id: snapshot for snapshot in found}
 
     async def _facts(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
         """Load facts by id, and those of the same scope with the same text."""

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,6 +18,7 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.memory.memory_batch import ScopeBatch
 from eden_memory.memory.memory_loading_store import MemoryCollections, MemoryLoading, Stored
 from eden_memory.memory.projection import project
+from eden_memory.memory.snapshot_cache import SnapshotCache
 from eden_memory.memory.stored_memory import AppliedScope, Projected, ScopeWrite, StoredScope
 from eden_memory.memory.vector_block_store import deletions
 from eden_memory.mongo.documents import Row, row_of
@@ -50,14 +52,14 @@ class MongoMemoryStore:
     def __init__(self, database: AsyncDatabase[Row], names: Names, at_once: int = AT_ONCE) -> None:
         collections = MemoryCollections(database, names)
         self._client, self._of = database.client, collections
-        self._loading = MemoryLoading(collections)
+        self._loading, self._cache = MemoryLoading(collections), SnapshotCache()
         self._slots = asyncio.Semaphore(at_once)
         self._orphans = Orphans(database.client)
 
     async def load(self, batches: Sequence[ScopeBatch]) -> Stored:
         """Return what each batch touches; nothing if a document cannot be read: `apply` finds out whose it is."""
         try:
-            return await self._loading.load(batches)
+            return await self._loading.load(batches, self._cache.among(batch.key for batch in batches))
         except ValidationError:
             return {}
 
@@ -73,12 +75,10 @@ class MongoMemoryStore:
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope]
     ) -> Mapping[str, AppliedScope | Exception]:
         """Apply several in one transaction, and each in one of its own if that fails."""
-        if stored and len(batches) > 1:
-            try:
+        if stored:
+            with suppress(Exception):  # whose it is shows when each is read and written alone
                 return await self._together(batches, stored)
-            except Exception:  # noqa: BLE001 - whose it is shows when each is read and written alone
-                stored = {}
-        applying = (self._apply(batch, stored.get(batch.key)) for batch in batches)
+        applying = (self._apply(batch) for batch in batches)
         results: dict[str, AppliedScope | Exception] = {}
         for batch, result in zip(
             batches, await asyncio.gather(*applying, return_exceptions=True), strict=True
@@ -91,40 +91,41 @@ class MongoMemoryStore:
     async def _together(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope]
     ) -> Mapping[str, AppliedScope]:
+        """Write in one transaction. What is based on a cached snapshot counts only if that is replaced."""
         projected = {batch.key: project(batch, stored[batch.key]) for batch in batches}
+        unsure = [
+            batch for batch in batches if stored[batch.key].cached and projected[batch.key].change is None
+        ]
+        if unsure:
+            anew = await self._read_anew(unsure)
+            projected |= {batch.key: project(batch, anew[batch.key]) for batch in unsure}
         if changes := [result.change for result in projected.values() if result.change is not None]:
             async with self._slots:
-                await self._write(changes, frozenset[str]().union(*(change.known for change in changes)))
+                await self._write(changes)
         return {key: _applied(result) for key, result in projected.items()}
 
-    async def _apply(self, batch: ScopeBatch, stored: StoredScope | None) -> AppliedScope:
+    async def _apply(self, batch: ScopeBatch) -> AppliedScope:
         """Apply a batch, reading anew whenever somebody else was first: what was committed then is found."""
         patience = Patience()
         while True:
-            if stored is None:
-                stored = (await self._loading.load([batch]))[batch.key]
-            projected = project(batch, stored)
-            if projected.change is None:
-                return _applied(projected)
             try:
-                async with self._slots:
-                    await self._write([projected.change])
-                return _applied(projected)
+                return (await self._together([batch], await self._read_anew([batch])))[batch.key]
             except (Changed, PyMongoError) as error:
                 if not patience.allows(error):
                     raise
-            stored = None
             if patience.locked:
                 await self._orphans.end()
             await asyncio.sleep(patience.pause())
 
-    async def _write(self, changes: Sequence[ScopeWrite], known: Set[str] | None = None) -> None:
-        """Write one change of each scope, all or none; Changed, or MongoDB's error, where one cannot be written.
+    async def _read_anew(self, batches: Sequence[ScopeBatch]) -> Stored:
+        self._cache.drop(batch.key for batch in batches)
+        return await self._loading.load(batches, {})
 
-        `known`: ids of the documents that are there. Others are inserted, which costs the server less than
-        an upsert; without `known`, all are upserted.
-        """
-        operations = self._operations(changes, known)
+    async def _write(self, changes: Sequence[ScopeWrite]) -> None:
+        """Write one change of each scope, all or none; Changed, or MongoDB's error, where one cannot be written."""
+        snapshots = [change.snapshot for change in changes if change.snapshot is not None]
+        self._cache.drop(snapshot.id for snapshot in snapshots)
+        operations = self._operations(changes)
         async with (
             self._client.start_session() as session,
             await session.start_transaction(
@@ -135,6 +136,8 @@ class MongoMemoryStore:
             for collection, some in operations:
                 if some:
                     await collection.bulk_write(some, session=session)
+        for snapshot in snapshots:
+            self._cache.add(snapshot)
 
     async def _write_snapshots(self, changes: Sequence[ScopeWrite], session: AsyncClientSession) -> None:
         """Write the snapshots first: of two writers one stops before it has written anything else."""
@@ -146,9 +149,9 @@ class MongoMemoryStore:
             raise Changed
 
     def _operations(
-        self, changes: Sequence[ScopeWrite], known: Set[str] | None
+        self, changes: Sequence[ScopeWrite]
     ) -> list[tuple[AsyncCollection[Row], list[Operation]]]:
-        of = self._of
+        of, known = self._of, frozenset[str]().union(*(change.known for change in changes))
         return [
             (of.facts, _facts(changes, known)),
             (of.reflections, _reflections(changes, known)),
@@ -225,7 +228,7 @@ def _snapshots(changes: Iterable[ScopeWrite]) -> list[Operation]:
     return sorted(operations, key=lambda operation: isinstance(operation, InsertOne))
 
 
-def _facts(changes: Sequence[ScopeWrite], known: Set[str] | None) -> list[Operation]:
+def _facts(changes: Sequence[ScopeWrite], known: Set[str]) -> list[Operation]:
     """Delete facts, and free the texts of others, before new ones take them."""
     return [
         *_remove([name for change in changes for name in change.gone_facts]),
@@ -234,25 +237,29 @@ def _facts(changes: Sequence[ScopeWrite], known: Set[str] | None) -> list[Operat
     ]
 
 
-def _reflections(changes: Sequence[ScopeWrite], known: Set[str] | None) -> list[Operation]:
+def _reflections(changes: Sequence[ScopeWrite], known: Set[str]) -> list[Operation]:
     return [
         *_remove([name for change in changes for name in change.gone_reflections]),
         *_put([reflection for change in changes for reflection in change.reflections], known),
     ]
 
 
-def _consolidated(changes: Sequence[ScopeWrite], known: Set[str] | None) -> list[Operation]:
+def _consolidated(changes: Sequence[ScopeWrite], known: Set[str]) -> list[Operation]:
     gone = [change.snapshot.id for change in changes if change.blob_gone and change.snapshot is not None]
     return [*_remove(gone), *_put([change.blob for change in changes if change.blob], known)]
 
 
-def _put(documents: Iterable[Document], known: Set[str] | None) -> list[Operation]:
-    """Insert what is new, all in one command, and replace the rest; an id of another scope is a duplicate key."""
+def _put(documents: Iterable[Document], known: Set[str]) -> list[Operation]:
+    """Insert what is new, all in one command: that costs the server less than an upsert. Replace the rest.
+
+    An id of another scope is a duplicate key.
+    """
     rows = [row_of(document) for document in documents]
-    new = [row for row in rows if known is not None and row["_id"] not in known]
-    replaced = [row for row in rows if known is None or row["_id"] in known]
+    new = [row for row in rows if row["_id"] not in known]
     upserts = [
-        ReplaceOne({"_id": row["_id"], "scope_key": row["scope_key"]}, row, upsert=True) for row in replaced
+        ReplaceOne({"_id": row["_id"], "scope_key": row["scope_key"]}, row, upsert=True)
+        for row in rows
+        if row["_id"] in known
     ]
     return [*map(InsertOne[Row], new), *upserts]
 

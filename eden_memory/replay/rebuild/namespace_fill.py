@@ -13,7 +13,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from eden_memory.assembly.stage_parts import surroundings
+from eden_memory.assembly.stage_surroundings import surroundings
 from eden_memory.errors import EdenError
 from eden_memory.forgetting.mark_store import MongoBatchMarks
 from eden_memory.kafka.topic_reading import refuse_missing

@@ -229,12 +229,11 @@ async def test_a_text_changes_hands_in_one_batch(database: Database) -> None:
 
 
 async def test_a_scope_that_cannot_be_read_fails_alone(database: Database) -> None:
-    store = store_of(database)
-    await apply(store, [delivered(fact("f"))])
+    await apply(store_of(database), [delivered(fact("f"))])
     broken = {"$set": {"buffer": "not a list"}}
     await database["memory_snapshots"].update_one({"_id": USER.key}, broken, bypass_document_validation=True)
     both = memory_batch([delivered(fact("g", text="g")), delivered(fact("h", scope=OTHER))], Marks())
-    results = await store.apply(list(both.scopes.values()))
+    results = await store_of(database).apply(list(both.scopes.values()))
     assert isinstance(results[USER.key], ValidationError)
     assert isinstance(results[OTHER.key], AppliedScope)
     assert set(await fact_rows(database)) == {"f", "h"}
