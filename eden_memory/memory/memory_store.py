@@ -35,7 +35,7 @@ ATTEMPTS = 8
 LOCKED_SECONDS = 1.0
 LONGEST_LOCK_SECONDS = 90.0
 """A transaction left open locks what it wrote: for 60 s, unless the server is set otherwise."""
-TOGETHER = 300
+TOGETHER = 600
 """Records of one transaction, roughly: a commit costs several times what one of them does."""
 DUPLICATE_KEY = 11_000
 AGAIN = ("TransientTransactionError", "UnknownTransactionCommitResult")
