@@ -133,20 +133,22 @@ class ContextCacheStage:
         rebuilt = (ready.asked.session_id for ready in (*stale, *(overhearing if self._recent else ())))
         return {session_id for session_id in rebuilt if session_id is not None}
 
-    async def written(self, authors: Iterable[tuple[str, str]]) -> None:
-        """Build the contexts of these users in their other sessions anew: (session, author) wrote a message."""
-        async for page in self._contexts.of_writers(authors, self._clock()):
-            await self._build(_until(page), page)
+    async def written(self, authors: Iterable[tuple[str, str]], tags: Iterable[str]) -> None:
+        """Build anew the contexts that new messages concern.
+
+        Those of users in their other sessions, where (session, author) wrote a message, and those that show, or are
+        built with, a message of these tags that is not formed yet.
+        """
+        tags, authors = list(tags), list(authors)
+        for changed in self._building.values():
+            changed.update(tags)
+        if tags or authors:
+            async for page in self._contexts.showing(tags, self._clock(), authors):
+                await self._build(_until(page), page)
 
     async def shown_changed(self, tags: Iterable[str]) -> None:
         """Build anew the contexts that show, or are built with, a message of these tags that is not formed yet."""
-        tags = list(tags)
-        if not tags:
-            return
-        for changed in self._building.values():
-            changed.update(tags)
-        async for page in self._contexts.showing(tags, self._clock()):
-            await self._build(_until(page), page)
+        await self.written((), tags)
 
     async def close(self) -> None:
         """Build what was put off."""

@@ -15,6 +15,7 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.settings import Settings
 from eden_memory.stages.process import State
 from eden_memory.task_ending import run_until_first
+from eden_memory.ticks import until_tick
 
 log = LibraryLogger()
 TOGETHER_SECONDS = 0.05
@@ -86,8 +87,12 @@ class Refreshing(Protocol):
         """Empty the contexts that lack the author of one of these (session, author); return their sessions."""
         ...
 
-    async def written(self, authors: Iterable[tuple[str, str]]) -> None:
-        """Rebuild the contexts of users in their other sessions: (session, author) wrote a message."""
+    async def written(self, authors: Iterable[tuple[str, str]], tags: Iterable[str]) -> None:
+        """Rebuild the contexts that new messages concern.
+
+        Those of users in their other sessions, where (session, author) wrote a message, and those that show messages
+        not formed yet with one of these tags.
+        """
         ...
 
     async def shown_changed(self, tags: Iterable[str]) -> None:
@@ -188,11 +193,10 @@ class ContextKeeping:
     async def _recent_rounds(self) -> None:
         """Show new messages, at most every few seconds."""
         while True:
-            await asyncio.sleep(self._recent_seconds)
+            await asyncio.sleep(until_tick(self._recent_seconds))
             written, tags = self._recent.take_new()
             try:
-                await self._contexts.written(written)
-                await self._contexts.shown_changed(tags)
+                await self._contexts.written(written, tags)
             except Exception as error:  # noqa: BLE001 - the edge of a task of its own: the next round tries again
                 log.warning(
                     "failed to add messages that are not formed yet to contexts", reason=describe(error)

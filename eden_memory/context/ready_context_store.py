@@ -85,20 +85,20 @@ class MongoContexts:
         async for page in self._pages({"session_id": {"$in": list(session_ids)}}, now):
             yield page
 
-    async def of_writers(
-        self, written: Iterable[tuple[str, str]], now: datetime
+    async def showing(
+        self, tags: Iterable[str], now: datetime, written: Iterable[tuple[str, str]] = ()
     ) -> AsyncGenerator[Sequence[Ready]]:
-        """The active contexts of these users in other sessions than that in which they wrote: (session, user)."""
-        left = iter(written)
-        while some := list(islice(left, CLAUSES)):
-            pairs = [{"user_id": user, "session_id": {"$ne": session}} for session, user in some]
-            async for page in self._pages({"$or": pairs}, now):
-                yield page
+        """The active contexts that show messages with one of these tags (Context.recent_from).
 
-    async def showing(self, tags: Iterable[str], now: datetime) -> AsyncGenerator[Sequence[Ready]]:
-        """The active contexts that show messages with one of these tags (Context.recent_from)."""
-        async for page in self._pages({"recent_from": {"$in": list(tags)}}, now):
-            yield page
+        And those of the users who wrote (session, user), in other sessions than that. One query for both kinds.
+        """
+        shown = list(tags)
+        clauses: list[Row] = [{"recent_from": {"$in": shown}}] if shown else []
+        clauses += ({"user_id": user, "session_id": {"$ne": session}} for session, user in written)
+        left = iter(clauses)
+        while some := list(islice(left, CLAUSES)):
+            async for page in self._pages({"$or": some}, now):
+                yield page
 
     async def open(self, ready: Iterable[Ready], now: datetime) -> None:
         """Make an empty context of each that there is none of, to be built with the next refresh."""

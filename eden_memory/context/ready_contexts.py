@@ -112,14 +112,13 @@ class ReadyContexts(Protocol):
         """The active contexts of sessions, page by page."""
         ...
 
-    def of_writers(
-        self, written: Iterable[tuple[str, str]], now: datetime
+    def showing(
+        self, tags: Iterable[str], now: datetime, written: Iterable[tuple[str, str]] = ()
     ) -> AsyncGenerator[Sequence[Ready]]:
-        """The active contexts of these users in other sessions than that in which they wrote: (session, user)."""
-        ...
+        """The active contexts that show messages with one of these tags (Context.recent_from).
 
-    def showing(self, tags: Iterable[str], now: datetime) -> AsyncGenerator[Sequence[Ready]]:
-        """The active contexts that show messages with one of these tags (Context.recent_from)."""
+        And those of the users who wrote (session, user), in other sessions than that.
+        """
         ...
 
     async def open(self, ready: Iterable[Ready], now: datetime) -> None:

@@ -122,3 +122,21 @@ async def _built_at(stage: Stage, session: str) -> Any:
     row = await stage.kit.database["memory_contexts"].find_one({"_id": f"s.{session}/s.ada"})
     assert row is not None
     return row["built_at"]
+
+
+async def test_new_messages_concern_their_authors_other_contexts_and_those_that_show_their_session(
+    stage: Stage,
+) -> None:
+    await stage.kit.database[stage.kit.settings.names["contexts"]].update_one(
+        {"session_id": "s.one"}, {"$set": {"recent_from": ["session:s.two"]}}
+    )
+
+    async def found(tags: Sequence[str], *written: tuple[str, str]) -> list[str | None]:
+        pages = stage.contexts.showing(tags, now(), written)
+        return sorted([ready.asked.session_id async for page in pages for ready in page], key=str)
+
+    assert await found(["session:s.two"]) == ["s.one"]
+    assert await found([], ("s.one", "s.ada")) == ["s.two"]
+    assert await found(["session:s.two"], ("s.one", "s.ada")) == ["s.one", "s.two"]
+    assert await found(["session:s.two"], ("s.two", "s.ada")) == ["s.one"], "once, though both concern it"
+    assert await found([]) == []

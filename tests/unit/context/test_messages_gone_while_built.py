@@ -28,7 +28,9 @@ class Stored:
     async def of_sessions(self, session_ids: Iterable[str], now: datetime) -> AsyncGenerator[Sequence[Ready]]:
         yield [READY]
 
-    async def showing(self, tags: Iterable[str], now: datetime) -> AsyncGenerator[Sequence[Ready]]:
+    async def showing(
+        self, tags: Iterable[str], now: datetime, written: Iterable[tuple[str, str]] = ()
+    ) -> AsyncGenerator[Sequence[Ready]]:
         wanted = set(tags)
         yield [READY for context in self.built.values() if wanted.intersection(context.recent_from)]
 
