@@ -143,7 +143,7 @@ class ContextCacheStage:
         for changed in self._building.values():
             changed.update(tags)
         if tags or authors:
-            async for page in self._contexts.showing(tags, self._clock(), authors):
+            async for page in self._contexts.with_new_messages(tags, self._clock(), authors):
                 await self._build(_until(page), page)
 
     async def shown_changed(self, tags: Iterable[str]) -> None:

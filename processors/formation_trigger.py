@@ -46,10 +46,10 @@ from eden_memory.windows.window_request import (
 MOST_DUE = 500
 """Sessions that one watermark closes, and as many that it looks up again; the next one takes the rest."""
 MANY_DUE = 100
-"""Sessions from which on what a watermark closes is published before anything behind it is applied.
+"""Of so many windows, those that are stored are published before any later record is applied.
 
-Behind a backfill all sessions are due, in every partition, and watermarks stand in a row: this, and that only one
-partition closes so many at a time, bounds the windows in memory."""
+Behind a backfill all sessions are due, in every partition, and watermarks stand in a row. This bounds the windows in
+memory; so does the rule that only one partition closes so many sessions at a time."""
 MOST_CONFLICTS = 10
 """How often a batch is read anew because somebody else wrote first, before it is tried again later."""
 ELSEWHERE = -1
@@ -116,18 +116,18 @@ class FormationTrigger:
             left = self._accepted(left, refused)
             async with AsyncExitStack() as turn:
                 being_published = {window.session_id for window in ready.values()}
-                taken, many = await self._apply(batch, cached, left, being_published, turn)
+                taken = await self._apply(batch, cached, left, being_published, turn)
                 closing = await self._requests.close(batch)
                 written = await self._write(batch, cached, closing, newest_time(left[:taken]))
             if written:
                 self._cached[partition] = cached
                 refused |= batch.refused
                 self._accepted(left[:taken], refused)  # those that could not be stored
-                if many:
-                    deliveries, left = _up_to(left[taken - 1], deliveries), left[:taken]
-                left = self._accepted(left[taken:], refused)
                 sent += batch.sent
                 ready |= await self._ready(batch, closing)
+                if len(ready) >= MANY_DUE:
+                    deliveries, left = _up_to(left[taken - 1], deliveries), left[:taken]
+                left = self._accepted(left[taken:], refused)
                 if left or (now := await self._marks(named)) == marks:
                     continue
                 refused.clear()
@@ -220,22 +220,22 @@ class FormationTrigger:
         deliveries: Sequence[Delivery],
         ready: Set[str],
         turn: AsyncExitStack,
-    ) -> tuple[int, bool]:
-        """Apply records, and return how many, at least one, and whether the last of them closes many sessions.
+    ) -> int:
+        """Apply records, and return how many: at least one. `ready`: sessions about to be published.
 
-        `ready`: sessions about to be published. `turn` holds back other partitions that have many to close.
+        `turn` holds back other partitions that have many sessions to close; a batch that closes many ends with them.
         """
         for index, delivery in enumerate(deliveries):
             if not batch.takes(delivery):
-                return index, False
+                return index
             many = False
             if type(delivery.event) is Watermark:  # asked of every record
                 many = await self._add_due(batch, cached, delivery.event, ready, turn)
                 await self._look_who_is_off(batch, deliveries)
             batch.apply(delivery)
             if many:
-                return index + 1, True
-        return len(deliveries), False
+                return index + 1
+        return len(deliveries)
 
     async def _add_due(
         self,
@@ -245,7 +245,7 @@ class FormationTrigger:
         ready: Set[str],
         turn: AsyncExitStack,
     ) -> bool:
-        """Read what goes cold by then, and, in turn, what waits or was left unpublished; whether much goes cold."""
+        """Read what goes cold by then, and, in turn, what waits or was left unpublished; tell whether it is much."""
         partition = batch.partition
         due, left, waiting = await gather(
             self._store.due(partition, event.time, MOST_DUE),
@@ -253,13 +253,13 @@ class FormationTrigger:
             self._store.waiting(partition),
         )
         self._looked_at[partition] = left[-1] if len(left) == MOST_DUE else ""
-        if len(due) >= MANY_DUE:
-            await turn.enter_async_context(self._closing_many)
         named = dict.fromkeys([*due, *(name for name in left if name not in ready)])
+        if many := len(named) >= MANY_DUE:
+            await turn.enter_async_context(self._closing_many)
         unread = [name for name in named if name not in batch.sessions]
         batch.add(await self._sessions(cached, unread, partition))
         TRIGGER_WAITING.labels(str(partition)).set(waiting)
-        return len(due) >= min(MANY_DUE, MOST_DUE)
+        return many
 
     async def _write(
         self, batch: Batch, cached: CachedSessions, closing: Closing, newest: datetime | None
@@ -321,7 +321,7 @@ class FormationTrigger:
 
 
 def _up_to(last: Delivery, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-    """Return the records up to and with one of them."""
+    """Return the records up to and including `last`."""
     return deliveries[: next(index for index, one in enumerate(deliveries, 1) if one is last)]
 
 

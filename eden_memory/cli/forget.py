@@ -211,7 +211,7 @@ AGES_OUT = (
 
 
 async def _known(settings: Settings, kind: ForgetKind, name: str) -> None:
-    """Raise NotFound if there is none, before anybody is asked."""
+    """Raise NotFound if it does not exist, before asking for confirmation."""
     async with installation(settings) as at:
         await ForgetRequests(at.source, at.database, at.settings, None).target(kind, name)
 

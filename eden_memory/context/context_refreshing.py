@@ -15,7 +15,6 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.settings import Settings
 from eden_memory.stages.process import State
 from eden_memory.task_ending import run_until_first
-from eden_memory.ticks import until_tick
 
 log = LibraryLogger()
 TOGETHER_SECONDS = 0.05
@@ -193,7 +192,7 @@ class ContextKeeping:
     async def _recent_rounds(self) -> None:
         """Show new messages, at most every few seconds."""
         while True:
-            await asyncio.sleep(until_tick(self._recent_seconds))
+            await asyncio.sleep(self._recent_seconds)
             written, tags = self._recent.take_new()
             try:
                 await self._contexts.written(written, tags)

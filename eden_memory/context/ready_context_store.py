@@ -85,12 +85,13 @@ class MongoContexts:
         async for page in self._pages({"session_id": {"$in": list(session_ids)}}, now):
             yield page
 
-    async def showing(
+    async def with_new_messages(
         self, tags: Iterable[str], now: datetime, written: Iterable[tuple[str, str]] = ()
     ) -> AsyncGenerator[Sequence[Ready]]:
-        """The active contexts that show messages with one of these tags (Context.recent_from).
+        """Yield the active contexts that new messages concern, in one query.
 
-        And those of the users who wrote (session, user), in other sessions than that. One query for both kinds.
+        Those that show messages with one of these tags (Context.recent_from), and those of users who wrote
+        (session, user) in their other sessions.
         """
         shown = list(tags)
         clauses: list[Row] = [{"recent_from": {"$in": shown}}] if shown else []

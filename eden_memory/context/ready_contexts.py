@@ -112,12 +112,13 @@ class ReadyContexts(Protocol):
         """The active contexts of sessions, page by page."""
         ...
 
-    def showing(
+    def with_new_messages(
         self, tags: Iterable[str], now: datetime, written: Iterable[tuple[str, str]] = ()
     ) -> AsyncGenerator[Sequence[Ready]]:
-        """The active contexts that show messages with one of these tags (Context.recent_from).
+        """Yield the active contexts that new messages concern, in one query.
 
-        And those of the users who wrote (session, user), in other sessions than that.
+        Those that show messages with one of these tags (Context.recent_from), and those of users who wrote
+        (session, user) in their other sessions.
         """
         ...
 

@@ -55,9 +55,8 @@ class MongoBatchMarks:
         if not there:
             return Marks()
         targets: dict[str, list[str]] = {}
-        for kind, target in set(named):
-            if kind in there:
-                targets.setdefault(kind, []).append(target)
+        for kind, target in {pair for pair in named if pair[0] in there}:
+            targets.setdefault(kind, []).append(target)
         found: list[Mark] = []
         for kind, asked in targets.items():
             for start in range(0, len(asked), AT_ONCE):

@@ -8,6 +8,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.memory.memory_batch import ScopeBatch
+from eden_memory.memory.snapshot_cache import SnapshotCache
 from eden_memory.memory.snapshot_projection import buffered, recent_fact
 from eden_memory.memory.stored_memory import StoredScope
 from eden_memory.mongo.client import majority
@@ -52,16 +53,13 @@ class MemoryCollections:
 class MemoryLoading:
     """Reads the snapshots first: a snapshot that is unchanged when it is written says that the rest is too."""
 
-    def __init__(self, collections: MemoryCollections) -> None:
-        self._of = collections
+    def __init__(self, collections: MemoryCollections, cache: SnapshotCache) -> None:
+        self._of, self._cache = collections, cache
 
-    async def load(self, batches: Sequence[ScopeBatch], cached: Mapping[str, Snapshot]) -> Stored:
-        """Return the stored memory that each scope's batch touches, by scope key; `cached` snapshots are not read."""
-        snapshots = await self._snapshots([batch.key for batch in batches if batch.key not in cached])
-        stored = {
-            batch.key: StoredScope(cached.get(batch.key) or snapshots.get(batch.key), batch.key in cached)
-            for batch in batches
-        }
+    async def load(self, batches: Sequence[ScopeBatch]) -> Stored:
+        """Return the stored memory that each scope's batch touches, by scope key."""
+        snapshots = await self._snapshots([batch.key for batch in batches])
+        stored = {batch.key: StoredScope(snapshot=snapshots.get(batch.key)) for batch in batches}
         await asyncio.gather(
             self._facts(batches, stored),
             self._reflections(batches, stored),
@@ -80,10 +78,16 @@ class MemoryLoading:
         return stored
 
     async def _snapshots(self, keys: Sequence[str]) -> dict[str, Snapshot]:
-        if not keys:
-            return {}
-        found = await _read(self._of.snapshots, Snapshot, {"_id": {"$in": keys}})
-        return {snapshot.id: snapshot for snapshot in found}
+        """Load snapshots; of those that are cached only the revision, if it is still the same."""
+        cached = self._cache.among(keys)
+        asked: Row = {"_id": {"$in": list(cached)}}
+        revisions = await self._of.snapshots.find(asked, {"revision": 1}).to_list() if cached else []
+        same = {row["_id"] for row in revisions if row.get("revision") == cached[row["_id"]].revision}
+        found = {key: cached[key] for key in same}
+        if other := [key for key in keys if key not in same]:
+            read = await _read(self._of.snapshots, Snapshot, {"_id": {"$in": other}})
+            found |= {snapshot.id: snapshot for snapshot in read}
+        return found
 
     async def _facts(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
         """Load facts by id, and those of the same scope with the same text."""

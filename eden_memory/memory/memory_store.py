@@ -52,14 +52,15 @@ class MongoMemoryStore:
     def __init__(self, database: AsyncDatabase[Row], names: Names, at_once: int = AT_ONCE) -> None:
         collections = MemoryCollections(database, names)
         self._client, self._of = database.client, collections
-        self._loading, self._cache = MemoryLoading(collections), SnapshotCache()
+        self._cache = SnapshotCache()
+        self._loading = MemoryLoading(collections, self._cache)
         self._slots = asyncio.Semaphore(at_once)
         self._orphans = Orphans(database.client)
 
     async def load(self, batches: Sequence[ScopeBatch]) -> Stored:
         """Return what each batch touches; nothing if a document cannot be read: `apply` finds out whose it is."""
         try:
-            return await self._loading.load(batches, self._cache.among(batch.key for batch in batches))
+            return await self._loading.load(batches)
         except ValidationError:
             return {}
 
@@ -91,14 +92,7 @@ class MongoMemoryStore:
     async def _together(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope]
     ) -> Mapping[str, AppliedScope]:
-        """Write in one transaction. What is based on a cached snapshot counts only if that is replaced."""
         projected = {batch.key: project(batch, stored[batch.key]) for batch in batches}
-        unsure = [
-            batch for batch in batches if stored[batch.key].cached and projected[batch.key].change is None
-        ]
-        if unsure:
-            anew = await self._read_anew(unsure)
-            projected |= {batch.key: project(batch, anew[batch.key]) for batch in unsure}
         if changes := [result.change for result in projected.values() if result.change is not None]:
             async with self._slots:
                 await self._write(changes)
@@ -109,7 +103,7 @@ class MongoMemoryStore:
         patience = Patience()
         while True:
             try:
-                return (await self._together([batch], await self._read_anew([batch])))[batch.key]
+                return (await self._together([batch], await self._loading.load([batch])))[batch.key]
             except (Changed, PyMongoError) as error:
                 if not patience.allows(error):
                     raise
@@ -117,14 +111,8 @@ class MongoMemoryStore:
                 await self._orphans.end()
             await asyncio.sleep(patience.pause())
 
-    async def _read_anew(self, batches: Sequence[ScopeBatch]) -> Stored:
-        self._cache.drop(batch.key for batch in batches)
-        return await self._loading.load(batches, {})
-
     async def _write(self, changes: Sequence[ScopeWrite]) -> None:
         """Write one change of each scope, all or none; Changed, or MongoDB's error, where one cannot be written."""
-        snapshots = [change.snapshot for change in changes if change.snapshot is not None]
-        self._cache.drop(snapshot.id for snapshot in snapshots)
         operations = self._operations(changes)
         async with (
             self._client.start_session() as session,
@@ -136,8 +124,9 @@ class MongoMemoryStore:
             for collection, some in operations:
                 if some:
                     await collection.bulk_write(some, session=session)
-        for snapshot in snapshots:
-            self._cache.add(snapshot)
+        for change in changes:
+            if change.snapshot is not None:
+                self._cache.add(change.snapshot)
 
     async def _write_snapshots(self, changes: Sequence[ScopeWrite], session: AsyncClientSession) -> None:
         """Write the snapshots first: of two writers one stops before it has written anything else."""

@@ -24,8 +24,6 @@ class StoredScope:
     """Read after the snapshot, so that an unchanged snapshot says that all of it still stands."""
 
     snapshot: Snapshot | None = None
-    cached: bool = False
-    """Whether the snapshot is not read, but what this process wrote last: only a write tells that it still stands."""
     facts: dict[str, Fact] = field(default_factory=dict[str, Fact])
     """Those that the batch names, and all not retired that share a text (hash) with one, before or after it."""
     reflections: dict[str, Reflection] = field(default_factory=dict[str, Reflection])

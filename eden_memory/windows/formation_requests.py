@@ -16,6 +16,7 @@ from eden_memory.windows.window_request import (
     leave_out,
     note_requests,
     request,
+    settle,
     stored_window,
 )
 
@@ -121,13 +122,10 @@ class FormationRequests:
                 session = batch.sessions[window.session_id]
                 request(window, session, known, self._settings_version, result.estimate)
                 earlier.explain(window, batch.off)
-                assert window.requested is not None
-                value = window.requested.json_bytes()
-                if len(value) <= LARGEST_REQUEST:
-                    window.value, window.settled = value, True
-                else:
-                    window.requested, reason = None, f"its request has {len(value)} bytes: too many users"
-                    held.setdefault(window.session_id, reason)
+                settle(window)
+                if (size := len(window.value or b"")) > LARGEST_REQUEST:
+                    window.requested, window.value, window.settled = None, None, False
+                    held.setdefault(window.session_id, f"its request has {size} bytes: too many users")
         return held
 
     async def _earlier(

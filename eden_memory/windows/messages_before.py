@@ -9,7 +9,7 @@ from eden_memory.forgotten import Marks
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.windows.session_state import StoredMessage
-from eden_memory.windows.window_request import Audience, EarlierWindow, StoredWindow, refs
+from eden_memory.windows.window_request import EarlierWindow, StoredWindow, WindowAudience, refs
 
 WindowPlace = tuple[str, int]
 """A session and the number of a window in it."""
@@ -62,7 +62,7 @@ def _unchanged(message: StoredMessage, now: StoredMessage) -> bool:
     return not gone and (now.session_id, now.version) == (message.session_id, message.version)
 
 
-def _audience(asked: FormationRequested | Audience) -> tuple[object, ...]:
+def _audience(asked: FormationRequested | WindowAudience) -> tuple[object, ...]:
     return asked.scopes, asked.users, asked.private_users, asked.sharing, asked.shared_sessions
 
 

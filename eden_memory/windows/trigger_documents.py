@@ -9,7 +9,7 @@ from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.provenance import MessageRef
 from eden_memory.schemas.scopes import LISTED_USERS
 from eden_memory.windows.session_state import Session, StoredMessage, UnpublishedWindow
-from eden_memory.windows.window_request import Audience, EarlierWindow, StoredWindow
+from eden_memory.windows.window_request import EarlierWindow, StoredWindow, WindowAudience
 from eden_memory.windows.window_rule import Closed, Control, Limits
 
 Row = dict[str, Any]
@@ -219,7 +219,7 @@ def earlier_window_of(row: Row) -> EarlierWindow:
     requested = row["requested"]
     return EarlierWindow(
         messages=tuple(_member_of(row["session_id"], member) for member in row["messages"]),
-        requested=Audience.model_validate_json(requested, extra="ignore") if requested else None,
+        requested=WindowAudience.model_validate_json(requested, extra="ignore") if requested else None,
     )
 
 

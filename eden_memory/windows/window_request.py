@@ -41,7 +41,7 @@ class StoredWindow:
     """It can be published; without a request if nothing was left to ask for."""
 
 
-class Audience(Part):
+class WindowAudience(Part):
     """The fields of a request that say whom its window reaches."""
 
     scopes: tuple[Scope, ...]
@@ -56,7 +56,7 @@ class EarlierWindow:
     """What is read of a stored window that may explain the next: its last messages, and whom it reached."""
 
     messages: tuple[StoredMessage, ...]
-    requested: Audience | None
+    requested: WindowAudience | None
 
 
 @dataclass(slots=True)
@@ -180,7 +180,10 @@ def request(
     settings_version: str,
     estimate: Estimate | None = None,
 ) -> None:
-    """Write the request: who takes part, and where memory may go, as the application says now."""
+    """Write the request: who takes part, and where memory may go, as the application says now.
+
+    `settle` follows, once everything is in it.
+    """
     if window.closed.more:  # all seen so far count
         window.closed = replace(window.closed, users=_distinct(*window.closed.users, *session.users))
     users, participants = _taking_part(window, facts)
@@ -237,6 +240,12 @@ def request(
         audience_change=session.audiences.change_of(generation) if begins else None,
         estimated_usd=estimate.usd if estimate is not None else None,
     )
+
+
+def settle(window: StoredWindow) -> None:
+    """Write the bytes of a window's request, which can be published from then on."""
+    assert window.requested is not None
+    window.value, window.settled = window.requested.json_bytes(), True
 
 
 def publishable(session: Session) -> list[str]:

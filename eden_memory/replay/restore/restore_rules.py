@@ -25,7 +25,7 @@ from eden_memory.windows.session_state import (
     miss,
     record,
 )
-from eden_memory.windows.window_request import StoredWindow, request, stored_window
+from eden_memory.windows.window_request import StoredWindow, request, settle, stored_window
 from eden_memory.windows.window_rule import Closed, Control, Limits
 
 NEVER = Limits(messages=1 << 60, tokens=float("inf"), least=1 << 60, stale=None)
@@ -243,6 +243,7 @@ def ask_anew(window: StoredWindow, session: Session, facts: SessionFacts, author
     assert window.requested is not None
     window.closed, window.before = replace(window.closed, users=tuple(authors)), ()
     request(window, session, facts, window.requested.settings_version)
+    settle(window)
     session.changed = True
 
 

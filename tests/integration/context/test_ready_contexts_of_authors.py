@@ -132,7 +132,7 @@ async def test_new_messages_concern_their_authors_other_contexts_and_those_that_
     )
 
     async def found(tags: Sequence[str], *written: tuple[str, str]) -> list[str | None]:
-        pages = stage.contexts.showing(tags, now(), written)
+        pages = stage.contexts.with_new_messages(tags, now(), written)
         return sorted([ready.asked.session_id async for page in pages for ready in page], key=str)
 
     assert await found(["session:s.two"]) == ["s.one"]

@@ -6,8 +6,9 @@ import pytest
 
 from eden_memory.forgotten import Marks
 from eden_memory.memory.memory_batch import memory_batch
+from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.mongo.documents import document_of, row_of
-from eden_memory.schemas.documents import Snapshot
+from eden_memory.schemas.documents import RECENT_FACTS, Snapshot
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Delivery
 from tests.integration.memory.writer_kit import Database, apply, documents, fact_rows, snapshot, store_of
@@ -36,29 +37,62 @@ def lived(chance: Random, scope: Scope) -> list[list[Delivery]]:
     )
 
 
-async def is_cached(database: Database, written: list[Delivery], more: list[Delivery]) -> bool:
-    """Return whether a store begins the second batch from the snapshot that it wrote with the first."""
-    store = store_of(database)
-    await apply(store, written)
-    scopes = memory_batch(more, Marks()).scopes
-    return (await store.load(list(scopes.values())))[USER.key].cached
+async def loaded(store: MongoMemoryStore, batch: list[Delivery], scope: Scope = USER) -> Snapshot | None:
+    """Return the snapshot that the next batch of a scope begins from."""
+    return (await store.load(list(memory_batch(batch, Marks()).scopes.values())))[scope.key].snapshot
 
 
-async def test_a_snapshot_that_was_written_is_not_read_again(database: Database) -> None:
-    assert await is_cached(database, [delivered(fact("f"))], [delivered(fact("g", text="g"))])
+async def test_a_snapshot_is_not_read_again_until_another_writer_has_changed_it(database: Database) -> None:
+    store, batch = store_of(database), [delivered(fact("g", text="g"))]
+    written = (await apply(store, [delivered(fact("f"))]))[USER.key].snapshot
+    assert await loaded(store, batch) is written
+    await apply(store_of(database), [delivered(reflection("r"))])
+    assert await loaded(store, batch) == await snapshot(database, USER.key)
+    await database["memory_snapshots"].delete_many({})
+    assert await loaded(store, batch) is None
 
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_what_is_cached_equals_what_is_stored(database: Database, seed: int) -> None:
-    chance, store = Random(seed), store_of(database)
+    chance, store, compared = Random(seed), store_of(database), 0
     for scope in (USER, SESSION):
         for batch in lived(chance, scope):
-            await apply(store, batch)
-            scopes = memory_batch(batch, Marks()).scopes
-            stored = (await store.load(list(scopes.values())))[scope.key]
-            if stored.cached and stored.snapshot is not None:
-                assert document_of(Snapshot, row_of(stored.snapshot)) == stored.snapshot
-                assert await snapshot(database, scope.key) == stored.snapshot
+            written = (await apply(store, batch))[scope.key].snapshot
+            if written is not None and await loaded(store, batch, scope) is written:
+                assert document_of(Snapshot, row_of(written)) == written
+                assert await snapshot(database, scope.key) == written
+                compared += 1
+    assert compared > 3
+
+
+async def test_of_many_scopes_only_those_that_another_writer_changed_are_read(database: Database) -> None:
+    store, scopes = store_of(database), [Scope.of_user("s.assistant", f"i.{number}") for number in range(6)]
+    await apply(store, [delivered(fact(f"f{scope.user_id}", scope=scope)) for scope in scopes])
+    await apply(store_of(database), [delivered(reflection("r", scope=scopes[0]))])
+    again = [delivered(fact(f"f{scope.user_id}", scope=scope)) for scope in scopes[:2]]
+    new = [delivered(fact(f"g{scope.user_id}", scope=scope, text="g")) for scope in scopes[2:4]]
+    late = [delivered(fact(f"g{scopes[0].user_id}", scope=scopes[0], text="g"))]
+    applied = await apply(store, [*again, *new, *late])
+    assert [applied[scope.key].parts for scope in scopes[:4]] == [("facts",), (), ("facts",), ("facts",)]
+    found = [await snapshot(database, scope.key) for scope in scopes]
+    assert [applied[scope.key].snapshot for scope in scopes[:4]] == found[:4]
+    assert [one.revision for one in found] == [3, 1, 2, 2, 1, 1]
+
+
+async def test_what_comes_up_when_a_list_overflows_comes_up_beside_a_cached_snapshot(
+    database: Database,
+) -> None:
+    store, mind = store_of(database), Mind()
+    many = RECENT_FACTS + 5
+    batches_of = [
+        [delivered(fact(f"f{number}", text=f"text {number}", at=number)) for number in range(many)],
+        [tombstone(fact(f"f{number}", text=f"text {number}", at=number)) for number in range(many - 5, many)],
+    ]
+    for batch in batches_of:
+        mind.take(batch)
+        await apply(store, batch)
+    assert await documents(database) == mind.documents()
+    assert len((await snapshot(database, USER.key)).recent_facts) == RECENT_FACTS
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -104,11 +138,14 @@ async def test_a_snapshot_that_was_deleted_is_made_anew(database: Database) -> N
     assert set(await fact_rows(database)) == {"f", "g"}
 
 
-async def test_a_scope_that_could_not_be_written_is_read_anew(database: Database) -> None:
+async def test_what_could_not_be_written_is_not_cached(database: Database) -> None:
     store = store_of(database)
     await apply(store, [delivered(fact("f"))])
     await database.command("collMod", "memory_blobs", validator={"version": {"$lt": 2}})
     failing = memory_batch([delivered(blob(2, []))], Marks())
     (result,) = (await store.apply(list(failing.scopes.values()))).values()
     assert isinstance(result, Exception)
-    assert not (await store.load(list(failing.scopes.values())))[USER.key].cached
+    found = await loaded(store, [delivered(blob(2, []))])
+    assert found == await snapshot(database, USER.key)
+    assert found is not None
+    assert found.blob_version == 0

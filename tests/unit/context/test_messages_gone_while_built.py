@@ -28,7 +28,7 @@ class Stored:
     async def of_sessions(self, session_ids: Iterable[str], now: datetime) -> AsyncGenerator[Sequence[Ready]]:
         yield [READY]
 
-    async def showing(
+    async def with_new_messages(
         self, tags: Iterable[str], now: datetime, written: Iterable[tuple[str, str]] = ()
     ) -> AsyncGenerator[Sequence[Ready]]:
         wanted = set(tags)

@@ -1,5 +1,7 @@
 """Which snapshots are kept, and how many."""
 
+import sys
+
 from eden_memory.memory.snapshot_cache import SNAPSHOT_BYTES, SnapshotCache
 from eden_memory.memory.stored_memory import scope_fields
 from eden_memory.schemas.documents import Snapshot
@@ -7,24 +9,30 @@ from eden_memory.schemas.scopes import Scope
 from tests.unit.memory.memory_histories import minute
 
 
-def snapshot(number: int = 0, revision: int = 1) -> Snapshot:
+def snapshot(number: int = 0, revision: int = 1, text: str | None = None) -> Snapshot:
     scope = Scope.of_user("s.assistant", f"i.{number}")
-    return Snapshot(_id=scope.key, **scope_fields(scope), revision=revision, changed_at=minute(0))
+    fields = scope_fields(scope)
+    return Snapshot(_id=scope.key, **fields, revision=revision, changed_at=minute(0), blob=text)
 
 
-def test_an_earlier_revision_replaces_no_later_one() -> None:
-    cache, key = SnapshotCache(), snapshot().id
-    for revision in (1, 3, 2):
-        cache.add(snapshot(revision=revision))
-    assert cache.among([key])[key].revision == 3
-    cache.drop([key, "other"])
-    cache.add(snapshot(revision=1))
-    assert cache.among([key])[key].revision == 1
+SIZE = SNAPSHOT_BYTES + sys.getsizeof(None)
+
+
+def test_a_scope_that_grows_where_there_is_no_room_stays_and_the_oldest_go() -> None:
+    cache = SnapshotCache(10 * SIZE)
+    for number in range(10):
+        cache.add(snapshot(number))
+    for revision in range(2, 9):
+        cache.add(snapshot(9, revision, "word " * 200 * revision))
+    assert cache.among([snapshot(9).id])[snapshot(9).id].revision == 8
+    left = [number for number in range(9) if cache.among([snapshot(number).id])]
+    assert left
+    assert left == list(range(left[0], 9))
 
 
 def test_scopes_taken_in_turns_are_found_although_not_all_have_room() -> None:
     scopes, room = [snapshot(number) for number in range(100)], 80
-    cache, found = SnapshotCache(room * SNAPSHOT_BYTES), 0
+    cache, found = SnapshotCache(room * SIZE), 0
     for _ in range(20):
         for scope in scopes:
             found += len(cache.among([scope.id]))
@@ -34,7 +42,7 @@ def test_scopes_taken_in_turns_are_found_although_not_all_have_room() -> None:
 
 
 def test_scopes_that_are_not_written_any_more_make_room() -> None:
-    cache = SnapshotCache(10 * SNAPSHOT_BYTES)
+    cache = SnapshotCache(10 * SIZE)
     for number in range(10):
         cache.add(snapshot(number))
     for number in range(1_000):

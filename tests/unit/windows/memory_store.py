@@ -8,7 +8,13 @@ from typing import TypeVar
 
 from eden_memory.usage.budget_rules import HELD
 from eden_memory.windows.session_state import Session, StoredMessage
-from eden_memory.windows.window_request import Audience, BatchWrite, EarlierWindow, SessionWrite, StoredWindow
+from eden_memory.windows.window_request import (
+    BatchWrite,
+    EarlierWindow,
+    SessionWrite,
+    StoredWindow,
+    WindowAudience,
+)
 from eden_memory.windows.window_rule import Limits
 
 T = TypeVar("T")
@@ -69,7 +75,7 @@ class MemoryStore:
         return {
             (one.session_id, one.seq): EarlierWindow(
                 deepcopy(one.messages[-most:]),
-                Audience.model_validate_json(one.value, extra="ignore") if one.value else None,
+                WindowAudience.model_validate_json(one.value, extra="ignore") if one.value else None,
             )
             for one in found
         }

@@ -254,6 +254,7 @@ async def test_more_waiting_sessions_than_a_watermark_looks_up_take_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(formation_trigger, "MOST_DUE", 3)
+    monkeypatch.setattr(formation_trigger, "MANY_DUE", 3)
     many = [f"s.{one}" for one in range(8)]
     sessions = Sessions({name: Missing("no document") for name in many})
     stage = trigger(MemoryStore(Limits()), sessions)
@@ -268,6 +269,7 @@ async def test_a_watermark_closes_no_more_than_its_share_and_the_next_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(formation_trigger, "MOST_DUE", 3)
+    monkeypatch.setattr(formation_trigger, "MANY_DUE", 3)
     stage = trigger(MemoryStore(Limits(least=1)))
     await run(stage, [message(f"s.m{one}", f"s.{one}", one + 1, 0) for one in range(5)])
     assert len(formations(await run(stage, [watermark(100, 20)]))) == 3
@@ -296,6 +298,31 @@ async def test_watermarks_of_one_batch_close_their_shares_and_each_share_is_publ
         shares.append((decision.covers, len(formations(publish(decision)))))
         left = left[decision.covers :]
     assert shares == [(1, 3), (1, 3), (3, 3)]
+
+
+async def test_windows_of_sessions_that_wait_no_more_are_published_in_shares_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(formation_trigger, "MOST_DUE", 3)
+    monkeypatch.setattr(formation_trigger, "MANY_DUE", 3)
+    many = [f"s.{one}" for one in range(8)]
+    sessions = Sessions({name: Missing("no document") for name in many})
+    stage = trigger(MemoryStore(Limits()), sessions)
+    for number, name in enumerate(many):
+        await run(stage, [message(f"s.m{number}", name, number + 1, 0), asked(name, 100 + number, 1)])
+    late = [watermark(200 + one, 2) for one in range(4)]
+    decision = await stage(late)
+    assert isinstance(decision, Decision)
+    assert (decision.covers, formations(publish(decision))) == (4, []), (
+        "they wait: nothing to publish in between"
+    )
+    sessions.said.clear()
+    decision = await stage(late)
+    assert isinstance(decision, Decision)
+    assert decision.covers is not None
+    assert decision.covers < len(late)
+    assert len(formations(publish(decision))) <= 3
+    assert len(formations(await run(stage, late, late))) >= 5
 
 
 class OneAfterTheOther(MemoryStore):
