@@ -120,9 +120,7 @@ def test_an_amount_below_nothing_is_refused(tmp_path: Path, environment: Environ
     assert "from 0" in hint
 
 
-@pytest.mark.parametrize(
-    "words", [("forget", "user", "ada"), ("groups", "restart", "eden.usage"), ("dead", "drop")]
-)
+@pytest.mark.parametrize("words", [("groups", "restart", "eden.usage"), ("dead", "drop")])
 def test_a_question_that_nobody_can_answer_names_the_option(
     words: tuple[str, ...], tmp_path: Path, environment: Environment
 ) -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from eden_memory.api.sync import SyncMemory, SyncMemoryService
 from eden_memory.cli.main import app
-from eden_memory.errors import Conflict, EdenError, NotAnId, NotFound
+from eden_memory.errors import Conflict, EdenError, NotAnId, Invalid, NotFound
 from eden_memory.settings import Settings
 from tests.integration.context.harness import Kit, kit_for
 from tests.integration.python.stored import ADA, AGENT, fact, fact_of, fill, inbox, marked, store
@@ -183,6 +183,7 @@ def test_corrections_stand_in_the_inbox_and_history_shows_all_kinds(filled: Sett
         (("stats", "--user", "5"), EdenError),
         (("forget", "fact", "f-99", "--yes"), NotFound),
         (("forget", "fact", "f-99"), NotFound),  # before it asks whether to
+        (("forget", "fact", "f-2"), Invalid),  # nobody can answer
         (("forget", "reflection", "f-2", "--yes"), NotFound),
         (("forget", "blob", f"{ADA.key}@3", "--yes"), NotFound),
         (("forget", "user", str(2**64), "--yes"), EdenError),
