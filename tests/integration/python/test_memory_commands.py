@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from eden_memory.api.sync import SyncMemory, SyncMemoryService
 from eden_memory.cli.main import app
-from eden_memory.errors import Conflict, EdenError, NotAnId, Invalid, NotFound
+from eden_memory.errors import Conflict, EdenError, Invalid, NotAnId, NotFound
 from eden_memory.settings import Settings
 from tests.integration.context.harness import Kit, kit_for
 from tests.integration.python.stored import ADA, AGENT, fact, fact_of, fill, inbox, marked, store
