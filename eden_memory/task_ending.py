@@ -78,8 +78,8 @@ async def run_until_first(*work: Awaitable[Any] | asyncio.Event) -> None:
         job.result()
 
 
-async def all_of(*work: Awaitable[Any]) -> None:
-    """Run work side by side until all of it is done; once some of it fails, end the rest and raise what it raised."""
+async def all_of(*work: Awaitable[T]) -> list[T]:
+    """Run work side by side and return what came out, in order; once some fails, end the rest and raise its error."""
     jobs = [asyncio.ensure_future(job) for job in work]
     try:
         await asyncio.wait(jobs, return_when=asyncio.FIRST_EXCEPTION)
@@ -87,6 +87,7 @@ async def all_of(*work: Awaitable[Any]) -> None:
         await end(jobs)
     for job in sorted(jobs, key=lambda job: job.cancelled()):
         job.result()
+    return [job.result() for job in jobs]
 
 
 async def heeding(main: Coroutine[Any, Any, T], again_seconds: float = HEEDED_SECONDS) -> T:

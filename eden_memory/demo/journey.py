@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
-from eden_memory.kafka.connection import client_kwargs
+from eden_memory.kafka.connection import client_kwargs, start
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import MessageRecorded, Watermark, decode
 from eden_memory.schemas.ids import split
@@ -131,7 +131,7 @@ class Arrivals:
         )
 
     async def __aenter__(self) -> "Arrivals":
-        await self._consumer.start()
+        await start(self._consumer)
         for partition in self._consumer.assignment():
             await self._consumer.position(partition)
         return self

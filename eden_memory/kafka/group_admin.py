@@ -24,6 +24,8 @@ from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 
 from eden_memory.errors import EdenError
 from eden_memory.kafka import KafkaArguments
+from eden_memory.kafka.broken_clients import starting
+from eden_memory.task_ending import all_of
 
 PAUSE_SECONDS = 0.2
 LONGEST_SECONDS = 20.0
@@ -51,7 +53,8 @@ class GroupAdmin:
     async def connect(self) -> None:
         """Connect; a KafkaConnectionError where no broker answers."""
         try:
-            await self._kafka.bootstrap()
+            with starting():
+                await self._kafka.bootstrap()
         except BaseException:
             await self.close()
             raise
@@ -101,7 +104,7 @@ class GroupAdmin:
 
     async def members(self, groups: Sequence[str]) -> dict[str, int]:
         """Return how many consumers are in each group."""
-        return dict(zip(groups, await asyncio.gather(*map(self._members, groups)), strict=True))
+        return dict(zip(groups, await all_of(*map(self._members, groups)), strict=True))
 
     async def _members(self, group: str) -> int:
         """One group a request: aiokafka 0.14 reads answers about several of them wrongly."""

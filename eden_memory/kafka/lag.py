@@ -12,6 +12,7 @@ from eden_memory.kafka.broken_clients import close_consumer
 from eden_memory.kafka.connection import start
 from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets, new_reader
+from eden_memory.task_ending import all_of
 
 Place = tuple[TopicPartition, int]
 LOOK_SECONDS = 15.0
@@ -176,7 +177,7 @@ class LagReader:
         self._looked = time.monotonic()
 
     async def _committed(self, groups: Sequence[str]) -> dict[str, Mapping[TopicPartition, int]]:
-        return dict(zip(groups, await asyncio.gather(*map(self._admin.committed, groups)), strict=True))
+        return dict(zip(groups, await all_of(*map(self._admin.committed, groups)), strict=True))
 
 
 class FirstUnread:

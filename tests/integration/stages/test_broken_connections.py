@@ -17,6 +17,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from eden_memory.kafka import broken_clients as broken
 from eden_memory.kafka.connection import start
 from eden_memory.kafka.fencing import fence
+from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.stages.failure_decisions import Kind, classify, connection_lost
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.stage import Delivery, Emitted
@@ -103,6 +104,10 @@ async def _fence(kit: Bench) -> None:
     await fence(kit.client, "fenced", [kit.topic(Answered)])
 
 
+async def _groups(kit: Bench) -> None:
+    await GroupAdmin(kit.client).connect()
+
+
 async def _member(kit: Bench) -> None:
     await Worker(stage(), kit.around()).membership._join()  # pyright: ignore[reportPrivateUsage]
 
@@ -111,7 +116,7 @@ async def _publisher(kit: Bench) -> None:
     await Publisher(lambda: new_producer(kit.client)).start()
 
 
-@pytest.mark.parametrize("starting", [_consumer, _dead_members, _fence, _member, _publisher])
+@pytest.mark.parametrize("starting", [_consumer, _dead_members, _fence, _groups, _member, _publisher])
 async def test_a_start_that_is_interrupted_at_its_first_question_leaves_no_connection(
     kit: Bench, monkeypatch: pytest.MonkeyPatch, starting: Callable[[Bench], Coroutine[Any, Any, None]]
 ) -> None:

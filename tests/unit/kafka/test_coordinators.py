@@ -1,5 +1,6 @@
 """A coordinator that cannot answer yet is asked again, for a while; whatever else it says comes out at once."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +26,8 @@ class Broker:
 
     async def send(self, _node: int, _request: Any) -> Any:
         code = self.codes.pop() if self.codes else 0
-        return SimpleNamespace(results=[("g", code)], topics=[], error_code=code)
+        groups = [(code, "g")]
+        return SimpleNamespace(results=[("g", code)], topics=[], groups=groups, error_code=code)
 
 
 @pytest.fixture
@@ -77,3 +79,17 @@ async def test_a_refusal_for_the_whole_group_is_not_taken_for_no_offsets(broker:
     broker.codes = [LOADING]
     assert await GroupAdmin({}).committed("g") == {}
     assert broker.codes == []
+
+
+async def test_once_one_group_is_refused_the_others_are_asked_no_more(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another attempt after the client was closed opened a connection that nobody closed."""
+    monkeypatch.setattr(group_admin, "PAUSE_SECONDS", 0.0)
+    broker.codes = [LOADING] * 100 + [NOT_AUTHORIZED, LOADING]
+    with pytest.raises(GroupAuthorizationFailedError):
+        await GroupAdmin({}).members(["loading", "refused"])
+    left = len(broker.codes)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(broker.codes) == left > 0
