@@ -82,7 +82,8 @@ async def all_of(*work: Awaitable[T]) -> list[T]:
     """Run work side by side and return what came out, in order; once some fails, end the rest and raise its error."""
     jobs = [asyncio.ensure_future(job) for job in work]
     try:
-        await asyncio.wait(jobs, return_when=asyncio.FIRST_EXCEPTION)
+        if jobs:
+            await asyncio.wait(jobs, return_when=asyncio.FIRST_EXCEPTION)
     finally:
         await end(jobs)
     for job in sorted(jobs, key=lambda job: job.cancelled()):

@@ -361,10 +361,12 @@ def _model_call(call: ModelCalled) -> Emit:
 
 
 def _keep(unit: Unit, read: list[Read], count: int) -> None:
-    """Keep the records up to the `count`-th (at least the first) that the stage reads; the rest waits."""
+    """Keep the records up to the `count`-th (at least the first) that the stage reads; the rest waits, decoded."""
     positions = [index for index, record in enumerate(read) if record.delivery is not None]
     count = max(1, count)
     if count < len(positions):
+        for record in read[positions[count] :]:
+            record.item.given = record.delivery
         unit.keep(positions[count])
         del read[positions[count] :]
 

@@ -70,25 +70,26 @@ async def test_a_cold_read_is_one_query_of_the_snapshots_and_a_warm_one_none(set
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
         settings.mongodb.uri.get_secret_value(), event_listeners=[commands]
     )
-    async with client, MemoryService("a", client=client, settings=without_recent(settings)) as service:
+    async with client:
         kit = Kit(mapped(settings), client)
         await kit.session("one", ["ada"])
         await kit.put(ADA, blob="Prefers trains.")
-        await service.ready()
-        await service.get_memory_context("other", "ada")
-        commands.sent.clear()
-        first = await service.get_memory_context("one", "ada")
-        assert sorted(one["find"] for one in commands.sent) == [
-            "agents",
-            "groups",
-            "memory_snapshots",
-            "memory_versions",
-            "sessions",
-            "users",
-        ]
-        commands.sent.clear()
-        assert await service.get_memory_context("one", "ada") == first
-        assert commands.sent == []
+        async with MemoryService("a", client=client, settings=without_recent(settings)) as service:
+            await service.ready()
+            await service.get_memory_context("other", "ada")
+            commands.sent.clear()
+            first = await service.get_memory_context("one", "ada")
+            assert sorted(one["find"] for one in commands.sent) == [
+                "agents",
+                "groups",
+                "memory_snapshots",
+                "memory_versions",
+                "sessions",
+                "users",
+            ]
+            commands.sent.clear()
+            assert await service.get_memory_context("one", "ada") == first
+            assert commands.sent == []
 
 
 async def test_a_sessions_group_is_read_with_the_same_query_in_the_next_one_and_without_a_group_all_of_its_user(

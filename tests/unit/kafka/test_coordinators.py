@@ -93,3 +93,9 @@ async def test_once_one_group_is_refused_the_others_are_asked_no_more(
     for _ in range(10):
         await asyncio.sleep(0)
     assert len(broker.codes) == left > 0
+
+
+async def test_of_no_group_nothing_is_asked(broker: Broker) -> None:
+    broker.codes = [NOT_AUTHORIZED]
+    assert await GroupAdmin({}).members([]) == {}
+    assert broker.codes == [NOT_AUTHORIZED]
