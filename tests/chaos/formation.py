@@ -52,7 +52,7 @@ RULES = [
 ]
 COMPACTED = ("memory.formations", *FORMED, "memory.changes", "memory.forgotten")
 """Not `chat.messages`: a reader that lags behind the cleaner may meet a session's end before the second copy of a
-message that stood above it (docs/benchmarks.md, faults of formation)."""
+message that stood above it (docs/fault-runs.md, formation)."""
 
 
 @dataclass(frozen=True)

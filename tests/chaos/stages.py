@@ -37,7 +37,7 @@ FORMATIONS = "memory.formations"
 SESSION_MS = 3_000
 COMPACTED = (IN, KEPT, CHAT, FORMATIONS)
 """Not `OUT`: a repeat that was published after its followers outlives the first copy, so a reader that lags behind
-the cleaner meets the followers first (docs/benchmarks.md, faults of the stages)."""
+the cleaner meets the followers first (docs/fault-runs.md, stages)."""
 QUIET_SECONDS = 60.0
 DEAD = {IN: f"{IN}.dead", OUT: f"{OUT}.dead", CHAT: f"{CHAT}.dead"}
 
