@@ -130,12 +130,13 @@ async def measure(sessions: int, each: int, rounds: int) -> Report:
         running_servers({}, Path(folder), Path(".eden/jars")) as servers,
         model_server_process(base_seconds=1.0) as models,
     ):
+        known = of_known_size(models)
         for _ in range(rounds):
             models.change(base_seconds=1.0)
-            slow.append(await run(servers, models, load, None))
-            spread.append(await run(servers, models, paced, PACE, of_known_size(models)))
+            slow.append(await run(servers, models, load, None, known))
+            spread.append(await run(servers, models, paced, PACE, known))
             models.change(base_seconds=0.0)
-            fast.append(await run(servers, models, load, None))
+            fast.append(await run(servers, models, load, None, known))
         bare = await bare_cpu(fast[-1].work)
     describe(report, "slow", 1.0, slow)
     describe_delays(report, spread)

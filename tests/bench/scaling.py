@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import mean
 
 from tests.bench.formation_load import conversations
-from tests.bench.formation_run import PARTITIONS, WINDOW, Run, run
+from tests.bench.formation_run import PARTITIONS, WINDOW, Run, of_known_size, run
 from tests.bench.formation_work import CHATS
 from tests.bench.report import Report, Row, median
 from tests.bench.scaling_simulation import Plant, burst, simulated
@@ -34,21 +34,11 @@ ASSIGNMENTS = range(15)
 """Seeds of simulated assignments of partitions: each run has one of its own."""
 
 
-def known_provider(models: ModelServerProcess) -> dict[str, str]:
-    """Settings of a provider whose size is known: an endpoint given as URL would begin with two calls."""
-    return {
-        "EDEN_LLM": "openai",
-        "EDEN_EMBEDDER": "openai",
-        "OPENAI_BASE_URL": models.openai_url,
-        "OPENAI_API_KEY": "benchmark",
-    }
-
-
 async def real(servers: TestServers, models: ModelServerProcess, plant: Plant) -> Run:
     """Form the load by real processes."""
     models.change(base_seconds=plant.call_seconds, calls_per_second=plant.calls_per_second)
     more = {
-        **known_provider(models),
+        **of_known_size(models),
         "EDEN_MODELS_AT_ONCE": str(plant.at_once),
         PARTITIONS: str(plant.partitions),
     }

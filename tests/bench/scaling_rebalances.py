@@ -20,6 +20,7 @@ from tests.bench.formation_run import (
     Formed,
     Stand,
     all_running,
+    of_known_size,
     running,
     stand,
     until_followed,
@@ -28,7 +29,6 @@ from tests.bench.formation_run import (
     write,
 )
 from tests.bench.report import Report, Row, median, percentile
-from tests.bench.scaling import known_provider
 from tests.model_server.serving import ModelServerProcess, model_server_process
 from tests.servers import TestServers, running_servers
 
@@ -89,7 +89,7 @@ async def moving(servers: TestServers, models: ModelServerProcess) -> Moved:
     load = staggered(conversations(SESSIONS, WINDOWS_EACH * WINDOW), SESSIONS, WINDOW)
     moved.formed.expected = sum(message["role"] == "user" for message in load)
     with tempfile.TemporaryDirectory() as folder:
-        async with stand(servers, models, known_provider(models)) as made:
+        async with stand(servers, models, of_known_size(models)) as made:
             with all_running(made, Path(folder), 2):
                 await until_followed(made)
                 models.change(reset=True)

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.bench.formation_load import conversations
-from tests.bench.formation_run import WINDOW, Run, run
+from tests.bench.formation_run import WINDOW, Run, of_known_size, run
 from tests.bench.report import Report, Row
-from tests.bench.scaling import known_provider
 from tests.model_server.script import LIMIT, Asked, Said, default_script
 from tests.model_server.serving import ModelServerProcess, model_server_process
 from tests.servers import TestServers, running_servers
@@ -48,7 +47,7 @@ def settings(provider: str, model: str, models: ModelServerProcess) -> dict[str,
     named = {f"EDEN_MODELS_{use}": model for use in ("FAST", "FREE", "PAID")}
     if provider == "google":
         named |= {"GEMINI_API_KEY": "benchmark", "GOOGLE_GEMINI_BASE_URL": models.google_url}
-    return {**known_provider(models), "EDEN_LLM": provider, **named}
+    return {**of_known_size(models), "EDEN_LLM": provider, **named}
 
 
 def describe(report: Report, name: str, done: Run) -> None:
