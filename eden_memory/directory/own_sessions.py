@@ -5,6 +5,7 @@ from typing import NamedTuple
 from eden_memory.schemas.ids import encode, split
 
 BEGINS = "eden:added:"
+_BEGINS_TYPED = encode(BEGINS)
 
 
 class Own(NamedTuple):
@@ -24,9 +25,14 @@ def own_session(agent_id: str, user_id: str | None, conversation_id: str | None 
     return BEGINS + ":".join(named)
 
 
+def is_reserved(session_id: str) -> bool:
+    """Tell whether a session (`session_id` typed) bears a name that no application's conversation may have."""
+    return session_id.startswith(_BEGINS_TYPED)
+
+
 def whose(session_id: str) -> Own | None:
     """Return whose additions a session (`session_id` typed) holds; None for a conversation of the application."""
-    if not session_id.startswith(encode(BEGINS)):
+    if not is_reserved(session_id):
         return None
     agent, _, rest = split(session_id)[1].removeprefix(BEGINS).partition(":")
     user, _, conversation = rest.partition(":")

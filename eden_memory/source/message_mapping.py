@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
+from eden_memory.directory.own_sessions import BEGINS, is_reserved
 from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.mongo.changes import Document
 from eden_memory.mongo.document_fields import Unusable, cut, getter, moment_of, text_of
@@ -97,6 +98,8 @@ class MessageMapping:
         """
         message_id = self._typed(document["_id"], "_id")
         session_id = self._id(self._session(document), "session_id")
+        if is_reserved(session_id):
+            raise Unusable(f"session_id begins with {BEGINS}, which is reserved")
         author = self._user(document)
         text = text_of(self._content(document))
         length = len(text)

@@ -10,6 +10,7 @@ from bson.errors import InvalidId
 from eden_memory.access.callers import LOCAL, Caller, only_id
 from eden_memory.api.gateway.chat_request import MemoryOptions
 from eden_memory.api.reach import SessionReach
+from eden_memory.directory.own_sessions import BEGINS, is_reserved
 from eden_memory.errors import NotAnId
 from eden_memory.mongo.application_ids import raw, typed, typed_or_none
 from eden_memory.schemas.scopes import ScopeKind
@@ -42,7 +43,7 @@ class ChatAccessRules:
 
     async def of(self, caller: Caller, asked: MemoryOptions) -> ChatAccess | None:
         """Return the chat's access; None if it names neither session nor user. Raises Refused, NotAnId."""
-        session = _id(asked.memory_id, self._settings.session_ids, "session")
+        session = self._session(asked)
         user = self._user(caller, asked)
         if session is None and user is None:
             return None
@@ -54,6 +55,12 @@ class ChatAccessRules:
         keeps = self._settings.store and session is not None and caller.may("write")
         scopes = ISOLATED if isolated else None
         return ChatAccess(agent, session, user, shows=caller.may("read"), keeps=keeps, scopes=scopes)
+
+    def _session(self, asked: MemoryOptions) -> Any:
+        session = _id(asked.memory_id, self._settings.session_ids, "session")
+        if session is not None and is_reserved(typed(session, "session")):
+            raise NotAnId(f"no session's id may begin with {BEGINS}", "Give the id of a chat of yours.")
+        return session
 
     def _agent(self, caller: Caller) -> Any:
         only = only_id(caller.agents)

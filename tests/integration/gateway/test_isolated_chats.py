@@ -5,7 +5,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from openai import PermissionDeniedError
+from openai import BadRequestError, PermissionDeniedError
 
 from eden_memory.api.gateway.chat_access import isolated_user
 from eden_memory.schemas.scopes import Scope
@@ -55,6 +55,13 @@ async def test_a_number_and_its_digits_are_two_memories(isolated: Chats) -> None
     assert SECRET not in isolated.came.raw.decode()
     await isolated.say("Hi", memory_id=number)
     assert SECRET in isolated.came.raw.decode()
+
+
+async def test_it_cannot_be_the_session_of_texts_that_are_for_all_users(isolated: Chats) -> None:
+    with pytest.raises(BadRequestError, match="eden:added:"):
+        await isolated.say("Hi", memory_id="eden:added:s.default")
+    assert await isolated.rows("eden:added:s.default") == []
+    assert isolated.upstream.came == []
 
 
 async def test_its_turns_are_its_own_users(isolated: Chats, session: str) -> None:
