@@ -57,8 +57,9 @@ def busy_of_a_call(runs: Sequence[Run]) -> float:
 
 
 def seconds_of_a_call(runs: Sequence[Run]) -> float:
-    """Mean of the chat calls, as the processes saw them: a busy machine adds to the server's second."""
-    return mean(call.seconds for done in runs for call in done.formed.calls if call.operation == "chat")
+    """Mean of the answered chat calls, as the processes saw them: a busy machine adds to the server's second."""
+    calls = (call for done in runs for call in done.formed.calls)
+    return mean(call.seconds for call in calls if (call.operation, call.outcome) == ("chat", "answered"))
 
 
 def simulated_rates(plant: Plant) -> list[float]:

@@ -142,7 +142,7 @@ class Simulation:
         async with self._lanes[stage, key]:
             await asyncio.sleep(self.plant.hop_seconds)
             await self._work(process)
-            while not await self._answered(process):
+            while not await self._answered(process, stage):
                 self.refused += 1
                 await asyncio.sleep(RETRY_AFTER)
         self.calls += 1
@@ -152,9 +152,9 @@ class Simulation:
         async with self._loops[process]:
             await asyncio.sleep(self.plant.busy_seconds / 2)
 
-    async def _answered(self, process: int) -> bool:
+    async def _answered(self, process: int, stage: str) -> bool:
         gate = self._gates[process]
-        async with gate.turn():
+        async with gate.turn(stage):
             while (held := gate.held()) > 0:  # noqa: ASYNC110 - a time that the gate sets
                 await asyncio.sleep(max(held, LEAST_SLEEP))
             begun = self._clock()
@@ -162,9 +162,9 @@ class Simulation:
                 gate.refused(begun, RETRY_AFTER)
                 return False
             await asyncio.sleep(self.plant.call_seconds)
-            await self._work(process)
             gate.succeeded()
-            return True
+        await self._work(process)
+        return True
 
 
 def _scope(window: ClosedWindow) -> str:

@@ -62,7 +62,7 @@ class Tally:
         known.failed += not sent and outcome not in ("answered", "abandoned")
 
     def counts(self) -> dict[str, Any]:
-        """As JSON; `repeated` are the prompts with more than one usable answer."""
+        """As JSON; `repeated` are prompts with several usable answers, but for those of checks."""
         return {
             "calls": dict(self.calls),
             "outcomes": {kind: dict(found) for kind, found in self.outcomes.items()},
@@ -73,5 +73,9 @@ class Tally:
             "texts": self.texts,
             "running": self.running,
             "most_at_once": self.most_at_once,
-            "repeated": {name: one.answered for name, one in self.prompts.items() if one.answered > 1},
+            "repeated": {
+                name: one.answered
+                for name, one in self.prompts.items()
+                if one.answered > 1 and one.kind != "check"
+            },
         }
