@@ -57,7 +57,10 @@ def test_a_path_that_leads_nowhere_is_a_missing_field(session: dict[str, Any]) -
 def test_a_session_may_not_bear_the_name_of_added_texts_also_where_an_author_bore_it_before() -> None:
     """What stands there is for all users of the agent."""
     rules = mapping()
-    assert map_one({**message(), "user_id": "eden:added:s.default"}, rules).user_id == "s.eden%3Aadded%3As.default"
+    assert (
+        map_one({**message(), "user_id": "eden:added:s.default"}, rules).user_id
+        == "s.eden%3Aadded%3As.default"
+    )
     with pytest.raises(Unusable, match="reserved"):
         rules.record({**message(), "session_id": "eden:added:s.default"}, VERSION, b"", "stream")
 
