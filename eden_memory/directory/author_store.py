@@ -59,6 +59,8 @@ class MessageAuthors:
                 "Give this process the tailer's EDEN_SOURCE_* and EDEN_MESSAGES_* settings.",
             )
             return dict.fromkeys(wanted)
+        if len(wanted) > 1 and (together := await self._together(wanted)) is not None:
+            return together
         return dict(zip(wanted, await asyncio.gather(*map(self._of, wanted)), strict=True))
 
     async def everybody_in(self, session_ids: Collection[str]) -> dict[str, frozenset[str | None]] | None:
@@ -89,6 +91,16 @@ class MessageAuthors:
             self._warn("an author is no id", "Run `eden doctor`.")
             return None
         return {name: frozenset(authors) for name, authors in everybody.items()}
+
+    async def _together(self, session_ids: Collection[str]) -> Authors | None:
+        """Return the authors of several sessions by two queries; None where each session must be asked for alone."""
+        try:
+            everybody = await self.everybody_in(session_ids)
+        except OperationFailure:
+            return None
+        if everybody is None:
+            return None
+        return {name: frozenset(filter(None, everybody.get(name, ()))) for name in session_ids}
 
     async def _of(self, session_id: str) -> frozenset[str] | None:
         paths = self._paths
