@@ -274,10 +274,12 @@ class FormationTrigger:
         for message in batch.messages.touched.values():
             of = closing.writes.get(message.session_id or "")
             (write.messages if of is None else of.messages).append(message)
-        if not write.empty:
-            place = await self._store.put(write)
-            if place is None:
+        if write.empty:
+            if await self._is_old(cached, batch):
                 return False
+        elif (place := await self._store.put(write)) is None:
+            return False
+        else:
             cached.place = place
         if write.failed:
             self._take_out(write.failed, batch, cached, closing)
@@ -287,6 +289,13 @@ class FormationTrigger:
         cached.keep(own, newest)
         batch.counts.export()
         return True
+
+    async def _is_old(self, cached: CachedSessions, batch: Batch) -> bool:
+        """Tell whether cached sessions by which a batch changes nothing are no longer as they are stored.
+
+        The partition may have been another worker's meanwhile. A write would notice.
+        """
+        return bool(cached.find(batch.sessions)) and await self._store.place(batch.partition) != cached.place
 
     def _take_out(
         self, failed: Sequence[str], batch: Batch, cached: CachedSessions, closing: Closing

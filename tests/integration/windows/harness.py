@@ -10,6 +10,7 @@ from eden_memory.processors.pipeline import FORMATION_TRIGGER
 from eden_memory.schemas.events import Watermark
 from eden_memory.settings import Settings
 from eden_memory.stages.stage import Delivery
+from eden_memory.stages.worker import Worker
 from tests.integration.stages_on_servers import PARTITIONS, OnServers
 
 
@@ -25,12 +26,12 @@ class Kit(OnServers):
         return super().partitions_of(one)
 
     @asynccontextmanager
-    async def running(self, settings: Settings | None = None) -> AsyncGenerator[None]:
+    async def running(self, settings: Settings | None = None) -> AsyncGenerator[Worker]:
         """The stage, in this process, for the block; what it raises is raised."""
         async with stage_parts(settings or self.settings, {FORMATION_TRIGGER}) as parts:
             tasks = [asyncio.create_task(part.run()) for part in parts]
             try:
-                yield
+                yield next(part for part in parts if isinstance(part, Worker))
             finally:
                 for part in parts:
                     part.stop()

@@ -5,7 +5,7 @@ import random
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,7 +56,9 @@ def conversation(messages: int, sessions: int, seed: int) -> list[Delivery]:
 
 
 @contextmanager
-def worker(servers: TestServers, kit: Kit, log: Path) -> Generator[subprocess.Popen[bytes]]:
+def worker(
+    servers: TestServers, kit: Kit, log: Path, command: Sequence[str] = COMMAND
+) -> Generator[subprocess.Popen[bytes]]:
     """A process of the stage, killed at the end if not before."""
     name = kit.settings.mongodb.database
     given = {
@@ -69,7 +71,7 @@ def worker(servers: TestServers, kit: Kit, log: Path) -> Generator[subprocess.Po
     }
     with log.open("ab") as output:
         process = subprocess.Popen(
-            COMMAND, env={**os.environ, **given}, stdout=output, stderr=output, cwd=Path.cwd()
+            command, env={**os.environ, **given}, stdout=output, stderr=output, cwd=Path.cwd()
         )
     try:
         yield process
