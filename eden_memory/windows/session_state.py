@@ -331,8 +331,8 @@ def record(session: Session, messages: Messages, event: MessageRecorded, time: d
     waits = session.held.get(event.message_id)
     if waits is not None and waits.version == event.version and not corrects(event, waits):
         return  # a redelivery
-    if known is not None and known.version == event.version and known.opted_out:
-        return  # switched on meanwhile: what is gone stays gone
+    if stays_out(known, event):
+        return
     message = StoredMessage.of(event, time, known)
     messages.put(message)
     if event.text:
@@ -340,6 +340,17 @@ def record(session: Session, messages: Messages, event: MessageRecorded, time: d
     else:  # there is nothing to wait for
         session.drop(event.message_id)
         session.see(event.participant)
+
+
+def stays_out(known: StoredMessage | None, event: MessageRecorded) -> bool:
+    """Tell whether a message was left out while memory was off, and a record of it reports no later edit of its text.
+
+    Whatever reads or fills the collection again gives its documents newer versions.
+    """
+    if known is None or not known.opted_out:
+        return False
+    edited = event.origin == "stream" and event.edited_at is not None
+    return not edited or known.version == event.version
 
 
 def follows_deletion(known: StoredMessage, version: str) -> bool:
@@ -387,7 +398,7 @@ def takes_back_author(event: MessageRecorded, known: StoredMessage) -> bool:
 
 
 def opt_out(session: Session, messages: Messages, event: MessageRecorded, time: datetime) -> bool:
-    """Record a message of somebody switched off without its text. False: a newer version is known."""
+    """Record a message without its text: somebody is, or was, switched off. False: a newer version is known."""
     known = messages.known.get(event.message_id)
     if known is not None and known.version > event.version:
         return False

@@ -26,6 +26,7 @@ from eden_memory.windows.session_state import (
     miss,
     opt_out,
     record,
+    stays_out,
     takes_back_author,
 )
 from eden_memory.windows.trigger_metrics import TriggerCounts
@@ -116,7 +117,7 @@ class Batch:
         if self._is_forgotten(event, known, time):
             self._forget(session, event, delivery)
             return
-        if self.off.of(event.session_id, event.user_id):
+        if self.off.of(event.session_id, event.user_id) or stays_out(known, event):
             self._opted_out(session, event, delivery)
             return
         if not session.admits(event.participant):

@@ -10,6 +10,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError
 
 from eden_memory.mongo.transactions import Transactions
+from eden_memory.schemas.provenance import MessageRef
 from eden_memory.windows import trigger_documents as documents
 from eden_memory.windows.session_state import Session, StoredMessage
 from eden_memory.windows.trigger_documents import Row
@@ -22,6 +23,9 @@ TOGETHER_CHARACTERS = 4_000_000
 """Of the texts that one transaction moves, roughly."""
 NOT_FORGOTTEN: Row = {"$ne": True}
 """Forgetting may have marked a message since it was read."""
+TAKEN: Row = {"text": None}
+LEFT_OUT: Row = {**TAKEN, "opted_out": True}
+"""Fields of a message that a window takes, and of one that it leaves out because somebody is switched off."""
 
 Operation = UpdateOne | UpdateMany
 
@@ -155,14 +159,8 @@ def message_writes(messages: AsyncCollection[Row], part: SessionsTogether) -> Co
                 unchanged["forgotten"] = NOT_FORGOTTEN
             writes.update(UpdateOne(unchanged, {"$set": row}))
     for window in part.new:
-        members: list[str] = []
-        for message in (*window.messages, *window.left_out):
-            if (row := rows.get(message.message_id)) is None:
-                members.append(message.message_id)
-            else:
-                row["formation_id"], row["text"] = window.formation_id, None
-        if members:
-            writes.update(_claim(window, members), len(members))
+        _claim(writes, rows, window, window.messages, TAKEN)
+        _claim(writes, rows, window, window.left_out, LEFT_OUT)
     writes.new.extend(rows.values())
     return writes
 
@@ -190,15 +188,30 @@ def window_writes(windows: AsyncCollection[Row], part: SessionsTogether) -> Coll
     return writes
 
 
-def _claim(window: StoredWindow, members: Sequence[str]) -> UpdateMany:
-    free = {
-        "_id": {"$in": members},
-        "session_id": window.session_id,
-        "formation_id": None,
-        "deleted": False,
-        "forgotten": NOT_FORGOTTEN,
-    }
-    return UpdateMany(free, {"$set": {"formation_id": window.formation_id, "text": None}}, hint={"_id": 1})
+def _claim(
+    writes: CollectionWrites,
+    rows: Mapping[str, Row],
+    window: StoredWindow,
+    members: Sequence[StoredMessage | MessageRef],
+    become: Row,
+) -> None:
+    """Let a window take messages; those that are new stand in `rows`."""
+    become = {"formation_id": window.formation_id, **become}
+    stored: list[str] = []
+    for member in members:
+        if (row := rows.get(member.message_id)) is None:
+            stored.append(member.message_id)
+        else:
+            row.update(become)
+    if stored:
+        free = {
+            "_id": {"$in": stored},
+            "session_id": window.session_id,
+            "formation_id": None,
+            "deleted": False,
+            "forgotten": NOT_FORGOTTEN,
+        }
+        writes.update(UpdateMany(free, {"$set": become}, hint={"_id": 1}), len(stored))
 
 
 def _put_request(window: StoredWindow) -> UpdateOne:

@@ -186,6 +186,7 @@ async def test_a_window_keeps_no_text_of_what_it_leaves_out(store: TriggerStore)
     assert await put(store, closing=[write])
     found = await store.messages(["s.m1", "s.m2"])
     assert [(one.formation_id, one.text) for one in found.values()] == [("s.s/1-aa", None)] * 2
+    assert [one.opted_out for one in found.values()] == [False, True]
     (kept,) = (await store.windows(["s.s/1-aa"])).values()
     assert [one.message_id for one in kept.messages] == ["s.m1"]
     assert [(one.message_id, one.version) for one in kept.left_out] == [("s.m2", version(1))]

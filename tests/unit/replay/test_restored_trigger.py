@@ -236,6 +236,19 @@ async def test_texts_are_those_that_the_window_saw_where_they_are_still_there() 
     assert window.requested == topics.windows[0]
 
 
+async def test_what_was_excluded_and_is_read_again_stays_gone() -> None:
+    chat = [
+        message("s.m1", S, 1, 0),
+        opted_out("s.m1", S, 1, 0),
+        message("s.m1", S, 5, 1, origin="merge"),
+        message("s.m2", S, 6, 2),
+    ]
+    for end in ([], [opted_out("s.m1", S, 5, 1)]):
+        store, _ = restored(Topics([*chat, *end], []), Limits())
+        assert waiting(store) == {S: ["s.m2"]}
+        assert (store.stored_messages["s.m1"].opted_out, store.stored_messages["s.m1"].text) == (True, None)
+
+
 async def test_a_deletion_leaves_the_text_of_what_was_inserted_after_it() -> None:
     chat = [message("s.m1", S, 10, 0, "inserted again"), asked(S, 11, 0)]
     windows = formations(await run(trigger(MemoryStore(Limits())), chat))

@@ -153,6 +153,7 @@ class MemoryStore:
                     return False
                 after[member.message_id] = claimed = deepcopy(after[member.message_id])
                 claimed.formation_id, claimed.text = window.formation_id, None
+                claimed.opted_out = claimed.opted_out or member in window.left_out
         self.stored_messages = after
         for one in sessions:
             for window in (*one.new, *one.requested):

@@ -16,7 +16,7 @@ from eden_memory.schemas.events import (
     Watermark,
 )
 from eden_memory.schemas.events.base import Event
-from eden_memory.schemas.events.chat import Role
+from eden_memory.schemas.events.chat import Origin, Role
 from eden_memory.schemas.ids import encode
 from eden_memory.source.message_mapping import FieldPaths, MessageMapping, Reason
 from eden_memory.stages.codec import Encoder
@@ -69,6 +69,8 @@ def message(
     *,
     role: Role = "user",
     user: str | None = "i.1",
+    origin: Origin = "stream",
+    edited: bool = False,
 ) -> Delivery:
     """A message recorded at a version."""
     event = MessageRecorded(
@@ -81,7 +83,8 @@ def message(
         characters=len(text),
         truncated=False,
         created_at=at(minutes),
-        origin="stream",
+        edited_at=at(minutes) if edited else None,
+        origin=origin,
     )
     return delivery(name, session, at(minutes), event, f"{name}@{version(number)}")
 

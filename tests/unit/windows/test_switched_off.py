@@ -9,6 +9,7 @@ from eden_memory.directory.participants import Missing, SessionFacts
 from eden_memory.metrics import TRIGGER_OPTED_OUT
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.schemas.events import FormationRequested
+from eden_memory.schemas.events.chat import Origin
 from eden_memory.stages.stage import Decision, Delivery, Emit, Erase
 from eden_memory.windows.window_rule import Limits
 from tests.counted import Grown
@@ -193,4 +194,40 @@ async def test_switched_on_again_new_messages_form_and_the_old_ones_stay_gone() 
     sessions.off_sessions.clear()
     found = await sent(stage, [old, message("s.m2", S, 2, 1), asked(S, 10, 2)])
     assert [names(one) for one in formed(found)] == [["s.m2"]]
+    assert gone(found) == [("s.m1", version(1))], "the first tombstone may not have been published"
+
+
+@pytest.mark.parametrize(
+    ("origin", "edited"),
+    [("merge", False), ("reread", True), ("backfill", False), ("added", False), ("stream", False)],
+)
+async def test_switched_on_again_what_comes_again_stays_gone_until_its_text_is_edited(
+    origin: Origin, edited: bool
+) -> None:
+    store, sessions = MemoryStore(Limits()), Sessions(off_sessions={S})
+    stage = trigger(store, sessions)
+    await sent(stage, [message("s.m1", S, 1, 0)])
+    sessions.off_sessions.clear()
+    again = message("s.m1", S, 5, 1, origin=origin, edited=edited)
+    found = await sent(stage, [again, asked(S, 10, 2)], [watermark(11, 30)])
+    assert gone(found) == [("s.m1", version(5))]
+    assert not formed(found)
+    assert not texts(store)
+    found = await sent(stage, [message("s.m1", S, 20, 31, "edited", edited=True), asked(S, 21, 31)])
+    assert [names(one) for one in formed(found)] == [["s.m1"]]
     assert not gone(found)
+
+
+async def test_switched_on_again_what_waited_when_it_was_switched_off_stays_gone() -> None:
+    store, sessions = MemoryStore(Limits()), Sessions()
+    stage = trigger(store, sessions)
+    await sent(stage, [message("s.m1", S, 1, 0)])
+    sessions.off_sessions.add(S)
+    await sent(stage, [message("s.m2", S, 2, 1)])
+    sessions.off_sessions.clear()
+    again = [message(f"s.m{number}", S, 5, 2, origin="merge") for number in (1, 2)]
+    found = await sent(stage, [*again, asked(S, 10, 3)])
+    assert gone(found) == [("s.m1", version(5)), ("s.m2", version(5))]
+    assert not formed(found)
+    assert not texts(store)
+    assert all(one.opted_out for one in store.stored_messages.values())
