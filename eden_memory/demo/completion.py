@@ -5,15 +5,25 @@ import time
 
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.models.guard.pace import UNMEASURED
+from eden_memory.models.providers.catalogue import asked_for, is_url
 from eden_memory.names import Names
 from eden_memory.observability.formation_progress import FormationProgress
-from eden_memory.processors.pipeline import FACT_EXTRACTION, FORMATION_TRIGGER, REFLECTION_EXTRACTION
+from eden_memory.processors.pipeline import FACT_EXTRACTION, FORMATION_TRIGGER, REFLECTION_EXTRACTION, USAGE
+from eden_memory.settings import Settings
 
 QUIET_SECONDS = 120.0
 """Seconds without anything new after which the demo shows what there is."""
 SETTLED_SECONDS = 2.5
 """Seconds for which nothing may be left: offsets are committed, and lag is read, every second."""
 Database = AsyncDatabase[dict[str, object]]
+
+
+def longest_call(settings: Settings) -> float:
+    """Return the seconds that a first call to a model may take; 0 where only rules are used."""
+    asked = asked_for(settings)
+    times = UNMEASURED if any(map(is_url, asked)) else 1
+    return settings.models.timeout_seconds * times if asked else 0.0
 
 
 async def formed(
@@ -55,9 +65,15 @@ async def _done(database: Database, names: Names, sessions: int, progress: Forma
         if await outcomes.count_documents({"stage": stage}) < count:
             return False
     # Watermarks keep coming: formation-trigger is never quite at the end of its topic.
-    return not any(lag for group, lag in progress.lag.items() if group != FORMATION_TRIGGER)
+    return not any(_lag(progress, FORMATION_TRIGGER).values())
 
 
 def _state(progress: FormationProgress) -> str:
+    """Return what changes while memory forms: not a Watermark, nor a failed call, which usage counts."""
     counts = progress.messages, progress.windows, progress.decisions.total(), progress.reflections.total()
-    return f"{counts} {progress.blobs} {progress.lag} {progress.total.calls}"
+    answered = progress.total.calls - progress.total.failed
+    return f"{counts} {progress.blobs} {_lag(progress, FORMATION_TRIGGER, USAGE)} {answered}"
+
+
+def _lag(progress: FormationProgress, *without: str) -> dict[str, int]:
+    return {group: lag for group, lag in progress.lag.items() if group not in without}

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.demo.application import ChatApplication
-from eden_memory.demo.completion import formed
+from eden_memory.demo.completion import formed, longest_call
 from eden_memory.demo.conversation import PEOPLE, Conversation
 from eden_memory.demo.journey import ApplicationWrite, Arrival, Arrivals, DeliveryLog, Summary
 from eden_memory.demo.judgement import QUESTION, Example, MemoryVerdict, example, verdict
@@ -24,7 +24,6 @@ from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local import servers
 from eden_memory.local.servers import Endpoints
-from eden_memory.models.providers.catalogue import asked_for
 from eden_memory.mongo.client import connect
 from eden_memory.observability.formation_progress import FormationProgress
 from eden_memory.observability.watching import watching
@@ -178,8 +177,9 @@ async def _formed(here: Settings, plan: DemoPlan, progress: FormationProgress, s
     async with connect(here.mongodb, endpoints_of(here)) as client, TaskGroup() as tasks:
         watch = tasks.create_task(system.watch())
         database = client[DATABASE]
-        call_seconds = here.models.timeout_seconds if asked_for(here) else 0.0
-        finished = await formed(database, here.names, sessions, progress, plan.cap_usd, call_seconds)
+        finished = await formed(
+            database, here.names, sessions, progress, plan.cap_usd, longest_call(here)
+        )
         watch.cancel()
     return finished
 

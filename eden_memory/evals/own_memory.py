@@ -21,7 +21,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.demo.application import MARKER, ChatApplication
-from eden_memory.demo.completion import formed
+from eden_memory.demo.completion import formed, longest_call
 from eden_memory.demo.conversation import PEOPLE, Conversation, PlayedMessage
 from eden_memory.demo.journey import ApplicationWrite, Arrival, Arrivals, DeliveryLog
 from eden_memory.demo.judgement import FormedMemory, formed_memory
@@ -37,7 +37,6 @@ from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import Endpoints
-from eden_memory.models.providers.catalogue import asked_for
 from eden_memory.mongo.client import connect
 from eden_memory.observability.formation_progress import FormationProgress
 from eden_memory.observability.watching import watching
@@ -240,8 +239,7 @@ class _Forming:
 
     async def _settled(self, system: SystemProcess, sessions: int, progress: FormationProgress) -> None:
         """Wait until everything is formed; say now and then how far it is."""
-        seconds = self.here.models.timeout_seconds if asked_for(self.here) else 0.0
-        names = self.here.names
+        seconds, names = longest_call(self.here), self.here.names
         async with asyncio.TaskGroup() as tasks:
             others = [tasks.create_task(system.watch()), tasks.create_task(self._tell(progress))]
             done = await formed(self.database, names, sessions, progress, self._cap, seconds)
