@@ -1,4 +1,7 @@
-"""The names of collections: a namespace's memory, its formation's own, and those that all share. Pure."""
+"""The names of collections: a namespace's memory, its formation's own, and those that all share. Pure.
+
+And of the databases that `eden demo` and `eden eval` make for themselves.
+"""
 
 from dataclasses import dataclass
 
@@ -19,6 +22,9 @@ from eden_memory.schemas.documents import (
     WindowTexts,
 )
 
+DEMO_DATABASE = "eden_demo"
+EVAL_DATABASES = "eden_eval_"
+"""Begins the name of the database of each evaluation."""
 MEMORY = frozenset(
     kind.COLLECTION for kind in (Fact, Reflection, Consolidated, StoredBlob, Snapshot, Context, ScopeVectors)
 )

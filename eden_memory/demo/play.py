@@ -25,12 +25,13 @@ from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local import servers
 from eden_memory.local.servers import Endpoints
 from eden_memory.mongo.client import connect
+from eden_memory.names import DEMO_DATABASE
 from eden_memory.observability.formation_progress import FormationProgress
 from eden_memory.observability.watching import watching
 from eden_memory.settings import Settings, SourceSettings
 from eden_memory.task_ending import end
 
-DATABASE, PREFIX = "eden_demo", "eden-demo."
+DATABASE, PREFIX = DEMO_DATABASE, "eden-demo."
 READY_SECONDS, QUIET_SECONDS = 60.0, 20.0
 """Seconds to wait for the tailer to follow, and for a record when something is still missing."""
 CAP_SECONDS = 0.25

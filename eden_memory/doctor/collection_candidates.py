@@ -17,6 +17,7 @@ from eden_memory.doctor.source_checks import judge_index, judge_session_index
 from eden_memory.errors import EdenError
 from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.document_fields import getter
+from eden_memory.names import DEMO_DATABASE, EVAL_DATABASES
 from eden_memory.settings import Settings
 
 Client = AsyncMongoClient[dict[str, Any]]
@@ -25,8 +26,8 @@ SAMPLE, GLANCE = 200, 20
 """Documents of the collection that is mapped, and of each that may be."""
 SESSIONS = 100
 """Sessions of the messages that are looked for in other collections."""
-NOT_THEIRS = frozenset({"admin", "local", "config", "eden_demo"})
-"""Databases of the server, and of `eden demo`."""
+NOT_THEIRS = frozenset({"admin", "local", "config", DEMO_DATABASE})
+"""Databases of the server, and of `eden demo`; those of `eden eval` have a beginning in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,8 @@ async def _databases(client: Client, settings: Settings) -> list[str]:
     if settings.source.database is not None:
         return [settings.source.database]
     try:
-        return sorted(set(await client.list_database_names()) - NOT_THEIRS)
+        names = set(await client.list_database_names()) - NOT_THEIRS
+        return sorted(name for name in names if not name.startswith(EVAL_DATABASES))
     except OperationFailure:
         return [settings.source_database]
 

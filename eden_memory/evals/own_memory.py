@@ -38,6 +38,7 @@ from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import Endpoints
 from eden_memory.mongo.client import connect
+from eden_memory.names import EVAL_DATABASES
 from eden_memory.observability.formation_progress import FormationProgress
 from eden_memory.observability.watching import watching
 from eden_memory.schemas.documents import Answer, Fact, InboxFactCommand, IndexedDeadLetter
@@ -45,8 +46,8 @@ from eden_memory.schemas.ids import encode
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings, SourceSettings
 
-DATABASES, PREFIXES = "eden_eval_", "eden-eval-"
-"""Prefix of the names of databases and topics."""
+PREFIXES = "eden-eval-"
+"""Begins the name of the topics of each evaluation."""
 TELL_SECONDS = 10.0
 RATE = 100_000.0
 """Messages a second: as fast as MongoDB takes them."""
@@ -115,14 +116,14 @@ async def clear(settings: Settings, found: Endpoints) -> int:
     admin = TopicAdmin(admin_config(settings.kafka, found.kafka))
     await asyncio.to_thread(lambda: admin.delete(admin.names(PREFIXES)))
     async with connect(settings.mongodb, found.mongodb) as client:
-        names = [name for name in await client.list_database_names() if name.startswith(DATABASES)]
+        names = [name for name in await client.list_database_names() if name.startswith(EVAL_DATABASES)]
         for name in names:
             await client.drop_database(name)
     return len(names)
 
 
 def _here(settings: Settings, found: Endpoints, digest: str) -> Settings:
-    prefix, database = f"{PREFIXES}{digest}.", f"{DATABASES}{digest}"
+    prefix, database = f"{PREFIXES}{digest}.", f"{EVAL_DATABASES}{digest}"
     kafka = {"bootstrap": found.kafka, "topic_prefix": prefix, "group_prefix": prefix}
     mongodb = {"uri": SecretStr(found.mongodb), "database": database}
     mapped = {name: getattr(settings, name).model_copy(update={"collection": name}) for name in MAPPED}
