@@ -11,18 +11,21 @@ from eden_memory.demo.conversation import Conversation, PlayedChange, PlayedMess
 from eden_memory.demo.journey import ApplicationWrite, DeliveryLog
 from eden_memory.errors import EdenError
 from eden_memory.mongo.document_fields import cut
+from eden_memory.settings import Settings
+from eden_memory.source.configured_mapping import inbox_name
 
 MARKER = "made_by_eden_demo"
 
 
 class ChatApplication:
-    """Plays a conversation into a database of its own, noting every write in a journey."""
+    """Plays a conversation into a database of its own (`here`), noting every write in a journey."""
 
     def __init__(
-        self, client: AsyncMongoClient[dict[str, Any]], database: str, journey: DeliveryLog, text_limit: int
+        self, client: AsyncMongoClient[dict[str, Any]], here: Settings, journey: DeliveryLog
     ) -> None:
-        self._client, self._journey, self._text_limit = client, journey, text_limit
-        self._database: AsyncDatabase[dict[str, Any]] = client[database]
+        self._client, self._journey, self._text_limit = client, journey, here.tailer.text_limit
+        self._database: AsyncDatabase[dict[str, Any]] = client[here.source_database]
+        self._inbox = self._database[inbox_name(here)]
 
     async def prepare(self, conversation: Conversation) -> None:
         """Create an empty database with people and sessions; never touch one that the demo did not create."""
@@ -56,7 +59,7 @@ class ChatApplication:
         """End every session as an application would: with a document in the inbox."""
         sessions = dict.fromkeys(message.session for message in conversation.messages)
         asked = [{"kind": "session_ended", "session_id": session, "asked_by": "demo"} for session in sessions]
-        await self._database["memory_inbox"].insert_many(asked)
+        await self._inbox.insert_many(asked)
 
     async def _do(self, step: PlayedStep) -> None:
         if step.change is not None:

@@ -2,14 +2,12 @@
 
 import asyncio
 from asyncio import TaskGroup
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
-
-from pydantic import SecretStr
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.demo.application import ChatApplication
@@ -17,7 +15,7 @@ from eden_memory.demo.completion import formed, longest_call
 from eden_memory.demo.conversation import PEOPLE, Conversation
 from eden_memory.demo.journey import ApplicationWrite, Arrival, Arrivals, DeliveryLog, Summary
 from eden_memory.demo.judgement import QUESTION, Example, MemoryVerdict, example, verdict
-from eden_memory.demo.system_process import SHOWN_DAYS, SystemProcess, environment, running_system
+from eden_memory.demo.system_process import SystemProcess, environment, own_settings, running_system
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import TopicAdmin
@@ -28,7 +26,7 @@ from eden_memory.mongo.client import connect
 from eden_memory.names import DEMO_DATABASE
 from eden_memory.observability.formation_progress import FormationProgress
 from eden_memory.observability.watching import watching
-from eden_memory.settings import Settings, SourceSettings
+from eden_memory.settings import Settings
 from eden_memory.task_ending import end
 
 DATABASE, PREFIX = DEMO_DATABASE, "eden-demo."
@@ -125,9 +123,9 @@ class DemoPlan:
 async def play(settings: Settings, found: Endpoints, plan: DemoPlan, view: DemoView) -> DemoOutcome:
     """Write the conversation, follow it into memory and return the result; clean up unless `keep`."""
     mapped = [name for name in PEOPLE if plan.conversation.people[name]]
-    here = of_demo(settings, found, mapped)
+    here = own_settings(settings, found, DATABASE, PREFIX, mapped)
     topics, journey, progress = load_topics(here.kafka), DeliveryLog(), FormationProgress()
-    told = environment(found, DATABASE, PREFIX, mapped, settings.llm)
+    told = environment(found, here)
     try:
         async with (
             _application(here, found, plan, journey) as application,
@@ -149,22 +147,6 @@ async def play(settings: Settings, found: Endpoints, plan: DemoPlan, view: DemoV
     except* EdenError as errors:
         raise _first(errors) from None
     raise AssertionError("unreachable")
-
-
-def of_demo(settings: Settings, found: Endpoints, mapped: Sequence[str]) -> Settings:
-    """Return the environment for the demo's own processes."""
-    kafka = {"bootstrap": found.kafka, "topic_prefix": PREFIX, "group_prefix": PREFIX}
-    mongodb = {"uri": SecretStr(found.mongodb), "database": DATABASE}
-    groups = {name: getattr(settings, name).model_copy(update={"collection": name}) for name in mapped}
-    return settings.model_copy(
-        update={
-            "kafka": settings.kafka.model_copy(update=kafka),
-            "mongodb": settings.mongodb.model_copy(update=mongodb),
-            "source": SourceSettings(database=DATABASE),
-            "memory": settings.memory.model_copy(update={"context_days": float(SHOWN_DAYS)}),
-            **groups,
-        }
-    )
 
 
 def _first(errors: BaseExceptionGroup[EdenError]) -> EdenError:
@@ -256,7 +238,7 @@ async def _application(
     here: Settings, found: Endpoints, plan: DemoPlan, journey: DeliveryLog
 ) -> AsyncGenerator[ChatApplication]:
     client = connect(here.mongodb, found.mongodb)
-    application = ChatApplication(client, DATABASE, journey, here.tailer.text_limit)
+    application = ChatApplication(client, here, journey)
     try:
         await application.prepare(plan.conversation)
         await set_up(client[DATABASE], here.names)

@@ -6,15 +6,22 @@ import sys
 from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import get_args
 
+from pydantic import SecretStr
+
+from eden_memory.demo.conversation import PEOPLE
 from eden_memory.errors import EdenError
 from eden_memory.local.servers import Endpoints
+from eden_memory.settings import MessagesSettings, MongoSettings, Role, Settings, SourceSettings
 
 COMMAND = (sys.executable, "-m", "eden_memory.demo.beside_parent", "run", "--new-source")
 """The demo begins with an empty collection; the topics may hold the messages of a demo that was kept."""
 STOP_SECONDS, LINES = 15.0, 8
 SHOWN_DAYS = "36500"
 """Age of the facts in contexts, at most: a demo shows what was said long before it is played."""
+MAPPING = ("messages", *PEOPLE)
+"""The groups of settings that name the application's collections and fields."""
 
 
 class SystemProcess:
@@ -56,7 +63,7 @@ async def running_system(environment: dict[str, str], log: Path) -> AsyncGenerat
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(
             *COMMAND,
-            env={**os.environ, **environment},
+            env={**inherited(), **environment},
             stdin=asyncio.subprocess.PIPE,
             stdout=file,
             stderr=file,
@@ -69,30 +76,56 @@ async def running_system(environment: dict[str, str], log: Path) -> AsyncGenerat
         await system.stop()
 
 
-def environment(
-    endpoints: Endpoints, database: str, prefix: str, mapped: Collection[str], llm: str
-) -> dict[str, str]:
-    """Return every setting that names the demo's data; connection settings stay.
+def own_settings(
+    settings: Settings, found: Endpoints, database: str, prefix: str, mapped: Collection[str]
+) -> Settings:
+    """Return the settings for a database and topics of the demo's own: the user's mapping does not apply to them.
 
     `mapped`: those of sessions, agents, users and groups that have a collection.
     """
+    kafka = {"bootstrap": found.kafka, "topic_prefix": prefix, "group_prefix": prefix}
+    names = {"database": database, "prefix": MongoSettings.model_fields["prefix"].default}
+    people = {
+        name: type(getattr(settings, name))(collection=name if name in mapped else None) for name in PEOPLE
+    }
+    return settings.model_copy(
+        update={
+            "kafka": settings.kafka.model_copy(update=kafka),
+            "mongodb": settings.mongodb.model_copy(update={"uri": SecretStr(found.mongodb), **names}),
+            "source": SourceSettings(database=database),
+            "messages": MessagesSettings(
+                roles={role: role for role in get_args(Role)},  # before those that eden.toml adds
+                redact_secrets=settings.messages.redact_secrets,
+            ),
+            "memory": settings.memory.model_copy(update={"context_days": float(SHOWN_DAYS)}),
+            **people,
+        }
+    )
+
+
+def environment(found: Endpoints, here: Settings) -> dict[str, str]:
+    """Return every setting that names the demo's data, as in `here`; all others stay as the user has set them.
+
+    A group in JSON stands before what eden.toml says of it, also where it says that there is no collection.
+    """
     return {
-        **{f"EDEN_{name.upper()}_COLLECTION": name for name in mapped},
-        "EDEN_MONGODB_URI": endpoints.mongodb,
-        "EDEN_MONGODB_DATABASE": database,
-        "EDEN_SOURCE_DATABASE": database,
-        "EDEN_KAFKA_BOOTSTRAP": endpoints.kafka,
-        "EDEN_KAFKA_TOPIC_PREFIX": prefix,
-        "EDEN_KAFKA_GROUP_PREFIX": prefix,
-        "EDEN_MESSAGES_COLLECTION": "messages",
-        "EDEN_MESSAGES_SESSION_ID": "session_id",
-        "EDEN_MESSAGES_ROLE": "role",
-        "EDEN_MESSAGES_CONTENT": "content",
-        "EDEN_MESSAGES_USER_ID": "user_id",
-        "EDEN_MESSAGES_CREATED_AT": "created_at",
+        **{f"EDEN_{group.upper()}": getattr(here, group).model_dump_json() for group in MAPPING},
+        "EDEN_MONGODB_URI": found.mongodb,
+        "EDEN_MONGODB_DATABASE": here.mongodb.database,
+        "EDEN_MONGODB_PREFIX": here.mongodb.prefix,
+        "EDEN_SOURCE_DATABASE": here.source_database,
+        "EDEN_KAFKA_BOOTSTRAP": found.kafka,
+        "EDEN_KAFKA_TOPIC_PREFIX": here.kafka.topic_prefix,
+        "EDEN_KAFKA_GROUP_PREFIX": here.kafka.group_prefix,
         "EDEN_TAILER_WATERMARK_SECONDS": "1",
         # one workshop whose people trust each other: the agent shows what it learned from all of them
         "EDEN_MEMORY_SHARING": "team",
         "EDEN_MEMORY_CONTEXT_DAYS": SHOWN_DAYS,
-        "EDEN_LLM": llm,
+        "EDEN_LLM": here.llm,
     }
+
+
+def inherited() -> dict[str, str]:
+    """Return this process's environment without the user's own collections and fields."""
+    mapping = tuple(f"EDEN_{group.upper()}" for group in MAPPING)
+    return {name: value for name, value in os.environ.items() if not name.upper().startswith(mapping)}

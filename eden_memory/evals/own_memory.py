@@ -16,7 +16,6 @@ from hashlib import sha256
 from typing import Any
 
 from bson import Decimal128
-from pydantic import SecretStr
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.mongo_setup import set_up
@@ -26,7 +25,7 @@ from eden_memory.demo.conversation import PEOPLE, Conversation, PlayedMessage
 from eden_memory.demo.journey import ApplicationWrite, Arrival, Arrivals, DeliveryLog
 from eden_memory.demo.judgement import FormedMemory, formed_memory
 from eden_memory.demo.play import follow, within
-from eden_memory.demo.system_process import SHOWN_DAYS, SystemProcess, environment, running_system
+from eden_memory.demo.system_process import SystemProcess, environment, own_settings, running_system
 from eden_memory.errors import EdenError
 from eden_memory.evals.dataset import DecisionLine, EvalConversation, Outcome, QuestionLine
 from eden_memory.evals.namespace_reading import NamespaceReading, prefixed
@@ -44,7 +43,7 @@ from eden_memory.observability.watching import watching
 from eden_memory.schemas.documents import Answer, Fact, InboxFactCommand, IndexedDeadLetter
 from eden_memory.schemas.ids import encode
 from eden_memory.schemas.scopes import Scope
-from eden_memory.settings import Settings, SourceSettings
+from eden_memory.settings import Settings
 
 PREFIXES = "eden-eval-"
 """Begins the name of the topics of each evaluation."""
@@ -104,7 +103,8 @@ async def eden_memory(
     settings: Settings, found: Endpoints, setup: EvalSetup, variables: dict[str, str], digest: str
 ) -> AsyncGenerator[EdenMemory]:
     """Our memory by these settings, which `variables` give to its process; `digest`: of sessions and settings."""
-    memory = EdenMemory(_here(settings, found, digest), found, setup, variables)
+    here = own_settings(settings, found, f"{EVAL_DATABASES}{digest}", f"{PREFIXES}{digest}.", MAPPED)
+    memory = EdenMemory(here, found, setup, variables)
     try:
         yield memory
     finally:
@@ -120,22 +120,6 @@ async def clear(settings: Settings, found: Endpoints) -> int:
         for name in names:
             await client.drop_database(name)
     return len(names)
-
-
-def _here(settings: Settings, found: Endpoints, digest: str) -> Settings:
-    prefix, database = f"{PREFIXES}{digest}.", f"{EVAL_DATABASES}{digest}"
-    kafka = {"bootstrap": found.kafka, "topic_prefix": prefix, "group_prefix": prefix}
-    mongodb = {"uri": SecretStr(found.mongodb), "database": database}
-    mapped = {name: getattr(settings, name).model_copy(update={"collection": name}) for name in MAPPED}
-    return settings.model_copy(
-        update={
-            "kafka": settings.kafka.model_copy(update=kafka),
-            "mongodb": settings.mongodb.model_copy(update=mongodb),
-            "source": SourceSettings(database=database),
-            "memory": settings.memory.model_copy(update={"context_days": float(SHOWN_DAYS)}),
-            **mapped,
-        }
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +138,7 @@ class _Forming:
     async def form(self, conversations: Sequence[EvalConversation], variables: dict[str, str]) -> None:
         """Do all steps; EdenError if the system ends or makes no progress."""
         said, journey, progress = _conversation(conversations), DeliveryLog(), FormationProgress()
-        client, name = self.database.client, self.database.name
-        application = ChatApplication(client, name, journey, self.here.tailer.text_limit)
+        application = ChatApplication(self.database.client, self.here, journey)
         if not await self.done("prepared"):
             await application.prepare(said)
             await set_up(self.database, self.here.names)
@@ -163,8 +146,7 @@ class _Forming:
         admin = TopicAdmin(admin_config(self.here.kafka, self.found.kafka))
         topics = load_topics(self.here.kafka)
         await asyncio.to_thread(admin.apply, topics)
-        prefix = self.here.kafka.topic_prefix
-        told = environment(self.found, name, prefix, MAPPED, self.here.llm)
+        told = environment(self.found, self.here)
         own = {"EDEN_MEMORY_SHARING": self.here.memory.sharing or "private", **variables}
         began = time.monotonic()
         try:
@@ -182,6 +164,7 @@ class _Forming:
             await self._note("seconds", {"$inc": {"seconds": time.monotonic() - began}})
         await self._note("formed")
         await self._tell_of_dead_letters()
+        prefix = self.here.kafka.topic_prefix
         await asyncio.to_thread(lambda: admin.delete(admin.names(prefix)))
 
     async def spent(self) -> Spent:

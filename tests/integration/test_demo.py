@@ -1,5 +1,6 @@
 """`eden demo` on real servers: it ends well, badly when something is missing, and leaves nothing behind."""
 
+import asyncio
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
 from pymongo import MongoClient
+from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.demo import completion, play, system_process
 from eden_memory.demo.conversation import PEOPLE, Conversation, read_conversation
@@ -23,7 +26,7 @@ from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import Endpoints
-from eden_memory.observability.formation_progress import FormationProgress
+from eden_memory.observability.formation_progress import CallTotals, FormationProgress
 from eden_memory.settings import KafkaSettings, Settings
 from eden_memory.stages.dead_letter_reading import DeadLetterFilter, dead_letters
 from tests.model_server.serving import model_server_process
@@ -45,6 +48,20 @@ async def main():
             await asyncio.sleep(0.2)
 
 asyncio.run(main())
+"""
+
+OWN_MAPPING = """
+[mongodb]
+prefix = "mem_"
+[messages]
+collection = "chats"
+roles = { user = "other" }
+[sessions]
+collection = "chats"
+agent_id = "bot.id"
+users = "members"
+[users]
+memory = "name"
 """
 
 
@@ -99,10 +116,11 @@ def topics(servers: TestServers) -> list[str]:
     return [name for name in admin.list_topics(timeout=10).topics if name.startswith(play.PREFIX)]
 
 
-def demo(environment: dict[str, str], *options: str) -> "subprocess.Popen[str]":
+def demo(environment: dict[str, str], *options: str, folder: Path | None = None) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-m", "eden_memory.cli.main", "demo", *options],
         env=environment,
+        cwd=folder,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -144,6 +162,20 @@ def test_every_message_edit_and_deletion_arrives_and_memory_forms_of_them(
     assert float(figures["precision"]) >= 0.9
     assert float(figures["clean"]) >= 0.98
     assert processes_in(environment) == []
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_mapping_of_the_users_own_chat_does_not_matter(
+    environment: dict[str, str], tmp_path: Path, own: bool
+) -> None:
+    (tmp_path / "eden.toml").write_text(OWN_MAPPING)
+    path = tmp_path / "short.jsonl"
+    path.write_text("\n".join(play_lines("My boat is called Gaivota.", "Noted.", "It is blue.", "Nice.")))
+    options = ("--conversation", str(path)) if own else ("--rate", "400")
+    prefixed = environment | {"EDEN_MONGODB_PREFIX": "mine_"}
+    said, _ = (process := demo(prefixed, *options, folder=tmp_path)).communicate(timeout=SOON)
+    assert process.returncode == 0, said
+    assert ("Gaivota" if own else "in 8 windows") in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -279,7 +311,7 @@ async def test_a_demo_after_one_that_was_kept_begins_anew(
     view = Noting()
     plan = play.DemoPlan(read_conversation(path), own=True, rate=500, keep=True, cap_usd=0.0)
     second = await play.play(settings, found, plan, view)
-    here = play.of_demo(settings, found, [])
+    here = system_process.own_settings(settings, found, play.DATABASE, play.PREFIX, [])
     names = [one.name for one in load_topics(here.kafka) if one.dead_of is not None]
     given_up = [
         one async for one in dead_letters(client_kwargs(here.kafka, found.kafka), names, DeadLetterFilter())
@@ -311,11 +343,55 @@ async def test_messages_that_never_arrive_are_missing(
 ) -> None:
     monkeypatch.setattr(system_process, "COMMAND", (sys.executable, "-c", WATERMARKS_ONLY))
     monkeypatch.setattr(play, "QUIET_SECONDS", 1.0)
-    monkeypatch.setattr(completion, "QUIET_SECONDS", 1.0)
-    outcome = await played(settings, servers, small)
+    monkeypatch.setattr(completion, "QUIET_SECONDS", 5.0)  # in which many Watermarks come
+    async with asyncio.timeout(SOON):
+        outcome = await played(settings, servers, small)
     assert outcome.summary.missing == [message.id for message in small.messages]
     assert not outcome.summary.complete
     assert not outcome.finished
+
+
+async def test_it_gives_up_where_no_model_answers(
+    settings: Settings, servers: TestServers, small: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(completion, "QUIET_SECONDS", 15.0)  # in which calls fail, and Watermarks come
+    monkeypatch.setenv("EDEN_MODELS_TIMEOUT_SECONDS", "1")
+    for name in ("FAST", "FREE", "PAID"):
+        monkeypatch.setenv(f"EDEN_MODELS_{name}", "small")
+    monkeypatch.setenv("EDEN_EMBEDDER", "local")
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{bound.getsockname()[1]}/v1"
+        named = Settings(llm=nobody)
+        given = {"llm": nobody, "models": named.models, "embedder": "local"}
+        async with asyncio.timeout(SOON):
+            outcome = await played(settings.model_copy(update=given), servers, small)
+    assert outcome.summary.complete
+    assert not outcome.finished
+    assert outcome.progress.total.failed >= 1
+
+
+async def test_watermarks_and_failed_calls_are_no_progress_and_answers_are(
+    settings: Settings, database: AsyncDatabase[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(completion, "QUIET_SECONDS", 3.0)
+    calls, progress = CallTotals(), FormationProgress()
+    progress.spent["fact-extraction"] = calls
+    waiting = asyncio.create_task(completion.formed(database, settings.names, 1, progress, 1.0))
+    for tick in range(25):
+        calls.calls += 1
+        calls.failed += tick % 2
+        progress.lag = {"fact-extraction": 1, "formation-trigger": tick % 2}
+        await asyncio.sleep(0.2)
+    assert not waiting.done(), "calls were answered"
+    until = time.monotonic() + 10
+    while not waiting.done() and time.monotonic() < until:
+        calls.calls += 1
+        calls.failed += 1
+        progress.lag = {"fact-extraction": 1, "formation-trigger": calls.calls % 2, "usage": calls.calls % 2}
+        await asyncio.sleep(0.2)
+    assert waiting.done(), "nothing but failed calls and Watermarks came"
+    assert not await waiting
 
 
 async def test_a_database_that_is_not_the_demos_is_left_alone(

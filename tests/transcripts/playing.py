@@ -14,7 +14,7 @@ from unittest.mock import patch
 from eden_memory.demo import play
 from eden_memory.demo.conversation import PEOPLE, Conversation, read_conversation
 from eden_memory.demo.journey import ApplicationWrite, Arrival
-from eden_memory.demo.system_process import environment, running_system
+from eden_memory.demo.system_process import environment, own_settings, running_system
 from eden_memory.local.servers import Endpoints
 from eden_memory.observability.formation_progress import FormationProgress
 from eden_memory.settings import LocalSettings, Settings
@@ -126,7 +126,7 @@ async def formed(
     plan = play.DemoPlan(conversation, own=True, rate=RATE, keep=True, cap_usd=CAP_USD)
     mapped = [one for one in PEOPLE if conversation.people[one]]
     own = {
-        **environment(found, name, f"{name}.", mapped, "openai"),
+        **environment(found, own_settings(settings, found, name, f"{name}.", mapped)),
         **asked,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         "COLUMNS": WIDTH,

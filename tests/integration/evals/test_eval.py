@@ -238,6 +238,25 @@ async def test_it_ends_at_the_cap_and_goes_on_with_a_higher_one(
     assert budget_figures(second.systems[0].at[500]).accuracy == 1.0
 
 
+async def test_the_mapping_of_the_users_own_chat_does_not_matter(
+    here: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDEN_MONGODB_PREFIX", "mem_")
+    monkeypatch.setenv("EDEN_MESSAGES_ROLE", "sender.kind")
+    monkeypatch.setenv("EDEN_SESSIONS_AGENT_ID", "bot.id")
+    own = Settings()
+    mapped = here.model_copy(
+        update={
+            "mongodb": here.mongodb.model_copy(update={"prefix": own.mongodb.prefix}),
+            "messages": own.messages,
+            "sessions": own.sessions,
+        }
+    )
+    report = await evaluate(mapped, replace(plan(tmp_path, ROWS, "eden"), answers=False), lambda _: None)
+    assert report.systems[0].quality is not None
+    assert report.systems[0].quality.recall == 1.0
+
+
 async def test_it_ends_at_the_cap_while_memory_is_formed(
     here: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
