@@ -4,6 +4,7 @@ Texts that the tailer has not carried yet count: turns of a chat may come throug
 """
 
 import asyncio
+import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -120,7 +121,7 @@ class MessageAuthors:
                 encode_id(author) for authors in found for author in authors if author is not None
             )
         except OperationFailure as error:  # too slow, or not allowed
-            self._warn(type(error).__name__, index_hint(paths))
+            self._warn(type(error).__name__, index_hint(self._messages.database.name, paths))
         except TypeError:
             self._warn("an author is no id", "Run `eden doctor`.")
         return None
@@ -153,17 +154,21 @@ async def _pairs(
     return [(row["_id"]["session"], row["_id"].get("user")) async for row in cursor]
 
 
-def index_hint(paths: MessagesSettings) -> str:
+def index_hint(database: str, paths: MessagesSettings) -> str:
     """Return the command that makes the index which finds a session's authors."""
-    keys = ", ".join(f'"{path}": 1' for path in (paths.session_id, paths.role, paths.user_id))
-    return f"db.{paths.collection}.createIndex({{{keys}}})"
+    keys = dict.fromkeys((paths.session_id, paths.role, paths.user_id), 1)
+    return create_index(database, paths.collection, keys)
 
 
-def messages_of_user_hint(paths: MessagesSettings) -> str:
+def messages_of_user_hint(database: str, paths: MessagesSettings) -> str:
     """Return the command that makes the index which finds a user's newest messages."""
-    keys = {paths.user_id: 1, paths.created_at: -1, "_id": -1}
-    named = ", ".join(f'"{path}": {order}' for path, order in keys.items())
-    return f"db.{paths.collection}.createIndex({{{named}}})"
+    return create_index(database, paths.collection, {paths.user_id: 1, paths.created_at: -1, "_id": -1})
+
+
+def create_index(database: str, collection: str, keys: Mapping[str, int]) -> str:
+    """Return the command for mongosh, whichever database it is connected to."""
+    place, name, fields = (json.dumps(given, ensure_ascii=False) for given in (database, collection, keys))
+    return f"db.getSiblingDB({place}).getCollection({name}).createIndex({fields})"
 
 
 def begins_with(index: Mapping[str, Any], field: str) -> bool:

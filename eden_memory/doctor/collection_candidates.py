@@ -158,8 +158,8 @@ async def missing_indexes(
         indexes = await client[database][settings.messages.collection].index_information()
     except OperationFailure:  # a view has none
         return []
-    found = [judge_index(indexes, settings.messages)]
-    found += [] if listed else [judge_session_index(indexes, settings.messages)]
+    found = [judge_index(indexes, database, settings.messages)]
+    found += [] if listed else [judge_session_index(indexes, database, settings.messages)]
     return [finding for finding in found if finding.state != "ok"]
 
 

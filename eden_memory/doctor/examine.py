@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
@@ -12,6 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from packaging.requirements import Requirement
 from pymongo import AsyncMongoClient
+from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
 from eden_memory.doctor import kafka_checks, mapping_checks, mongodb_checks, source_checks
@@ -117,12 +119,26 @@ def _mongodb_checks(
         ("session users", lambda: mapping_checks.listed_users(database, settings)),
         ("mapping version", lambda: mapping_checks.mapping_version(client, settings)),
         *_gateway_checks(settings, client),
+        *_collection_checks(settings, database),
+    ]
+
+
+def _collection_checks(settings: Settings, database: AsyncDatabase[dict[str, Any]]) -> Iterator[Check]:
+    """Of a messages collection that exists: none of another can be put right, which another check says."""
+    messages = settings.messages
+    checks: list[Check] = [
         ("backfill index", lambda: source_checks.backfill_index(database, messages)),
         ("session index", lambda: source_checks.session_index(database, settings)),
         ("author index", lambda: source_checks.author_index(database, settings)),
         ("TTL index", lambda: source_checks.ttl_index(database, messages)),
         ("pre-images", lambda: source_checks.pre_images(database, messages)),
     ]
+
+    async def of_existing(check: Callable[[], Awaitable[Found]]) -> Found:
+        return await check() if await source_checks.exists(database, messages.collection) else []
+
+    for name, check in checks:
+        yield name, partial(of_existing, check)
 
 
 def _gateway_checks(settings: Settings, client: AsyncMongoClient[dict[str, Any]]) -> list[Check]:

@@ -1,5 +1,6 @@
 """The application's messages collection: does it exist, can it be read in order, what do deletions say."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,7 +9,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.api.gateway.id_types import mistyped
 from eden_memory.api.gateway.turn_shape import UnknownShape
 from eden_memory.api.gateway.turn_store import LearnedTurns, learned_turns
-from eden_memory.directory.author_store import begins_with, index_hint, messages_of_user_hint
+from eden_memory.directory.author_store import begins_with, create_index, index_hint, messages_of_user_hint
 from eden_memory.doctor.finding import Finding
 from eden_memory.recent.written_message_store import SMALL
 from eden_memory.settings import MessagesSettings, Settings
@@ -22,7 +23,7 @@ Indexes = Mapping[str, Mapping[str, Any]]
 async def messages_collection(database: Database, messages: MessagesSettings) -> Finding:
     """An empty or misnamed collection is the commonest reason for silence."""
     name = f"{database.name}.{messages.collection}"
-    if not await _options(database, messages.collection):
+    if not await exists(database, messages.collection):
         return Finding(
             "messages collection",
             "warn",
@@ -54,7 +55,7 @@ async def pre_images(database: Database, messages: MessagesSettings) -> Finding:
         "pre-images",
         "warn",
         "off: a deletion is announced to every partition, a move to another session is not seen as one",
-        f'db.runCommand({{collMod: "{messages.collection}", '
+        f"db.getSiblingDB({json.dumps(database.name)}).runCommand({{collMod: {json.dumps(messages.collection)}, "
         "changeStreamPreAndPostImages: {enabled: true}})",
     )
 
@@ -82,10 +83,10 @@ def judge_ttl(indexes: Indexes, messages: MessagesSettings) -> Finding:
 
 async def backfill_index(database: Database, messages: MessagesSettings) -> Finding:
     """Reading an existing collection in order is cheap with this index, and a sort of everything without."""
-    return judge_index(await database[messages.collection].index_information(), messages)
+    return judge_index(await database[messages.collection].index_information(), database.name, messages)
 
 
-def judge_index(indexes: Indexes, messages: MessagesSettings) -> Finding:
+def judge_index(indexes: Indexes, database: str, messages: MessagesSettings) -> Finding:
     """Of the collection's indexes; partial and sparse ones would hide messages."""
     wanted = reading_order(messages.created_at)
     keys = ", ".join(f"{field}: {order}" for field, order in wanted)
@@ -100,7 +101,7 @@ def judge_index(indexes: Indexes, messages: MessagesSettings) -> Finding:
         "backfill index",
         "warn",
         f"none on {{{keys}}}: the first start sorts the whole collection",
-        f'db.{messages.collection}.createIndex({{"{messages.created_at}": 1, "_id": 1}})',
+        create_index(database, messages.collection, dict(wanted)),
     )
 
 
@@ -109,10 +110,11 @@ async def session_index(database: Database, settings: Settings) -> Finding:
     mapped, messages = settings.sessions.collection, settings.messages
     if mapped is not None and await database[mapped].find_one({settings.sessions.users: {"$type": "array"}}):
         return Finding("session index", "ok", f"not needed while {mapped} lists who is in a session")
-    return judge_session_index(await database[messages.collection].index_information(), messages)
+    indexes = await database[messages.collection].index_information()
+    return judge_session_index(indexes, database.name, messages)
 
 
-def judge_session_index(indexes: Indexes, messages: MessagesSettings) -> Finding:
+def judge_session_index(indexes: Indexes, database: str, messages: MessagesSettings) -> Finding:
     """Of the collection's indexes: one that begins with the session and holds every message."""
     for index in indexes.values():
         if begins_with(index, messages.session_id):
@@ -123,7 +125,7 @@ def judge_session_index(indexes: Indexes, messages: MessagesSettings) -> Finding
         "warn",
         f"none that begins with {messages.session_id}: to learn who is in a session, every context and search reads "
         "the whole collection, and shows no user's memory if that takes longer than two seconds",
-        index_hint(messages),
+        index_hint(database, messages),
     )
 
 
@@ -142,7 +144,7 @@ async def author_index(database: Database, settings: Settings) -> Finding:
         "warn",
         f"none that begins with {messages.user_id}: what a user wrote a moment ago in another session is not shown "
         "before memory is formed from it",
-        messages_of_user_hint(messages),
+        messages_of_user_hint(database.name, messages),
     )
 
 
@@ -174,6 +176,11 @@ def judge_turns(learned: LearnedTurns, settings: Settings) -> Finding:
         else "with text ids and dates: there are none yet"
     )
     return Finding("gateway turns", "ok", f"among the messages, {how}; ids are {shape.ids}")
+
+
+async def exists(database: Database, collection: str) -> bool:
+    """Return whether there is such a collection, or view."""
+    return bool(await _options(database, collection))
 
 
 async def _options(database: Database, collection: str) -> dict[str, Any]:

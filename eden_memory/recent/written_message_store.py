@@ -12,7 +12,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.directory.author_store import begins_with, messages_of_user_hint
+from eden_memory.directory.author_store import begins_with, create_index, messages_of_user_hint
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
@@ -126,7 +126,8 @@ class WrittenMessages:
     async def _authored(self, user: Any, most: int) -> list[Row]:
         """Return the newest documents of an author; none where looking for them would take long."""
         path = self._paths.user_id
-        if not await self._short(self._messages, path, messages_of_user_hint(self._paths)):
+        hint = messages_of_user_hint(self._messages.database.name, self._paths)
+        if not await self._short(self._messages, path, hint):
             return []
         query = self._messages.find({path: user}, self._mapping.fields, sort=self._order, limit=most)
         return await query.max_time_ms(MOST_MILLISECONDS).to_list()
@@ -142,7 +143,7 @@ class WrittenMessages:
         """Return the newest sessions whose document lists the user: their messages may name no author."""
         if self._sessions is None:
             return []
-        hint = f'db.{self._sessions.name}.createIndex({{"{self._users}": 1, "_id": -1}})'
+        hint = create_index(self._sessions.database.name, self._sessions.name, {self._users: 1, "_id": -1})
         if not await self._short(self._sessions, self._users, hint):
             return []
         found = self._sessions.find({self._users: user}, {"_id": 1}, sort=[("_id", -1)], limit=MOST_SESSIONS)

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import re
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from eden_memory.settings import MongoSettings, Settings
 from tests.servers import TestServers, wait_until
 
 pytestmark = pytest.mark.servers
+SHELL = r'db\.getSiblingDB\("(.*?)"\)\.(?:getCollection\("(.*?)"\)\.createIndex|runCommand)\((.*)\)'
 MESSAGE = {"_id": "m1", "session_id": "s", "role": "user", "content": "Hi"}
 PASSWORD = "only-for-this-test"
 
@@ -100,9 +102,9 @@ async def test_a_new_installation_is_told_what_is_missing(settings: Settings) ->
     examination = await examine(settings)
     assert of(examination, "topics").state == "fail"
     assert of(examination, "messages collection").state == "warn"
-    assert of(examination, "backfill index").state == "warn"
-    assert of(examination, "pre-images").state == "warn"
     assert of(examination, "field mapping").state == "warn"
+    commands = [finding.hint for finding in examination.findings if "db." in finding.hint]
+    assert not commands, "a collection that does not exist has no index and no pre-images to be made"
 
 
 async def test_what_is_wrong_with_the_collection_is_found(
@@ -142,17 +144,28 @@ async def test_where_authors_say_who_is_in_a_session_an_index_by_session_is_aske
     assert (await session_index(source, healthy)).what == "{session_id: 1}"
 
 
+async def typed(client: AsyncMongoClient[dict[str, Any]], command: str) -> None:
+    """Do what mongosh does with such a line."""
+    matched = re.fullmatch(SHELL, command)
+    assert matched is not None, command
+    place, collection, given = matched.groups()
+    if collection is None:
+        await client[place].command(json.loads(re.sub(r"(\w+):", r'"\1":', given)))
+    else:
+        await client[place][collection].create_index(list(json.loads(given).items()))
+
+
 async def test_the_commands_of_the_hints_put_it_right(
     healthy: Settings, client: AsyncMongoClient[dict[str, Any]]
 ) -> None:
-    database = client[healthy.source_database]
-    await database.command({"collMod": "messages", "changeStreamPreAndPostImages": {"enabled": False}})
-    hint = of(await examine(healthy), "pre-images").hint
-    command = hint.removeprefix("db.runCommand(").removesuffix(")")
-    for name in ("collMod", "changeStreamPreAndPostImages", "enabled"):
-        command = command.replace(f"{name}:", f'"{name}":')
-    await database.command(json.loads(command))
-    assert of(await examine(healthy), "pre-images").state == "ok"
+    messages = healthy.messages.model_copy(update={"collection": "chat-messages"})
+    mapped = healthy.model_copy(update={"messages": messages})
+    await client[healthy.source_database]["chat-messages"].insert_one(MESSAGE)
+    for check in ("pre-images", "backfill index", "session index"):
+        found = of(await examine(mapped), check)
+        assert found.state == "warn"
+        await typed(client, found.hint)
+        assert of(await examine(mapped), check).state == "ok"
 
 
 async def test_a_topic_made_by_somebody_else_is_found(healthy: Settings, servers: TestServers) -> None:
@@ -196,7 +209,8 @@ def test_the_command_exits_with_1_and_prints_json(
     result = CliRunner().invoke(app, ["doctor", "--json"])
     assert result.exit_code == 1
     found = json.loads(result.stdout)
-    assert {"check": "TTL index", "state": "ok", "what": "none", "hint": ""} in found["findings"]
+    what = "all keep the statements that they were merged from"
+    assert {"check": "merged facts", "state": "ok", "what": what, "hint": ""} in found["findings"]
     assert "createRole" in found["mongodb_role"]
 
 

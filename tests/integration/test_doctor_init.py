@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from eden_memory.cli.main import app
 from eden_memory.errors import EdenError
 from eden_memory.mongo.client import connect
+from eden_memory.names import EVAL_DATABASES
 from eden_memory.settings import Settings
 from tests.integration.mcp.written import blocks
 from tests.integration.source.conftest import QUICK
@@ -118,7 +119,8 @@ async def test_commands_to_copy_are_whole_at_80_columns(
     name = "messages_of_all_conversations_with_our_agent"
     await client[settings.mongodb.database][name].insert_many(many(langchain))
     said = (await init("--collection", name)).stderr
-    assert f'→ db.{name}.createIndex({{"createdAt":' in said
+    place = f'db.getSiblingDB("{settings.mongodb.database}").getCollection("{name}")'
+    assert f'→ {place}.createIndex({{"createdAt":' in said
 
 
 async def test_what_cannot_be_mapped_is_said_and_not_written(
@@ -233,6 +235,25 @@ async def test_a_collection_is_found_by_its_name_in_whatever_database_it_is(
     assert f"these look like messages too: {other}.{name}" in " ".join(both.stderr.split())
 
 
+async def test_a_collection_of_an_evaluation_is_never_proposed(
+    settings: Settings,
+    client: AsyncMongoClient[dict[str, Any]],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("EDEN_SOURCE_DATABASE")
+    theirs, name = settings.mongodb.database, f"messages.{settings.mongodb.database}"
+    evaluation = f"{EVAL_DATABASES}{settings.mongodb.database}"
+    for database in (evaluation, theirs):
+        await client[database][name].insert_many(many(nested))
+    try:
+        printed = await init("--collection", name)
+    finally:
+        await client.drop_database(evaluation)
+    assert tomllib.loads(printed.stdout)["source"] == {"database": theirs}
+    assert evaluation not in printed.stderr
+
+
 async def test_the_collection_of_the_sessions_is_proposed_with_what_it_says(
     settings: Settings, client: AsyncMongoClient[dict[str, Any]], folder: Path
 ) -> None:
@@ -305,8 +326,9 @@ async def test_it_says_which_index_is_missing_for_what_it_proposes(
     chat = client[settings.mongodb.database]["chat"]
     await chat.insert_many(many(nested))
     said = " ".join((await init("--collection", "chat")).stderr.split())
-    assert 'db.chat.createIndex({"meta.sentAt": 1, "_id": 1})' in said
-    assert 'db.chat.createIndex({"conversation.id": 1, "from.kind": 1, "from.ref.id": 1})' in said
+    place = f'db.getSiblingDB("{settings.mongodb.database}").getCollection("chat")'
+    assert f'{place}.createIndex({{"meta.sentAt": 1, "_id": 1}})' in said
+    assert f'{place}.createIndex({{"conversation.id": 1, "from.kind": 1, "from.ref.id": 1}})' in said
     await chat.create_index([("meta.sentAt", 1), ("_id", 1)])
     await chat.create_index([("conversation.id", 1), ("from.ref.id", 1)])
     assert "createIndex" not in (await init("--collection", "chat")).stderr

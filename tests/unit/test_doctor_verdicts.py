@@ -196,18 +196,18 @@ def test_a_ttl_index_asks_for_a_choice() -> None:
 
 def test_an_index_that_hides_messages_does_not_count() -> None:
     keys = {"key": [("created_at", 1), ("_id", 1)]}
-    assert source_checks.judge_index({"a": keys}, MessagesSettings()).state == "ok"
-    assert source_checks.judge_index({"a": {**keys, "sparse": True}}, MessagesSettings()).state == "warn"
+    assert source_checks.judge_index({"a": keys}, "app", MessagesSettings()).state == "ok"
+    assert source_checks.judge_index({"a": {**keys, "sparse": True}}, "app", MessagesSettings()).state == "warn"
     assert (
-        source_checks.judge_index({"a": {**keys, "partialFilterExpression": {}}}, MessagesSettings()).state
+        source_checks.judge_index({"a": {**keys, "partialFilterExpression": {}}}, "app", MessagesSettings()).state
         == "warn"
     )
-    assert source_checks.judge_index({"a": {"key": [("created_at", 1)]}}, MessagesSettings()).state == "warn"
-    assert source_checks.judge_index({"a": {"key": [("_fts", "text")]}}, MessagesSettings()).state == "warn"
+    assert source_checks.judge_index({"a": {"key": [("created_at", 1)]}}, "app", MessagesSettings()).state == "warn"
+    assert source_checks.judge_index({"a": {"key": [("_fts", "text")]}}, "app", MessagesSettings()).state == "warn"
 
 
 def test_the_index_on_ids_is_enough_where_they_hold_the_time() -> None:
-    found = source_checks.judge_index({"_id_": {"key": [("_id", 1)]}}, MessagesSettings(created_at="_id"))
+    found = source_checks.judge_index({"_id_": {"key": [("_id", 1)]}}, "app", MessagesSettings(created_at="_id"))
     assert (found.state, found.what) == ("ok", "{_id: 1}")
 
 
@@ -223,7 +223,7 @@ def test_the_index_on_ids_is_enough_where_they_hold_the_time() -> None:
     ],
 )
 def test_an_index_that_begins_with_the_session_finds_its_messages(index: dict[str, Any], state: str) -> None:
-    found = source_checks.judge_session_index({"_id_": {"key": [("_id", 1)]}, "a": index}, MessagesSettings())
+    found = source_checks.judge_session_index({"_id_": {"key": [("_id", 1)]}, "a": index}, "app", MessagesSettings())
     assert found.state == state
 
 
