@@ -203,7 +203,7 @@ async def _guarded(name: str, check: Callable[[], Awaitable[Found]]) -> Found:
             return await check()
     except EdenError as error:
         return Finding(name, "warn", f"could not be looked at: {error.what}", error.hint)
-    except (PyMongoError, KafkaException, KafkaError, OSError) as error:
+    except (PyMongoError, KafkaException, KafkaError, OSError, ValueError) as error:
         return Finding(name, "warn", f"could not be looked at: {describe(error)}")
 
 

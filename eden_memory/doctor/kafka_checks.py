@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from aiokafka.conn import create_conn  # pyright: ignore[reportUnknownVariableType]
+from aiokafka.conn import collect_hosts, create_conn  # pyright: ignore[reportUnknownVariableType]
 from aiokafka.protocol.admin import ApiVersionRequest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AclOperation, ConfigResource  # pyright: ignore[reportPrivateImportUsage]
@@ -23,9 +23,9 @@ WORK = (AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE)
 
 async def broker_version(connection: Mapping[str, Any]) -> Finding:
     """Brokers do not tell their version: it is read off the requests that they understand."""
-    host, _, port = str(connection["bootstrap_servers"]).split(",")[0].rpartition(":")
+    host, port, _ = collect_hosts(str(connection["bootstrap_servers"]), randomize=False)[0]
     options = {name: value for name, value in connection.items() if name != "bootstrap_servers"}
-    conn: Any = await create_conn(host, int(port), request_timeout_ms=int(SECONDS * 1000), **options)
+    conn: Any = await create_conn(host, port, request_timeout_ms=int(SECONDS * 1000), **options)
     try:
         answer = await conn.send(ApiVersionRequest())
     finally:
