@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from getpass import getuser
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ from eden_memory.cli.live_namespace import ANSWER_SECONDS, soon
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import moment
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.replay.installation import installation
+from eden_memory.replay.installation import Installation, installation
 from eden_memory.settings import Settings
 from eden_memory.source.configured_mapping import inbox_name
 from eden_memory.source.inbox_store import ask, named_session
@@ -41,7 +42,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on standar
 @app.command()
 def end(session: SessionId) -> None:
     """The session is over: form what is pending, then consolidate its memory."""
-    _ask("session_ended", session, "its last window is formed")
+    _ask("session_ended", session, {}, lambda _: "its last window is formed")
 
 
 @app.command()
@@ -50,8 +51,14 @@ def form(
     if_due: Annotated[bool, typer.Option("--if-due", help="only if a window is due")] = False,
 ) -> None:
     """Form what is pending in the session now, however little."""
-    what = "what is pending is formed if a window is due" if if_due else "what is pending is formed now"
-    _ask("form_now", session, what, if_due=if_due)
+    when = "if a window is due" if if_due else "now"
+
+    def what(pending: int) -> str:
+        if pending:
+            return f"what is pending is formed {when}"
+        return f"nothing of it waits in memory yet; what the tailer has not carried yet is formed {when}"
+
+    _ask("form_now", session, {"if_due": if_due}, what)
 
 
 def windows(session: SessionId, as_json: AsJson = False) -> None:
@@ -87,19 +94,30 @@ async def _waiting(settings: Settings) -> list[str]:
         return list(describe_pending(found, held, limits, datetime.now(UTC))) or [NOTHING_WAITS]
 
 
-def _ask(kind: str, session: str, what: str, **fields: bool) -> None:
-    request = asyncio.run(_asked(Settings(), kind, session, fields))
-    typer.echo(f"asked: {what} (request {request}; the tailer carries it)")
+def _ask(kind: str, session: str, fields: dict[str, bool], what: Callable[[int], str]) -> None:
+    """Ask, and say `what` follows from it, given how many messages wait."""
+    request, pending = asyncio.run(_asked(Settings(), kind, session, fields))
+    typer.echo(f"asked: {what(pending)} (request {request}; the tailer carries it)")
 
 
-async def _asked(settings: Settings, kind: str, session: str, fields: dict[str, bool]) -> str:
+async def _asked(settings: Settings, kind: str, session: str, fields: dict[str, bool]) -> tuple[str, int]:
+    """Return the request, and how many messages wait in memory for their window."""
     async with installation(settings) as at:
         identity = await named_session(at.source, at.database, at.settings, session)
+        name = encode_id(identity)
+        state = await at.database[at.settings.names["sessions"]].find_one({"_id": name}) or {}
+        pending = await _pending(at, name, state)
         request = await ask(
             at.source[inbox_name(settings)],
             {"kind": kind, "session_id": identity, "asked_by": f"eden session, {getuser()}", **fields},
         )
-        return encode_id(request)
+        return encode_id(request), pending
+
+
+async def _pending(at: Installation, session: str, state: Mapping[str, Any]) -> int:
+    """Count the messages of a session, whose state is given, that no window holds yet."""
+    waiting = {"session_id": session, "place": {"$gt": state.get("formed_to", 0)}, "formation_id": None}
+    return await at.database[at.settings.names["messages"]].count_documents(waiting)
 
 
 async def _windows(settings: Settings, session: str) -> dict[str, Any]:
@@ -110,9 +128,7 @@ async def _windows(settings: Settings, session: str) -> dict[str, Any]:
         rows = await database[names["windows"]].find({"session_id": name}, sort=[("seq", 1)]).to_list()
         return {
             "session_id": name,
-            "pending": await database[names["messages"]].count_documents(
-                {"session_id": name, "place": {"$gt": state.get("formed_to", 0)}, "formation_id": None}
-            ),
+            "pending": await _pending(at, name, state),
             "waits_for": state.get("waits_for"),
             "windows": [
                 {

@@ -109,7 +109,8 @@ async def test_a_session_that_only_added_texts_name_is_asked_like_any_other(shar
         return recorded is not None and await inbox.find_one({"session_id": "added-only"}) is None
 
     await until(carried, "the added text is recorded, and the request for it erased")
-    assert "asked" in await eden(shared.settings, "session", "form", "added-only")
+    said = await eden(shared.settings, "session", "form", "added-only")
+    assert said.startswith("asked: what is pending is formed now")
     assert '"session_id": "s.added-only"' in await eden(shared.settings, "windows", "added-only", "--json")
 
 
