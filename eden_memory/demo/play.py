@@ -160,9 +160,7 @@ async def _formed(here: Settings, plan: DemoPlan, progress: FormationProgress, s
     async with connect(here.mongodb, endpoints_of(here)) as client, TaskGroup() as tasks:
         watch = tasks.create_task(system.watch())
         database = client[DATABASE]
-        finished = await formed(
-            database, here.names, sessions, progress, plan.cap_usd, longest_call(here)
-        )
+        finished = await formed(database, here.names, sessions, progress, plan.cap_usd, longest_call(here))
         watch.cancel()
     return finished
 

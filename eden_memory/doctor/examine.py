@@ -26,6 +26,7 @@ from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints, without_password
 from eden_memory.mongo.client import connect
+from eden_memory.mongo.refusals import refused_by_mongodb
 from eden_memory.own_process import patience
 from eden_memory.placement import ORIGINAL
 from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
@@ -34,6 +35,7 @@ from eden_memory.stages.dead_letter_handling import settled_letters
 
 SECONDS = 20.0
 """For one check; a server that does not answer in it is a finding of its own."""
+PERMISSIONS = "MongoDB permissions"
 
 Found = Finding | list[Finding]
 Check = tuple[str, Callable[[], Awaitable[Found]]]
@@ -112,7 +114,7 @@ def _mongodb_checks(
         ("sharing", lambda: mongodb_checks.sharing(client, settings)),
         ("merged facts", lambda: mongodb_checks.merged_facts(client, settings)),
         ("oplog window", lambda: mongodb_checks.oplog_window(client)),
-        ("MongoDB permissions", lambda: mongodb_checks.permissions(client, needed(settings, namespaces))),
+        (PERMISSIONS, lambda: mongodb_checks.permissions(client, needed(settings, namespaces))),
         ("messages collection", lambda: source_checks.messages_collection(database, messages)),
         ("source", lambda: source_checks.stored_source(client[settings.mongodb.database], settings)),
         ("field mapping", lambda: mapping_checks.field_mapping(database, settings)),
@@ -168,7 +170,7 @@ async def _kafka(settings: Settings, bootstrap: str, mongodb: str) -> list[Findi
             ("Kafka version", lambda: kafka_checks.broker_version(connection)),
             ("brokers", lambda: asyncio.to_thread(kafka_checks.brokers, admin, settings.kafka)),
             ("broker settings", lambda: asyncio.to_thread(_broker, admin)),
-            ("topics", lambda: asyncio.to_thread(kafka_checks.topic_settings, topics, declared)),
+            ("topics", lambda: asyncio.to_thread(kafka_checks.topic_settings, topics, declared, admin)),
             ("Kafka permissions", lambda: asyncio.to_thread(kafka_checks.permissions, admin, names)),
         ]
     )
@@ -188,12 +190,19 @@ def _broker(admin: Any) -> list[Finding]:
     return [kafka_checks.offsets_retention(settings), kafka_checks.auto_create(settings)]
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedCheck(Finding):
+    """A check that MongoDB did not allow."""
+
+
 async def _all(checks: list[Check]) -> list[Finding]:
+    """Make the checks; what a missing right hides is left out where the check of permissions names the right."""
     findings: list[Finding] = []
     for name, check in checks:
         found = await _guarded(name, check)
         findings += found if isinstance(found, list) else [found]
-    return findings
+    named = any(finding.check == PERMISSIONS and finding.state == "fail" for finding in findings)
+    return [finding for finding in findings if not (named and isinstance(finding, RefusedCheck))]
 
 
 async def _guarded(name: str, check: Callable[[], Awaitable[Found]]) -> Found:
@@ -202,9 +211,11 @@ async def _guarded(name: str, check: Callable[[], Awaitable[Found]]) -> Found:
         async with asyncio.timeout(SECONDS):
             return await check()
     except EdenError as error:
-        return Finding(name, "warn", f"could not be looked at: {error.what}", error.hint)
+        kind = RefusedCheck if refused_by_mongodb(error.__cause__ or error) else Finding
+        return kind(name, "warn", f"could not be looked at: {error.what}", error.hint)
     except (PyMongoError, KafkaException, KafkaError, OSError, ValueError) as error:
-        return Finding(name, "warn", f"could not be looked at: {describe(error)}")
+        kind = RefusedCheck if refused_by_mongodb(error) else Finding
+        return kind(name, "warn", f"could not be looked at: {describe(error)}")
 
 
 DISTRIBUTION = "eden-memory"

@@ -1,12 +1,13 @@
 """The Kafka cluster: version, brokers, how long offsets and topics are kept, permissions."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from aiokafka.conn import collect_hosts, create_conn  # pyright: ignore[reportUnknownVariableType]
 from aiokafka.protocol.admin import ApiVersionRequest
-from confluent_kafka import TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, ConfigResource  # pyright: ignore[reportPrivateImportUsage]
 
 from eden_memory.doctor.finding import Finding
@@ -19,11 +20,16 @@ YEAR, WEEK = timedelta(days=365), timedelta(days=7)
 DESCRIBE_TRANSACTIONS, FETCH = 65, 1
 """Request kinds by which a version shows: the first came with 3.0, old forms of the second left with 4.0."""
 WORK = (AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE)
+SHOWN = 3
+"""Topics that a finding names, at most."""
 
 
 async def broker_version(connection: Mapping[str, Any]) -> Finding:
     """Brokers do not tell their version: it is read off the requests that they understand."""
-    host, port, _ = collect_hosts(str(connection["bootstrap_servers"]), randomize=False)[0]
+    hosts = cast(
+        "list[tuple[str, int, int]]", collect_hosts(str(connection["bootstrap_servers"]), randomize=False)
+    )
+    host, port, _ = hosts[0]
     options = {name: value for name, value in connection.items() if name != "bootstrap_servers"}
     conn: Any = await create_conn(host, port, request_timeout_ms=int(SECONDS * 1000), **options)
     try:
@@ -93,15 +99,10 @@ def auto_create(settings: Mapping[str, str]) -> Finding:
     )
 
 
-def permissions(admin: Any, topics: Sequence[str]) -> Finding:
-    """Check what the connection's principal may do with the topics that exist, as the broker says."""
-    existing = admin.list_topics(timeout=SECONDS).topics
-    named = [name for name in topics if name in existing]
-    if not named:
-        hint = "Run `eden topics apply`, or let an administrator do it."
-        return Finding("Kafka permissions", "warn", "none of our topics can be seen", hint)
-    asked = admin.describe_topics(TopicCollection(named), include_authorized_operations=True)
-    return judge_operations({name: _operations(done.result(SECONDS)) for name, done in asked.items()})
+def permissions(admin: Any, topics: Sequence[str]) -> list[Finding]:
+    """Check what the connection's principal may do with the topics; no finding where none exists."""
+    allowed = _allowed(admin, topics)
+    return [judge_operations(allowed)] if allowed else []
 
 
 def judge_operations(allowed: Mapping[str, set[AclOperation]]) -> Finding:
@@ -112,25 +113,45 @@ def judge_operations(allowed: Mapping[str, set[AclOperation]]) -> Finding:
     }
     wrong = [f"{name}: {', '.join(names)}" for name, names in lacking.items() if names]
     if wrong:
+        more = f"; and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
         return Finding(
             "Kafka permissions",
             "fail",
-            f"not allowed: {'; '.join(wrong)}",
+            f"not allowed: {'; '.join(wrong[:SHOWN])}{more}",
             "Add the ACLs that `eden doctor --rights` prints.",
         )
     return Finding("Kafka permissions", "ok", f"{len(allowed)} topics can be read and written")
 
 
-def _operations(description: Any) -> set[AclOperation]:
-    return set(description.authorized_operations or ())
+def _allowed(admin: Any, topics: Sequence[str]) -> dict[str, set[AclOperation]]:
+    """Return what is allowed, as the broker says, by topic: nothing with one that it hides, none that it lacks."""
+    asked = admin.describe_topics(TopicCollection(list(topics)), include_authorized_operations=True)
+    found = {name: _operations(done) for name, done in asked.items()}
+    return {name: may for name, may in found.items() if may is not None}
 
 
-SHOWN = 3
+def _operations(done: Any) -> set[AclOperation] | None:
+    try:
+        return set(done.result(SECONDS).authorized_operations or ())
+    except KafkaException as error:
+        code: int = error.args[0].code()
+        if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return set()
+        raise
 
 
-def topic_settings(admin: TopicAdmin, topics: Topics) -> Finding:
-    """Every topic is there, with the partitions and settings declared."""
-    return judge_report(admin.report(topics))
+def topic_settings(admin: TopicAdmin, topics: Topics, asker: Any) -> list[Finding]:
+    """Every topic is there, with the partitions and settings declared; of a hidden one `permissions` speaks.
+
+    `asker`: the AdminClient that asks for rights.
+    """
+    report = admin.report(topics)
+    absent = [difference.topic for difference in report.differences if difference.what == "missing"]
+    hidden = _allowed(asker, absent).keys() if absent else set[str]()
+    seen = [difference for difference in report.differences if difference.topic not in hidden]
+    return [] if hidden and not seen else [judge_report(replace(report, differences=seen))]
 
 
 def judge_report(report: TopicReport) -> Finding:

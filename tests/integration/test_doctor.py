@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from eden_memory.assembly.tailer import tailing
 from eden_memory.cli.main import app
+from eden_memory.doctor import kafka_checks
 from eden_memory.doctor.examine import Examination, examine
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.privileges import OPLOG, needed
@@ -25,16 +26,17 @@ from eden_memory.doctor.source_checks import session_index
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
-from eden_memory.local.kafka import LocalKafka
+from eden_memory.local.kafka import KafkaSecurity, LocalKafka
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.mongo.client import connect
-from eden_memory.settings import MongoSettings, Settings
+from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from tests.servers import TestServers, wait_until
 
 pytestmark = pytest.mark.servers
 SHELL = r'db\.getSiblingDB\("(.*?)"\)\.(?:getCollection\("(.*?)"\)\.createIndex|runCommand)\((.*)\)'
 MESSAGE = {"_id": "m1", "session_id": "s", "role": "user", "content": "Hi"}
 PASSWORD = "only-for-this-test"
+LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 @pytest.fixture
@@ -105,6 +107,9 @@ async def test_a_new_installation_is_told_what_is_missing(settings: Settings) ->
     assert of(examination, "field mapping").state == "warn"
     commands = [finding.hint for finding in examination.findings if "db." in finding.hint]
     assert not commands, "a collection that does not exist has no index and no pre-images to be made"
+    assert [finding.check for finding in examination.findings if "eden topics apply" in finding.hint] == [
+        "topics"
+    ]
 
 
 async def test_what_is_wrong_with_the_collection_is_found(
@@ -268,6 +273,19 @@ async def test_a_user_with_too_few_rights_is_told_which(limited: Settings, guard
     assert "memory_positions" in found.what
 
 
+async def test_a_right_that_is_missing_is_said_once(limited: Settings, guarded: LocalMongo) -> None:
+    async with connect(limited.mongodb, as_user(guarded, "root")) as root:
+        await root.admin.command("createUser", "nobody", pwd=PASSWORD, roles=[])
+    uri = SecretStr(as_user(guarded, "nobody"))
+    mongodb = limited.mongodb.model_copy(update={"uri": uri})
+    examination = await examine(limited.model_copy(update={"mongodb": mongodb}))
+    async with connect(limited.mongodb, as_user(guarded, "root")) as root:
+        await root.admin.command("dropUser", "nobody")
+    assert of(examination, "MongoDB permissions").state == "fail"
+    refused = [finding for finding in examination.findings if "could not be looked at" in finding.what]
+    assert not refused
+
+
 async def test_the_role_printed_is_enough_for_the_tailer(
     limited: Settings, guarded: LocalMongo, servers: TestServers
 ) -> None:
@@ -310,6 +328,69 @@ async def test_a_broker_that_forgets_offsets_is_found(settings: Settings, forget
     assert of(examination, "topics made by accident").state == "warn"
     assert of(examination, "brokers").state == "fail"
     assert of(examination, "Kafka version").what == "4.0 or newer"
+    admin: Any = AdminClient(admin_config(kafka, forgetful.endpoint))
+    assert not admin.list_topics(timeout=10).topics, "asking for topics made none"
+
+
+def as_principal(user: str) -> KafkaSettings:
+    return KafkaSettings(  # pyright: ignore[reportCallIssue]
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username=user,
+        sasl_password=SecretStr(PASSWORD),
+    )
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory, jars_folder: Path) -> Generator[LocalKafka]:
+    """A broker that lets nobody but `root` do anything without an ACL."""
+    client = admin_config(as_principal("root"), "")
+    del client["bootstrap.servers"]
+    users = " ".join(f'user_{name}="{PASSWORD}"' for name in ("root", "eden"))
+    login = f'{LOGIN} required username="root" password="{PASSWORD}" {users};'
+    security = KafkaSecurity(
+        protocol="SASL_PLAINTEXT",
+        server={
+            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": login,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS;User:root",  # the controller's listener asks for no name
+        },
+        client=client,
+    )
+    server = LocalKafka(
+        tmp_path_factory.mktemp("strict") / "kafka", jars_folder=jars_folder, security=security
+    )
+    server.start()
+    yield server
+    server.stop()
+
+
+async def test_topics_that_the_broker_hides_are_a_missing_right_and_not_missing_topics(
+    settings: Settings, strict: LocalKafka
+) -> None:
+    prefix = {"bootstrap": strict.endpoint, "topic_prefix": settings.kafka.topic_prefix}
+    root, eden = (as_principal(name).model_copy(update=prefix) for name in ("root", "eden"))
+    await asyncio.to_thread(apply_topics, admin_config(root, strict.endpoint), load_topics(root))
+    examination = await examine(settings.model_copy(update={"kafka": eden}))
+    found = of(examination, "Kafka permissions")
+    assert (found.state, "chat.messages: read, write, describe" in found.what) == ("fail", True)
+    assert "--rights" in found.hint
+    assert not [finding for finding in examination.findings if "eden topics apply" in finding.hint]
+    allowed = await examine(settings.model_copy(update={"kafka": root}))
+    assert of(allowed, "Kafka permissions").state == of(allowed, "topics").state == "ok"
+
+
+async def test_a_check_that_meets_a_value_it_cannot_read_is_a_finding(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(_: object) -> Finding:
+        raise ValueError("invalid literal for int()")
+
+    monkeypatch.setattr(kafka_checks, "broker_version", broken)
+    found = of(await examine(settings), "Kafka version")
+    assert (found.state, found.what[:35]) == ("warn", "could not be looked at: ValueError:")
 
 
 async def _until(holds: Any, seconds: float = 60.0) -> None:

@@ -161,6 +161,29 @@ def test_the_version_of_a_broker_shows_in_what_it_understands() -> None:
 
 
 @pytest.mark.parametrize(
+    ("bootstrap", "place"),
+    [
+        ("localhost", ("localhost", 9_092)),
+        ("broker:9094,other", ("broker", 9_094)),
+        ("[::1]:9095", ("::1", 9_095)),
+    ],
+)
+async def test_a_broker_without_a_port_is_asked_where_clients_ask_it(
+    bootstrap: str, place: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, int]] = []
+
+    async def refused(host: str, port: int, **_: object) -> None:
+        asked.append((host, port))
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(kafka_checks, "create_conn", refused)
+    with pytest.raises(ConnectionRefusedError):
+        await kafka_checks.broker_version({"bootstrap_servers": bootstrap})
+    assert asked == [place]
+
+
+@pytest.mark.parametrize(
     ("count", "factor", "insync", "state"),
     [(1, 1, 1, "ok"), (1, 3, 2, "fail"), (3, 3, 2, "ok"), (3, 1, 1, "warn"), (3, 2, 3, "fail")],
 )
@@ -175,6 +198,10 @@ def test_a_topic_that_may_not_be_written_is_named() -> None:
     assert found.state == "fail"
     assert "b: write" in found.what
     assert kafka_checks.judge_operations({"a": everything}).state == "ok"
+    hidden = kafka_checks.judge_operations({name: set[AclOperation]() for name in "abcde"})
+    assert hidden.what == (
+        "not allowed: a: read, write, describe; b: read, write, describe; c: read, write, describe; and 2 more"
+    )
 
 
 def test_missing_topics_stop_everything_and_other_settings_only_warn() -> None:
@@ -197,17 +224,29 @@ def test_a_ttl_index_asks_for_a_choice() -> None:
 def test_an_index_that_hides_messages_does_not_count() -> None:
     keys = {"key": [("created_at", 1), ("_id", 1)]}
     assert source_checks.judge_index({"a": keys}, "app", MessagesSettings()).state == "ok"
-    assert source_checks.judge_index({"a": {**keys, "sparse": True}}, "app", MessagesSettings()).state == "warn"
     assert (
-        source_checks.judge_index({"a": {**keys, "partialFilterExpression": {}}}, "app", MessagesSettings()).state
+        source_checks.judge_index({"a": {**keys, "sparse": True}}, "app", MessagesSettings()).state == "warn"
+    )
+    assert (
+        source_checks.judge_index(
+            {"a": {**keys, "partialFilterExpression": {}}}, "app", MessagesSettings()
+        ).state
         == "warn"
     )
-    assert source_checks.judge_index({"a": {"key": [("created_at", 1)]}}, "app", MessagesSettings()).state == "warn"
-    assert source_checks.judge_index({"a": {"key": [("_fts", "text")]}}, "app", MessagesSettings()).state == "warn"
+    assert (
+        source_checks.judge_index({"a": {"key": [("created_at", 1)]}}, "app", MessagesSettings()).state
+        == "warn"
+    )
+    assert (
+        source_checks.judge_index({"a": {"key": [("_fts", "text")]}}, "app", MessagesSettings()).state
+        == "warn"
+    )
 
 
 def test_the_index_on_ids_is_enough_where_they_hold_the_time() -> None:
-    found = source_checks.judge_index({"_id_": {"key": [("_id", 1)]}}, "app", MessagesSettings(created_at="_id"))
+    found = source_checks.judge_index(
+        {"_id_": {"key": [("_id", 1)]}}, "app", MessagesSettings(created_at="_id")
+    )
     assert (found.state, found.what) == ("ok", "{_id: 1}")
 
 
@@ -223,7 +262,9 @@ def test_the_index_on_ids_is_enough_where_they_hold_the_time() -> None:
     ],
 )
 def test_an_index_that_begins_with_the_session_finds_its_messages(index: dict[str, Any], state: str) -> None:
-    found = source_checks.judge_session_index({"_id_": {"key": [("_id", 1)]}, "a": index}, "app", MessagesSettings())
+    found = source_checks.judge_session_index(
+        {"_id_": {"key": [("_id", 1)]}, "a": index}, "app", MessagesSettings()
+    )
     assert found.state == state
 
 
