@@ -99,7 +99,7 @@ class ForgettingStage:
         resting = await self._with_propagated(event, reached)
         told = found.told
         await self._mark((Mark(memory.kind, memory.id, "for_ever") for memory in resting), delivery)
-        withdrawn = await self._withdrawn(delivery, event, resting)
+        withdrawn = await self._withdrawn(delivery, event, resting, found.scopes)
         messages = [message.message_id for message in told] or _message(event)
         await self._store.erase_texts(messages, event.version)
         # At the end again, for windows that were asked for meanwhile.
@@ -179,23 +179,25 @@ class ForgettingStage:
         ]
 
     async def _withdrawn(
-        self, delivery: Delivery, event: Forgotten, resting: Sequence[Resting]
+        self, delivery: Delivery, event: Forgotten, resting: Sequence[Resting], own: Sequence[Scope] = ()
     ) -> list[BlobRef]:
         """Mark and return every blob version from the first one that absorbed what is forgotten.
 
-        Looked for again once they are marked: what is decided from them later is dropped by the writer.
+        Of the scopes `own`, which belong to what is forgotten, so is every version made up to then: an imported or
+        edited text absorbs nothing. Looked for again once they are marked: what is decided from them later is dropped
+        by the writer.
         """
-        blobs = await self._store.absorbing(reflections_of(event, resting), delivery.id)
+        blobs = await self._store.absorbing(reflections_of(event, resting), delivery.id, own, event.until)
         if event.kind == "blob" and event.because != "derived":
             blobs = await self._store.blob(event.id)
-        found: list[BlobRef] = []
-        while new := [version for version in await self._store.versions_from(blobs) if version not in found]:
+        found: dict[str, BlobRef] = {}
+        while new := [blob for blob in await self._store.versions_from(blobs) if blob.name not in found]:
             others = await self._store.marked_by_others([blob.name for blob in new], delivery.id)
             unmarked = [blob for blob in new if blob.name not in others]
             await self._mark((Mark("blob", blob.name, "for_ever") for blob in unmarked), delivery)
-            found += new
+            found |= {blob.name: blob for blob in new}
             blobs.handled.update(others)
-        return [blob for blob in found if blob.name not in blobs.handled]
+        return [blob for name, blob in found.items() if name not in blobs.handled]
 
 
 def _root(event: Forgotten) -> str:

@@ -131,9 +131,11 @@ class ForgottenMessage:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A bounded part of the memory concerned, in the order facts, reflections, messages, dead letters."""
+    """A bounded part of what is concerned: facts, reflections, scopes, messages, then dead letters."""
 
     resting: Sequence[Resting] = ()
+    scopes: Sequence[Scope] = ()
+    """Scopes that belong to the forgotten session or user."""
     told: Sequence[ForgottenMessage] = ()
     letters: Sequence[EndLetter] = ()
     """Tombstones of the dead letters that name it."""

@@ -1,6 +1,7 @@
 """MongoDB queries of forgetting: memory by its sources, messages, blob versions, and texts that wait."""
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from asyncio import gather
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain
@@ -39,7 +40,7 @@ from eden_memory.windows.window_text_store import HELD, erase_window_texts
 Row = dict[str, Any]
 AT_ONCE = 1_000
 """Messages whose texts one update erases: each is looked for in every window that holds one of them."""
-KINDS = ("fact", "reflection", "message")
+KINDS = ("fact", "reflection", "scope", "message")
 """In the order in which slices hold them; dead letters follow."""
 LETTER = "letter"
 MEMORY_FIELDS = (
@@ -60,7 +61,13 @@ MEMORY_FIELDS = (
     "private",
     "expires_at",
 )
-
+FIELDS: Mapping[str, dict[str, int]] = {
+    "fact": dict.fromkeys(MEMORY_FIELDS, 1),
+    "reflection": dict.fromkeys(MEMORY_FIELDS, 1),
+    "scope": {"agent_id": 1},
+    "message": dict.fromkeys(("session_id", "version"), 1),
+}
+"""Of what slices are made from."""
 
 ERASED = ("messages", "facts", "reflections", "blobs", "restated", "texts", "dead_letters", "leads_to")
 """Lists of an erasure."""
@@ -111,7 +118,7 @@ class MongoForgettingStore:
         await self._erasures.update_one({"_id": row["_id"]}, change, upsert=True)
 
     async def slice_of(self, mark: Mark, after: str | None, most: int, event_id: str) -> Slice:
-        """Return up to `most` facts, reflections and messages, in this order and by id, behind `<kind>/<id>`.
+        """Return up to `most` facts, reflections, scopes and messages, in this order, behind `<kind>/<id>`.
 
         The last of these bring up to `most` dead letters, which the record `event_id` ends.
         """
@@ -127,8 +134,10 @@ class MongoForgettingStore:
         else:
             kind = None
         facts = await self._without_statements([_fact(row) for row in rows.get("fact", ())])
+        scopes = [Scope.of_key(row["_id"], row["agent_id"]) for row in rows.get("scope", ())]
         found = Slice(
             resting=[*facts, *map(_reflection, rows.get("reflection", ()))],
+            scopes=scopes,
             told=[
                 ForgottenMessage(row["_id"], row["session_id"], row["version"])
                 for row in rows.get("message", ())
@@ -163,12 +172,16 @@ class MongoForgettingStore:
 
     async def _rows(self, mark: Mark, kind: str, last: str, most: int) -> list[Row]:
         """Return rows of one collection; a message whose deletion was seen has its tombstone already."""
-        query = _messages(mark) if kind == "message" else _named(mark, kind)
+        query = _meant(mark, kind)
         if query is None:
             return []
-        of = {"fact": self._facts, "reflection": self._reflections, "message": self._messages}[kind]
-        fields = {"session_id": 1, "version": 1} if kind == "message" else _fields()
-        found = of.find({"$and": [query, {"_id": {"$gt": last}}]}, fields).sort("_id").limit(most)
+        of = {
+            "fact": self._facts,
+            "reflection": self._reflections,
+            "scope": self._snapshots,
+            "message": self._messages,
+        }[kind]
+        found = of.find({"$and": [query, {"_id": {"$gt": last}}]}, FIELDS[kind]).sort("_id").limit(most)
         return await found.to_list()
 
     async def propagated_from(self, reflection_ids: Iterable[str]) -> Sequence[Resting]:
@@ -177,7 +190,7 @@ class MongoForgettingStore:
         return list((await self._reading_reflections.get(wanted)).values())
 
     async def _read_reflections(self, names: list[str]) -> dict[str, Resting]:
-        rows = self._reflections.find({"_id": {"$in": names}}, _fields())
+        rows = self._reflections.find({"_id": {"$in": names}}, FIELDS["reflection"])
         return {row["_id"]: _reflection(row) async for row in rows}
 
     async def blob(self, name: str) -> Blobs:
@@ -193,30 +206,65 @@ class MongoForgettingStore:
             blobs.holds(scope, version)
         return blobs
 
-    async def absorbing(self, reflections: Mapping[str, Iterable[str]], event_id: str) -> Blobs:
+    async def absorbing(
+        self,
+        reflections: Mapping[str, Iterable[str]],
+        event_id: str,
+        own: Iterable[Scope] = (),
+        until: datetime | None = None,
+    ) -> Blobs:
         """Return for each scope the lowest blob version, stored or only decided, that lists any of these reflections.
 
-        A version that another Forgotten record has marked does not count: that record withdraws it and all later
-        ones. The snapshots are read first: what is stored after that was decided before, and is found among the
-        decided.
+        In the scopes `own`, every version that was made up to `until` counts. A version that another Forgotten record
+        has marked does not: that record withdraws it and all later ones. The snapshots are read first: what is stored
+        after that was decided before, and is found among the decided.
         """
         wanted = {key: set(names) for key, names in reflections.items()}
-        holding: list[BlobRef] = []
-        for key, (scope, highest) in (await self._scopes(wanted)).items():
-            decided = [
-                event.version
-                async for event in self._decided(key, highest)
-                if wanted[key] & set(event.absorbed)
-            ]
-            stored = await self._reading_absorbed.get((key, name) for name in wanted[key])
-            versions = {*decided, *chain.from_iterable(stored.values())}
-            holding += [BlobRef(scope, version) for version in sorted(versions)]
+        mine = {scope.key for scope in own}
+        scopes = await self._scopes({**wanted, **dict.fromkeys(mine)})
+        found = await gather(
+            *(
+                self._holding(scope, highest, wanted.get(key, set()), until, own=key in mine)
+                for key, (scope, highest) in scopes.items()
+            )
+        )
+        stored = await self._made(mine, until)
+        holding = [
+            BlobRef(scope, version)
+            for (key, (scope, _)), versions in zip(scopes.items(), found, strict=True)
+            for version in sorted(versions | stored.get(key, set()))
+        ]
         others = await self.marked_by_others([version.name for version in holding], event_id)
         blobs = Blobs()
         for version in holding:
             if version.name not in others:
                 blobs.holds(version.scope, version.version)
         return blobs
+
+    async def _holding(
+        self, scope: Scope, highest: int, reflections: Set[str], until: datetime | None, *, own: bool
+    ) -> set[int]:
+        """Return the versions that list reflections; of an `own` scope also those decided and made up to `until`."""
+        decided = {
+            event.version
+            async for event in self._decided(scope.key, highest)
+            if reflections & set(event.absorbed)
+            or (own and (until is None or event.consolidated_at <= until))
+        }
+        stored = await self._reading_absorbed.get((scope.key, name) for name in reflections)
+        return {*decided, *chain.from_iterable(stored.values())}
+
+    async def _made(self, keys: Iterable[str], until: datetime | None) -> dict[str, set[int]]:
+        """Return the stored versions of scopes that were made up to `until`, by scope key."""
+        made: Row = {"scope_key": {"$in": list(keys)}, "gone": False}
+        if until is not None:
+            made["consolidated_at"] = {"$lte": until}
+        found: dict[str, set[int]] = {}
+        if not made["scope_key"]["$in"]:
+            return found
+        async for row in self._blobs.find(made, {"scope_key": 1, "version": 1}):
+            found.setdefault(row["scope_key"], set()).add(int(row["version"]))
+        return found
 
     async def _read_absorbed(self, wanted: list[tuple[str, str]]) -> dict[tuple[str, str], list[int]]:
         """Return the stored blob versions that absorbed reflections: scope key and reflection → versions."""
@@ -382,6 +430,28 @@ def _consolidated(row: Row) -> ScopeConsolidated | None:
     return None
 
 
+def _meant(mark: Mark, kind: str) -> Row | None:
+    """Return the query for the rows of a kind that slices hold; None where none of this kind can be meant."""
+    match kind:
+        case "message":
+            return _messages(mark)
+        case "scope":
+            return _scopes_of(mark)
+        case _:
+            return _named(mark, kind)
+
+
+def _scopes_of(mark: Mark) -> Row | None:
+    """Return the query for the snapshots of scopes that belong to a session or user."""
+    match mark.kind:
+        case "session":
+            return {"session_id": mark.target}
+        case "user":
+            return {"user_id": mark.target}
+        case _:
+            return None
+
+
 def _messages(mark: Mark) -> Row | None:
     """Return the query for the stored messages that are meant."""
     field = {"message": "_id", "session": "session_id", "user": "user_id"}.get(mark.kind)
@@ -404,10 +474,6 @@ def _named(mark: Mark, kind: str) -> Row | None:
             return {"_id": mark.target} if mark.kind == kind else None
         case "blob":
             return None
-
-
-def _fields() -> dict[str, int]:
-    return dict.fromkeys(MEMORY_FIELDS, 1)
 
 
 def _fact(row: Mapping[str, Any]) -> Resting:

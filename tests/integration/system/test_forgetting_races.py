@@ -176,6 +176,29 @@ async def test_a_repeat_of_forgetting_says_the_same(database: Database) -> None:
     assert await _marks(database) == {"message", "reflection", "blob"}
 
 
+async def test_a_users_blobs_go_with_the_user_whatever_they_absorbed(database: Database) -> None:
+    writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
+    await writer([delivered(blob(1, [])), delivered(blob(2, ["r"]))])
+    assert USER.user_id is not None
+    gone = {f"{USER.key}@1", f"{USER.key}@2"}
+    for _ in range(2):
+        assert erased(await decided(forgetting(database), forgotten("user", USER.user_id))) == gone
+    later = await writer([delivered(blob(3, ["t"]))])
+    assert erased(later) == {f"{USER.key}@3"}, "whatever is made of the user's memory later"
+
+
+async def test_what_was_made_after_the_request_stays(database: Database) -> None:
+    writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
+    await writer([delivered(blob(1, [], at=10)), delivered(blob(2, [], at=20, based_on=0))])
+    await writer([tombstone(blob(1, [], at=10))])
+    assert USER.user_id is not None
+    asked = forgotten("user", USER.user_id)
+    assert isinstance(asked.event, Forgotten)
+    upto = {"reach": "created_up_to", "until": minute(15)}
+    asked = asked._replace(event=asked.event.model_copy(update=upto))
+    assert erased(await decided(forgetting(database), asked)) == set()
+
+
 async def _marks(database: Database) -> set[str]:
     return set(await database[PREFIX + "forgotten"].distinct("kind"))
 
@@ -185,6 +208,7 @@ async def test_forgetting_reads_by_indexes(database: Database) -> None:
         "facts": {"message_ids": "i.1"},
         "reflections": {"session_ids": "s.one"},
         "messages": {"user_id": "i.1"},
+        "snapshots": {"user_id": "i.1"},
         "windows": {"messages.message_id": {"$in": ["i.1"]}},
     }
     for name, query in queries.items():

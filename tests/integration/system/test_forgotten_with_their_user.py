@@ -1,0 +1,71 @@
+"""A user or session is forgotten with everything of theirs: texts that absorbed nothing, and the agent's answers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.receipts.signing_key import ensured_key
+from eden_memory.schemas.scopes import Scope
+from tests.awaiting import gives
+from tests.integration.system.commands import eden
+from tests.integration.system.running_system import AGENT, System, until
+from tests.integration.system.test_forgetting import after_this_second, gone, until_quiet
+from tests.integration.system.test_imports import imported
+
+pytestmark = pytest.mark.servers
+MINE = ("--agent", AGENT)
+Row = dict[str, Any]
+
+
+def of_user(user: str) -> Scope:
+    return Scope.of_user(encode_id(AGENT), encode_id(user))
+
+
+async def blob_version(at: System, scope: Scope) -> int:
+    return (await at.snapshot(scope.key)).get("blob_version", 0)
+
+
+async def test_a_text_that_absorbed_nothing_is_forgotten_with_its_user(
+    shared: System, tmp_path: Path
+) -> None:
+    assert ensured_key(shared.settings.local.folder / "receipts.key")
+    folder, file, scope = tmp_path / "notes", tmp_path / "receipt.json", of_user("mia")
+    folder.mkdir()
+    note = "---\nid: one\nrole: summary\nconversation_id: mia\n---\n- Mia collects Quetzals.\n"
+    (folder / "summary.md").write_text(note)
+    assert (await imported(shared, "markdown", folder, *MINE))["taken"] == {"blob": 1}
+    session = await shared.session("mia")
+    await shared.shows(session, "mia", "Quetzals")
+    await shared.told(session, "mia", *(f"note user: Mia likes tea {number}." for number in range(4)))
+    await until(lambda: gives(blob_version(shared, scope), 2), "the reflections are consolidated")
+    await shared.shows(session, "mia", "Quetzals", "tea 3")
+    options = ("--yes", "--receipt", str(file))
+    assert "Erased." in await eden(shared.settings, "forget", "user", "mia", *options)
+    await gone(shared, "Quetzals")
+    await gone(shared, "Mia likes tea")
+    receipt: Row = json.loads(file.read_text())
+    assert receipt["memories"][0]["blobs"] == [f"{scope.key}@1", f"{scope.key}@2"]
+    assert "Nothing that it names is there" in await eden(shared.settings, "forget", "verify", str(file))
+    await shared.shows(session, "mia", without=["Quetzals", "likes tea"])
+    assert not await shared.service.list_blobs(user="mia", scopes=["user"])
+    await until_quiet(shared)
+    await eden(shared.settings, "rebuild", "imported", "--verify")  # exit code 1 if anything differs
+    await after_this_second(shared)
+    await eden(shared.settings, "pin", scope.key, "Never call Mia.", "--user", "mia", *MINE)
+    await shared.shows(session, "mia", "Never call Mia.")
+
+
+async def test_a_pinned_text_is_forgotten_with_its_session(shared: System) -> None:
+    session, other = await shared.session("ned"), await shared.session("ned")
+    for name, text in ((session, "Speak of Umbrella first."), (other, "Speak of Parasol first.")):
+        scope = Scope.of_session(encode_id(AGENT), encode_id(name), (encode_id("ned"),))
+        await shared.told(name, "ned", f"note session: The talk is about {name}.")
+        await shared.service.pin(scope.key, text, session=name, user="ned")
+        await shared.shows(name, "ned", text)
+    await shared.forget("session", session)
+    await gone(shared, "Umbrella")
+    await shared.shows(session, "ned", without=["Umbrella"])
+    await shared.shows(other, "ned", "Parasol")
