@@ -71,7 +71,7 @@ class Marks:
 
     def scope_gone(self, scope: Scope, time: datetime) -> bool:
         """Whether the session or user that a scope belongs to is forgotten as of a time."""
-        user, session = scope.user_id, scope.session_id
+        user, session = scope.belongs_to, scope.session_id
         return (user is not None and self._reached("user", user, time)) or (
             session is not None and self._reached("session", session, time)
         )
@@ -107,8 +107,8 @@ def ids_of(scope: Scope | None, sources: Iterable[SourceMessage]) -> set[tuple[s
         named |= {("message", source.message_id), ("session", source.session_id)}
         if source.user_id is not None:
             named.add(("user", source.user_id))
-    if scope is not None and scope.user_id is not None:
-        named.add(("user", scope.user_id))
+    if scope is not None and (user := scope.belongs_to) is not None:
+        named.add(("user", user))
     if scope is not None and scope.session_id is not None:
         named.add(("session", scope.session_id))
     return named

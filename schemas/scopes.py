@@ -91,6 +91,13 @@ class Scope(Part):
             raise ValueError("the scope key does not follow from the kind and the ids")
         return self
 
+    @property
+    def belongs_to(self) -> str | None:
+        """The one user whose memory it is: a user scope's, or the only one who may see a session's."""
+        if isinstance(self.audience, tuple) and len(self.audience) == 1:
+            return self.audience[0]
+        return self.user_id
+
     @classmethod
     def of_session(
         cls, agent_id: EntityId, session_id: EntityId, audience: Audience, generation: int = 1

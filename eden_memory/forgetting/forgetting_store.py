@@ -64,7 +64,7 @@ MEMORY_FIELDS = (
 FIELDS: Mapping[str, dict[str, int]] = {
     "fact": dict.fromkeys(MEMORY_FIELDS, 1),
     "reflection": dict.fromkeys(MEMORY_FIELDS, 1),
-    "scope": {"agent_id": 1},
+    "scope": dict.fromkeys(("agent_id", "audience", "session_id"), 1),
     "message": dict.fromkeys(("session_id", "version"), 1),
 }
 """Of what slices are made from."""
@@ -120,7 +120,8 @@ class MongoForgettingStore:
     async def slice_of(self, mark: Mark, after: str | None, most: int, event_id: str) -> Slice:
         """Return up to `most` facts, reflections, scopes and messages, in this order, behind `<kind>/<id>`.
 
-        The last of these bring up to `most` dead letters, which the record `event_id` ends.
+        A session's scope brings its reflections that name nothing forgotten. The last of these bring up to `most`
+        dead letters, which the record `event_id` ends.
         """
         begun, _, last = (after or f"{KINDS[0]}/").partition("/")
         if begun == LETTER:
@@ -134,9 +135,10 @@ class MongoForgettingStore:
         else:
             kind = None
         facts = await self._without_statements([_fact(row) for row in rows.get("fact", ())])
-        scopes = [Scope.of_key(row["_id"], row["agent_id"]) for row in rows.get("scope", ())]
+        scopes = [_own_scope(row) for row in rows.get("scope", ())]
+        reflections = [*map(_reflection, rows.get("reflection", ())), *await self._unnamed(mark, scopes)]
         found = Slice(
-            resting=[*facts, *map(_reflection, rows.get("reflection", ()))],
+            resting=[*facts, *reflections],
             scopes=scopes,
             told=[
                 ForgottenMessage(row["_id"], row["session_id"], row["version"])
@@ -145,6 +147,16 @@ class MongoForgettingStore:
             last=f"{kind}/{rows[kind][-1]['_id']}" if kind is not None and rows[kind] else None,
         )
         return found if found.last else await self._with_letters(found, mark, "", most, event_id)
+
+    async def _unnamed(self, mark: Mark, scopes: Iterable[Scope]) -> list[Resting]:
+        """Return the reflections of sessions' scopes that `_named` does not find."""
+        sessions = {scope.key: scope for scope in scopes if scope.kind == "session"}
+        named = _named(mark, "reflection")
+        if not sessions or named is None:
+            return []
+        others: Row = {"scope_key": {"$in": list(sessions)}, "$nor": [named]}
+        rows = self._reflections.find(others, FIELDS["reflection"])
+        return [_reflection(row, sessions[row["scope_key"]]) async for row in rows]
 
     async def erased(self, mark: Mark, after: str, most: int) -> bool:
         """Return whether the writer has erased the last `most` facts and reflections up to `<kind>/<id>`."""
@@ -447,9 +459,14 @@ def _scopes_of(mark: Mark) -> Row | None:
         case "session":
             return {"session_id": mark.target}
         case "user":
-            return {"user_id": mark.target}
+            return {"$or": [{"user_id": mark.target}, _only_user("audience", mark.target)]}
         case _:
             return None
+
+
+def _only_user(field: str, user: str) -> Row:
+    """Return the query for documents whose list of users names this one alone; an index finds the user."""
+    return {field: user, f"{field}.1": {"$exists": False}}
 
 
 def _messages(mark: Mark) -> Row | None:
@@ -513,11 +530,11 @@ def _contradicted(row: Mapping[str, Any]) -> Contradicted:
     )
 
 
-def _reflection(row: Mapping[str, Any]) -> Resting:
+def _reflection(row: Mapping[str, Any], scope: Scope | None = None) -> Resting:
     return Resting(
         "reflection",
         row["_id"],
-        _scope(row),
+        scope or _scope(row),
         _sources(row),
         row["formed_at"],
         versions=int(row.get("version", 1)),
@@ -538,6 +555,12 @@ def _texts(row: Mapping[str, Any]) -> frozenset[str]:
 
 def _scope(row: Mapping[str, Any]) -> Scope:
     return Scope.of_key(row["scope_key"], row["agent_id"])
+
+
+def _own_scope(row: Mapping[str, Any]) -> Scope:
+    """Return the scope of a snapshot, with its audience where that is a list."""
+    audience: Any = row.get("audience", ())
+    return Scope.of_key(row["_id"], row["agent_id"], () if isinstance(audience, Mapping) else tuple(audience))
 
 
 def _sources(row: Mapping[str, Any]) -> tuple[SourceMessage, ...]:

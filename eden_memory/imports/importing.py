@@ -160,7 +160,7 @@ def _marked(item: ImportedItem) -> Iterable[tuple[str, str]]:
     source = _source(item)
     yield "message", source.message_id
     yield "session", source.session_id
-    for user in {source.user_id, item.scope.user_id} - {None}:
+    for user in {source.user_id, item.scope.belongs_to} - {None}:
         yield "user", user or ""
     if item.scope.session_id is not None:
         yield "session", item.scope.session_id

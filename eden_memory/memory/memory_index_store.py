@@ -78,7 +78,7 @@ MEMORY_INDEXES: Indexes = {
         index_on("agent_id", "scope", "active_facts"),
         index_on("session_id"),
         index_on("user_id", "_id"),
-        index_on("audience"),
+        index_on("audience", "_id"),
         index_on(
             "active_facts",
             name="large",

@@ -123,7 +123,7 @@ class InboxMapping:
                 message_id=self._encode(request.id),
                 version=version,
                 session_id=self._encode(request.session_id),
-                user_id=request.scope.user_id,
+                user_id=request.scope.belongs_to,
                 time=time,
                 said_at=request.said_at or time,
             ),

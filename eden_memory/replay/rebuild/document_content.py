@@ -23,10 +23,9 @@ EMPTY: Row = {
     "buffer": [],
     "recent_facts": [],
     "active_facts": 0,
-    "closed_at": None,
 }
-"""Of a snapshot that says nothing: everything of its scope was forgotten. The numbers of forgotten blob versions are
-documents of their own, which are compared."""
+"""Of a snapshot that says nothing: everything of its scope was forgotten, also when its session ended. The numbers
+of forgotten blob versions are documents of their own, which are compared."""
 
 
 def says_something(row: Row) -> bool:

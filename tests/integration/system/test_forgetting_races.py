@@ -21,6 +21,7 @@ from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Gather
 from tests.integration.memory.writer_kit import PREFIX, Database
 from tests.names import NAMES
 from tests.unit.memory.memory_histories import (
+    SESSION,
     USER,
     blob,
     delivered,
@@ -178,9 +179,9 @@ async def test_a_repeat_of_forgetting_says_the_same(database: Database) -> None:
 
 async def test_a_users_blobs_go_with_the_user_whatever_they_absorbed(database: Database) -> None:
     writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
-    await writer([delivered(blob(1, [])), delivered(blob(2, ["r"]))])
+    await writer([delivered(blob(1, [])), delivered(blob(2, ["r"])), delivered(blob(1, [], scope=SESSION))])
     assert USER.user_id is not None
-    gone = {f"{USER.key}@1", f"{USER.key}@2"}
+    gone = {f"{USER.key}@1", f"{USER.key}@2", f"{SESSION.key}@1"}
     for _ in range(2):
         assert erased(await decided(forgetting(database), forgotten("user", USER.user_id))) == gone
     later = await writer([delivered(blob(3, ["t"]))])
@@ -208,7 +209,7 @@ async def test_forgetting_reads_by_indexes(database: Database) -> None:
         "facts": {"message_ids": "i.1"},
         "reflections": {"session_ids": "s.one"},
         "messages": {"user_id": "i.1"},
-        "snapshots": {"user_id": "i.1"},
+        "snapshots": {"$or": [{"user_id": "i.1"}, {"audience": "i.1", "audience.1": {"$exists": False}}]},
         "windows": {"messages.message_id": {"$in": ["i.1"]}},
     }
     for name, query in queries.items():

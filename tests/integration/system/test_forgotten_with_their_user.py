@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bson import ObjectId
 
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.receipts.signing_key import ensured_key
@@ -12,8 +13,8 @@ from eden_memory.schemas.scopes import Scope
 from tests.awaiting import gives
 from tests.integration.system.commands import eden
 from tests.integration.system.running_system import AGENT, System, until
-from tests.integration.system.test_forgetting import after_this_second, gone, until_quiet
-from tests.integration.system.test_imports import imported
+from tests.integration.system.test_forgetting import after_this_second, gone, holds, standing, until_quiet
+from tests.integration.system.test_imports import imported, v1_memories
 
 pytestmark = pytest.mark.servers
 MINE = ("--agent", AGENT)
@@ -22,6 +23,17 @@ Row = dict[str, Any]
 
 def of_user(user: str) -> Scope:
     return Scope.of_user(encode_id(AGENT), encode_id(user))
+
+
+async def answered(at: System, session: str, *texts: str) -> list[str]:
+    """Answers of the agent; their ids."""
+    rows: list[Row] = [
+        {"_id": f"a-{ObjectId()}", "session_id": session, "role": "assistant", "content": text}
+        | {"created_at": at._next_moment()}  # pyright: ignore[reportPrivateUsage]
+        for text in texts
+    ]
+    await at.source["messages"].insert_many(rows)
+    return [row["_id"] for row in rows]
 
 
 async def blob_version(at: System, scope: Scope) -> int:
@@ -69,3 +81,49 @@ async def test_a_pinned_text_is_forgotten_with_its_session(shared: System) -> No
     await gone(shared, "Umbrella")
     await shared.shows(session, "ned", without=["Umbrella"])
     await shared.shows(other, "ned", "Parasol")
+
+
+async def test_the_previous_systems_memory_is_forgotten_with_its_user(shared: System, tmp_path: Path) -> None:
+    agent, user = ObjectId(), ObjectId()
+    session, later = await shared.session("oda"), await shared.session("pim")
+    old = shared.database.client[f"{shared.database.name}_v1"]
+    for name, rows in v1_memories(agent, user, session).items():
+        await old[name].insert_many(rows)
+    assert shared.settings.mongodb.uri is not None
+    address = shared.settings.mongodb.uri.get_secret_value().rstrip("/")
+    place = address.replace("/?", f"/{old.name}?") if "/?" in address else f"{address}/{old.name}"
+    mapping = tmp_path / "mapping.json"
+    mapping.write_text(json.dumps({"agents": {str(agent): AGENT}, "users": {str(user): "oda"}}))
+    await imported(shared, "v1", place, "--mapping", mapping)
+    await shared.shows(
+        session, "oda", "Mia runs a bakery.", "Talked about the fair.", "The fair needs helpers."
+    )
+    await shared.forget("user", "oda")
+    for text in ("Mia runs a bakery.", "Talked about the fair.", "Wants brief answers."):
+        await gone(shared, text)
+    await shared.shows(later, "pim", "The fair needs helpers.", without=["bakery"])
+    await until_quiet(shared)
+    await eden(shared.settings, "rebuild", "from-v1", "--verify")
+    again = await imported(shared, "v1", place, "--mapping", mapping)
+    assert again["taken"] == {}, "an import does not bring it back"
+    await shared.database.client.drop_database(old.name)
+
+
+async def test_a_session_that_others_joined_loses_what_its_first_user_alone_could_see(shared: System) -> None:
+    session = await shared.session("gil")
+    said = await shared.write(session, "gil", "Hello.")
+    said += await answered(shared, session, "note session: The code is Bluebell.")
+    await shared.form(session)
+    await shared.formed(said, 1)
+    await shared.source["sessions"].update_one({"_id": session}, {"$set": {"users": ["gil", "hoa"]}})
+    await shared.told(session, "hoa", "note session: The plan is Foxglove.")
+    await shared.forget("user", "gil")
+
+    async def erased() -> bool:
+        places = ("reflections", "snapshots", "contexts")
+        topic = await standing(shared, "memory.reflections")
+        left = any("Bluebell" in one for one in topic.values())
+        return not left and not any([await holds(shared, name, "Bluebell") for name in places])
+
+    await until(erased, "no memory of it is left")
+    await shared.shows(session, "hoa", "Foxglove", without=["Bluebell"])

@@ -153,6 +153,11 @@ ADDED = CommandRef(command_id="o.1", action="add", by="application", asked_at=mi
         (blob(2, ["r"]), [Mark("blob", f"{USER.key}@1", "for_ever")]),
         (blob(2, ["r"]), [Mark("reflection", "r", "for_ever")]),
         (blob(2, []), [Mark("user", "i.4711", "for_ever")]),
+        (blob(2, [], scope=SESSION), [Mark("user", "i.4711", "for_ever")]),
+        (
+            reflection("r", at=9, scope=SESSION, sources=[source(1, None)]),
+            [Mark("user", "i.4711", "created_up_to", until=minute(9))],
+        ),
     ],
     ids=lambda one: getattr(one, "NAME", None) or str([(mark.kind, mark.target) for mark in one]),
 )
