@@ -8,7 +8,7 @@ from typing import Protocol
 from eden_memory.schemas.events.forgetting import Forgettable, Reach
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import MessageRef, SourceMessage
-from eden_memory.schemas.scopes import Scope
+from eden_memory.schemas.scopes import LISTED_USERS, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,17 @@ class Marks:
             or self._reached("session", source.session_id, source.time)
             or (source.user_id is not None and self._reached("user", source.user_id, source.time))
         )
+
+    def gone_in(self, window: Window, source: SourceMessage) -> bool:
+        """Whether a message that a window shows is forgotten; what no user wrote is, with all who take part.
+
+        Of a hundred participants and more, the window may not name all.
+        """
+        users = window.participants
+        if self.source_gone(source):
+            return True
+        answers = source.user_id not in users and 0 < len(users) < LISTED_USERS
+        return answers and all(self._reached("user", user, source.time) for user in users)
 
     def entity_gone(self, kind: Forgettable, name: str, version: int) -> bool:
         """Whether a fact, reflection or blob is forgotten, as a whole or in this version (`ID@5`)."""

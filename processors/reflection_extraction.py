@@ -7,6 +7,7 @@ Never skipped for want of facts: the session's reflections are always formed.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
+from functools import partial
 from hashlib import blake2b
 
 from eden_memory.access.sharing import private_keys
@@ -103,7 +104,8 @@ class ReflectionExtraction:
     def _material(
         self, question: WindowQuestion, extracted: FactsExtracted, known: Mapping[str, Snapshot]
     ) -> ReflectionMaterial:
-        facts = (fact for fact in extracted.facts if not question.marks.any_gone(fact.sources))
+        gone = partial(question.marks.gone_in, question.window)
+        facts = (fact for fact in extracted.facts if not any(map(gone, fact.sources)))
         return ReflectionMaterial(
             lines=question.transcript.own,
             scopes=question.scopes.for_reflections(known, question.marks),

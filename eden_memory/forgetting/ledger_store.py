@@ -160,7 +160,7 @@ class ForgottenLedgers:
         gone = [
             message["message_id"]
             for message in messages
-            if marks.source_gone(_source(message, window.session_id))
+            if marks.gone_in(window, _source(message, window.session_id))
         ]
         await self._answers.delete_many({**_of_units(self._prefixed(units)), "shown": {"$in": gone}})
 

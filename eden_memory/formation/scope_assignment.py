@@ -114,7 +114,8 @@ class ScopeAssignment:
         if text is None:
             self.counts["unnamed"] += 1
             return None
-        if marks.reaches(scope, sources, self.window.closed_at):
+        gone = any(marks.gone_in(self.window, source) for source in sources)
+        if gone or marks.scope_gone(scope, self.window.closed_at):
             self.counts["forgotten"] += 1
             return None
         demoted = named.kind if scope.kind != named.kind else None

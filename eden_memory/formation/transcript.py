@@ -149,7 +149,7 @@ def transcript(
     ]
     by_id = {message.message_id: message for message in (*explaining, *stored.messages)}
     sources = {name: _source(message, stored.session_id, present) for name, message in by_id.items()}
-    gone = {name for name, source in sources.items() if marks.source_gone(source)}
+    gone = {name for name, source in sources.items() if marks.gone_in(window, source)}
     answered = [name for name in shown if name in by_id]
     left = [name for name, message in by_id.items() if _said(message) and name not in gone]
     later = {message.message_id for message in explaining}

@@ -1,6 +1,7 @@
 """A user or session is forgotten with everything of theirs: texts that absorbed nothing, and the agent's answers."""
 
 import json
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +9,21 @@ import pytest
 from bson import ObjectId
 
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.processors import pipeline
 from eden_memory.receipts.signing_key import ensured_key
+from eden_memory.schemas.events import MessageRecorded
 from eden_memory.schemas.scopes import Scope
+from eden_memory.settings import Settings
 from tests.awaiting import gives
 from tests.integration.system.commands import eden
-from tests.integration.system.running_system import AGENT, System, until
+from tests.integration.system.running_system import AGENT, System, fast, stages, system, until
 from tests.integration.system.test_forgetting import after_this_second, gone, holds, standing, until_quiet
 from tests.integration.system.test_imports import imported, v1_memories
+from tests.model_server.serving import Serving
 
 pytestmark = pytest.mark.servers
 MINE = ("--agent", AGENT)
+HOME = "fact user: Ada lives at 5 Main Street."
 Row = dict[str, Any]
 
 
@@ -38,6 +44,12 @@ async def answered(at: System, session: str, *texts: str) -> list[str]:
 
 async def blob_version(at: System, scope: Scope) -> int:
     return (await at.snapshot(scope.key)).get("blob_version", 0)
+
+
+async def waiting(at: System, messages: list[str]) -> int:
+    """How many of these messages wait with their text."""
+    held: Row = {"_id": {"$in": [encode_id(one) for one in messages]}, "text": {"$ne": None}}
+    return await at.memory("messages").count_documents(held)
 
 
 async def test_a_text_that_absorbed_nothing_is_forgotten_with_its_user(
@@ -107,6 +119,93 @@ async def test_the_previous_systems_memory_is_forgotten_with_its_user(shared: Sy
     again = await imported(shared, "v1", place, "--mapping", mapping)
     assert again["taken"] == {}, "an import does not bring it back"
     await shared.database.client.drop_database(old.name)
+
+
+async def test_answers_that_wait_are_forgotten_with_the_only_user_who_heard_them(shared: System) -> None:
+    session, other = await shared.session("ada"), await shared.session("ben")
+    said = await shared.write(session, "ada", "My address is 5 Main Street.")
+    said += await answered(shared, session, HOME)
+    bens = await answered(shared, other, "fact user: Ben lives at 7 Side Street.")
+    await until(lambda: gives(waiting(shared, [*said, *bens]), 3), "they wait")
+    await shared.forget("user", "ada")
+    await until(lambda: gives(waiting(shared, said), 0), "no text of the session waits")
+    await gone(shared, "5 Main Street")
+    await after_this_second(shared)
+    await shared.told(session, "ada", "fact user: Ada moved to Oslo.")
+    assert await shared.facts("ada") == ["Ada moved to Oslo."]
+    assert await waiting(shared, bens) == 1
+    await shared.form(other)
+    await until(lambda: gives(shared.facts("ben"), ["Ben lives at 7 Side Street."]), "Ben's is formed")
+
+
+async def test_answers_to_several_stay_with_those_who_are_left(shared: System) -> None:
+    session = await shared.session("cat", "dan")
+    said = await shared.write(session, "cat", "I have a Heron.")
+    said += await shared.write(session, "dan", "fact user: Dan has a Plover.")
+    said += await answered(shared, session, "note session: The talk is about birds.")
+    await until(lambda: gives(waiting(shared, said), 3), "they wait")
+    await shared.forget("user", "cat")
+    await until(lambda: gives(waiting(shared, said), 2), "only what she said is erased")
+    await shared.form(session)
+    await shared.shows(session, "dan", "about birds")
+
+
+@pytest.fixture
+async def unread(settings: Settings, shared_models: Serving) -> AsyncGenerator[System]:
+    """Nothing runs yet."""
+    async with system(fast(settings, shared_models), shared_models, run=False) as found:
+        yield found
+
+
+async def test_a_window_that_closed_before_the_request_forms_nothing_of_the_answers_after_it(
+    unread: System,
+) -> None:
+    session = await unread.session("eli")
+    without = [name for name in pipeline.NAMES if name != pipeline.FACT_EXTRACTION]
+    async with stages(unread.settings, without):
+        said = await unread.write(session, "eli", "fact user: Eli sails.")
+        said += await answered(unread, session, "fact user: Eli lives at 9 Long Lane.")
+        await until(lambda: gives(waiting(unread, said), 2), "they wait")
+        await unread.form(session)
+        await until(lambda: gives(waiting(unread, said), 0), "the window is closed")
+        await unread.forget("user", "eli")
+        await until(
+            lambda: _marked(unread, "message", said[1]), "the answer is forgotten along with the user"
+        )
+    async with stages(unread.settings):
+        await after_this_second(unread)
+        await unread.told(session, "eli", "fact user: Eli moved to Oslo.")
+        await until_quiet(unread)
+        assert await unread.facts("eli") == ["Eli moved to Oslo."]
+        await gone(unread, "Long Lane")
+        assert not await holds(unread, "windows", "Long Lane")
+        await eden(unread.settings, "rebuild", "again", "--verify")
+
+
+async def _marked(at: System, kind: str, name: str) -> bool:
+    return await at.memory("forgotten").find_one({"kind": kind, "target": encode_id(name)}) is not None
+
+
+async def test_answers_that_nobody_has_read_form_nothing_after_the_request(unread: System) -> None:
+    """formation-trigger is behind: forgetting does not know yet whose the session is."""
+    session = await unread.session("fee")
+    without = [name for name in pipeline.NAMES if name != pipeline.FORMATION_TRIGGER]
+    async with stages(unread.settings, without):
+        await unread.write(session, "fee", "My address is 3 High Road.")
+        await answered(unread, session, "fact user: Fee lives at 3 High Road.")
+        await until(lambda: _recorded(unread, 2), "both are in the topic")
+        await unread.forget("user", "fee")
+        await until(lambda: _marked(unread, "user", "fee"), "the user is forgotten")
+    async with stages(unread.settings):
+        await after_this_second(unread)
+        await unread.form(session)
+        await unread.told(session, "fee", "fact user: Fee moved to Oslo.")
+        assert await unread.facts("fee") == ["Fee moved to Oslo."]
+
+
+async def _recorded(at: System, number: int) -> bool:
+    records = await at.records("chat.messages")
+    return sum(record.envelope.name == MessageRecorded.NAME for record in records) == number
 
 
 async def test_a_session_that_others_joined_loses_what_its_first_user_alone_could_see(shared: System) -> None:

@@ -1,6 +1,7 @@
 """fact-extraction: one answer becomes facts of the scopes that were shown, each resting on messages shown."""
 
 import re
+from datetime import timedelta
 
 import pytest
 
@@ -213,6 +214,21 @@ async def test_what_rests_on_messages_forgotten_while_the_model_was_asked_is_dro
     extracted, _ = await bench.facts()
     assert [one.text for one in extracted.facts] == ["of one"]
     assert bench.left == {"forgotten": 2}
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+async def test_what_rests_on_answers_to_a_user_forgotten_meanwhile_is_dropped(arrived: bool) -> None:
+    until = NOON + timedelta(minutes=3)  # the window closes later
+    window = Talk((said(1, "a"), said(2, "b", role="assistant"), said(4, "c", role="assistant")))
+    bench = Bench(window, stating(fact("of the answer", "user", 2), fact("of the next", "user", 3)))
+    mark = Mark("user", MARA, "created_up_to", until=until)
+    if arrived:
+        await bench.facts()
+        bench.kept.marks.append(mark)
+    else:
+        bench.model.while_asked = lambda: bench.kept.marks.append(mark)
+    extracted, _ = await bench.facts()
+    assert [one.text for one in extracted.facts] == ["of the next"]
 
 
 async def test_a_redelivery_after_a_crash_takes_the_answer_that_had_arrived_for_what_was_shown_then() -> None:

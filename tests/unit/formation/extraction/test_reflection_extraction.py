@@ -185,6 +185,15 @@ async def test_forgotten_texts_and_reflections_are_not_shown() -> None:
     assert "secret" not in bench.model.prompts[0].user
 
 
+async def test_facts_of_answers_to_a_forgotten_user_are_not_shown() -> None:
+    window = Talk((said(1, "a"), said(2, "b", role="assistant"), said(4, "c")))
+    bench = Bench(window, reflecting(GOAL))
+    found, _ = await Bench(window, stating(fact("It is secret.", "user", 2))).facts()
+    bench.kept.marks.append(Mark("user", MARA, "created_up_to", until=said(2, "").time))
+    await bench.reflections(found)
+    assert "secret" not in bench.model.prompts[0].user
+
+
 async def test_what_rests_on_messages_forgotten_meanwhile_is_dropped() -> None:
     bench = Bench(talk("a", "b"), reflecting(reflection("of b", "user", 2), GOAL))
     bench.model.while_asked = lambda: bench.kept.marks.append(Mark("message", "s.m2", "for_ever"))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.formation.transcript import REMOVED, Transcript, transcript
+from eden_memory.schemas.scopes import LISTED_USERS
 from tests.unit.formation.extraction.windows import AGENT, MARA, TOM, Talk, said, talk
 
 NOTHING = Marks()
@@ -74,6 +75,36 @@ def test_what_came_from_memory_is_not_read_as_if_somebody_had_said_it() -> None:
 def test_what_is_forgotten_has_no_number_either() -> None:
     marks = Marks([Mark("message", "s.m1", "up_to_version", version=f"{1:016x}")])
     assert of(talk("a", "b"), marks).shown == ("s.m2",)
+
+
+def user_forgotten(user: str, until: datetime) -> Mark:
+    return Mark("user", user, "created_up_to", until=until)
+
+
+def test_answers_go_with_the_only_user_who_heard_them() -> None:
+    bot = replace(said(3, "c", role="assistant"), user_id="s.bot")
+    window = Talk((said(1, "a"), said(2, "b", role="assistant"), bot, said(4, "d", role="assistant")))
+    until = said(3, "").time
+    assert of(window, Marks([user_forgotten(MARA, until)])).shown == ("s.m4",), "what came later stays"
+    assert of(window, Marks([user_forgotten(TOM, until)])).shown == of(window).shown
+    asked = of(window, Marks([user_forgotten(MARA, until)]), ("s.m1", "s.m2"))
+    assert [line.text for line in asked.lines] == [REMOVED, REMOVED]
+
+
+def test_answers_to_several_stay_until_all_of_them_are_forgotten() -> None:
+    window = Talk((said(1, "a"), said(2, "b", role="assistant")), participants=(MARA, TOM))
+    later = said(9, "").time
+    assert of(window, Marks([user_forgotten(MARA, later)])).shown == ("s.m2",)
+    assert of(window, Marks([user_forgotten(MARA, later), user_forgotten(TOM, later)])).shown == ()
+
+
+def test_what_no_user_heard_belongs_to_none_of_them() -> None:
+    window = Talk((said(1, "a", role="assistant"),), participants=())
+    assert of(window, Marks([user_forgotten(MARA, said(9, "").time)])).shown == ("s.m1",)
+    many = tuple(f"s.u{number}" for number in range(LISTED_USERS))
+    crowd = Talk((said(1, "a", role="assistant"),), participants=many)
+    everybody = Marks(user_forgotten(user, said(9, "").time) for user in many)
+    assert of(crowd, everybody).shown == ("s.m1",), "others may have heard it, too"
 
 
 def test_what_was_shown_before_keeps_its_number_and_loses_its_text() -> None:
