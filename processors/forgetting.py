@@ -204,7 +204,8 @@ class ForgettingStage:
             await self._mark((Mark("blob", blob.name, "for_ever") for blob in unmarked), delivery)
             found |= {blob.name: blob for blob in new}
             blobs.handled.update(others)
-        return [blob for name, blob in found.items() if name not in blobs.handled]
+        withdrawn = [blob for name, blob in found.items() if name not in blobs.handled]
+        return await self._store.with_commands(withdrawn)
 
 
 def _root(event: Forgotten) -> str:

@@ -204,7 +204,7 @@ SHOWN = 50
 """Missing messages that are listed one by one."""
 AGES_OUT = (
     "the records in Kafka's segments within 36 hours (--compact removes them now)",
-    "memory.extractions and memory.candidates 7 days after they were consumed",
+    "memory.extractions, memory.candidates and memory.commands 7 days after they were consumed",
     "memory.usage after 30 days",
     "texts of closed windows 7 days after their formation",
 )

@@ -151,6 +151,8 @@ class BlobRef:
 
     scope: Scope
     version: int
+    command: str | None = field(default=None, compare=False)
+    """The command that led to it, if one did."""
 
     @property
     def name(self) -> str:
@@ -273,9 +275,11 @@ def follows(
     outgoing += [_message(message) for message in told]
     for memory in resting:
         outgoing += [*_tombstones(memory), *_commands(memory)]
-    return outgoing + [
-        _erase(ScopeConsolidated, blob.name, blob.scope, blob.scope.key, blob.version) for blob in withdrawn
-    ]
+    for blob in withdrawn:
+        outgoing.append(_erase(ScopeConsolidated, blob.name, blob.scope, blob.scope.key, blob.version))
+        if blob.command is not None:
+            outgoing.append(_erase(MemoryCommanded, blob.command, blob.scope, blob.command))
+    return outgoing
 
 
 def next_slice(delivery: Delivery, forgotten: Forgotten, last: str) -> Emit:

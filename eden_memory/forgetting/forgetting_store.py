@@ -333,6 +333,13 @@ class MongoForgettingStore:
             found.setdefault(row["scope_key"], set()).add(int(row["version"]))
         return found
 
+    async def with_commands(self, blobs: Sequence[BlobRef]) -> list[BlobRef]:
+        """Return blob versions with the commands that led to them; of those not stored, the writer knows it."""
+        wanted: Row = {"_id": {"$in": [blob.name for blob in blobs]}, "command": {"$ne": None}}
+        rows = self._blobs.find(wanted, {"command.command_id": 1}) if blobs else None
+        behind = {} if rows is None else {row["_id"]: row["command"]["command_id"] async for row in rows}
+        return [replace(blob, command=behind.get(blob.name)) for blob in blobs]
+
     async def _read_absorbed(self, wanted: list[tuple[str, str]]) -> dict[tuple[str, str], list[int]]:
         """Return the stored blob versions that absorbed reflections: scope key and reflection → versions."""
         names: dict[str, list[str]] = {}

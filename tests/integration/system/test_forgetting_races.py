@@ -24,6 +24,7 @@ from tests.unit.memory.memory_histories import (
     SESSION,
     USER,
     blob,
+    command_ref,
     delivered,
     fact,
     minute,
@@ -179,9 +180,10 @@ async def test_a_repeat_of_forgetting_says_the_same(database: Database) -> None:
 
 async def test_a_users_blobs_go_with_the_user_whatever_they_absorbed(database: Database) -> None:
     writer = AtlasWriter(MongoMemoryStore(database, NAMES), MongoForgetting(database, NAMES))
-    await writer([delivered(blob(1, [])), delivered(blob(2, ["r"])), delivered(blob(1, [], scope=SESSION))])
+    edited = blob(1, []).model_copy(update={"command": command_ref("edit_blob")})
+    await writer([delivered(edited), delivered(blob(2, ["r"])), delivered(blob(1, [], scope=SESSION))])
     assert USER.user_id is not None
-    gone = {f"{USER.key}@1", f"{USER.key}@2", f"{SESSION.key}@1"}
+    gone = {f"{USER.key}@1", f"{USER.key}@2", f"{SESSION.key}@1", "asked/edit_blob"}
     for _ in range(2):
         assert erased(await decided(forgetting(database), forgotten("user", USER.user_id))) == gone
     later = await writer([delivered(blob(3, ["t"]))])

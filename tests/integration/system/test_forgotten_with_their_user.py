@@ -70,6 +70,7 @@ async def test_a_text_that_absorbed_nothing_is_forgotten_with_its_user(
     assert "Erased." in await eden(shared.settings, "forget", "user", "mia", *options)
     await gone(shared, "Quetzals")
     await gone(shared, "Mia likes tea")
+    assert not any("Quetzals" in one for one in (await standing(shared, "memory.commands")).values())
     receipt: Row = json.loads(file.read_text())
     assert receipt["memories"][0]["blobs"] == [f"{scope.key}@1", f"{scope.key}@2"]
     assert "Nothing that it names is there" in await eden(shared.settings, "forget", "verify", str(file))
@@ -113,6 +114,7 @@ async def test_the_previous_systems_memory_is_forgotten_with_its_user(shared: Sy
     await shared.forget("user", "oda")
     for text in ("Mia runs a bakery.", "Talked about the fair.", "Wants brief answers."):
         await gone(shared, text)
+        assert not any(text in one for one in (await standing(shared, "memory.commands")).values())
     await shared.shows(later, "pim", "The fair needs helpers.", without=["bakery"])
     await until_quiet(shared)
     await eden(shared.settings, "rebuild", "from-v1", "--verify")
@@ -226,3 +228,21 @@ async def test_a_session_that_others_joined_loses_what_its_first_user_alone_coul
 
     await until(erased, "no memory of it is left")
     await shared.shows(session, "hoa", "Foxglove", without=["Bluebell"])
+
+
+async def test_the_command_behind_a_withdrawn_text_leaves_its_topic(shared: System) -> None:
+    session, scope = await shared.session("ivo"), of_user("ivo")
+    said = [f"note user: Ivo likes stamp {number}." for number in range(4)]
+    (first, *_) = await shared.told(session, "ivo", *said)
+    await until(lambda: gives(blob_version(shared, scope), 1), "a consolidated text")
+    text = (await shared.snapshot(scope.key))["blob"]
+    await shared.service.edit(scope.key, f"{text}\nHas a Marmot.", user="ivo", expected_version=1)
+    await shared.shows(session, "ivo", "Marmot")
+    assert any("Marmot" in one for one in (await standing(shared, "memory.commands")).values())
+    await shared.forget("message", first)
+    await gone(shared, "Marmot")
+
+    async def ended() -> bool:
+        return not any("Marmot" in one for one in (await standing(shared, "memory.commands")).values())
+
+    await until(ended, "its command is tombstoned")
