@@ -82,10 +82,13 @@ class Marks:
 
     def scope_gone(self, scope: Scope, time: datetime) -> bool:
         """Whether the session or user that a scope belongs to is forgotten as of a time."""
-        user, session = scope.belongs_to, scope.session_id
-        return (user is not None and self._reached("user", user, time)) or (
-            session is not None and self._reached("session", session, time)
-        )
+        user = scope.belongs_to
+        of_user = user is not None and self._reached("user", user, time)
+        return of_user or self.session_gone(scope.session_id, time)
+
+    def session_gone(self, session: str | None, time: datetime) -> bool:
+        """Whether a session is forgotten as of a time."""
+        return session is not None and self._reached("session", session, time)
 
     def any_gone(self, sources: Iterable[SourceMessage]) -> bool:
         """Whether any of what a text rests on is forgotten: nobody can tell which words came from it."""

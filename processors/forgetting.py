@@ -6,10 +6,8 @@ tombstones.
 """
 
 import time
-from asyncio import gather
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from eden_memory.forgetting.forgetting_rules import (
@@ -97,11 +95,7 @@ class ForgettingStage:
         if event.kind in ("session", "user") and event.until is not None and event.after is None:
             await self._store.usage.reduce(event.kind, event.id, event.until)
         found = await self._store.slice_of(mark, event.after, self._slice, delivery.id)
-        answers = [Mark("message", answer, "for_ever") for answer in found.answers]
-        await self._mark(answers, delivery)
-        on_answers = await self._store.resting_on(found.answers)
-        concerned = {memory.id: memory for memory in (*found.resting, *on_answers)}
-        reached, anew = await self._reached(event, mark, list(concerned.values()))
+        reached, anew = await self._reached(event, mark, found.resting)
         resting = await self._with_propagated(event, reached)
         told = found.told
         await self._mark((Mark(memory.kind, memory.id, "for_ever") for memory in resting), delivery)
@@ -118,8 +112,7 @@ class ForgettingStage:
             self._waiting.pop(_root(event), None)
         again = await self._taken_up_again(delivery, event, resting, anew)
         derived = follows(delivery, event, resting, told, withdrawn)
-        letters = await gather(*(self._store.letters.naming(answer, delivery.id) for answer in answers))
-        events = [*derived, *ledgers, *found.letters, *chain.from_iterable(letters), *again, *more]
+        events = [*derived, *ledgers, *found.letters, *again, *more]
         await self._store.note(erasure_of(delivery, resting, messages, withdrawn, events, self._hashed))
         return Decision(events)
 

@@ -131,13 +131,11 @@ class ForgottenMessage:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A bounded part of what is concerned: facts, reflections, scopes, messages, answers, then dead letters."""
+    """A bounded part of what is concerned: facts, reflections, scopes, messages, then dead letters."""
 
     resting: Sequence[Resting] = ()
     scopes: Sequence[Scope] = ()
     """Scopes that belong to the forgotten session or user."""
-    answers: Sequence[str] = ()
-    """Those of the messages that the forgotten user has not written, and nobody else was there to hear."""
     told: Sequence[ForgottenMessage] = ()
     letters: Sequence[EndLetter] = ()
     """Tombstones of the dead letters that name it."""

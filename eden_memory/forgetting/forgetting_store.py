@@ -2,7 +2,6 @@
 
 from asyncio import gather
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence, Set
-from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain
@@ -14,7 +13,6 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.directory.participants import Audiences
 from eden_memory.forgetting.forgetting_rules import (
     BlobRef,
     Blobs,
@@ -33,7 +31,6 @@ from eden_memory.placement import ORIGINAL
 from eden_memory.schemas.documents import Access, Erasure, FactStatement
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Propagated, ScopeConsolidated, decode
-from eden_memory.schemas.events.chat import AGENT_SIDE
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
@@ -43,9 +40,8 @@ from eden_memory.windows.window_text_store import HELD, erase_window_texts
 Row = dict[str, Any]
 AT_ONCE = 1_000
 """Messages whose texts one update erases: each is looked for in every window that holds one of them."""
-KINDS = ("fact", "reflection", "scope", "message", "session", "heard")
-"""In the order in which slices hold them; dead letters follow. The last two are answers, by the sessions that the
-user alone has written in, and by the memory of those in which no user has: `<kind>/<its id>/<message>`."""
+KINDS = ("fact", "reflection", "scope", "message")
+"""In the order in which slices hold them; dead letters follow."""
 LETTER = "letter"
 MEMORY_FIELDS = (
     "scope_key",
@@ -70,11 +66,8 @@ FIELDS: Mapping[str, dict[str, int]] = {
     "reflection": dict.fromkeys(MEMORY_FIELDS, 1),
     "scope": dict.fromkeys(("agent_id", "audience", "session_id"), 1),
     "message": dict.fromkeys(("session_id", "version"), 1),
-    "session": dict.fromkeys(("users", "audience_changes", "audiences"), 1),
 }
 """Of what slices are made from."""
-READ_AHEAD = 100
-"""Sessions, at most."""
 
 ERASED = ("messages", "facts", "reflections", "blobs", "restated", "texts", "dead_letters", "leads_to")
 """Lists of an erasure."""
@@ -98,7 +91,6 @@ class MongoForgettingStore:
         self._blobs = _majority(database, names["blobs"])
         self._outcomes = _majority(database, names["outcomes"])
         self._messages = _majority(database, names["messages"])
-        self._sessions = _majority(database, names["sessions"])
         self._windows = _majority(database, names["windows"])
         self._erasures = _majority(database, names[Erasure.COLLECTION])
         self._access = database[names[Access.COLLECTION]]
@@ -126,7 +118,7 @@ class MongoForgettingStore:
         await self._erasures.update_one({"_id": row["_id"]}, change, upsert=True)
 
     async def slice_of(self, mark: Mark, after: str | None, most: int, event_id: str) -> Slice:
-        """Return up to `most` facts, reflections, scopes, messages and answers, in this order, behind `<kind>/<id>`.
+        """Return up to `most` facts, reflections, scopes and messages, in this order, behind `<kind>/<id>`.
 
         A session's scope brings its reflections that name nothing forgotten. The last of these bring up to `most`
         dead letters, which the record `event_id` ends.
@@ -145,16 +137,14 @@ class MongoForgettingStore:
         facts = await self._without_statements([_fact(row) for row in rows.get("fact", ())])
         scopes = [_own_scope(row) for row in rows.get("scope", ())]
         reflections = [*map(_reflection, rows.get("reflection", ())), *await self._unnamed(mark, scopes)]
-        answers = [*rows.get("session", ()), *rows.get("heard", ())]
         found = Slice(
             resting=[*facts, *reflections],
             scopes=scopes,
             told=[
                 ForgottenMessage(row["_id"], row["session_id"], row["version"])
-                for row in (*rows.get("message", ()), *answers)
+                for row in rows.get("message", ())
             ],
-            answers=[row["_id"] for row in answers],
-            last=f"{kind}/{_place(rows[kind][-1])}" if kind is not None and rows[kind] else None,
+            last=f"{kind}/{rows[kind][-1]['_id']}" if kind is not None and rows[kind] else None,
         )
         return found if found.last else await self._with_letters(found, mark, "", most, event_id)
 
@@ -167,49 +157,6 @@ class MongoForgettingStore:
         others: Row = {"scope_key": {"$in": list(sessions)}, "$nor": [named]}
         rows = self._reflections.find(others, FIELDS["reflection"])
         return [_reflection(row, sessions[row["scope_key"]]) async for row in rows]
-
-    async def _answers(self, mark: Mark, kind: str, last: str, most: int) -> list[Row]:
-        """Return up to `most` messages that no user wrote, in sessions in which nobody but a forgotten one ever was.
-
-        They are in the order of what names the sessions, and of their ids, behind `<its id>/<message>`.
-        """
-        if mark.kind != "user":
-            return []
-        begun, _, behind = last.partition("/")
-        found: list[Row] = []
-        async with aclosing(self._alone(mark, kind, begun, min(most, READ_AHEAD))) as sessions:
-            async for named, session in sessions:
-                said = _answers_in(session, mark.until, behind if named == begun else "")
-                rows = self._messages.find(said, FIELDS["message"]).sort("_id").limit(most - len(found))
-                found += [{**row, "behind": f"{named}/{row['_id']}"} async for row in rows]
-                if len(found) == most:
-                    break
-        return found
-
-    async def _alone(
-        self, mark: Mark, kind: str, begun: str, at_once: int
-    ) -> AsyncGenerator[tuple[str, str]]:
-        """Yield the sessions whose only user ever is the forgotten one, each behind the id of what names it."""
-        of, field = (self._sessions, "users") if kind == "session" else (self._snapshots, "audience")
-        query = {**_only_user(field, mark.target), "_id": {"$gte": begun}}
-        found = of.find(query, FIELDS["session"] | {"session_id": 1}).sort("_id")
-        async with found.batch_size(max(at_once, 2)) as rows:
-            async for row in rows:
-                state: Row | None = row
-                if kind == "heard":
-                    silent: Row = {"_id": row.get("session_id"), "users": []}
-                    state = await self._sessions.find_one(silent, FIELDS["session"])
-                if state is not None and _everybody(state) == {mark.target}:
-                    yield row["_id"], state["_id"]
-
-    async def resting_on(self, messages: Sequence[str]) -> list[Resting]:
-        """Return the facts and reflections that rest on any of these messages."""
-        if not messages:
-            return []
-        query: Row = {"message_ids": {"$in": list(messages)}}
-        facts = await self._facts.find(query, FIELDS["fact"]).to_list()
-        reflections = await self._reflections.find(query, FIELDS["reflection"]).to_list()
-        return [*await self._without_statements(list(map(_fact, facts))), *map(_reflection, reflections)]
 
     async def erased(self, mark: Mark, after: str, most: int) -> bool:
         """Return whether the writer has erased the last `most` facts and reflections up to `<kind>/<id>`."""
@@ -237,8 +184,6 @@ class MongoForgettingStore:
 
     async def _rows(self, mark: Mark, kind: str, last: str, most: int) -> list[Row]:
         """Return rows of one collection; a message whose deletion was seen has its tombstone already."""
-        if kind in ("session", "heard"):
-            return await self._answers(mark, kind, last, most)
         query = _meant(mark, kind)
         if query is None:
             return []
@@ -529,26 +474,6 @@ def _scopes_of(mark: Mark) -> Row | None:
 def _only_user(field: str, user: str) -> Row:
     """Return the query for documents whose list of users names this one alone; an index finds the user."""
     return {field: user, f"{field}.1": {"$exists": False}}
-
-
-def _answers_in(session: str, until: datetime | None, behind: str) -> Row:
-    """Return the query for the messages of a session that no user wrote, behind an id."""
-    answers: Row = {"$or": [{"user_id": None}, {"role": {"$in": sorted(AGENT_SIDE)}}]}
-    query: Row = {"session_id": session, "_id": {"$gt": behind}, **answers}
-    return query if until is None else {**query, "time": {"$lte": until}}
-
-
-def _place(row: Row) -> str:
-    """Return where a row stands among those of its kind."""
-    return row.get("behind") or row["_id"]
-
-
-def _everybody(row: Row) -> set[str] | None:
-    """Return everybody who ever wrote in a session or heard its memory; None where they are not known."""
-    changes = Audiences.of_row(row).changes
-    if any(change.large is not None for change in changes):
-        return None
-    return {*row["users"], *chain.from_iterable(change.joined for change in changes)}
 
 
 def _messages(mark: Mark) -> Row | None:

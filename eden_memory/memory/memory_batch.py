@@ -181,7 +181,7 @@ def is_forgotten(event: Memory, marks: Marks) -> bool:
                 or marks.reaches(event.scope, event.sources, event.formed_at)
             )
         case SessionClosed():
-            return marks.scope_gone(event.scope, event.closed_at)
+            return marks.session_gone(event.scope.session_id, event.closed_at)
         case ScopeConsolidated():
             return _blob_gone(event, marks)
 

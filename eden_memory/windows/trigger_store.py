@@ -42,7 +42,6 @@ TRIGGER_INDEXES: Indexes = {
     "sessions": (
         index_on("partition", "due_at", partialFilterExpression={"due_at": {"$exists": True}}),
         index_on("partition", "unpublished", "_id", partialFilterExpression={"unpublished": True}),
-        index_on("users", "_id"),
     ),
     "messages": (
         index_on("session_id", "place"),
@@ -60,7 +59,7 @@ TRIGGER_INDEXES: Indexes = {
         index_on("erase_after", partialFilterExpression={"erased_at": None}),
     ),
 }
-"""Due and unpublished sessions, those of a user, waiting messages, messages and windows by session."""
+"""Due and unpublished sessions, waiting messages, messages and windows by session."""
 DueQuery = tuple[int, Any, int]
 """A partition, the bound of the query, and how many sessions at most."""
 

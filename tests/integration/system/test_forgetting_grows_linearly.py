@@ -28,9 +28,7 @@ SLICE, FEW, TIMES = 20, 800, 4
 MOST_TIMES = 5
 """Of what is done `TIMES` as often; 16 would be the square."""
 IN_A_WINDOW, IN_A_BLOB = 40, 20
-PER_SESSION = 4
-"""For so many messages there is a session of the user alone: more than MongoDB reads to compare two indexes."""
-PROFILE_BYTES = 128_000_000
+PROFILE_BYTES = 64_000_000
 COUNTED = ("docsExamined", "keysExamined", "nreturned", "nModified", "nUpserted", "ninserted", "ndeleted")
 WORK = {"asked": {"$sum": 1}, **{name: {"$sum": f"${name}"} for name in COUNTED}}
 
@@ -72,20 +70,6 @@ def blob(version: int) -> Row:
     return {"_id": f"{SCOPE}@{version}", **row}
 
 
-def private(number: int) -> dict[str, Row]:
-    """A session of the user alone, in which only the agent has said what is remembered."""
-    session, key, name = f"s.c{number:06d}", f"session:s.c{number:06d}", f"s.a{number:06d}"
-    source = {"message_id": name, "user_id": None, "session_id": session, "version": VERSION, "time": NOON}
-    answer = memory("a", number) | {"scope_key": key, "user_id": None, "sources": [source]}
-    answer |= {"session_ids": [session], "message_ids": [name]}
-    return {
-        "messages": message(number) | {"_id": name, "session_id": session, "user_id": None},
-        "sessions": {"_id": session, "users": [USER], "audience_changes": [{"joined": [USER]}]},
-        "snapshots": {"_id": key, "agent_id": "s.a", "session_id": session, "audience": [USER]},
-        "reflections": answer,
-    }
-
-
 def window(first: int) -> Row:
     members = [
         {"message_id": f"s.m{number:06d}", "version": VERSION, "text": "Hello."}
@@ -95,20 +79,16 @@ def window(first: int) -> Row:
 
 
 async def fill(kit: OnServers, count: int) -> None:
-    """Messages in windows; a fact and a reflection of every second, which blobs absorbed; sessions of one user."""
+    """Messages in windows; a fact and a reflection of every second, which blobs absorbed."""
     blobs = count // IN_A_BLOB
-    rows: dict[str, list[Row]] = {
-        "sessions": [],
+    rows = {
         "messages": [message(number) for number in range(count)],
         "windows": [window(first) for first in range(0, count, IN_A_WINDOW)],
         "facts": [memory("f", number) for number in range(0, count, 2)],
         "reflections": [memory("r", number) for number in range(0, count, 2)],
         "blobs": [blob(version) for version in range(1, blobs + 1)],
-        "snapshots": [{"_id": SCOPE, "agent_id": "s.a", "user_id": USER, "highest_blob_version": blobs}],
+        "snapshots": [{"_id": SCOPE, "agent_id": "s.a", "highest_blob_version": blobs}],
     }
-    for number in range(count // PER_SESSION):
-        for name, row in private(number).items():
-            rows[name].append(row)
     for name, of in rows.items():
         await kit.database[NAMES[name]].delete_many({})
         await kit.database[NAMES[name]].insert_many(of, bypass_document_validation=True)
@@ -153,17 +133,11 @@ async def work(kit: OnServers, kind: Forgettable, count: int) -> dict[str, int]:
     await kit.database.command({"profile": 2})
     decisions = await forget(kit, kind)
     await kit.database.command({"profile": 0})
-    own = 1 + 2 * (count // PER_SESSION) if kind == "user" else 0
-    assert decisions == (2 * count + own) // SLICE + 1
-    held: Row = {"text": {"$ne": None}} | ({"session_id": SESSION} if kind == "session" else {})
-    assert await kit.database[NAMES["messages"]].count_documents(held) == 0
-    marked: Row = {"kind": {"$in": ["message", "reflection"]}, "target": {"$regex": r"^(s\.)?a0"}}
-    alone = 2 * (count // PER_SESSION) if kind == "user" else 0
-    assert await kit.database[NAMES["forgotten"]].count_documents(marked) == alone
+    assert decisions == 2 * count // SLICE + 1
+    assert await kit.database[NAMES["messages"]].count_documents({"text": {"$ne": None}}) == 0
     stored = await kit.database.command({"collStats": "system.profile"})
     assert stored["size"] < PROFILE_BYTES / 2, "the oldest entries are gone"
-    op = {"$cond": [{"$eq": ["$op", "getmore"]}, "query", "$op"]}
-    of = {"$concat": [op, " ", {"$last": {"$split": ["$ns", "."]}}]}
+    of = {"$concat": ["$op", " ", {"$last": {"$split": ["$ns", "."]}}]}
     found = await profile.aggregate([{"$group": {"_id": of, **WORK}}, {"$sort": {"_id": 1}}])
     return {f"{row['_id']} {name}": row[name] async for row in found for name in WORK if row[name]}
 

@@ -211,7 +211,6 @@ async def test_forgetting_reads_by_indexes(database: Database) -> None:
         "facts": {"message_ids": "i.1"},
         "reflections": {"session_ids": "s.one"},
         "messages": {"user_id": "i.1"},
-        "sessions": {"users": "i.1", "users.1": {"$exists": False}},
         "snapshots": {"$or": [{"user_id": "i.1"}, {"audience": "i.1", "audience.1": {"$exists": False}}]},
         "windows": {"messages.message_id": {"$in": ["i.1"]}},
     }
