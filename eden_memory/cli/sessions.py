@@ -56,7 +56,7 @@ def form(
     def what(pending: int) -> str:
         if pending:
             return f"what is pending is formed {when}"
-        return f"nothing of it waits in memory yet; what the tailer has not carried yet is formed {when}"
+        return f"no message of the session waits; those that the tailer has not read yet are formed {when}"
 
     _ask("form_now", session, {"if_due": if_due}, what)
 

@@ -91,6 +91,8 @@ class MessageAuthors:
         except TypeError:
             self._warn("an author is no id", "Run `eden doctor`.")
             return None
+        if not everybody.keys() <= set(session_ids):  # a collation that takes different ids for the same
+            return None
         return {name: frozenset(authors) for name, authors in everybody.items()}
 
     async def _together(self, session_ids: Collection[str]) -> Authors | None:

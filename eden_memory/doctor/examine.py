@@ -196,7 +196,7 @@ class RefusedCheck(Finding):
 
 
 async def _all(checks: list[Check]) -> list[Finding]:
-    """Make the checks; what a missing right hides is left out where the check of permissions names the right."""
+    """Make the checks; those that MongoDB refuses are left out where rights are found missing."""
     findings: list[Finding] = []
     for name, check in checks:
         found = await _guarded(name, check)

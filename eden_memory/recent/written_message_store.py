@@ -13,6 +13,7 @@ from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.directory.author_store import begins_with, create_index, messages_of_user_hint
+from eden_memory.directory.own_sessions import is_reserved
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
@@ -204,7 +205,7 @@ class MessageFields:
         """Return the message of a document; None for one that becomes no message, or whose age is not known."""
         times = [time for time in (_moment(self._created(row)), _moment(row["_id"])) if time is not None]
         name, session = _typed(row["_id"]), _typed(self._session(row))
-        if name is None or session is None or not times:
+        if name is None or session is None or is_reserved(session) or not times:
             return None
         try:
             text = text_of(self._content(row))

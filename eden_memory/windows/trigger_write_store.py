@@ -78,6 +78,8 @@ class CollectionWrites:
     updates: list[Operation] = field(default_factory=list[Operation])
     matched: int = 0
     """How many documents the updates have to match."""
+    besides: list[Operation] = field(default_factory=list[Operation])
+    """Updates that may match nothing, written after the others."""
 
     def update(self, operation: Operation, matched: int = 1) -> None:
         """Add an update."""
@@ -93,6 +95,8 @@ class CollectionWrites:
                 done = await self.collection.bulk_write(self.updates, ordered=False, session=transaction)
                 if done.matched_count != self.matched:
                     raise _Changed
+            if self.besides:
+                await self.collection.bulk_write(self.besides, ordered=False, session=transaction)
         except BulkWriteError as error:
             _only_duplicates(error)
             raise _Changed from error
@@ -161,6 +165,11 @@ def message_writes(messages: AsyncCollection[Row], part: SessionsTogether) -> Co
     for window in part.new:
         _claim(writes, rows, window, window.messages, TAKEN)
         _claim(writes, rows, window, window.left_out, LEFT_OUT)
+    for window in part.requested:
+        if window.left_out:
+            left_out = [reference.message_id for reference in window.left_out]
+            taken: Row = {"_id": {"$in": left_out}, "formation_id": window.formation_id, "deleted": False}
+            writes.besides.append(UpdateMany(taken, {"$set": LEFT_OUT}))
     writes.new.extend(rows.values())
     return writes
 

@@ -201,6 +201,8 @@ async def test_a_waiting_window_loses_what_is_left_out_when_it_is_asked_for(stor
     (kept,) = (await store.windows(["s.s/1-aa"])).values()
     assert [one.message_id for one in kept.messages] == ["s.m1"]
     assert [one.message_id for one in kept.left_out] == ["s.m2"]
+    found = await store.messages(["s.m1", "s.m2"])
+    assert [one.opted_out for one in found.values()] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -75,3 +75,22 @@ async def test_an_author_that_is_no_id_leaves_only_its_own_session_unknown(setti
         )
         found = await MessageAuthors(source, memory, settings).of(["s.one", "s.odd"])
         assert found == {"s.one": frozenset({"s.ada"}), "s.odd": None}
+
+
+async def test_ids_that_the_collection_takes_for_the_same_are_asked_for_one_by_one(
+    settings: Settings,
+) -> None:
+    settings = mapped(settings)
+    assert settings.mongodb.uri is not None
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(settings.mongodb.uri.get_secret_value())
+    async with client:
+        source, memory = client[settings.source_database], client[settings.mongodb.database]
+        same = {"locale": "en", "strength": 2}
+        await source.create_collection(settings.messages.collection, collation=same)
+        await source[settings.messages.collection].insert_many(
+            [said("chat", "user", "ada"), said("CHAT", "user", "mia")]
+        )
+        authors = MessageAuthors(source, memory, settings)
+        found = await authors.of(["s.Chat", "s.other"])
+        assert found == {"s.Chat": frozenset({"s.ada", "s.mia"}), "s.other": frozenset()}
+        assert await authors.everybody_in(["s.Chat"]) is None

@@ -127,7 +127,7 @@ def test_what_is_asked_stands_in_the_inbox(filled: Settings) -> None:
     for command in ("form", "end"):
         ended = run("session", command, "c1")
         assert ended.exit_code == 0, ended.exception
-        assert ("nothing of it waits in memory yet" in ended.output) == (command == "form")
+        assert ("no message of the session waits" in ended.output) == (command == "form")
     assert [row["session_id"] for row in on_data(filled, inbox)[-2:]] == ["c1", "c1"]
     assert "names the session 'c2'" in str(run("session", "form", "c2").exception)
     assert rows[0]["asked_by"] == "eden"

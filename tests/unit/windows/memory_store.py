@@ -3,6 +3,7 @@
 import random
 from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -154,6 +155,10 @@ class MemoryStore:
                 after[member.message_id] = claimed = deepcopy(after[member.message_id])
                 claimed.formation_id, claimed.text = window.formation_id, None
                 claimed.opted_out = claimed.opted_out or member in window.left_out
+        for window in (window for one in sessions for window in one.requested):
+            for member in window.left_out:
+                if (taken := after.get(member.message_id)) and taken.formation_id == window.formation_id:
+                    after[member.message_id] = replace(taken, opted_out=taken.opted_out or not taken.deleted)
         self.stored_messages = after
         for one in sessions:
             for window in (*one.new, *one.requested):

@@ -131,6 +131,7 @@ async def test_a_window_that_waited_for_a_document_loses_those_who_were_switched
     assert gone(found) == [("s.m2", version(2))]
     assert [names(one) for one in formed(found)] == [["s.m1"]]
     assert len(texts(store)) == 1
+    assert store.stored_messages["s.m2"].opted_out
 
 
 @pytest.mark.parametrize("ends", [ended, asked], ids=["ended", "asked"])
