@@ -70,10 +70,9 @@ def _memory(
     facts = verdict.markers(rows["facts"], chat.messages.values(), chat.poisoned)
     gone, windows = _gone(chat), _windows_of(of)
     left = {f"s.{one}" for one in chat.left}
-    reduced = {key for key, (_, ids) in windows.items() if gone & set(ids)}
-    shortened = {key for key, (session, _) in windows.items() if session in left} | reduced
+    reduced = {key for key, (session, ids) in windows.items() if session in left or gone & set(ids)}
     said = verdict.reflections(
-        of["memory.reflections"], of["memory.extractions"], answers, shortened, reduced, _failing(chat, of)
+        of["memory.reflections"], of["memory.extractions"], answers, reduced, _failing(chat, of)
     )
     blobs = verdict.blobs(of["memory.consolidations"])
     return {

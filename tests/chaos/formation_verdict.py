@@ -159,13 +159,13 @@ def reflections(
     arrived: Iterable[Arrived],
     extractions: Iterable[Arrived],
     answers: Sequence[Row],
-    shortened: Collection[str],
     reduced: Collection[str],
     failed: Collection[str],
 ) -> dict[str, list[str]]:
-    """Per formation exactly what one kept answer said; less only for `shortened` windows, `failed` say nothing.
+    """Per formation exactly what one kept answer said; less only for `reduced` windows, `failed` say nothing.
 
-    The answers about `reduced` windows may be deleted, as a message of theirs was: nothing is known of these then.
+    Of `reduced` windows a message or user was forgotten: answers about them may be deleted, and where nobody is
+    left no question is asked. Nothing is known of these then.
     """
     formed: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
     for one in first_arrivals(with_value(arrived)):
@@ -181,7 +181,7 @@ def reflections(
     lines: dict[str, list[str]] = {"lost": [], "not what was said": []}
     for formation in set(units.values()) - set(failed) - (set(reduced) - set(said)):
         got, options = formed.get(formation, Counter()), said[formation]
-        if got in options or (formation in shortened and any(got <= one for one in options)):
+        if got in options or (formation in reduced and any(got <= one for one in options)):
             continue
         kind = "lost" if not got else "not what was said"
         lines[kind].append(f"{formation}: {dict(got)}, answers {[dict(one) for one in options]}")

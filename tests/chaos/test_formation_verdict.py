@@ -180,7 +180,7 @@ FORMED = [reflection(f"r{place}", place, scope, f"About {scope}.") for place, sc
 
 
 def test_reflections_as_one_answer_said_them_pass() -> None:
-    assert not any(verdict.reflections([*FORMED, FORMED[0]], EXTRACTIONS, ANSWERS, (), (), ()).values())
+    assert not any(verdict.reflections([*FORMED, FORMED[0]], EXTRACTIONS, ANSWERS, (), ()).values())
 
 
 @pytest.mark.parametrize(
@@ -192,28 +192,28 @@ def test_reflections_as_one_answer_said_them_pass() -> None:
     ],
 )
 def test_reflections_lost_or_invented_are_found(kind: str, formed: list[Arrived]) -> None:
-    found = verdict.reflections(formed, EXTRACTIONS, ANSWERS, (), (), ())
+    found = verdict.reflections(formed, EXTRACTIONS, ANSWERS, (), ())
     assert [name for name, lines in found.items() if lines] == [kind]
 
 
 def test_a_reflection_formed_twice_is_found() -> None:
     again = reflection("r7", 7, "user", "About user.")
-    assert verdict.reflections([*FORMED, again], EXTRACTIONS, ANSWERS, (), (), ())["doubled"]
+    assert verdict.reflections([*FORMED, again], EXTRACTIONS, ANSWERS, (), ())["doubled"]
 
 
 def test_fewer_reflections_are_right_only_where_a_message_was_deleted() -> None:
-    assert not any(verdict.reflections(FORMED[:1], EXTRACTIONS, ANSWERS, {"w"}, (), ()).values())
+    assert not any(verdict.reflections(FORMED[:1], EXTRACTIONS, ANSWERS, {"w"}, ()).values())
 
 
 def test_an_emptied_reflection_is_nothing_that_was_said() -> None:
     emptied = [FORMED[0], reflection("r1", 1, "session", "")]
-    assert not any(verdict.reflections(emptied, EXTRACTIONS, ANSWERS, {"w"}, (), ()).values())
+    assert not any(verdict.reflections(emptied, EXTRACTIONS, ANSWERS, {"w"}, ()).values())
 
 
 def test_nothing_is_known_of_a_window_whose_answers_were_deleted_with_a_message() -> None:
-    assert verdict.reflections([], EXTRACTIONS, (), {"w"}, (), ())["lost"]
-    assert not any(verdict.reflections([], EXTRACTIONS, (), {"w"}, {"w"}, ()).values())
-    assert verdict.reflections([], EXTRACTIONS, ANSWERS, (), {"w"}, ())["lost"]
+    assert verdict.reflections([], EXTRACTIONS, (), (), ())["lost"]
+    assert not any(verdict.reflections([], EXTRACTIONS, (), {"w"}, ()).values())
+    assert verdict.reflections([], EXTRACTIONS, ANSWERS, (), ())["lost"]
 
 
 def test_blobs_with_gaps_and_what_two_of_them_absorbed_are_found() -> None:

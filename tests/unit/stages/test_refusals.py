@@ -48,8 +48,8 @@ async def test_a_refusal_is_said_once_and_over_when_the_step_works(refusals: Ser
         for _ in range(2):
             assert await until_done(refusing(5, lambda: shown.append(refusals.reason))) == "done"
             assert refusals.reason is None
-    assert [one["event"] for one in said] == ["refused, tried again"]
-    assert "eden doctor" in said[0]["hint"]
+    (told,) = (one for one in said if one["event"] == "refused, tried again")  # others may log beside it
+    assert "eden doctor" in told["hint"]
     assert shown[0] is None
     assert all("not authorized on db" in (one or "") for one in shown[1:5])
 
