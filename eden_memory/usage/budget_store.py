@@ -37,7 +37,7 @@ from eden_memory.usage.budget_rules import (
     budget_id,
     period_of,
 )
-from eden_memory.usage.usage_store import LIVE, STATE
+from eden_memory.usage.usage_store import STATE, spent_in
 
 Row = dict[str, Any]
 BUDGET_INDEXES: Indexes = {
@@ -96,7 +96,7 @@ class MongoBudgets:
         return (await self._budgets.delete_one({"_id": name})).deleted_count > 0
 
     async def all(self) -> list[Spending]:
-        """As they are stored; one whose period is over shows nothing spent in the new one."""
+        """As they are stored; where a period is over, nothing has been counted in the new one yet."""
         rows = await self._budgets.find({}, sort=[("_id", 1)]).to_list()
         return [self._current(row) for row in rows]
 
@@ -207,13 +207,8 @@ class MongoBudgets:
         """Return a budget with its current period's totals; conflicts with a call that is counted meanwhile."""
         await self._state.update_one(STATE, {"$inc": {"reckoned": 1}}, upsert=True, session=session)
         period = period_of(row["per"], self._clock())
-        match: Row = {"namespace": LIVE, "day": {"$gte": period, "$lte": period + "~"}}
-        match |= {name: row[name] for name in ("agent_id", "user_id") if row[name] is not None}
-        group: Row = {"_id": None, "spent": {"$sum": "$cost_usd"}}
-        cursor = await self._totals.aggregate([{"$match": match}, {"$group": group}], session=session)
-        summed = await cursor.to_list()
-        row = {**row, "period": period, "spent_usd": summed[0]["spent"] if summed else None}
-        return _spending(row)
+        spent = await spent_in(self._totals, row, period, session)
+        return _spending({**row, "period": period, "spent_usd": spent})
 
     async def _reserved(self, session: AsyncClientSession, name: str) -> Decimal:
         rows = await self._reservations.find({"budgets": name}, {"usd": 1}, session=session).to_list()

@@ -10,8 +10,10 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Literal
 
+from bson.decimal128 import Decimal128
 from pymongo import ReadPreference, UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 from pymongo.read_concern import ReadConcern
@@ -23,7 +25,7 @@ from eden_memory.mongo.transactions import Transactions
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Budget, CountedCall, ForgottenMark, UsageState, UsageTotal
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.usage.budget_rules import period_of
+from eden_memory.usage.budget_rules import Per, period_of
 
 Row = dict[str, Any]
 LIVE = "live"
@@ -161,12 +163,29 @@ class MongoUsage:
         return new
 
     async def _spend(self, session: AsyncClientSession, calls: Sequence[ModelCalled]) -> None:
-        """Add the calls of a budget's current period to it; a new period is added up when it begins."""
+        """Add calls to the budgets that they concern; the first call of a period begins it."""
         for row in await self._budgets.find({}, session=session).to_list():
-            spent = sum((call.cost_usd for call in calls if call.cost_usd and _in(row, call)), Decimal(0))
-            if spent:
-                change = {"$inc": {"spent_usd": stored(spent)}}
+            concerned = [call for call in calls if _concerns(row, call)]
+            newest = max((period_of(row["per"], call.started_at) for call in concerned), default="")
+            if newest > row["period"]:
+                spent = await spent_in(self._totals, row, newest, session)
+                change: Row = {"$set": {"period": newest, "spent_usd": spent}}
+            else:
+                change = {"$inc": {"spent_usd": stored(_cost_in(row["period"], row["per"], concerned))}}
+            if concerned:
                 await self._budgets.update_one({"_id": row["_id"]}, change, session=session)
+
+
+async def spent_in(
+    totals: AsyncCollection[Row], budget: Row, period: str, session: AsyncClientSession
+) -> Decimal128:
+    """What was counted on a budget's account in a day or month."""
+    match: Row = {"namespace": LIVE, "day": {"$gte": period, "$lte": period + "~"}}
+    match |= {name: budget[name] for name in ("agent_id", "user_id") if budget[name] is not None}
+    group: Row = {"_id": None, "spent": {"$sum": "$cost_usd"}}
+    cursor = await totals.aggregate([{"$match": match}, {"$group": group}], session=session)
+    summed = await cursor.to_list()
+    return summed[0]["spent"] if summed else stored(Decimal(0))
 
 
 def _row(call: ModelCalled, erase_at: datetime) -> Row:
@@ -176,13 +195,17 @@ def _row(call: ModelCalled, erase_at: datetime) -> Row:
     return row | {"erase_at": erase_at}
 
 
-def _in(budget: Row, call: ModelCalled) -> bool:
+def _concerns(budget: Row, call: ModelCalled) -> bool:
     return (
         call.namespace == LIVE
         and budget["agent_id"] in (None, call.agent_id)
         and budget["user_id"] in (None, call.user_id)
-        and period_of(budget["per"], call.started_at) == budget["period"]
     )
+
+
+def _cost_in(period: str, per: Per, calls: Sequence[ModelCalled]) -> Decimal:
+    costs = (call.cost_usd for call in calls if period_of(per, call.started_at) == period)
+    return sum((cost for cost in costs if cost is not None), Decimal(0))
 
 
 def _totals(calls: Sequence[ModelCalled]) -> list[UpdateOne]:

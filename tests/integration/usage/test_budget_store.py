@@ -130,7 +130,9 @@ async def test_a_new_period_begins_with_nothing_spent_and_keeps_what_is_reserved
     await usage.count([call("march", clock.now, 3 * CENT)])
     assert await reserve(budgets, [window(1), window(2)]) == {"f1": True, "f2": False}
     clock.now += timedelta(minutes=20)
-    await usage.count([call("april", clock.now, CENT)])
+    assert (await only(budgets)).spent == 0
+    await usage.count([call("late", clock.now - timedelta(minutes=20), CENT), call("april", clock.now, CENT)])
+    assert ((await only(budgets)).period, (await only(budgets)).spent) == ("2026-04", CENT), "before a window"
     assert await reserve(budgets, [window(2), window(3), window(4)]) == {"f2": True, "f3": True, "f4": False}
     april = await only(budgets)
     assert (april.period, april.spent, april.reserved) == ("2026-04", CENT, 3 * CENT)
