@@ -44,7 +44,7 @@ demo: setup ## a conversation becomes memory: LLM=openai|google|local|URL CONVER
 
 test: setup ## run the suite against real servers, JOBS=4 files at a time
 	@$(BIN)/python -m tests.servers
-	@$(BIN)/pytest -n $${JOBS:-4} --dist loadfile --no-loadscope-reorder || { test $$? = 1 && \
+	@$(BIN)/pytest -n $${JOBS:-4} --dist loadfile --no-loadscope-reorder --max-worker-restart 4 || { test $$? = 1 && \
 		echo "--- what failed beside others, once more by itself" && $(BIN)/pytest --last-failed --last-failed-no-failures none; }
 
 test-slow: setup ## run the tests that take minutes, too: the pages of commands played, kills, benchmarks in short

@@ -1,5 +1,6 @@
 """What every test stands on: real servers for the session, a namespace of its own, no network, no keys."""
 
+import ctypes
 import gc
 import os
 import signal
@@ -10,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import hypothesis
+import psutil
 import pytest
 import structlog
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVariableType]
@@ -30,6 +32,11 @@ SLOW = hypothesis.HealthCheck.too_slow
 LOOPBACK = ["127.0.0.1", "::1", "localhost"]
 SERVERS = ("EDEN_MONGODB_URI", "EDEN_KAFKA_BOOTSTRAP", "EDEN_ATLAS_URI")
 MEMORY_BYTES = 8_000_000_000
+"""Room for the folders of a run's servers."""
+WORKERS_BYTES = 12_000_000_000
+"""What servers, workers and type checks of a run take beside their folders."""
+M_ARENA_MAX = -8
+"""The parameter of glibc's `mallopt`, of `malloc.h`."""
 GIVEN: dict[str, str] = {}
 """Servers that the environment named before it was cleared."""
 
@@ -42,6 +49,7 @@ def pytest_configure() -> None:
         )
     claim_process()
     _in_memory()
+    _with_one_arena()
     os.environ.setdefault(
         "OPENBLAS_NUM_THREADS", "1"
     )  # threads that wait for each other while every core is busy
@@ -67,8 +75,18 @@ def _in_memory() -> None:
     if "PYTEST_DEBUG_TEMPROOT" in os.environ or not os.access(memory, os.W_OK):
         return
     found = os.statvfs(memory)
-    if found.f_bavail * found.f_frsize >= MEMORY_BYTES and not found.f_flag & os.ST_NOEXEC:
+    room = min(
+        found.f_bavail * found.f_frsize, psutil.virtual_memory().available - WORKERS_BYTES
+    )  # runs that were killed may have left theirs
+    if room >= MEMORY_BYTES and not found.f_flag & os.ST_NOEXEC:
         os.environ["PYTEST_DEBUG_TEMPROOT"] = str(memory)
+
+
+def _with_one_arena() -> None:
+    """Have threads share memory: hundreds of short-lived ones would each leave a part of a gigabyte behind."""
+    allocator = ctypes.CDLL(None)
+    if hasattr(allocator, "mallopt"):
+        allocator.mallopt(M_ARENA_MAX, 1)
 
 
 def pytest_collection_finish() -> None:
