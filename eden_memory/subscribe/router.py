@@ -1,6 +1,6 @@
 """`MemoryRouter`: handlers that take events of the memory topics, as a router of FastStream."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -50,6 +50,7 @@ class MemoryRouter(KafkaRouter):
         dead_letters: str | None = None,
         start: Start = "earliest",
         topics: Topics | None = None,
+        middlewares: Sequence[Any] = (),
         **router: Any,
     ) -> None:
         self.group = group
@@ -57,7 +58,7 @@ class MemoryRouter(KafkaRouter):
         self.topics = topics or load_topics(Settings().kafka)
         self._of_topic: dict[str, Any] = {}
         around = HandlerRetries(retries or Retries(), group, self._publish_dead)
-        super().__init__(**router, middlewares=(*router.pop("middlewares", ()), around))
+        super().__init__(**router, middlewares=(*middlewares, around))
         self.dead_letters: Any = self.publisher(
             dead_letters or group + DEAD,
             title=f"{group}{DEAD}",

@@ -143,12 +143,16 @@ async def test_after_a_permanent_error_a_handler_is_not_called_again() -> None:
     assert (here.tries, len(here.letters)) == (1, 1)
 
 
-async def test_middlewares_of_faststream_count_records_and_continue_the_trace_of_the_message() -> None:
+@pytest.mark.parametrize("of_router", [True, False])
+async def test_middlewares_of_faststream_count_records_and_continue_the_trace_of_the_message(
+    of_router: bool,
+) -> None:
     registry, spans, provider = CollectorRegistry(), InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
     telemetry = KafkaTelemetryMiddleware(tracer_provider=provider)
-    memory = router()
-    here = subscriber(memory, middlewares=[KafkaPrometheusMiddleware(registry=registry), telemetry])
+    options = {"middlewares": [KafkaPrometheusMiddleware(registry=registry), telemetry]}
+    memory = router(**options if of_router else {})
+    here = subscriber(memory, **{} if of_router else options)
     record = memory.record(FACT)
     record["headers"]["traceparent"] = traceparent("s.c1", "e1")
     await here.receive(record)
