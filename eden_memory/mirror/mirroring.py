@@ -114,10 +114,9 @@ class Mirroring:
         self._demand_branch(changed=changed)
         merges = [self._merged(self._files[key], text) for key, text in texts.items()]
         self._demand_few_missing(merges)
-        self._accept = self._restore = False
-        for merge in merges:
-            if merge.file.scope_key in self._files:
-                await self._carry_out(merge)
+        written = [await self._carry_out(merge) for merge in merges if merge.file.scope_key in self._files]
+        if all(written):
+            self._accept = self._restore = False
 
     async def _read_memory(self) -> None:
         """Read what is visible; files of scopes that are not, since whenever, go with their memory."""
@@ -174,8 +173,8 @@ class Mirroring:
                 f"{len(missing)} of {known} memories are missing in the files of {self._folder.path}", ANSWERS
             )
 
-    async def _carry_out(self, merge: FileMerge) -> None:
-        """Send the file's changes, show the conflicts, and write the file."""
+    async def _carry_out(self, merge: FileMerge) -> bool:
+        """Send the file's changes, show the conflicts, and write the file; False if somebody changed it meanwhile."""
         file, key = merge.file, merge.file.scope_key
         refused: dict[str, str] = {}
         for _ in range(TRIES):
@@ -187,13 +186,15 @@ class Mirroring:
             self._stale = True  # the other files have not seen it
             self._due.set()
             if key not in self._shown:
-                return
+                return True
             merge.again(self._shown[key], refused)
         await self._show_conflicts(merge)
-        if file.write(merge.text, merge.merged):
+        written = file.write(merge.text, merge.merged)
+        if written:
             self._forget_settled(merge)
         else:
             self._due.set()
+        return written
 
     async def _send(self, merge: FileMerge) -> dict[str, str]:
         """Send the commands that this process has not sent yet; return why some were refused."""

@@ -4,17 +4,20 @@ import asyncio
 import random
 import stat
 import subprocess
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from pymongo.errors import AutoReconnect
 
 from eden_memory.errors import Conflict, EdenError
 from eden_memory.imports.mirror_page import MirrorLine, parsed, rendered
 from eden_memory.mirror.merging import Merged, MirroredItem
 from eden_memory.mirror.mirror_folder import MARKER, MirrorFolder
+from eden_memory.mirror.mirrored_memory import MirroredMemory
 from eden_memory.mirror.scope_file import ScopeFile
 from eden_memory.mongo.bson_ids import encode_id
 from tests.integration.system.commands import kill, start
@@ -147,6 +150,25 @@ async def test_much_that_vanishes_at_once_is_asked_about(mirror: Mirror) -> None
     mirror.file.unlink()
     async with mirror.open(new=False, accept=True):
         await mirror.has()
+
+
+async def test_restoring_goes_on_after_an_outage(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    await filled(mirror, "Has a boat.")
+    async with mirror.open():
+        await mirror.shows_facts("Has a boat.")
+    mirror.edit("boat", "ship")
+    forgotten, fails = MirroredMemory.forgotten, iter([AutoReconnect("failover")])
+
+    async def sometimes(memory: MirroredMemory, scope_key: str, ids: Collection[str]) -> set[str]:
+        for error in fails:
+            raise error
+        return await forgotten(memory, scope_key, ids)
+
+    monkeypatch.setattr(MirroredMemory, "forgotten", sometimes)
+    async with mirror.open(new=False, restore=True):
+        await mirror.shows_facts("Has a boat.")
+    assert list(fails) == []
+    await mirror.has("Has a boat.")
 
 
 async def test_a_folder_that_is_gone_or_unmarked_retires_nothing(mirror: Mirror) -> None:
