@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -16,7 +16,7 @@ from eden_memory.api.service import MemoryService
 from eden_memory.api.tool import INSTRUCTIONS, answer, search_tool
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.mongo.application_ids import raw, typed, typed_or_none
-from eden_memory.mongo.document_fields import Unusable, getter, text_of
+from eden_memory.mongo.document_fields import Unusable, getter, moment_of, text_of
 from eden_memory.settings import MessagesSettings, Role
 
 SEARCH: Mapping[str, Any] = search_tool("openai")["function"]
@@ -85,13 +85,22 @@ class ChatMessages:
         service = self._of.service
         who = ChatAccess(raw(service.agent_id, "agent"), self._of.session, self._of.user)
         await self._store.make_session(who.session, who.agent, who.user)
-        return await self._store.put(
-            who, [self._turn(message) for message in said if message.text.strip()], at or datetime.now(UTC)
-        )
+        turns = [self._turn(message) for message in said if message.text.strip()]
+        return await self._store.put(who, turns, at or await self._behind_newest(shape.step))
+
+    async def _behind_newest(self, step: timedelta) -> datetime:
+        """Return the time now, or one behind the newest message: several that were added at once may be ahead."""
+        at = datetime.now(UTC)
+        async for row in self._newest(1):
+            newest = moment_of(getter(self._fields.created_at)(row))
+            return at if newest is None else max(at, datetime.fromisoformat(newest) + step)
+        return at
 
     async def read(self, limit: int | None = None) -> list[TurnMessage]:
         """Return the newest messages of user and assistant, oldest first."""
         await self._demand_open()
+        if limit is not None and limit < 1:
+            return []
         found = [self._said(row) async for row in self._newest(limit)]
         return [said for said in reversed(found) if said.text]
 

@@ -7,7 +7,7 @@ among the application's messages: they go to memory through `memory_inbox`.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple, cast
 from uuid import UUID
@@ -28,6 +28,7 @@ Row = dict[str, Any]
 Document = Mapping[str, Any]
 PLACES = frozenset({"$id", "$session_id", "$user_id", "$agent_id", "$role", "$created_at"})
 """The placeholders that a value of `gateway.message_fields` may hold."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SLOT_BYTES = {12: 8, 16: 10}
 """Of an id of so many bytes: how many name the slot, so that the ids of a slot are a range."""
 
@@ -67,6 +68,13 @@ class TurnShape:
     """By our role; others are text."""
     roles: Mapping[str, str] = field(default_factory=dict[str, str])
     """Our role → theirs."""
+
+    @property
+    def step(self) -> timedelta:
+        """How far apart two messages must be to have different times."""
+        step = timedelta(milliseconds=1)
+        whole = self.times is not None and self.times(EPOCH) == self.times(EPOCH + step)
+        return timedelta(seconds=1) if whole else step
 
     def id_of(self, turn: ChatTurn) -> Any:
         """Return the turn's `_id`, the same at every repeat."""

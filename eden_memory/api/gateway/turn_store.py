@@ -80,11 +80,11 @@ class TurnStore:
         """Insert the missing turns in order, and return how many; safe to repeat."""
         if not turns:
             return 0
-        said = [
-            TurnToWrite(turn, who.session, who.user, who.agent, at + timedelta(milliseconds=n))
-            for n, turn in enumerate(turns)
-        ]
         shape = (await self._current()).shape
+        step = (TurnShape() if isinstance(shape, UnknownShape) else shape).step
+        said = [
+            TurnToWrite(turn, who.session, who.user, who.agent, at + n * step) for n, turn in enumerate(turns)
+        ]
         if isinstance(shape, UnknownShape):
             return await self._ask(said)
         rows = [shape.row(written, self._fields, self._extra) for written in said]

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -16,16 +17,20 @@ from openai import AsyncOpenAI
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
+from pymongo.asynchronous.database import AsyncDatabase
 from typer.testing import CliRunner
 
 from eden_memory.adapters.conversation import ConversationMemory
 from eden_memory.adapters.langgraph import EdenStore, context_node
 from eden_memory.adapters.openai_agents import ChatSession, instructions, search_tool
 from eden_memory.adapters.pydantic_ai import memory_toolset
+from eden_memory.api.service import Memory
 from eden_memory.cli.main import app
 from eden_memory.errors import Invalid
+from eden_memory.settings import Settings
 from tests.integration.adapters.conftest import Lived, call_of_search, eventually
 from tests.integration.mcp.written import ROOT, blocks
+from tests.integration.system.running_system import prepare
 from tests.model_server.chat_upstream import Reply
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(240)]
@@ -84,6 +89,24 @@ async def test_openai_agents_keep_the_chat_and_remember_it(lived: Lived) -> None
     popped: Any = await session.pop_item()
     assert (popped["role"], popped["content"]) == ("assistant", "Gaivota.")
     assert [item["content"] for item in await items(session)] == texts[:3]
+
+
+@pytest.mark.parametrize("created_at", ["2026-10-01T10:00:00Z", datetime(2026, 10, 1, tzinfo=UTC)])
+async def test_a_chat_is_read_in_the_order_in_which_it_was_added(
+    settings: Settings, database: AsyncDatabase[dict[str, Any]], created_at: Any
+) -> None:
+    await prepare(settings)
+    await database["messages"].insert_one(
+        {"session_id": "other", "role": "user", "content": "Hello.", "created_at": created_at}
+    )
+    async with Memory(settings) as memory:
+        session = ChatSession(ConversationMemory(memory.agent(), "ordered", "rui"))
+        texts = [f"Message {number}." for number in range(60)]
+        await session.add_items([{"role": "user", "content": text} for text in texts[:59]])
+        await session.add_items([{"role": "assistant", "content": texts[59]}])
+        assert [item["content"] for item in await items(session)] == texts
+        assert await items(session, 0) == []
+        assert (await session.pop_item() or {}).get("content") == texts[59]
 
 
 async def items(session: ChatSession, limit: int | None = None) -> list[Any]:
