@@ -173,14 +173,16 @@ class FencedPublisher:
                 return
             if place in self._building and self._building[place].size() + record.size > limit:
                 await self._ship(topic, partition)
+        if not _added(self._batch_of(place), record):
+            await self._ship(topic, partition)
+            if not _added(self._batch_of(place), record):
+                raise PublishFailed(f"a record of {len(record.value or b'')} bytes does not fit into {topic}")
+
+    def _batch_of(self, place: tuple[str, int]) -> Any:
         builder = self._building.get(place)
         if builder is None:
             builder = self._building[place] = self._batch()
-        if not _added(builder, record):
-            await self._ship(topic, partition)
-            builder = self._building[place] = self._batch()
-            if not _added(builder, record):
-                raise PublishFailed(f"a record of {len(record.value or b'')} bytes does not fit into {topic}")
+        return builder
 
     def _batch(self) -> Any:
         return self._producer.create_batch() if self._compressed else BatchBuilder(BATCH_BYTES, UNCOMPRESSED)
@@ -200,7 +202,9 @@ class FencedPublisher:
             log.error("a dead letter is lost", topic=record.topic, bytes=record.size, limit=limit)
 
     async def _ship(self, topic: str, partition: int) -> None:
-        builder = self._building.pop((topic, partition))
+        builder = self._building.pop((topic, partition), None)
+        if builder is None:  # handed over meanwhile: ends of dead letters are sent beside what is published
+            return
         size = builder.size()
         async with _answered("publishing"):
             confirmed: asyncio.Future[Any] = await self._producer.send_batch(

@@ -70,6 +70,16 @@ async def test_what_an_old_publisher_sent_before_stands_before_all_of_the_new_on
     assert not [key for key in await values(chat, "new") if key.startswith("late")]
 
 
+async def test_two_tasks_that_publish_at_once_send_everything_once(chat: Kit) -> None:
+    async with publisher(chat) as both:
+        for number in range(20):
+            await both.add(records(f"a{number}"))
+            await asyncio.gather(both.ship(), both.send(records(f"b{number}")), both.ship())
+        await both.confirmed()
+    sent = {f"{name}{number}-{place}" for name in "ab" for number in range(20) for place in range(PARTITIONS)}
+    assert await values(chat, "b19") == sorted(sent)
+
+
 class Held:
     """Holds the first start of a publisher, before or after its fence's transaction ends, until told to go on."""
 
