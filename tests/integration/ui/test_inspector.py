@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote
 
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 
 from eden_memory.schemas.scopes import Scope
 from tests.browser import NARROW, Watched, window
@@ -18,7 +18,7 @@ from tests.integration.ui.visiting import faults, signed_in
 from tests.integration.ui.world import ATTACKS, FORMATION, ONE
 
 pytestmark = pytest.mark.servers
-EVE = Scope.of_user("s.a", "s.eve")
+EVE, IVY = Scope.of_user("s.a", "s.eve"), Scope.of_user("s.a", "s.ivy")
 OF_ADA = "agent=a&user=ada"
 ADA_KEY, CHANGE = f"{OF_ADA}&key={quote(ADA.key)}", f"/ui/change?{OF_ADA}"
 HREF = re.compile(r'<a [^>]*href="(/ui[^"]*)"')
@@ -111,6 +111,25 @@ async def test_facts_are_filtered_by_state_and_date_page_by_page(page: Watched, 
     assert await page.page.get_by_role("link", name="Next page").count() == 0
     await page.page.get_by_role("link", name="First page").click()
     assert (await shown_facts(page))[0] == "Day 34."
+
+
+async def test_a_page_that_could_not_be_refreshed_stays_and_follows_the_next_change(
+    page: Watched, inspector: Doors
+) -> None:
+    async def added(text: str) -> None:
+        await store(inspector.kit, [fact(text.split()[1], IVY, text)])
+        await inspector.kit.put(IVY, active_facts=1)
+
+    await added("Likes tea.")
+    await page.open(f"/ui/facts?agent=a&user=ivy&key={quote(IVY.key)}")
+    busy = '<main id="main">MongoDB does not answer.</main>'
+    await page.page.route("**/ui/facts?*", lambda route: route.fulfill(status=503, body=busy))
+    async with page.page.expect_response(lambda answer: answer.status == 503):
+        await added("Likes jam.")
+    await page.page.unroute("**/ui/facts?*")
+    assert await shown_facts(page) == ["Likes tea."]
+    await added("Likes rye.")
+    await expect(page.page.get_by_role("link", name="Likes rye.")).to_be_visible()
 
 
 async def test_whatever_memory_says_is_text(page: Watched) -> None:
