@@ -3,7 +3,7 @@
 from asyncio import gather
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple, Unpack, cast
 
 from eden_memory.access.visible import Asker, VisibleMemory
@@ -43,6 +43,7 @@ from eden_memory.search.search_requests import (
 )
 from eden_memory.search.unformed import found_unformed
 from eden_memory.telemetry.request_spans import OpenSpan
+from eden_memory.utc import in_utc
 
 log = LibraryLogger()
 STAGE = "search"
@@ -156,10 +157,10 @@ class ReadCalls:
         if not self.memory.settings.memory.search:
             raise EdenError("search is switched off", "EDEN_MEMORY_SEARCH=true switches it on.")
         when = When(
-            _aware(as_of),
+            _in_utc(as_of),
             include_retired,
-            occurred_after=_aware(occurred_after),
-            occurred_before=_aware(occurred_before),
+            occurred_after=_in_utc(occurred_after),
+            occurred_before=_in_utc(occurred_before),
         )
         request = SearchRequest(
             _texts(queries),
@@ -349,5 +350,5 @@ def _searched(view: VisibleMemory, request: SearchRequest) -> list[Scope]:
     return [shown.scope for shown in view.shown if shown.snapshot.active_facts or every]
 
 
-def _aware(moment: datetime | None) -> datetime | None:
-    return moment if moment is None or moment.tzinfo else moment.replace(tzinfo=UTC)
+def _in_utc(moment: datetime | None) -> datetime | None:
+    return None if moment is None else in_utc(moment)

@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import textwrap
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,6 +16,7 @@ from pydantic_core import to_jsonable_python
 from eden_memory.errors import Invalid
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.scopes import Scope
+from eden_memory.utc import in_utc
 
 OBEYED = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufff9-\ufffb]"
@@ -95,8 +96,7 @@ def agreed(question: str) -> bool:
 def parse_time(text: str) -> datetime:
     """Read an ISO date or time; one without a zone is in UTC. A usage error for anything else."""
     try:
-        at = datetime.fromisoformat(text)
+        return in_utc(datetime.fromisoformat(text))
     except ValueError:
         said = f"{text!r} is not a time; give an ISO date or time, as 2026-01-31 or 2026-01-31T09:00"
         raise typer.BadParameter(said) from None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -23,6 +23,7 @@ from eden_memory.names import Names
 from eden_memory.schemas.documents import Access, Consolidated, Fact, Message, Reflection
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope, ScopeKind
+from eden_memory.utc import in_utc
 
 KEY_TEXT = re.compile(r"[A-Za-z0-9_.~%:/-]{1,4096}")
 KINDS: tuple[str, ...] = get_args(ScopeKind)
@@ -293,7 +294,7 @@ def _within(listed: _List, filters: Filters) -> list[Row]:
 
 def _bounds(since: datetime | None, until: datetime | None) -> dict[str, datetime]:
     asked = {"$gte": since, "$lt": until}
-    return {name: _utc(moment) for name, moment in asked.items() if moment is not None}
+    return {name: in_utc(moment) for name, moment in asked.items() if moment is not None}
 
 
 def _behind(sort: Sequence[tuple[str, int]], place: Sequence[Any]) -> list[Row]:
@@ -309,10 +310,6 @@ def scopes_of(asked: Asker, view: VisibleMemory) -> dict[str, Scope]:
     """Return the visible scopes by key."""
     stored = {shown.scope.key: shown.scope for shown in view.shown}
     return {key: stored.get(key) or Scope.of_key(key, asked.agent_id) for key in view.scope_keys}
-
-
-def _utc(moment: datetime) -> datetime:
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def digest_of(*filters: Any) -> str:

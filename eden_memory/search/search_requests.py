@@ -11,6 +11,7 @@ from eden_memory.memory.results import Speaker
 from eden_memory.models.question import Asking
 from eden_memory.schemas.scopes import Scope, ScopeKind
 from eden_memory.search.fact_candidates import NOW, MemoryKind, When
+from eden_memory.utc import in_utc
 
 Kind = Literal["hybrid", "semantic", "text"]
 SearchSort = Literal["score", "occurred_at"]
@@ -102,6 +103,7 @@ class SearchRequest:
             raise Invalid("more facts than a search gives", f"Ask for at most {MOST_FOUND}.")
         if self.asked_at.tzinfo is None:
             raise Invalid("asked_at has no time zone", "Give an aware time, such as datetime.now(UTC).")
+        in_utc(self.asked_at)  # kept in its own zone: a question's days are those of the zone
 
     @property
     def texts(self) -> tuple[str, ...]:

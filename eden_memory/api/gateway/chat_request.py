@@ -258,5 +258,12 @@ def _number(fields: dict[str, Any], name: str, most: float) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        raise Invalid(f"{name} is not valid", "Give a number from 0 on, a weight up to 1.")
-    return float(value)
+        raise _no_number(name)
+    try:
+        return float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        raise _no_number(name) from None
+
+
+def _no_number(name: str) -> Invalid:
+    return Invalid(f"{name} is not valid", "Give a number from 0 on, a weight up to 1.")

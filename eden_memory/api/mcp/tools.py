@@ -1,7 +1,7 @@
 """The tools: search, context, add, list, forget. What goes wrong is told to the model, without internals."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import wraps
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
@@ -127,10 +127,10 @@ class MemoryTools:
             top_k=top_k,
             search_type=search_type,
             scopes=scopes,
-            as_of=_utc(as_of),
+            as_of=as_of,
             include_retired=include_retired,
-            occurred_after=_utc(occurred_after),
-            occurred_before=_utc(occurred_before),
+            occurred_after=occurred_after,
+            occurred_before=occurred_before,
             sort=sort,
             kinds=kinds or FACTS,
         )
@@ -188,8 +188,8 @@ class MemoryTools:
             session=memory.session,
             user=memory.user,
             active=None if include_inactive else True,
-            occurred_after=_utc(occurred_after),
-            occurred_before=_utc(occurred_before),
+            occurred_after=occurred_after,
+            occurred_before=occurred_before,
             sort=sort,
             **page,
         )
@@ -251,7 +251,7 @@ class MemoryTools:
             session=memory.session,
             user=memory.user,
             scope=scope or None,
-            at=_utc(at),
+            at=at,
             verbatim=verbatim,
             kind=kind,
         )
@@ -295,10 +295,6 @@ def demand_owner(memory: Opened) -> None:
     """A key that is bound to agents or users says whose thing it wants forgotten: it is checked to be theirs."""
     if memory.connection.caller.is_bound and memory.session is None and memory.user is None:
         raise Invalid("the owner of the memory is not named", "Name its session or user.")
-
-
-def _utc(moment: datetime | None) -> datetime | None:
-    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
 
 
 def told(tool: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:

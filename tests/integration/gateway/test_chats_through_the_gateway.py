@@ -195,6 +195,7 @@ async def test_the_synchronous_client_talks_through_it_too(chats: Chats, session
         b'{"messages":[],"memory_id":"a","memory_top_k":-1}',
         b'{"messages":[],"memory_id":"a","memory_recency_weight":2}',
         b'{"messages":[],"memory_id":"a","memory_score_threshold":NaN}',
+        b'{"messages":[],"memory_id":"a","memory_score_threshold":1' + b"0" * 400 + b"}",
         b'{"messages":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b'{"messages":[],"memory_id":"' + b"a" * 2_000 + b'"}',
         b"\xff{}",

@@ -252,6 +252,19 @@ async def test_every_error_is_a_problem(api: Doors) -> None:
     assert await asked("POST", f"{A}/memories", json={"text": "x", "$where": "1"}) == (422, "invalid")
 
 
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+async def test_a_time_that_utc_does_not_have_is_not_valid(api: Doors, at: str) -> None:
+    lists = [("facts", name) for name in ("since", "until", "occurred_after", "occurred_before")]
+    lists += [("reflections", name) for name in ("since", "until")]
+    for path, name in lists:
+        answer = await api.http.get(f"{A}/{path}", params={"user": "ada", name: at})
+        assert (answer.status_code, code(answer)) == (422, "invalid"), name
+    for name in ("as_of", "asked_at", "occurred_after", "occurred_before"):
+        wanted = {"queries": ["Where does Ada work?"], name: at}
+        answer = await api.http.post(f"{A}/search", params={"user": "ada"}, json=wanted)
+        assert (answer.status_code, code(answer)) == (422, "invalid"), name
+
+
 async def test_a_large_body_is_refused_while_it_arrives(api: Doors) -> None:
     sent = 0
 

@@ -108,6 +108,18 @@ async def test_reflections_and_blobs_are_listed_with_the_time_when_they_were_sai
         assert (hit["kind"], hit["text"]) == ("reflection", "Ada likes lists.")
 
 
+async def test_a_time_that_utc_does_not_have_is_refused_in_words(server: McpServer) -> None:
+    at, user = "0001-01-01T00:00:00+14:00", {"user": "ada"}
+    async with server.client(agent="a") as client:
+        for name in ("as_of", "occurred_after", "occurred_before"):
+            found = await client.call_tool("search_facts", {"queries": ["Ada"], name: at, **user})
+            assert found.is_error, name
+            assert "outside of the calendar" in str(found.content)
+        listed = await client.call_tool("list_memories", {"occurred_after": at, **user})
+    assert listed.is_error
+    assert "outside of the calendar" in str(listed.content)
+
+
 async def test_what_is_added_and_forgotten_goes_through_the_inbox(server: McpServer, kit: Kit) -> None:
     key = await server.key("ada", agents=["s.a"], users=["s.ada"])
     text = '{"note": "Ada moved to Genoa."}'  # text that looks like JSON stays text

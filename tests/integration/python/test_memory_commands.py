@@ -198,6 +198,13 @@ def test_what_cannot_be_done_is_said(
     assert isinstance(run(*arguments).exception, error)
 
 
+@pytest.mark.parametrize("at", ["0001-01-01T00:00+14:00", "9999-12-31T23:59-14:00"])
+def test_a_time_that_utc_does_not_have_is_no_time(filled: Settings, at: str) -> None:
+    ended = run("facts", "--user", "ada", "--agent", "a", "--since", at)
+    assert ended.exit_code == 2
+    assert "is not a time" in ended.output
+
+
 def test_a_users_fact_is_asked_for_with_its_user(filled: Settings) -> None:
     refused = run("history", "evil", "--agent", "a").exception
     assert isinstance(refused, NotFound)
