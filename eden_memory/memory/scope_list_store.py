@@ -45,7 +45,7 @@ class ScopeQuery:
     agent_id: str
     kind: ScopeKind
     beginning: str = ""
-    """Of the typed id of the user, group or session, or of the shard's name."""
+    """Of the typed id of the user, group or session, or of the shard's name, encoded as in the key."""
     users: Collection[str] | None = None
     """Only these users' own scopes, or sessions that these users were in; None: all."""
     after: str | None = None

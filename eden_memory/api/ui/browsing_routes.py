@@ -1,6 +1,7 @@
 """`/ui/agents`, `/ui/agent`: agents, and the users, sessions, groups and shards that they remember."""
 
 from typing import Annotated, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
@@ -15,6 +16,7 @@ from eden_memory.directory.label_store import Labels
 from eden_memory.memory.results import Page
 from eden_memory.memory.scope_list_store import ListedScope, ScopeLists, ScopeQuery
 from eden_memory.mongo.application_ids import TYPED
+from eden_memory.schemas.ids import encode, split
 from eden_memory.schemas.scopes import Scope
 
 router = APIRouter(prefix="/ui", route_class=AdmittedPage)
@@ -76,14 +78,23 @@ async def _page(here: Visit, place: AgentPlace) -> Page[ListedScope]:
         users = None
         if bound is not None or here.user is not None or here.session is not None:
             return _of_view(here, place)
-    find = place.find
-    if find and place.kind != "shard" and not TYPED.match(find):
-        find = f"s.{find}"
-    query = ScopeQuery(here.agent, place.kind, find, users, place.cursor, PAGE)
+    query = ScopeQuery(here.agent, place.kind, _beginning(place), users, place.cursor, PAGE)
     page = await ScopeLists(here.doors.memory.database, here.readers.settings.names).scopes(query)
     if bound is None or place.kind != "session":
         return page
     return Page(tuple([item for item in page.items if await _reaches(here, item.scope)]), page.cursor)
+
+
+def _beginning(place: AgentPlace) -> str:
+    """Return what the visitor searches for as keys hold it: typed, and percent-encoded."""
+    find = place.find
+    if not find:
+        return ""
+    if place.kind == "shard":
+        return quote(find, safe="")
+    if not TYPED.match(find):
+        return encode(find)
+    return encode(split(find)[1]) if find.startswith("s.") else find
 
 
 def _of_view(here: Visit, place: AgentPlace) -> Page[ListedScope]:

@@ -11,6 +11,9 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from eden_memory.mongo.application_ids import TYPED
+from eden_memory.schemas.ids import split
+
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -123,5 +126,11 @@ def percent(part: Decimal | float, whole: Decimal | float) -> str:
 
 
 def plain_id(typed: str | None) -> str:
-    """Return a text id without its type; others keep it, so that 5 and "5" look different."""
-    return "" if typed is None else typed.removeprefix("s.")
+    """Return a text id as the application writes it; others keep their type, so that 5 and "5" look different.
+
+    A text that looks typed itself stays as it is: typed in again, it would name another.
+    """
+    if typed is None or not typed.startswith("s."):
+        return typed or ""
+    text = split(typed)[1]
+    return typed if TYPED.match(text) else text

@@ -1,6 +1,8 @@
 """The inspector beside a system that runs: pages follow what is written, forms change memory, operators act."""
 
+import re
 from decimal import Decimal
+from html import unescape
 from urllib.parse import quote
 
 import pytest
@@ -24,6 +26,7 @@ pytestmark = pytest.mark.servers
 ANN = Scope.of_user(encode_id(AGENT), encode_id("ann"))
 OF_ANN = f"agent={AGENT}&user=ann&key={quote(ANN.key)}"
 MINUTE = 60_000
+ROW = re.compile(r'<span class="main" dir="auto">([^<]*)</span>')
 PAGES = (
     "dead-letters",
     "lag",
@@ -52,6 +55,34 @@ async def test_memory_is_watched_corrected_and_operated_in_a_browser(
         await _corrected(page)
         await _operated(page, doors, running, session)
         assert page.wrong == []
+
+
+async def test_ids_and_shards_are_found_as_the_application_writes_them(settings: Settings) -> None:
+    user, shard = "ada lövelace@example.com", "größe"
+    async with (
+        serving(obey) as models,
+        system(fast(settings, models), models) as running,
+        doors_of(Kit(running.settings, running.database.client)) as doors,
+    ):
+        await running.service.set_stream(f"shard:{shard}", sharing="team", extraction_guidance="Sizes.")
+        session = await running.session(user)
+        await running.told(
+            session,
+            user,
+            "fact user: Ada likes tea.",
+            f"fact shard:{shard}: The price of a cabin is 400 euros.",
+        )
+
+        async def found(kind: str, find: str) -> list[str]:
+            where = {"agent": AGENT, "kind": kind, "find": find}
+            answer = await doors.http.get("/ui/agent", params=where)
+            return [unescape(name) for name in ROW.findall(answer.text)]
+
+        for find in ("ada lö", "ada lövelace@ex", "s.ada lövelace@", "s.ada%20l%C3%B6velace%40", ""):
+            assert await found("user", find) == [user], find
+        assert await found("user", "ada@") == []
+        for find in ("gr", "größ", ""):
+            assert await found("shard", find) == [shard], find
 
 
 async def _watched(page: Watched, running: System, session: str) -> None:

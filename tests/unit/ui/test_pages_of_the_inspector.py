@@ -48,5 +48,7 @@ def test_amounts_and_ids_are_short_and_never_ambiguous() -> None:
         "$0.0012",
         "$1,234.50",
     ]
-    assert [plain_id(name) for name in ("s.ada", "i.5", "s.s.x", None)] == ["ada", "i.5", "s.x", ""]
+    ids = ("s.ada", "s.ada%40example.com", "i.5", "s.i.5", "nobody", None)
+    shown = ["ada", "ada@example.com", "i.5", "s.i.5", "nobody", ""]
+    assert [plain_id(name) for name in ids] == shown
     assert [percent(1, 4), percent(1, 0)] == ["25%", "-"]
