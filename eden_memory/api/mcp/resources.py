@@ -19,8 +19,10 @@ from mcp_types import INVALID_PARAMS, SubscriptionsListenRequestParams
 from pymongo.errors import PyMongoError
 
 from eden_memory.api.mcp.mcp_connection import Door, Opened
+from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.logs import LibraryLogger
+from eden_memory.task_ending import end
 
 log = LibraryLogger("eden.mcp")
 P = ParamSpec("P")
@@ -94,47 +96,30 @@ class ContextResources:
         handler = ListenHandler(bus)
         async with self._counted(caller.name), AsyncExitStack() as stack:
             for uri, memory in opened.items():
-                await stack.enter_async_context(_beside(self._tell(ctx, bus, handler, uri, memory)))
-            await stack.enter_async_context(_beside(self._end_if_refused(ctx, handler, uris)))
-            await stack.enter_async_context(_beside(self._end(handler)))
+                await stack.enter_async_context(_ending(handler, self._tell(ctx, bus, uri, memory)))
+            await stack.enter_async_context(_ending(handler, self._check_access(ctx, uris)))
+            await stack.enter_async_context(_ending(handler, self._stopping.wait()))
             return await handler(ctx, params)
 
-    async def _end(self, handler: ListenHandler) -> None:
-        await self._stopping.wait()
-        handler.close()
-
-    async def _end_if_refused(
-        self, ctx: ServerRequestContext[Any, Any], handler: ListenHandler, uris: Sequence[str]
-    ) -> None:
-        """Also where nothing changes: who is silent is not let in for ever."""
+    async def _check_access(self, ctx: ServerRequestContext[Any, Any], uris: Sequence[str]) -> None:
+        """Raise EdenError once the caller may no longer read; also where nothing changes."""
         while True:
             await asyncio.sleep(self._heartbeat_seconds)
             try:
                 await self._door.caller(ctx)
                 for uri in uris:
                     await self._opened(ctx, uri)
-            except EdenError:
-                handler.close()
             except PyMongoError as error:
                 log.warning("MongoDB does not answer", resource=LISTEN, reason=type(error).__name__)
 
     async def _tell(
-        self,
-        ctx: ServerRequestContext[Any, Any],
-        bus: InMemorySubscriptionBus,
-        handler: ListenHandler,
-        uri: str,
-        memory: Opened,
+        self, ctx: ServerRequestContext[Any, Any], bus: InMemorySubscriptionBus, uri: str, memory: Opened
     ) -> None:
-        """Tell the bus of every change of what a context is made of, while the caller may read it."""
+        """Tell the bus of every change of what a context is made of; EdenError once the caller may not read it."""
         changes = memory.service.changes(session=memory.session, user=memory.user)
         async with aclosing(changes):
             async for _ in changes:
-                try:
-                    await self._opened(ctx, uri)
-                except EdenError:
-                    handler.close()
-                    return
+                await self._opened(ctx, uri)
                 await bus.publish(ResourceUpdated(uri))
 
     async def _opened(self, ctx: ServerRequestContext[Any, Any], uri: str) -> Opened:
@@ -160,14 +145,24 @@ class ContextResources:
 
 
 @asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
-    """Runs it for the block."""
-    task = asyncio.create_task(work)
+async def _ending(handler: ListenHandler, work: Coroutine[Any, Any, Any]) -> AsyncGenerator[None]:
+    """Run work for the block; the stream ends when the work does, and if it fails: the client then listens again."""
+    task = asyncio.create_task(_close_after(handler, work))
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end([task])
+
+
+async def _close_after(handler: ListenHandler, work: Coroutine[Any, Any, Any]) -> None:
+    try:
+        await work
+    except EdenError:
+        return  # the caller may no longer read
+    except Exception as error:  # noqa: BLE001 - a listener that hears of nothing has to know it
+        log.warning("a stream of changes ends", resource=LISTEN, reason=describe(error))
+    finally:
+        handler.close()
 
 
 def told(read: Callable[P, Awaitable[str]]) -> Callable[P, Awaitable[str]]:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from hashlib import sha256
 from typing import Any
 
@@ -12,7 +12,9 @@ import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
+from pymongo.errors import AutoReconnect
 
+from eden_memory.context.context_source_store import MongoContextSource
 from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit, reflection
 from tests.integration.mcp.conftest import McpServer, served
@@ -223,6 +225,78 @@ async def test_a_listener_is_cut_off_when_its_key_is_revoked_or_no_longer_reache
         assert [event async for event in joined] == []
         await server.keys.revoke(sha256(ada.encode()).hexdigest())
         assert [event async for event in one] == []
+
+
+async def _listens_to_the_most(server: McpServer, client: Client) -> None:
+    """No stream of this caller is still counted."""
+    async with AsyncExitStack() as streams:
+        for _ in range(server.memory.settings.serve.subscriptions):
+            await streams.enter_async_context(client.listen(tools_list_changed=True))
+
+
+async def test_a_listener_whose_change_cannot_be_read_is_told_by_the_end_of_its_stream(
+    server: McpServer, kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up, failed = MongoContextSource.look_up, asyncio.Event()
+
+    async def failing(source: MongoContextSource, asked: Any) -> Any:
+        if not failed.is_set():
+            failed.set()
+            raise AutoReconnect("connection closed")
+        return await look_up(source, asked)
+
+    await server.memory.ready()
+    async with server.client(await server.key("cut off"), agent="a") as client, asyncio.timeout(60):
+        async with client.listen(resource_subscriptions=["memory://context/one/ada"]) as heard:
+            await _tells(kit, asyncio.ensure_future(anext(aiter(heard), None)))
+            monkeypatch.setattr(MongoContextSource, "look_up", failing)
+            news = asyncio.ensure_future(anext(aiter(heard), None))
+            await kit.put(Scope.of_user("s.a", "s.ada"), buffer=(reflection("Ada likes cocoa."),))
+            await failed.wait()
+            await kit.put(Scope.of_user("s.a", "s.ada"), buffer=(reflection("Ada likes milk."),))
+            await news
+        await _listens_to_the_most(server, client)
+
+
+async def test_a_cancellation_that_gets_lost_leaves_no_stream_counted(
+    server: McpServer, kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up, losing = MongoContextSource.look_up, asyncio.Event()
+
+    async def heedless(source: MongoContextSource, asked: Any) -> Any:
+        """As PyMongo, whose answer arrives together with the cancellation."""
+        found = await look_up(source, asked)
+        if not losing.is_set():
+            losing.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        return found
+
+    await server.memory.ready()
+    await kit.session("left", ["ada"])
+    first, _ = await server.keys.create("leaves")
+    async with (
+        server.client(first, agent="a") as client,
+        client.listen(resource_subscriptions=["memory://context/left/ada"]) as heard,
+        asyncio.timeout(60),
+    ):
+        await _tells(kit, asyncio.ensure_future(anext(aiter(heard), None)))
+        monkeypatch.setattr(MongoContextSource, "look_up", heedless)
+        await kit.session("left", ["ada"], title="Nothing that a context holds")
+        await losing.wait()
+        await server.keys.revoke(sha256(first.encode()).hexdigest())
+        assert [event async for event in heard] == []
+    second, _ = await server.keys.create("leaves")
+    async with server.client(second, agent="a") as client:
+        await _listens_to_the_most(server, client)
+
+
+async def _tells(kit: Kit, news: "asyncio.Future[Any]") -> None:
+    """Change Ada's memory until a listener hears of it: then it hears of every later change."""
+    while not news.done():
+        await kit.put(Scope.of_user("s.a", "s.ada"), buffer=(reflection("Ada likes coffee."),))
+        await asyncio.wait([news], timeout=0.5)
+    assert await news is not None
 
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
