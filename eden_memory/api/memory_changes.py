@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from eden_memory.access.visible import Asker, VisibleMemory, VisibleScope
 from eden_memory.app.memory import ProcessMemory
-from eden_memory.context.cached_contexts import tags_of_scope
+from eden_memory.context.cached_contexts import Contexts, tags_of_scope
 from eden_memory.context.context_feed import ContextChange
 from eden_memory.errors import Invalid
 from eden_memory.memory.results import MemoryChange
@@ -24,13 +24,14 @@ Revisions = dict[str, int]
 async def changes(memory: ProcessMemory, asked: Asker, after: str | None) -> AsyncGenerator[MemoryChange]:
     """Yield changes from now on, or since a change's id. However much changed, one read of MongoDB catches up:
     a reader that is slow gets a scope's newest state once. When another namespace becomes live, each scope has
-    changed. Ends when the memory is closed.
+    changed. While the change stream is down, changes wait: once it is open, what is visible is read again. Ends when
+    the memory is closed.
     """
     following = _Following(asked)
     contexts = (await memory.current()).contexts
     with contexts.told(following.notice):
-        await contexts.ready()
-        view = await contexts.view(asked)
+        contexts.watch()
+        view = await following.look(contexts)
         following.begin(view, None if after is None else seen_by(after))
         while True:
             for change in following.differences(view):
@@ -43,7 +44,12 @@ async def changes(memory: ProcessMemory, asked: Asker, after: str | None) -> Asy
             if now is not contexts:
                 contexts = now
                 following.moved()
-            view = await contexts.view(asked)
+            view = await following.look(contexts)
+
+
+async def position(memory: ProcessMemory, asked: Asker) -> str:
+    """Return the id of a change behind which comes whatever changes from now on."""
+    return position_of(await (await memory.current()).contexts.view(asked))
 
 
 class _Following:
@@ -54,17 +60,30 @@ class _Following:
         self._keys: frozenset[str] = frozenset()
         self._scopes: dict[str, Scope] = {}
         self._seen: Revisions = {}
+        self._meanwhile: set[str] | None = None
+        """The keys of scopes that have changed since a read began; None: nothing is read."""
         self.something = asyncio.Event()
 
     def notice(self, changed: ContextChange) -> None:
         """Wake the reader, if the change may concern it."""
         asked = self._asked
         if changed.what == "scope":
+            if self._meanwhile is not None:
+                self._meanwhile.add(changed.id)
             mine = changed.id in self._keys or f"session:{asked.session_id}" in tags_of_scope(changed.id)
         else:
             mine = changed.what == "everything" or changed.id in (asked.session_id, asked.user_id)
         if mine:
             self.something.set()
+
+    async def look(self, contexts: Contexts) -> VisibleMemory:
+        """Return the visible memory; if a scope of it changes while it is read, it is read again."""
+        self._meanwhile = set()
+        view = await contexts.view(self._asked)
+        if not self._meanwhile.isdisjoint(view.scope_keys):
+            self.something.set()
+        self._meanwhile = None
+        return view
 
     def begin(self, view: VisibleMemory, seen: Revisions | None) -> None:
         """Start from the revisions that the reader has seen; None: from the current ones."""

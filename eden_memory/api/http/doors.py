@@ -12,12 +12,13 @@ from fastapi.routing import APIRoute
 
 from eden_memory.access.admission import RequestAdmission, TooMany
 from eden_memory.access.callers import Caller, Refused, Right, demand_operator
+from eden_memory.access.visible import Asker
 from eden_memory.api.http.http_requests import Where
 from eden_memory.api.reach import SessionReach
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.errors import Invalid
 from eden_memory.metrics import HTTP_STREAMS
-from eden_memory.mongo.application_ids import id_of, typed
+from eden_memory.mongo.application_ids import id_of, typed, typed_or_none
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.unpoison.attack_rules import CauseKind
 
@@ -40,6 +41,12 @@ class Inside:
     def where(self) -> dict[str, Any]:
         """Return session and user as arguments of the service's calls."""
         return {"session": self.session, "user": self.user}
+
+    @property
+    def asked(self) -> Asker:
+        """Return the asker; ids typed."""
+        session, user = typed_or_none(self.session, "session"), typed_or_none(self.user, "user")
+        return Asker(self.service.agent_id, session, user)
 
 
 class Doors:

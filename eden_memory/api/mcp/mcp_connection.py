@@ -7,6 +7,7 @@ from typing import Any
 from mcp.server.context import ServerRequestContext
 
 from eden_memory.access.callers import Caller, Right, only_id
+from eden_memory.access.visible import Asker
 from eden_memory.api.reach import SessionReach
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.directory.participants import DEFAULT_AGENT
@@ -93,6 +94,12 @@ class Opened:
     memory: Memory
     session: Any
     user: Any
+
+    @property
+    def asked(self) -> Asker:
+        """The asker; ids typed."""
+        session, user = typed_or_none(self.session, "session"), typed_or_none(self.user, "user")
+        return Asker(self.connection.agent, session, user)
 
     @property
     def service(self) -> MemoryService:

@@ -19,6 +19,7 @@ from mcp_types import INVALID_PARAMS, SubscriptionsListenRequestParams
 from pymongo.errors import PyMongoError
 
 from eden_memory.api.mcp.mcp_connection import Door, Opened
+from eden_memory.api.memory_changes import position
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.logs import LibraryLogger
@@ -95,8 +96,11 @@ class ContextResources:
         bus = InMemorySubscriptionBus()
         handler = ListenHandler(bus)
         async with self._counted(caller.name), AsyncExitStack() as stack:
+            seen = {uri: await position(memory.memory, memory.asked) for uri, memory in opened.items()}
             for uri, memory in opened.items():
-                await stack.enter_async_context(_ending(handler, self._tell(ctx, bus, uri, memory)))
+                await stack.enter_async_context(
+                    _ending(handler, self._tell(ctx, bus, uri, memory, seen[uri]))
+                )
             await stack.enter_async_context(_ending(handler, self._check_access(ctx, uris)))
             await stack.enter_async_context(_ending(handler, self._stopping.wait()))
             return await handler(ctx, params)
@@ -113,10 +117,18 @@ class ContextResources:
                 log.warning("MongoDB does not answer", resource=LISTEN, reason=type(error).__name__)
 
     async def _tell(
-        self, ctx: ServerRequestContext[Any, Any], bus: InMemorySubscriptionBus, uri: str, memory: Opened
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        bus: InMemorySubscriptionBus,
+        uri: str,
+        memory: Opened,
+        seen: str,
     ) -> None:
-        """Tell the bus of every change of what a context is made of; EdenError once the caller may not read it."""
-        changes = memory.service.changes(session=memory.session, user=memory.user)
+        """Tell the bus of every change of what a context is made of; EdenError once the caller may not read it.
+
+        `seen`: the position from before the client was told that it listens.
+        """
+        changes = memory.service.changes(session=memory.session, user=memory.user, after=seen)
         async with aclosing(changes):
             async for _ in changes:
                 await self._opened(ctx, uri)

@@ -9,10 +9,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from eden_memory.context.context_feed import ContextFeed
 from eden_memory.metrics import HTTP_STREAMS
 from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import fact, reflection
-from tests.integration.doors.conftest import Doors
+from tests.integration.doors.conftest import Doors, doors_of
 from tests.integration.doors.world import Key
 from tests.integration.http.conftest import ADA, MOST_BYTES, bearer, key_of
 from tests.integration.mcp.stored import remember
@@ -342,6 +343,29 @@ async def test_changes_are_told_while_they_happen_and_a_lost_connection_goes_on(
         assert (refused.status_code, code(refused)) == (422, "invalid")
         assert refused.headers["content-type"].startswith("application/problem+json")
     await until(lambda: _open() == 0)
+
+
+async def test_what_changes_while_no_change_stream_is_open_is_told_once_it_is(
+    api: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_open, run = asyncio.Event(), ContextFeed.run
+
+    async def held(feed: ContextFeed) -> None:
+        await may_open.wait()
+        await run(feed)
+
+    monkeypatch.setattr(ContextFeed, "run", held)
+    async with (
+        doors_of(api.kit) as late,
+        late.http.stream("GET", f"{A}/events", params={"user": "ada"}) as stream,
+    ):
+        lines = _lines(stream)
+        await _until(lines, ": listening")
+        await api.kit.put(ADA, buffer=(reflection("Ada is late."),), active_facts=9)
+        may_open.set()
+        told = json.loads((await _until(lines, "data: ")).removeprefix("data: "))
+        assert (told["scope"]["key"], told["facts"]) == (ADA.key, 9)
+        await _until(lines, ": nothing new")
 
 
 async def test_a_stream_ends_when_its_key_is_revoked_and_a_caller_has_only_so_many(api: Doors) -> None:

@@ -16,7 +16,7 @@ from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Inside, do
 from eden_memory.api.http.http_answers import ChangeAnswer
 from eden_memory.api.http.http_requests import Where
 from eden_memory.api.http.problem import problem_of
-from eden_memory.api.memory_changes import seen_by
+from eden_memory.api.memory_changes import position, seen_by
 from eden_memory.errors import EdenError
 from eden_memory.memory.results import MemoryChange
 from eden_memory.task_ending import end, first_of
@@ -129,12 +129,16 @@ async def memory_events(
     after: str | None,
     event_of: Callable[[MemoryChange], ServerSentEvent] = _event,
 ) -> AsyncGenerator[bytes]:
-    """Yield the changes that an admitted request may see, as events, while it may see them."""
+    """Yield the changes that an admitted request may see, as events, while it may see them.
+
+    Without `after`, whatever changes once the stream says that it listens.
+    """
 
     async def check_access() -> None:
         await doors.admission.still(request.scope["headers"])
         await doors.still_within(inside, "read")
 
+    after = after or await position(doors.memory, inside.asked)
     changes = inside.service.changes(**inside.where, after=after)
     sent = server_sent(changes, event_of, doors.settings.heartbeat_seconds, doors.stopping, check_access)
     async with aclosing(sent):
