@@ -49,7 +49,7 @@ class TurnWriter:
         async def write() -> int:
             await self._store.make_session(who.session, who.agent, who.user)
             found = await self._store.put_lost(who, turns.lost, at) if turns.lost is not None else 0
-            return found + await self._store.put(who, turns.new, at)
+            return found + await self._store.put_new(who, turns.new, turns.history, at)
 
         return self._start(self._tried(write, len(turns.new)))
 
@@ -62,7 +62,7 @@ class TurnWriter:
         async def in_order() -> None:
             if before is not None:
                 await asyncio.wait([before])
-            await self._tried(lambda: self._store.put(who, [answer], at), 1)
+            await self._tried(lambda: self._store.put_new(who, [answer], turns.history, at), 1)
 
         self._start(in_order())
 

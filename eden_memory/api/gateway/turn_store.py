@@ -2,7 +2,7 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from eden_memory.api.gateway.turns import ChatTurn, Lost
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.change_stream import PLAIN
-from eden_memory.mongo.document_fields import Unusable
+from eden_memory.mongo.document_fields import Unusable, getter
 from eden_memory.schemas.documents import Message
 from eden_memory.settings import Settings
 from eden_memory.source.configured_mapping import inbox_name, message_mapping
@@ -36,6 +36,8 @@ log = LibraryLogger()
 DUPLICATE_KEY = 11_000
 SESSIONS_KNOWN = 10_000
 SAMPLE = 200
+REPEATS = 100
+"""Names of a turn that are looked up at once."""
 AGAIN_SECONDS = 60.0
 """While the application has no message, its shape is looked for again."""
 ANY_VERSION, ANY_TIME = "0" * 16, datetime(2026, 3, 1, 12, 0, 0, 123_000, tzinfo=UTC)
@@ -50,6 +52,25 @@ class LearnedTurns(NamedTuple):
     ids: IdTypes = IdTypes()
     forced: str | None = None
     """Why turns have a shape that is not the application's; None: they have the application's, or there is none."""
+
+
+class _Place(NamedTuple):
+    """A collection in which a session's turns stand."""
+
+    collection: AsyncCollection[Row]
+    id_of: Callable[[ChatTurn], Any]
+    session: Row
+    """Selects the session's messages."""
+    of_user: Row
+    """Selects the user's."""
+    created_at: str
+
+
+class _Stored(NamedTuple):
+    """A stored turn, and when it was said, as the application has times."""
+
+    turn: ChatTurn
+    at: Any
 
 
 class TurnStore:
@@ -90,6 +111,28 @@ class TurnStore:
         rows = [shape.row(written, self._fields, self._extra) for written in said]
         return await _insert(self._messages, rows)
 
+    async def put_new(
+        self, who: ChatAccess, turns: Sequence[ChatTurn], history: Sequence[ChatTurn], at: datetime
+    ) -> int:
+        """As :meth:`put`, but a cut history hides that a turn was said before: it then counts as said again.
+
+        The history is cut if it does not reach back to the session's first message; a turn that is stored is said
+        again, rather than sent again, if the user has said something else since.
+        """
+        stored = await self.put(who, turns, at)
+        if stored == len(turns) or not history:
+            return stored
+        places = await self._places(who)
+        if await _reach_back(places, history):
+            return stored
+        newest = [await _newest(places, turn) if turn.mark else None for turn in turns]
+        of_request = [*turns, *(found.turn for found in newest if found is not None)]
+        for number, found in enumerate(newest):
+            if found is not None and await _went_on(places, found.at, of_request):
+                again = found.turn.repeat(1)
+                stored += await self.put(who, [again], at + timedelta(milliseconds=number))
+        return stored
+
     async def put_lost(self, who: ChatAccess, lost: Lost, before: datetime) -> int:
         """Insert an answer of the history that is not stored, dated before a time; return 0 or 1."""
         shape = (await self._current()).shape
@@ -116,6 +159,20 @@ class TurnStore:
         self._made[key] = None
         if len(self._made) > SESSIONS_KNOWN:
             self._made.popitem(last=False)
+
+    async def _places(self, who: ChatAccess) -> "Sequence[_Place]":
+        """Return where a session's turns may stand."""
+        shape, fields = (await self._current()).shape, self._fields
+        if not isinstance(shape, UnknownShape):
+            role = {fields.role: shape.roles.get("user", "user")}
+            session = {fields.session_id: who.session}
+            return [_Place(self._messages, shape.id_of, session, role, fields.created_at)]
+        user, session = {"role": "user"}, {"session_id": who.session}
+        recorded = {"session_id": encode_id(who.session), "deleted": {"$ne": True}}
+        return [
+            _Place(self._recorded, _typed_name, recorded, user, "created_at"),
+            _Place(self._inbox, _name, session | {"kind": "added_text"}, user, "created_at"),
+        ]
 
     async def _current(self) -> LearnedTurns:
         if self._learned is None or time.monotonic() > self._until:
@@ -183,6 +240,57 @@ def _reads_back(
         ):
             return False
     return True
+
+
+def _name(turn: ChatTurn) -> str:
+    return turn.name
+
+
+def _typed_name(turn: ChatTurn) -> str:
+    return encode_id(turn.name)
+
+
+async def _reach_back(places: Sequence[_Place], history: Sequence[ChatTurn]) -> bool:
+    """Return whether a history begins no later than what is stored of its session."""
+    for place in places:
+        first = await place.collection.find_one(place.session, {"_id": 1}, sort=[(place.created_at, 1)])
+        if first is not None:
+            return first["_id"] in [place.id_of(turn) for turn in history]
+    return True
+
+
+async def _newest(places: Sequence[_Place], turn: ChatTurn) -> _Stored | None:
+    """Return the newest stored turn of those that say the same in the same place."""
+    found: _Stored | None = None
+    while True:
+        repeats = [turn.repeat(number) for number in range(REPEATS)]
+        known = await _known_times(places, repeats)
+        for repeat in repeats:
+            if repeat.name not in known:
+                return found
+            found = _Stored(repeat, known[repeat.name])
+        turn = turn.repeat(REPEATS)
+
+
+async def _known_times(places: Sequence[_Place], turns: Sequence[ChatTurn]) -> Row:
+    """Return when the stored ones of these turns were said, by name."""
+    found: Row = {}
+    for place in places:
+        names = {place.id_of(turn): turn.name for turn in turns}
+        said = getter(place.created_at)
+        rows = place.collection.find({"_id": {"$in": list(names)}}, {place.created_at: 1})
+        found |= {names[row["_id"]]: said(row) async for row in rows}
+    return found
+
+
+async def _went_on(places: Sequence[_Place], at: Any, of_request: Sequence[ChatTurn]) -> bool:
+    """Return whether the user has said something else since."""
+    for place in places:
+        others = {"$nin": [place.id_of(turn) for turn in of_request]}
+        query = {**place.session, **place.of_user, place.created_at: {"$gt": at}, "_id": others}
+        if await place.collection.find_one(query, {"_id": 1}) is not None:
+            return True
+    return False
 
 
 async def _insert(collection: AsyncCollection[Row], rows: list[Row]) -> int:

@@ -3,14 +3,15 @@
 A client sends the whole history with every turn. Stored are the turns behind the last answer; of the history nothing,
 but for the last answer, should it be missing behind a turn that is known (a process ended before it was stored).
 
-A turn's name is made of the session, the turn before it, what it says, and how often the two followed one another: it
-does not depend on how much of the history a client still sends.
+A turn's name is made of the session, the turn before it, what it says, and how often the two followed one another in
+the history. Of a history that is cut, only the last depends on how much of it a client still sends: TurnStore.put_new
+counts on from what is stored.
 """
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, cast
 
@@ -32,6 +33,15 @@ class ChatTurn:
     slot: str
     role: Role
     text: str
+    mark: str = ""
+    """What it says, in its name; "": it is named otherwise, and never said again under another name."""
+    nth: int = 0
+    """How often it was said before in this place."""
+
+    def repeat(self, times: int) -> "ChatTurn":
+        """Return the turn as it is named when it is said again, so many times."""
+        nth = self.nth + times
+        return replace(self, name=_name(self.slot, self.mark, nth), nth=nth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +71,11 @@ class Turns:
         self._last = START
         named = [self._named(turn) for turn in said]
         first_new = 1 + max((n for n, turn in enumerate(said) if turn.role == "assistant"), default=-1)
+        self.history = named[:first_new]
         self.new = [turn for turn in named[first_new:] if turn.text]
         if instructions:
             self.new = [*self._instructions(messages), *self.new]
-        self.lost = _lost(named[:first_new])
+        self.lost = _lost(self.history)
 
     def answer(self, text: str) -> ChatTurn | None:
         """Return the turn that answers the request."""
@@ -79,12 +90,16 @@ class Turns:
 
     def _turn(self, said: _Said, nth: int) -> ChatTurn:
         slot = f"{self.session}{_digest(self._last)}-"
-        return ChatTurn(slot + _digest(said.mark, str(nth)), slot, said.role, said.text)
+        return ChatTurn(_name(slot, said.mark, nth), slot, said.role, said.text, said.mark, nth)
 
     def _instructions(self, messages: Iterable[Any]) -> list[ChatTurn]:
         texts = [_text(message) for message in messages if role_of(message) in INSTRUCTIONS]
         slot = f"{self.session}{_digest('instructions')}-"
         return [ChatTurn(slot + _digest(text), slot, "system", _storable(text)) for text in texts if text]
+
+
+def _name(slot: str, mark: str, nth: int) -> str:
+    return slot + _digest(mark, str(nth))
 
 
 def session_prefix(session_id: str) -> str:

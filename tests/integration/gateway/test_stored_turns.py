@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from eden_memory.settings import Settings
+from eden_memory.source.configured_mapping import inbox_name
 from tests.integration.gateway.gateway_kit import Chats, behind, chats_of, says, turns
 from tests.model_server.chat_upstream import ChatUpstream
 
@@ -50,6 +51,39 @@ async def test_a_history_cut_at_its_beginning_stores_nothing_twice(chats: Chats,
         await _turn(chats, who, f"Answer {number}", *said[-3:])
         said.append(f"Answer {number}")
     assert [text for _, text in await chats.stored(who["memory_id"])] == said
+
+
+@pytest.mark.parametrize("window", [2, 3])
+@pytest.mark.parametrize("place", ["messages", "inbox"])
+async def test_what_is_said_again_behind_a_cut_history_is_a_turn_of_its_own(
+    own_settings: Settings, provider: ChatUpstream, who: dict[str, Any], place: Any, window: int
+) -> None:
+    dialogue = ["Start.", "Anything else?", "No, go on.", "Next part.", "Hm.", "Anything else?"]
+    dialogue += ["No, go on.", "Next part.", "Hm, fine.", "Anything else?", "No, go on.", "The end."]
+    own = behind(own_settings, provider.openai_url, turns=place)
+    async with chats_of(own, provider) as chats, chats.client() as client:
+        for number in range(0, len(dialogue), 2):
+            chats.upstream.reply = says(dialogue[number + 1])
+            shown = turns(*dialogue[: number + 1])[-window:]
+            for _ in range(2):  # and once more, by a retry
+                await client.chat.completions.create(model="m", messages=shown, extra_body=who)
+                await chats.gateway.keeping.idle()
+        if place == "messages":
+            stored = [text for _, text in await chats.stored(who["memory_id"])]
+        else:
+            rows = chats.kit.database[inbox_name(own_settings)].find({"session_id": who["memory_id"]})
+            stored = [row["text"] async for row in rows.sort("created_at")]
+    assert stored == dialogue
+
+
+async def test_an_earlier_turn_of_a_whole_history_that_is_sent_again_is_stored_once(
+    chats: Chats, who: dict[str, Any]
+) -> None:
+    said = [QUESTION, ANSWER, "Is it far?", "No.", "How far?", "A mile."]
+    for number in range(0, len(said), 2):
+        await _turn(chats, who, said[number + 1], *said[: number + 1])
+    await _turn(chats, who, "Not at all.", *said[:3])
+    assert [text for _, text in await chats.stored(who["memory_id"])] == [*said, "Not at all."]
 
 
 async def test_a_request_sent_again_stores_its_turn_once(chats: Chats, who: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, cast
 from uuid import UUID, uuid4
 
@@ -198,6 +199,13 @@ async def test_turns_of_the_inbox_become_messages_of_the_session_once(
             ("assistant", None),
         ] * 2
         assert all(one["_id"].startswith("s.gw-") for one in found)
+        again = ["Thanks.", "Anything else?", "No.", "Fine."]
+        said = ["How do I get to Faro?", "By train.", *again, *again]
+        for end in range(3, len(said), 2):  # of a history that is cut to three turns, each request sent twice
+            for _ in range(2):
+                await turn(chats, said[end], *said[:end][-3:])
+                await chats.gateway.keeping.idle()
+            await until(partial(stored, end + 3), f"{end + 3} are recorded")
 
 
 @pytest.mark.parametrize(
