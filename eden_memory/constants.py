@@ -17,7 +17,7 @@ SHOWN_OF_A_BUFFER = 2
 ABSORBED_AT_ONCE = 200
 """Reflections that one consolidation absorbs, at most."""
 CONSOLIDATION_SECONDS = 30.0
-"""Seconds of the windows' time between two consolidations of a scope, at least."""
+"""Seconds of the windows' time between two consolidations of a scope, unless contexts would cut its buffer."""
 MOST_SOURCES = 500
 """Messages that a fact rests on, as far as mere repetition adds to them: a version names them all."""
 MOST_FACTS_TOGETHER = 64

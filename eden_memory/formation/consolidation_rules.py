@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from eden_memory.constants import ABSORBED_AT_ONCE, CONSOLIDATION_SECONDS
+from eden_memory.constants import ABSORBED_AT_ONCE, CONSOLIDATION_SECONDS, SHOWN_OF_A_BUFFER
 from eden_memory.forgotten import Marks, ids_of
 from eden_memory.formation.blob_edits import missing_pins, with_pins
 from eden_memory.formation.prompt_material import ConsolidationMaterial, DatedText
@@ -83,7 +83,9 @@ def due(snapshot: Snapshot, limits: ScopeLimits) -> Because | None:
         return "closed"
     if _taken_back(snapshot):
         return "forgotten"
-    if len(snapshot.buffer) < limits.threshold or _too_soon(snapshot):
+    waiting = len(snapshot.buffer)
+    all_shown = waiting <= SHOWN_OF_A_BUFFER * limits.threshold
+    if waiting < limits.threshold or (all_shown and _too_soon(snapshot)):
         return None
     return "threshold"
 

@@ -147,3 +147,17 @@ async def test_a_correction_just_before_the_threshold_delays_no_consolidation(sh
         return blob.version == 2 and all(text in blob.content for text in wanted)
 
     await until(consolidated, "the fourth reflection leads to a consolidation")
+
+
+async def test_a_burst_of_reflections_is_in_the_context_to_the_last_one(shared: System) -> None:
+    session = await shared.session("joe")
+    first, burst = ([f"Wants plan {n}." for n in numbers] for numbers in (range(4), range(4, 24)))
+
+    async def add(texts: list[str]) -> None:
+        told = [{"role": "user", "content": text} for text in texts]
+        await shared.service.add(told, user="joe", verbatim=True, kind="reflection")
+
+    await add(first)
+    await shared.shows(session, "joe", "<Consolidated>", *first, without=["<RecentReflections>"])
+    await add(burst)
+    await shared.shows(session, "joe", *first, *burst)

@@ -111,6 +111,19 @@ async def test_a_hot_scope_waits_for_thirty_seconds_of_its_windows_time() -> Non
     assert blob(await Around(snapshot(*FOUR, **fields), Model(["text"])).run()).version == 2
 
 
+async def test_a_buffer_that_contexts_cannot_show_whole_does_not_wait() -> None:
+    eight = [reflection(number, seconds=float(number)) for number in range(1, 9)]
+    fields: dict[str, Any] = {
+        "blob": "b",
+        "blob_version": 1,
+        "highest_blob_version": 1,
+        "consolidated_at": at(0),
+    }
+    assert await Around(snapshot(*eight, **fields), Model([])).run() == ()
+    nine = [*eight, reflection(9, seconds=9.0)]
+    assert len(blob(await Around(snapshot(*nine, **fields), Model(["text"])).run()).absorbed) == 9
+
+
 async def test_reflections_older_than_the_blob_are_not_left_over_for_ever() -> None:
     late = [reflection(number, seconds=-1000.0 * number) for number in (1, 2, 3, 4)]
     fields: dict[str, Any] = {
