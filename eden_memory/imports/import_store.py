@@ -38,19 +38,21 @@ class MongoImports:
         self.streams = MongoStreams(at.database, names)
         self._marks = MongoBatchMarks(at.database, names)
 
-    async def taken(self, items: Sequence[ImportedItem]) -> set[str]:
-        """Return the names of those items that memory has decided or recorded, or that wait in the inbox."""
+    async def taken(self, items: Sequence[ImportedItem]) -> tuple[set[str], set[str]]:
+        """Return the names of the items that memory has decided or recorded, and of those that wait in the inbox."""
         found: set[str] = set()
+        waiting: set[str] = set()
         for start in range(0, len(items), AT_ONCE):
             part = items[start : start + AT_ONCE]
             commands = [item.name for item in part if item.kind in ("fact", "reflection", "blob")]
             messages = [item.name for item in part if item.kind == "message"]
-            found |= await self.decided(commands) | await self.waiting([*commands, *messages])
+            found |= await self.decided(commands)
+            waiting |= await self.waiting([*commands, *messages])
             found |= {row["_id"] async for row in self._messages.find({"_id": {"$in": messages}}, {"_id": 1})}
             for item in part:
                 if isinstance(item.request, Stream) and await self._streams.find_one(_of(item.request)):
                     found.add(item.name)
-        return found
+        return found, waiting
 
     async def decided(self, names: Sequence[str]) -> set[str]:
         """Return the commands that are decided."""

@@ -100,7 +100,7 @@ class Judging:
         self._blobs: set[str] = set()
         self._audiences: dict[str, Audience] = {}
         self._sessions: set[str] = set()
-        """Conversations that gain messages."""
+        """Conversations that gain messages, or whose messages wait in the inbox."""
 
     async def new(self, part: Sequence[Entry]) -> list[ImportedItem]:
         """Return the items of a part that memory does not have, those of a scope together."""
@@ -108,19 +108,25 @@ class Judging:
             if isinstance(entry, SkippedItem):
                 self._report.skip(entry)
         items = [entry for entry in part if isinstance(entry, ImportedItem)]
-        taken = await self._store.taken(items)
+        taken, waiting = await self._store.taken(items)
+        self._sessions |= {
+            item.request.session_id
+            for item in items
+            if isinstance(item.request, InboxAddedText) and item.name in waiting
+        }
         marks = await self._store.marks(pair for item in items for pair in _marked(item))
         self._blobs |= await self._store.blobs(item.scope.key for item in items if item.kind == "blob")
         own = {item.scope.key for item in items if item.scope.session_id is not None}
         self._audiences = await self._store.audiences(own)
-        found = [item for item in items if await self._is_new(item, taken, marks)]
+        known = taken | waiting
+        found = [item for item in items if await self._is_new(item, known, marks)]
         return sorted(found, key=lambda item: item.order)
 
-    async def _is_new(self, item: ImportedItem, taken: set[str], marks: Marks) -> bool:
+    async def _is_new(self, item: ImportedItem, known: set[str], marks: Marks) -> bool:
         if isinstance(item.request, InboxFormNow):
             session = item.request.session_id
             return session in self._sessions or await self._store.unformed(session)
-        if item.name in taken or hash(item.name) in self._seen:
+        if item.name in known or hash(item.name) in self._seen:
             self._report.known += 1
             return False
         self._seen.add(hash(item.name))

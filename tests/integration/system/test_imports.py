@@ -1,7 +1,9 @@
 """`eden import`, from the command to search and context: taken once, traced, rebuilt, forgotten, and not again."""
 
+import asyncio
 import json
 import signal
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -11,17 +13,25 @@ import pytest
 from bson import ObjectId
 
 from eden_memory.cli.import_command import STOPPED
+from eden_memory.imports import importing
+from eden_memory.imports.chat_items import claude
+from eden_memory.imports.import_items import ImportedAs, ImportMapping, Request
+from eden_memory.imports.import_report import ImportReport
+from eden_memory.imports.import_store import MongoImports
+from eden_memory.imports.importing import ForeignImport
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.replay.installation import Installation
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.awaiting import gives
 from tests.integration.system.commands import eden, start
 from tests.integration.system.obedient_model import obey
-from tests.integration.system.running_system import AGENT, System, fast, system, until
+from tests.integration.system.running_system import AGENT, System, fast, stages, system, until
 from tests.model_server.serving import serving
 
 pytestmark = pytest.mark.servers
 MINE = ("--agent", AGENT)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WRITTEN = (
     "memory.candidates",
     "memory.facts",
@@ -269,6 +279,40 @@ async def test_exported_conversations_are_formed_once(settings: Settings, tmp_pa
         await until(lambda: gives(running.facts("kim"), []), "forgotten")
         third = await imported(running, *options)
         assert third["taken"] == {}
+
+
+async def test_a_conversation_is_formed_though_the_import_ended_before_it_requested_that(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, to = tmp_path / "conversations.json", ImportedAs("claude", ImportMapping(user="s.kim"), "test", NOW)
+    texts = ("fact user: Kim lives in Lyon.", "fact user: Kim has a dog.", "fact user: Kim has a cat.")
+    said = [{"uuid": f"m{n}", "sender": "human", "text": text} for n, text in enumerate(texts)]
+    file.write_text(json.dumps([{"uuid": "a", "chat_messages": said}]))
+    write, written = MongoImports.write, list[int]()
+
+    async def ends_at_the_second(store: MongoImports, requests: Sequence[Request]) -> None:
+        written.append(len(requests))
+        if len(written) == 2:
+            raise ConnectionError
+        await write(store, requests)
+
+    monkeypatch.setattr(
+        importing, "PART", 30
+    )  # three requests a write: the second begins with the one to form
+    monkeypatch.setattr(MongoImports, "write", ends_at_the_second)
+    async with serving(obey) as models, system(fast(settings, models), models, run=False) as running:
+        at = Installation(running.settings, running.database)
+
+        async def run() -> ImportReport:
+            return await ForeignImport(at, claude, str(file), to).run(3, lambda done, whole: None)
+
+        with pytest.raises(ConnectionError):
+            await asyncio.wait_for(run(), 60)
+        assert (await run()).known == 3
+        assert written == [3, 1, 1]
+        async with stages(running.settings):
+            wanted = ["Kim has a cat.", "Kim has a dog.", "Kim lives in Lyon."]
+            await until(lambda: gives(running.contents("facts"), wanted), "formed")
 
 
 async def test_an_import_that_is_killed_again_and_again_takes_each_item_once(

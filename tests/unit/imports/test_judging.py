@@ -22,8 +22,8 @@ class Held:
     async def audiences(self, keys: Any) -> dict[str, tuple[str, ...]]:
         return {key: self._audiences[key] for key in keys if key in self._audiences}
 
-    async def taken(self, items: Any) -> set[str]:
-        return set()
+    async def taken(self, items: Any) -> tuple[set[str], set[str]]:
+        return set(), set()
 
     async def blobs(self, keys: Any) -> set[str]:
         return set()
