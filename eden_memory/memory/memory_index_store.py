@@ -69,6 +69,11 @@ MEMORY_INDEXES: Indexes = {
         index_on("scope_key", "absorbed", "formed_at", "position", "_id"),
         index_on("scope_key", "absorbed", "said_at", "formed_at", "position", "_id"),
         index_on("scope_key", "absorbed_into"),
+        index_on(
+            "propagated_scope",
+            name="propagated",
+            partialFilterExpression={"propagated_scope": {"$gt": ""}},
+        ),
         *(index_on(literal, "_id") for literal in SOURCES),
     ),
     Consolidated.COLLECTION: (index_on("agent_id"), index_on("user_id")),

@@ -116,7 +116,7 @@ class AttackUndo:
     async def _scope_keys(self, attack: Attack) -> list[str]:
         """Return the scopes that the attack may have changed."""
         if attack.kind == "call":
-            return await self._scopes_of_call(attack.id)
+            return await self._with_broader(await self._scopes_of_call(attack.id))
         query = {FIELDS[attack.kind]: _named(attack)}
         found = [await self._of(document).distinct("scope_key", query) for document in (Fact, Reflection)]
         if attack.kind == "import":
@@ -138,6 +138,15 @@ class AttackUndo:
             return await self._of(Snapshot).distinct("_id", {"agent_id": call.get("agent_id")})
         request = FormationRequested.model_validate_json(window["requested"], extra="ignore")
         return [scope.key for scope in request.scopes]
+
+    async def _with_broader(self, scope_keys: Iterable[str]) -> list[str]:
+        """Return these scopes and all that memory was propagated to from them, step by step."""
+        found = new = set(scope_keys)
+        while new:
+            query: Row = {"propagated_scope": {"$in": list(new), "$gt": ""}}
+            new = set(await self._of(Reflection).distinct("scope_key", query)) - found
+            found |= new
+        return sorted(found)
 
     async def _messages(self, attack: Attack) -> Iterable[str]:
         """Return the ids of an import's items, typed: messages, and what its memory names as messages."""

@@ -1,5 +1,6 @@
 """Groups from chat writes to contexts, and what goes up from a user to the group and the agent, and comes back."""
 
+import asyncio
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,12 @@ import pytest
 
 from eden_memory.formation import consolidation_rules
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.replay.installation import Installation
 from eden_memory.schemas.events import Propagated
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
+from eden_memory.unpoison.attack_rules import Attack
+from eden_memory.unpoison.attack_store import AttackUndo
 from tests.integration.system.commands import eden, kill, start
 from tests.integration.system.obedient_model import obey
 from tests.integration.system.running_system import AGENT, System, fast, system, until
@@ -117,6 +121,42 @@ async def test_what_matters_to_all_goes_up_and_is_forgotten_with_its_sources(
         await running.shows(anns, "ann", SHARED)
         await eden(running.settings, "rebuild", "once-more", "--verify")
         assert await running.dead() == []
+
+
+async def test_the_call_that_sent_something_up_is_undone_where_it_went(settings: Settings) -> None:
+    async with serving(Judges()) as models, system(mapped(settings, models), models) as running:
+        await prepared(running, propagation=True)
+        anns = await running.session("ann", group_id="crew")
+        bobs = await running.session("bob", group_id="crew")
+        outsiders = await running.session("zoe")
+        notes = (f"user: {SHARED}", f"user: {PERSONAL}", "session: Ann spoke of work.")
+        await running.told(anns, "ann", *(f"note {note}" for note in notes))
+        await running.shows(bobs, "bob", SHARED)
+        await running.shows(outsiders, "zoe", SHARED)
+        own = Scope.of_user(WIDE.agent_id, encode_id("ann")).key
+        work = AttackUndo(Installation(running.settings, running.database))
+
+        formed = await work.plan(await called(running, stage="reflection-extraction"))
+        assert [found.text for found in formed.reflections].count(SHARED) == 3, "in each scope"
+        attack = await called(running, stage="propagation", scope=own)
+        plan = await work.plan(attack)
+        assert {found.scope.key for found in plan.reflections} == {CREW.key, WIDE.key}
+        await work.ask(attack, plan, "test")
+        async with asyncio.timeout(60):
+            await work.finish(attack, plan, "test")
+        for session, user in ((bobs, "bob"), (outsiders, "zoe")):
+            await running.shows(session, user, without=[SHARED])
+        await running.shows(anns, "ann", SHARED)
+        assert not await work.plan(attack)
+
+
+async def called(running: System, **wanted: str) -> Attack:
+    """The question to a model that is counted with these fields."""
+    wanted["operation"] = "chat"
+    calls = running.memory("calls")
+    await until(lambda: one_of(calls, **wanted), f"the call {wanted}")
+    (call,) = await calls.find(wanted).to_list()
+    return Attack("call", call["_id"])
 
 
 async def nothing_of(running: System, text: str, *scopes: Scope) -> bool:
