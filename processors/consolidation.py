@@ -118,10 +118,11 @@ class Consolidation:
         current = await current_memory(command, snapshot.get(scope.key), self._decided)
         limits = limits_of(scope, streams, self._limits)
         result = carry_out(delivery, command, current, limits, self._settings_version)
+        of_blob = command.reflection_id is None and not isinstance(result, ReflectionFormed)
+        if of_blob and await self._is_forgotten_blob(scope, current.blob.version):
+            return Retry("the blob was forgotten meanwhile, and the writer has not taken it back yet")
         if not isinstance(result, str):
             marks = await self._forgetting.among(named_by([result]))
-            if marks.entity_gone("blob", scope.key, current.blob.version):
-                return Retry("the blob was forgotten meanwhile, and the writer has not taken it back yet")
             result = "forgotten" if is_forgotten(result, marks) else result
         MEMORY_COMMANDS.labels(command.action, result if isinstance(result, str) else "done").inc()
         if isinstance(result, str):
@@ -137,6 +138,10 @@ class Consolidation:
             withdrawn = taken_back(result)
         events = [Emit(event, delivery, time=command.asked_at) for event in (result, withdrawn) if event]
         return Decision(events, writes=(f"{of}:{name}",))
+
+    async def _is_forgotten_blob(self, scope: Scope, version: int) -> bool:
+        marks = await self._forgetting.among({("blob", f"{scope.key}@{version}")})
+        return marks.entity_gone("blob", scope.key, version)
 
     async def _due_scope(self, delivery: Delivery, scope: Scope, limits: ScopeLimits) -> DueScope | None:
         snapshot = (await self._snapshots.snapshots([scope.key])).get(scope.key)

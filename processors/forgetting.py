@@ -25,6 +25,7 @@ from eden_memory.forgetting.forgetting_rules import (
     takes_its_place,
     text_hash,
 )
+from eden_memory.forgetting.restored_pins import restored_pins
 from eden_memory.forgotten import ForgottenMarks, Mark, ids_of
 from eden_memory.schemas.events import FactCommanded, Forgotten
 from eden_memory.schemas.scopes import Scope
@@ -112,7 +113,8 @@ class ForgettingStage:
             self._waiting.pop(_root(event), None)
         again = await self._taken_up_again(delivery, event, resting, anew)
         derived = follows(delivery, event, resting, told, withdrawn)
-        events = [*derived, *ledgers, *found.letters, *again, *more]
+        pins = await self._pins_again(delivery, event, resting, withdrawn, found.scopes)
+        events = [*derived, *ledgers, *found.letters, *again, *pins, *more]
         await self._store.note(erasure_of(delivery, resting, messages, withdrawn, events, self._hashed))
         return Decision(events)
 
@@ -173,6 +175,23 @@ class ForgettingStage:
             return []
         commands = [*anew, *taken_up_again(event, gone, await self._store.contradicted_by(gone))]
         commands += held_again(event, resting, await self._store.duplicates_of(gone))
+        return [
+            Emit(command, delivery, time=command.asked_at, identity=command.command_id)
+            for command in commands
+        ]
+
+    async def _pins_again(
+        self,
+        delivery: Delivery,
+        event: Forgotten,
+        resting: Iterable[Resting],
+        withdrawn: Sequence[BlobRef],
+        own: Iterable[Scope],
+    ) -> list[Emit]:
+        """Return commands that restore what people pinned and unpinned in withdrawn versions of others' blobs."""
+        blobs = await self._store.withdrawn_pins(withdrawn)
+        texts = (text for memory in resting for text in memory.texts)
+        commands = restored_pins(event, blobs, {scope.key for scope in own}, texts)
         return [
             Emit(command, delivery, time=command.asked_at, identity=command.command_id)
             for command in commands

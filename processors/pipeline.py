@@ -114,7 +114,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             FORGETTING,
             _of(handlers, FORGETTING),
             reads=(Forgotten,),
-            writes=(Forgotten, FactCommanded, FactsExtracted, FactsProposed),
+            writes=(Forgotten, FactCommanded, MemoryCommanded, FactsExtracted, FactsProposed),
             in_parts=True,
         ),
         Stage(

@@ -23,12 +23,13 @@ from eden_memory.forgetting.forgetting_rules import (
 )
 from eden_memory.forgetting.ledger_store import ForgottenLedgers
 from eden_memory.forgetting.mark_store import MongoForgetting
+from eden_memory.forgetting.restored_pins import PinnedBlob, WithdrawnPins
 from eden_memory.forgotten import Mark
 from eden_memory.memory.memory_batch import statement
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL
-from eden_memory.schemas.documents import Access, Erasure, FactStatement
+from eden_memory.schemas.documents import Access, Erasure, FactStatement, StoredBlob
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Propagated, ScopeConsolidated, decode
 from eden_memory.schemas.provenance import SourceMessage
@@ -285,6 +286,35 @@ class MongoForgettingStore:
         behind = {} if rows is None else {row["_id"]: row["command"]["command_id"] async for row in rows}
         return [replace(blob, command=behind.get(blob.name)) for blob in blobs]
 
+    async def withdrawn_pins(self, withdrawn: Iterable[BlobRef]) -> list[WithdrawnPins]:
+        """Return what withdrawn blob versions pin, of scopes where they, or the version before them, pin anything."""
+        by_scope: dict[str, list[BlobRef]] = {}
+        for blob in withdrawn:
+            by_scope.setdefault(blob.scope.key, []).append(blob)
+        found = await gather(*(self._pins(blobs) for blobs in by_scope.values()))
+        return [pins for pins in found if pins is not None]
+
+    async def _pins(self, blobs: Sequence[BlobRef]) -> WithdrawnPins | None:
+        key, numbers = blobs[0].scope.key, {blob.version for blob in blobs}
+        stands: Row = {"scope_key": key, "gone": False}
+        earlier = {**stands, "version": {"$lt": min(numbers)}}
+        row = await self._blobs.find_one(earlier, sort=[("version", -1)])
+        before = None if row is None else _pinned_blob(row)
+        stored: Row = {**stands, "version": {"$in": list(numbers)}}
+        pinning: Row = {**stored, "pins.0": {"$exists": True}}
+        (_, highest) = (await self._scopes([key]))[key]
+        versions = [
+            PinnedBlob(event.version, event.text, event.pins, event.command)
+            async for event in self._decided(key, highest)
+            if event.version in numbers
+        ]
+        pins = any(blob.pins for blob in (before, *versions) if blob is not None)
+        if not pins and await self._blobs.find_one(pinning, {"_id": 1}) is None:
+            return None
+        versions += [_pinned_blob(row) async for row in self._blobs.find(stored)]
+        in_order = sorted(versions, key=lambda version: version.version)
+        return WithdrawnPins(blobs[0].scope, in_order, before) if in_order else None
+
     async def _read_absorbed(self, wanted: list[tuple[str, str]]) -> dict[tuple[str, str], list[int]]:
         """Return the stored blob versions that absorbed reflections: scope key and reflection → versions."""
         names: dict[str, list[str]] = {}
@@ -447,6 +477,11 @@ def _consolidated(row: Row) -> ScopeConsolidated | None:
             event = decode(envelope.name, envelope.version, bytes(record["v"]))
             return event if isinstance(event, ScopeConsolidated) else None
     return None
+
+
+def _pinned_blob(row: Mapping[str, Any]) -> PinnedBlob:
+    blob = StoredBlob.model_validate(row, strict=False, extra="ignore")
+    return PinnedBlob(blob.version, blob.content, blob.pins, blob.command)
 
 
 def _meant(mark: Mark, kind: str) -> Row | None:

@@ -161,3 +161,50 @@ async def test_a_burst_of_reflections_is_in_the_context_to_the_last_one(shared: 
     await shared.shows(session, "joe", "<Consolidated>", *first, without=["<RecentReflections>"])
     await add(burst)
     await shared.shows(session, "joe", *first, *burst)
+
+
+async def test_pins_outlast_the_forgetting_of_what_the_blob_had_absorbed_before(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consolidation_rules, "CONSOLIDATION_SECONDS", 0.0)
+    async with serving(obey) as models, system(fast(settings, models), models) as running:
+        service, session, later = running.service, await running.session("ann"), await running.session("ann")
+
+        async def stands(version: int) -> None:
+            await until(lambda: gives(blob_version(running), version), f"version {version} of the blob")
+
+        async def pins(*sentences: str) -> None:
+            async def so() -> bool:
+                blobs = await service.list_blobs(user="ann", scopes=["user"])
+                return [blob.pins for blob in blobs] == [sentences]
+
+            await until(so, f"{sentences} are pinned")
+
+        await running.told(session, "ann", *(f"note user: Wants {what}." for what in ("a", "b", "c", "d")))
+        await stands(1)
+        await service.pin(ANN.key, "Always greet Ann.", user="ann")
+        await stands(2)
+        secret, *_ = await running.told(
+            later, "ann", *(f"note user: Wants {what}." for what in ("salt", "f", "g", "h"))
+        )
+        await stands(3)
+        for version, sentence in enumerate((PIN, "Wants salt."), 4):
+            await service.pin(ANN.key, sentence, user="ann")
+            await stands(version)
+        await service.unpin(ANN.key, "Always greet Ann.", user="ann")
+        await pins(PIN, "Wants salt.")
+
+        await running.forget("message", secret)
+        await pins(PIN)
+        xml = await running.shows(session, "ann", PIN, "Wants a.", "Wants h.", without=["salt"])
+        assert PIN in xml[: xml.index("</Consolidated>")]
+        kept = [
+            row
+            for name in ("reflections", "consolidated", "blobs", "snapshots")
+            async for row in running.memory(name).find()
+        ]
+        assert "salt" not in repr(kept)
+        commands = {came.key: came.value for came in await running.records("memory.commands")}
+        assert not [value for value in commands.values() if value and b"salt" in value]
+        await eden(running.settings, "rebuild", "again", "--verify")  # exit code 1 if anything differs
+        assert await running.dead() == []
