@@ -7,18 +7,17 @@ from typing import Annotated
 import typer
 
 from eden_memory.cli.replay.reform_report import report
-from eden_memory.cli.replay.reform_shown import formed, user_edits
+from eden_memory.cli.replay.reform_shown import formed, not_carried, user_edits
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import confirm
-from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.dropping import drop as drop_namespace
 from eden_memory.replay.namespaces.dropping import placement_named
 from eden_memory.replay.namespaces.namespace_names import placement_of
-from eden_memory.replay.namespaces.rolling_back import roll_back
 from eden_memory.replay.namespaces.switching import original_of, refuse_behind, switch, with_original
+from eden_memory.replay.namespaces.switchover import roll_back
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.reform.selection import selected
 from eden_memory.replay.user_edits.reapplying import carry
@@ -152,11 +151,8 @@ async def rolled_back(settings: Settings) -> None:
     if done.edits is not None:
         _say_edits(done.was, done.edits)
     if done.failed is not None:
-        typer.echo(
-            f"what people changed in {done.was.memory} meanwhile was not applied again: {describe(done.failed)}",
-            err=True,
-        )
-        typer.echo(f"once that is put right: eden namespace carry {done.was.memory}", err=True)
+        for line in not_carried(done):
+            typer.echo(line, err=True)
 
 
 async def carried(settings: Settings, name: str) -> None:
@@ -165,10 +161,15 @@ async def carried(settings: Settings, name: str) -> None:
         namespace, live = await at.named(name), await at.live.placement()
         if placement_of(namespace) == live:
             raise EdenError(f"{name} is live", "eden namespace list")
-        if namespace.switched_at is None:
+        since = namespace.switched_at
+        if since is None and name == ORIGINAL:
+            # live from the beginning: what it is asked for is what the reform that is live has not taken over
+            formed_as = await MongoReforms(at.database, settings.mongodb.prefix).get(live.pipeline)
+            since = None if formed_as is None else formed_as.caught_up_at
+        if since is None:
             raise EdenError(f"{name} was never live: nobody changed anything in it", "eden namespace list")
         with warnings_only():
-            edits = await carry(at, placement_of(namespace), live, namespace.switched_at)
+            edits = await carry(at, placement_of(namespace), live, since)
     _say_edits(placement_of(namespace), edits)
 
 

@@ -227,4 +227,4 @@ def _lines(name: str, request: ReformRequest, step: ReformStep) -> Iterable[Any]
             what_next = [] if request.switch else [f"eden reform report {name}; eden reform {name} --switch"]
             return [*shown.formed(step.reform, step.missing, step.dead), *edits, *what_next]
         case Switched():
-            return [f"{name} is live; back: eden namespace rollback"]
+            return [f"{name} is live; back: eden namespace rollback", *shown.carried(step.switchover)]

@@ -11,6 +11,8 @@ from rich.table import Table
 from eden_memory.cli.replay.progress import BarOrLines
 from eden_memory.cli.tables import line
 from eden_memory.cli.terminal import plain
+from eden_memory.error_text import describe
+from eden_memory.replay.namespaces.switchover import Switchover
 from eden_memory.replay.reform.expected_cost import total
 from eden_memory.replay.reform.reform_plan import ReformPlan
 from eden_memory.replay.reform.reform_run import ReformProgress
@@ -130,6 +132,26 @@ def user_edits(found: AppliedEdits) -> list[str]:
     rest = [*found.unmatched, *found.outdated]
     more = [f"and {len(rest) - MOST_LISTED:,} more"] if len(rest) > MOST_LISTED else []
     return [head, *(_settled(settled) for settled in rest[:MOST_LISTED]), *more, *additions]
+
+
+def carried(done: Switchover) -> list[str]:
+    """Return what became of edits made just before a switch; nothing where the namespace had them all."""
+    if done.failed is not None:
+        return not_carried(done)
+    edits = done.edits
+    if edits is None:
+        return []
+    late = edits.applied or edits.unmatched or edits.outdated or edits.additions.news
+    return user_edits(edits) if late else []
+
+
+def not_carried(done: Switchover) -> list[str]:
+    """Return why user edits of the former memory were not applied, and the command that does it."""
+    was, why = done.was.memory, "" if done.failed is None else describe(done.failed)
+    return [
+        f"what people changed in {was} meanwhile was not applied again: {why}",
+        f"once that is put right: eden namespace carry {was}",
+    ]
 
 
 def additions_line(found: AppliedAdditions) -> str:

@@ -20,7 +20,7 @@ from eden_memory.replay.installation import Database, Installation
 from eden_memory.replay.namespaces.dropping import clear
 from eden_memory.replay.namespaces.namespace_names import checked, prefix_of
 from eden_memory.replay.namespaces.namespace_store import live_settings
-from eden_memory.replay.namespaces.switching import switch
+from eden_memory.replay.namespaces.switchover import Switchover, switch_to_reform
 from eden_memory.replay.reform.reform_assembly import own_settings, prepare, reform_run, restore
 from eden_memory.replay.reform.reform_plan import ReformPlan, plan, refuse_unpriced
 from eden_memory.replay.reform.reform_run import ReformProgress
@@ -98,7 +98,9 @@ class PausedAtCap:
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """The reform is live."""
+    """The reform is live; edits that people made since `Formed` are in it too, or are told."""
+
+    switchover: Switchover
 
 
 ReformStep = Estimated | Confirmation | Formed | PausedAtCap | Switched
@@ -146,8 +148,9 @@ async def reform(
                 client, at.settings, found.settings, recorded, found.plan, on_progress
             ) as run:
                 done = await run.run()
-            recorded, dead = await work.ended(found, formed=done)
-            if not done:
+            caught_up_at = run.edits_read_at if done else None
+            recorded, dead = await work.ended(found, caught_up_at)
+            if caught_up_at is None:
                 yield PausedAtCap(recorded, run.feeding.missing, dead)
                 return
             yield Formed(recorded, run.feeding.missing, dead, run.user_edits)
@@ -155,8 +158,7 @@ async def reform(
                 return
             for question in work.doubts(recorded, found.settings, run.user_edits):
                 yield question
-            await switch(at, name, part=request.accept)
-            yield Switched()
+            yield Switched(await switch_to_reform(at, name, caught_up_at, part=request.accept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,15 +308,15 @@ class _Reform:
             created_at=datetime.now(UTC),
         )
 
-    async def ended(self, found: _Planned, *, formed: bool) -> tuple[Reform, int]:
-        """Store how the reform ended; return it with the number of steps given up. Not `formed`: it paused."""
+    async def ended(self, found: _Planned, caught_up_at: datetime | None) -> tuple[Reform, int]:
+        """Store how the reform ended; return it with the number of steps given up. None: it paused."""
         recorded = await self._reforms.get(self.name)
         assert recorded is not None
         outcomes = self._database[found.settings.names[Outcome.COLLECTION]]
         dead = await outcomes.count_documents({"dead": {"$ne": None}})
-        if formed:
+        if caught_up_at is not None:
             await self.at.namespaces.caught_up(self.name, datetime.now(UTC))
-            await self._reforms.caught_up(self.name, datetime.now(UTC))
+            await self._reforms.caught_up(self.name, caught_up_at)
         else:
             await self._reforms.note(self.name, state="paused")
         return recorded, dead

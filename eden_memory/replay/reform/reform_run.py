@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from eden_memory.assembly.handlers import Account
@@ -131,6 +131,8 @@ class ReformRun:
     on_progress: Callable[[ReformProgress], None]
     user_edits: AppliedEdits = field(default_factory=AppliedEdits)
     """The reapplied edits, once everything is formed."""
+    edits_read_at: datetime | None = None
+    """When reading them began: later edits are in the former memory alone."""
     _noted: int = 0
     """Reused answers that are stored already."""
     _cutting: asyncio.Task[None] | None = None
@@ -195,6 +197,7 @@ class ReformRun:
         """Reapply what people added, edited and retired; return whether that gave the stages more to do."""
         audiences = MongoAudiences(self.database, self.source)
         heard = await audiences.heard_by(self.reform.asked.user_id)
+        self.edits_read_at = datetime.now(UTC)
         self.user_edits = await reapply(
             self.database,
             self.source,

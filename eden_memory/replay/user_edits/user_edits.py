@@ -180,7 +180,12 @@ class AppliedAdditions:
     """What rests on the messages of private memory, and is marked as private, too."""
 
     def __bool__(self) -> bool:
-        return any((self.applied, self.already, self.not_applied, self.marked))
+        return bool(self.already or self.news)
+
+    @property
+    def news(self) -> bool:
+        """Whether there is anything that the other memory did not have already."""
+        return any((self.applied, self.not_applied, self.marked))
 
 
 @dataclass(frozen=True, slots=True)

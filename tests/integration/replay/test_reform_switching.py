@@ -1,6 +1,8 @@
 """A reform made live and left again: nothing forgotten comes back, nothing people changed stays behind."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.switching import switch
+from eden_memory.replay.reform.namespace_reform import Formed, ReformRequest, ReformStep, Switched
+from eden_memory.replay.reform.namespace_reform import reform as reform_steps
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import ask
@@ -75,6 +79,54 @@ async def test_what_was_forgotten_before_a_switch_is_gone_at_it_and_what_people_
             await here.holds(NUTS, OAK)
             await carried(found.settings, NAME)
             assert "0 applied again, 2 there already" in capsys.readouterr().out
+
+
+async def test_what_people_change_between_the_end_of_a_reform_and_its_switch_is_in_it(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As while `--eval` asks its questions, or the command waits for an answer."""
+    async with (
+        serving(obey) as models,
+        system(fast(settings, models), models, run=False) as found,
+        running(found.settings),
+    ):
+        here, there = Held(found, Placement()), Held(found, Placement(NAME, NAME))
+        session = await found.session("ana")
+        await found.told(session, "ana", f"fact user: {TREE}", f"fact user: {GATE}")
+        async with aclosing(switching_reform(found)) as steps:
+            async for step in steps:
+                if isinstance(step, Formed):
+                    assert not step.user_edits.applied
+                    await changed_by_ana(found, here)
+                    await here.holds(OAK, GATE, NUTS)
+                if isinstance(step, Switched):
+                    assert step.switchover.edits is not None
+                    assert len(step.switchover.edits.applied) == 2
+        assert await is_live(found, NAME)
+        await there.holds(OAK, GATE, NUTS)
+        await until(lambda: is_private(there, GATE), "private in the reform, too")
+        await carried(found.settings, ORIGINAL)
+        assert "0 applied again, 2 there already" in capsys.readouterr().out
+
+
+def switching_reform(found: System) -> AsyncGenerator[ReformStep]:
+    """`eden reform anew --switch`, step by step."""
+    return reform_steps(
+        found.settings, NAME, ReformRequest(switch=True), lambda read, whole: None, lambda progress: None
+    )
+
+
+async def changed_by_ana(found: System, here: Held) -> None:
+    """She edits a fact, adds one, and marks one as private."""
+    rows = {row["content"]: row["_id"] async for row in here.facts.find()}
+    await command(found, "edit", rows[TREE], OAK)
+    await command(found, "add", None, NUTS)
+    await found.service.mark_private(rows[GATE], user="ana")
+    await until(lambda: is_private(here, GATE), "private in live memory")
+
+
+async def is_private(held: Held, content: str) -> bool:
+    return await held.facts.find_one({"content": content, "private": True}) is not None
 
 
 async def _switched_while_forgetting(found: System, here: Held, there: Held) -> None:

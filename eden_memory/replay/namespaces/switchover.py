@@ -1,0 +1,43 @@
+"""Make another memory live, and apply there what people changed meanwhile in the former one."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from eden_memory.placement import Placement
+from eden_memory.replay.installation import Installation
+from eden_memory.replay.namespaces.switching import rollback, switch
+from eden_memory.replay.user_edits.reapplying import carry
+from eden_memory.replay.user_edits.user_edits import AppliedEdits
+
+
+@dataclass(frozen=True, slots=True)
+class Switchover:
+    """The memories that were live, and are; `edits` None: none had to be applied, or `failed` says why none were."""
+
+    was: Placement
+    now: Placement
+    edits: AppliedEdits | None = None
+    failed: Exception | None = None
+
+
+async def switch_to_reform(at: Installation, name: str, edits_since: datetime, *, part: bool) -> Switchover:
+    """Make a reform live, with the edits that people made since its own reapplying began; errors as of `switch`."""
+    was = await switch(at, name, part=part)
+    return await _with_edits(at, was, await at.live.placement(), edits_since)
+
+
+async def roll_back(at: Installation) -> Switchover:
+    """Roll back; errors as of :func:`rollback`."""
+    live = await at.live.read()
+    was, now = await rollback(at)
+    if live is None or was.pipeline == now.pipeline:
+        return Switchover(was, now)  # one pipeline: both had every command
+    return await _with_edits(at, was, now, live.switched_at)
+
+
+async def _with_edits(at: Installation, was: Placement, now: Placement, since: datetime) -> Switchover:
+    """Apply user edits; those that could not be applied do not undo the switch."""
+    try:
+        return Switchover(was, now, edits=await carry(at, was, now, since))
+    except Exception as error:  # noqa: BLE001 - the edge of a command: what it was called for is done
+        return Switchover(was, now, failed=error)
