@@ -18,6 +18,7 @@ from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConso
 from eden_memory.schemas.provenance import SourceMessage
 
 OF_USERS = "it holds what users said; its reflections are consolidated here"
+PROPAGATED = "it was propagated from other memory; propagation here decides anew"
 
 
 @dataclass(slots=True)
@@ -32,16 +33,17 @@ class HeldMemory:
     blobs: dict[str, int] = field(default_factory=dict[str, int])
     """By scope, its newest blob version that can be imported."""
     of_users: set[str] = field(default_factory=set[str])
-    """Reflections of scopes that many see, resting on what users said: private sharing hides them."""
+    """Reflections resting on what users said to whom the scope does not belong."""
     blobs_of_users: dict[str, int] = field(default_factory=dict[str, int])
-    """By scope, the lowest blob version that absorbed some of them: as a command nothing would hide it."""
+    """By scope, the lowest blob version that absorbed some of them: as a command, neither would private sharing hide
+    it nor would it go when one of the users is forgotten."""
 
     def learn(self, event: Memory) -> None:
         """Take in a record, after `forgotten` has learned from it."""
         key = event.scope.key
         if key not in self.scopes:
             return
-        if isinstance(event, ReflectionFormed) and rests_on_users(key, map(dict, event.sources)):
+        if isinstance(event, ReflectionFormed) and _is_of_others(event):
             self.of_users.add(event.reflection_id)
         if not isinstance(event, ScopeConsolidated) or self.forgotten.withdraws(event):
             return
@@ -59,6 +61,8 @@ class HeldMemory:
                 yield SkippedItem(where, "a session holds no facts", bad=True)
             elif self._is_of_users(record.event):
                 yield SkippedItem(where, OF_USERS)
+            elif isinstance(record.event, ReflectionFormed) and record.event.propagated_from is not None:
+                yield SkippedItem(where, PROPAGATED)
             else:
                 yield imported_or_skipped(where, partial(_item, where, record.event, to))
 
@@ -91,17 +95,23 @@ class HeldMemory:
         return isinstance(event, FactChanged) and event.retired_at is None
 
 
+def _is_of_others(event: ReflectionFormed) -> bool:
+    """Return whether it rests on what users said to whom its scope does not belong, or private sharing hides it."""
+    authors = {source.user_id for source in event.sources} - {None, event.scope.belongs_to}
+    return bool(authors) or rests_on_users(event.scope.key, map(dict, event.sources))
+
+
 def _item(where: str, event: Memory, to: ImportedAs) -> ImportedItem:
-    """Return a memory as an item; it belongs to the session that it came from, so that forgetting that reaches it."""
+    """Return a memory as an item; it rests on the same messages, so that sharing and forgetting treat it alike."""
     match event:
         case FactChanged():
             item = to.fact(where, event.fact_id, event.text, event.scope, event.said_at)
             of = {"session_id": decode_id(_session(event.sources))} if event.sources else {}
-            return _with(item, private=event.private or None, **of)
+            return _with(item, private=event.private or None, sources=event.sources, **of)
         case ReflectionFormed():
             item = to.reflection(where, event.reflection_id, event.text, event.scope, event.said_at)
             session = {} if event.session_id is None else {"session_id": decode_id(event.session_id)}
-            return _with(item, private=event.private, **session)
+            return _with(item, private=event.private, sources=event.sources, **session)
         case ScopeConsolidated():
             return to.blob(where, event.key(), event.text, event.scope, event.said_at)
         case _:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -102,7 +102,7 @@ class InboxMapping:
     def _commanded(
         self, event: Callable[..., Event], request: InboxCommand, version: str, time: datetime
     ) -> Event:
-        fields = request.model_dump(exclude={"id", "kind", "scope", "session_id"})
+        fields = request.model_dump(exclude={"id", "kind", "scope", "session_id", "sources"})
         for name in ("text", "reason"):
             fields[name] = fields[name] and self._redacted(fields[name])
         return event(
@@ -115,19 +115,24 @@ class InboxMapping:
         )
 
     def _sources(self, request: InboxCommand, version: str, time: datetime) -> tuple[SourceMessage, ...]:
-        """Return the source of memory that is added with a session: the command, as if it were a message there."""
+        """Return the source of memory that is added with a session: the command, as if it were a message there.
+
+        Imported memory rests on the messages that it names, too; sharing sees the command as one of them.
+        """
         if request.session_id is None:
             return ()
-        return (
-            SourceMessage(
-                message_id=self._encode(request.id),
-                version=version,
-                session_id=self._encode(request.session_id),
-                user_id=request.scope.belongs_to,
-                time=time,
-                said_at=request.said_at or time,
-            ),
+        session = self._encode(request.session_id)
+        alike = [source for source in request.sources if source.session_id == session] or request.sources
+        own = SourceMessage(
+            message_id=self._encode(request.id),
+            version=version,
+            session_id=session,
+            user_id=request.scope.belongs_to,
+            time=time,
+            said_at=request.said_at or time,
+            participants=alike[0].participants if alike else None,
         )
+        return own, *request.sources
 
     def _forgotten(self, request: InboxForget, inbox_id: str, time: datetime) -> Forgotten:
         """Return the event that forgets a session or user up to now, because they may come back; all else for ever.
@@ -189,6 +194,8 @@ def _demand_bounds(request: InboxCommand, time: datetime, *, adds: str) -> None:
         raise Unusable("said_at: in the future")
     if request.session_id is not None and request.action != adds:
         raise Unusable(f"session_id: of {adds} only")
+    if request.sources and (request.by != "import" or request.session_id is None):
+        raise Unusable("sources: of an import only, and with session_id")
     longest = LONGEST_BLOB if request.action == "edit_blob" else LONGEST_FACT
     for name, most in (("text", longest), ("reason", LONGEST_REASON)):
         if len(getattr(request, name) or "") > most:
@@ -208,6 +215,10 @@ def _with_zones(document: Document) -> dict[str, Any]:
 
 
 def _aware(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_aware(part) for part in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return _with_zones(cast("Document", value))
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
 
 

@@ -14,6 +14,7 @@ from eden_memory.schemas.events.facts import Action, By
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.events.reflections import MemoryAction
 from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal
+from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 
 RawId = Annotated[
@@ -63,7 +64,7 @@ class InboxAddedText(_Asked):
 class InboxFactCommand(_Asked):
     """A change of one fact. Becomes FactCommanded."""
 
-    VERSION = 5
+    VERSION = 6
 
     kind: Literal["fact_command"]
     scope: Scope
@@ -84,10 +85,14 @@ class InboxFactCommand(_Asked):
     """mark, add: whether nothing that rests on its messages may be propagated; null: as it is."""
     session_id: RawId = None
     """add: the session that it belongs to; forgetting that session reaches it."""
+    sources: tuple[SourceMessage, ...] = ()
+    """add, by an import: the messages that it rests on; forgetting any of them reaches it."""
 
 
 class InboxMemoryCommand(_Asked):
     """A change of a reflection or of a scope's blob. Becomes MemoryCommanded."""
+
+    VERSION = 2
 
     kind: Literal["memory_command"]
     scope: Scope
@@ -102,6 +107,8 @@ class InboxMemoryCommand(_Asked):
     """Since when it is true, if not since it is asked; not in the future."""
     session_id: RawId = None
     """add_reflection: the session that it belongs to; forgetting that session reaches it."""
+    sources: tuple[SourceMessage, ...] = ()
+    """add_reflection, by an import: the messages that it rests on; forgetting any of them reaches it."""
 
 
 class InboxReread(_Asked):

@@ -234,3 +234,45 @@ async def test_a_scope_that_holds_something_gets_commands(
         await settled(other)
         assert await _ends(other) == ends
         await eden(other.settings, "rebuild", "again", "--verify")
+
+
+async def test_a_group_that_holds_something_shares_what_it_gets_and_forgets_it_with_its_author(
+    settings: Settings, elsewhere: Settings, models: Serving, tmp_path: Path
+) -> None:
+    file = tmp_path / "memory.jsonl"
+    crew = Scope.of_group(encode_id(AGENT), encode_id("crew"))
+    async with system(_with_groups(settings, models), models) as one:
+        both = await _crew(one)
+        await one.told(both, "ann", "fact group: The boat is Tern.", "note group: The crew rows at six.")
+        await one.told(both, "bob", "fact group: The oars are red.", "note group: The crew likes rain.")
+        await settled(one)
+        (tern,) = await one.memory("facts").find({"content": {"$regex": "Tern"}}).to_list()
+        await eden(one.settings, "export", str(file))
+    async with system(_with_groups(elsewhere, models), models) as other:
+        both = await _crew(other)
+        await other.told(both, "bob", "fact group: The quay is old.")
+        await eden(other.settings, "import", "eden", str(file), "--yes")
+        await settled(other)
+        bobs = await other.session("bob")
+        taken = ["The boat is Tern.", "rows at six", "The oars are red.", "likes rain", "The quay is old."]
+        await other.shows(bobs, "bob", *taken)
+        (here,) = await other.memory("facts").find({"content": tern["content"]}).to_list()
+        own = next(source for source in here["sources"] if source not in tern["sources"])
+        assert [source for source in here["sources"] if source != own] == tern["sources"]
+        assert own["message_id"].startswith(encode_id("import:eden:")), "undoing the import finds it"
+        await other.forget("user", "ann")
+        await until(
+            lambda: gives(other.contents("facts", scope_key=crew.key), taken[2::2]), "ann is forgotten"
+        )
+        await other.shows(bobs, "bob", *taken[2:], without=taken[:2])
+        await eden(other.settings, "rebuild", "again", "--verify")
+
+
+def _with_groups(settings: Settings, models: Serving) -> Settings:
+    return fast(settings, models, groups={"collection": "groups"})
+
+
+async def _crew(one: System) -> str:
+    """A session of the group of ann and bob."""
+    await one.source["groups"].insert_one({"_id": "crew", "name": "The crew", "members": ["ann", "bob"]})
+    return await one.session("ann", "bob", group_id="crew")

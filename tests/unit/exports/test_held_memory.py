@@ -5,20 +5,22 @@ from pathlib import Path
 from eden_memory.directory.own_sessions import own_session
 from eden_memory.exports.export_file import without_data, writing
 from eden_memory.exports.forgotten_here import ForgottenHere
-from eden_memory.exports.held_memory import OF_USERS, HeldMemory
+from eden_memory.exports.held_memory import OF_USERS, PROPAGATED, HeldMemory
 from eden_memory.imports.import_items import Entry, ImportedAs, ImportedItem, ImportMapping, SkippedItem
 from eden_memory.memory.memory_batch import Memory
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.schemas.events import Propagated
 from eden_memory.schemas.exported import ExportHeader
 from eden_memory.schemas.scopes import Scope
 from tests.unit.memory.memory_histories import NOON, blob, delivered, fact, minute, reflection, source
 
 AGENT = Scope.of_agent("s.helper")
+CREW = Scope.of_group("s.helper", "s.crew")
 
 
 async def entries(path: Path, events: list[Memory]) -> list[Entry]:
     """What a scope that holds something takes of these events."""
-    held = HeldMemory(ForgottenHere(), scopes={AGENT.key})
+    held = HeldMemory(ForgottenHere(), scopes={AGENT.key, CREW.key})
     with writing(path) as writer:
         writer.header(ExportHeader(export_id="0" * 32, exported_at=NOON, program="0.1.0"))
         for event in events:
@@ -33,7 +35,7 @@ async def entries(path: Path, events: list[Memory]) -> list[Entry]:
 async def test_a_blob_that_absorbed_what_users_said_is_left_out_and_its_reflections_are_not(
     tmp_path: Path,
 ) -> None:
-    ours = source(1).model_copy(update={"participants": 0})
+    ours = source(1).model_copy(update={"participants": 0, "user_id": None})
     events: list[Memory] = [
         reflection("all", scope=AGENT, sources=[ours]),
         reflection("user", scope=AGENT, sources=[source(2)]),
@@ -54,3 +56,25 @@ async def test_a_fact_belongs_to_the_session_that_private_sharing_protects(tmp_p
     (item,) = await entries(tmp_path / "memory.jsonl", [fact("f", scope=AGENT, sources=[source(1), given])])
     assert isinstance(item, ImportedItem)
     assert getattr(item.request, "session_id", None) == "one"
+
+
+async def test_a_groups_blob_is_left_out_because_forgetting_one_of_its_users_would_not_reach_it(
+    tmp_path: Path,
+) -> None:
+    together = source(1).model_copy(update={"participants": 2, "user_id": "s.ann"})
+    events: list[Memory] = [
+        reflection("shared", scope=CREW, sources=[together]),
+        blob(1, ["shared"], scope=CREW),
+    ]
+    (taken, left) = await entries(tmp_path / "memory.jsonl", events)
+    assert isinstance(taken, ImportedItem)
+    assert getattr(taken.request, "sources", None) == (together,)
+    assert left == SkippedItem("line 3", OF_USERS)
+
+
+async def test_what_was_propagated_is_left_out_because_private_sharing_would_hide_it(tmp_path: Path) -> None:
+    came = Propagated(reflection_id="own", scope=Scope.of_user("s.helper", "s.ann"))
+    found = reflection("made", scope=AGENT, sources=[source(1)]).model_copy(
+        update={"origin": "propagated", "propagated_from": came}
+    )
+    assert await entries(tmp_path / "memory.jsonl", [found]) == [SkippedItem("line 2", PROPAGATED)]

@@ -104,6 +104,22 @@ def test_a_fact_that_is_added_with_a_session_rests_on_the_command_as_on_a_messag
     assert source.user_id == "s.u1", "nobody else may see the session's memory"
 
 
+def test_imported_memory_rests_on_the_messages_that_it_rested_on_elsewhere() -> None:
+    said_at = datetime(2026, 1, 2)  # as MongoDB returns it
+    there = {"message_id": "s.m1", "version": "0" * 16, "session_id": "s.two", "user_id": "s.ann"}
+    named = [{**there, "time": said_at, "said_at": said_at, "participants": 2}]
+    _, event = carried(
+        {**ADD, "by": "import", "_id": OID, "text": "x", "session_id": "two", "sources": named}
+    )
+    assert isinstance(event, FactCommanded)
+    own, (source,) = event.sources[0], event.sources[1:]
+    assert (own.message_id, own.session_id, own.participants) == (f"o.{OID}", "s.two", 2), (
+        "shown as the other is"
+    )
+    assert (source.message_id, source.user_id, source.participants) == ("s.m1", "s.ann", 2)
+    assert source.said_at == said_at.replace(tzinfo=UTC)
+
+
 @pytest.mark.parametrize(
     ("what", "target", "encoded", "reach"),
     [
@@ -125,6 +141,7 @@ def test_a_wish_to_forget_reaches_for_ever_but_for_sessions_and_users(
 
 SECRET = "a secret"
 ADD: dict[str, Any] = {"kind": "fact_command", "scope": SCOPE, "action": "add", "by": "person"}
+SOURCE = {"message_id": "s.m1", "version": "0" * 16, "session_id": "s.s1", "time": datetime(2026, 1, 2)}
 
 
 @pytest.mark.parametrize(
@@ -147,6 +164,8 @@ ADD: dict[str, Any] = {"kind": "fact_command", "scope": SCOPE, "action": "add", 
         {**ADD, "text": "x", "said_at": SECRET},
         {**ADD, "text": "x", "session_id": [SECRET]},
         {**ADD, "action": "retire", "fact_id": "f1", "session_id": "s1"},
+        {**ADD, "text": "x", "session_id": "s1", "sources": [SOURCE]},
+        {**ADD, "text": "x", "by": "import", "sources": [SOURCE]},
         {"kind": "forget", "what": SECRET, "target": "x"},
         {"kind": "forget", "what": "fact", "target": "no id, " + SECRET},
         {"kind": "forget", "what": "user", "target": [SECRET]},
