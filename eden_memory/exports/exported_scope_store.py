@@ -1,8 +1,9 @@
 """Scopes in MongoDB as export and import see them: what they hold, whose they are, which numbers are used up."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
@@ -10,7 +11,9 @@ from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
+from eden_memory.formation.propagation_rules import judged
 from eden_memory.memory.memory_batch import Memory
+from eden_memory.mongo.shared_reads import shared_writes
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Fact, Reflection, Snapshot, StoredBlob
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
@@ -52,6 +55,8 @@ class ScopeClaims:
 
     def __init__(self, database: Database, names: Names, export_id: str) -> None:
         self._ledger, self._export = MongoLedger(database, names), export_id
+        majority = ReadConcern("majority")
+        self._given = shared_writes(database.get_collection(names["outcomes"], read_concern=majority))
         self._snapshots, self._blobs = (
             database.get_collection(
                 names[kind.COLLECTION],
@@ -84,6 +89,15 @@ class ScopeClaims:
         except Reread:
             return False
         return True
+
+    async def judge_no_more(self, reflection_ids: Sequence[str]) -> None:
+        """Note that propagation has judged reflections; Reread where it is judging one of them just now."""
+        for start in range(0, len(reflection_ids), AT_ONCE):
+            writes = [judged(name) for name in reflection_ids[start : start + AT_ONCE]]
+            known = await self._given.get(writes)
+            if new := [write for write in writes if write not in known]:
+                name = blake2b("\x00".join(new).encode(), digest_size=16).hexdigest()
+                await self._ledger.store(self._outcome(f"judged/{name}", new))
 
     async def published(self, number: int) -> bool:
         """Return whether everything up to a line of the file was published before."""

@@ -27,6 +27,7 @@ from eden_memory.exports.export_file import (
 from eden_memory.exports.exported_scope_store import STAGE, Owned, ScopeClaims, owned_elsewhere
 from eden_memory.exports.forgotten_here import ForgottenHere
 from eden_memory.exports.held_memory import HeldMemory
+from eden_memory.exports.judged_elsewhere import JudgedElsewhere
 from eden_memory.forgetting.mark_store import MongoBatchMarks
 from eden_memory.forgotten import Marks
 from eden_memory.imports.import_items import ImportedAs, Kind, SkippedItem
@@ -41,7 +42,7 @@ from eden_memory.replay.installation import Installation
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.events.base import Event
-from eden_memory.stages.outcome import StoredRecord
+from eden_memory.stages.outcome import Reread, StoredRecord
 from eden_memory.stages.publishing import Publisher, new_producer
 
 TOGETHER = 1_000
@@ -122,12 +123,13 @@ class ExportImport:
     _last: str = ""
     """The memory whose record was taken last."""
     _held: HeldMemory = field(init=False)
+    _judged: JudgedElsewhere = field(init=False)
     _claims: ScopeClaims = field(init=False)
     _topics: Topics = field(init=False)
     _redactor: Redactor | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self._held = HeldMemory(self._forgotten)
+        self._held, self._judged = HeldMemory(self._forgotten), JudgedElsewhere(self._forgotten)
         self._topics = self.at.topics(self.at.settings.placement)
         self._redactor = redactor_of(self.at.settings)
         header = header_of(self.path)
@@ -179,6 +181,11 @@ class ExportImport:
         if taken := set(free) - await self._claims.claim(free):
             what = f"memory is being formed just now in {len(taken):,} of the file's scopes"
             raise Conflict(what, "Run the command again in a moment.")
+        try:
+            await self._claims.judge_no_more(self._judged.ids)
+        except Reread:
+            what = "propagation is judging some of the file's reflections just now"
+            raise Conflict(what, "Run the command again in a moment.") from None
 
     async def _batches(self, on_progress: Progress) -> AsyncGenerator[_Batch]:
         end, lines, passed = end_of(self.path), read_lines(self.path), 0
@@ -207,6 +214,7 @@ class ExportImport:
             if isinstance(line, RecordLine):
                 self._forgotten.learn(line.event, batch.marks)
                 self._held.learn(line.event)
+                self._judged.learn(line.event, held=line.scope in self._held.scopes)
                 number = line.event.version if isinstance(line.event, ScopeConsolidated) else 0
             self._highest[line.scope] = max(number, self._highest.get(line.scope, 0))
 
