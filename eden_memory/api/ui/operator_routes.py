@@ -149,7 +149,7 @@ async def settle(request: Request, id: LetterId) -> Response:  # noqa: A002
 
 @router.get("/namespaces")
 async def namespaces(
-    request: Request, back: Literal["applied", "not_applied", "done"] | None = None
+    request: Request, back: Literal["applied", "not_applied", "left_behind", "done"] | None = None
 ) -> Response:
     """List the live memory and every namespace; `back`: what a rollback has just done with user edits."""
     at = await installation_of(request)
@@ -227,7 +227,17 @@ async def back(request: Request) -> Response:
     log.info("a namespace was rolled back", by=by, namespace=done.now.memory, was=done.was.memory)
     if done.failed is not None:
         log.warning("user edits were not applied", namespace=done.was.memory, reason=describe(done.failed))
-    edits = "not_applied" if done.failed else "applied" if done.edits else "done"
+    if done.pending:
+        log.warning("user edits were left behind", namespace=done.was.memory, reason=done.pending)
+    edits = (
+        "left_behind"
+        if done.pending
+        else "not_applied"
+        if done.failed
+        else "applied"
+        if done.edits
+        else "done"
+    )
     return RedirectResponse(address("operator/namespaces", back=edits), 303)
 
 

@@ -148,6 +148,8 @@ async def rolled_back(settings: Settings) -> None:
         with warnings_only():
             done = await roll_back(at)
     typer.echo(f"{done.now.memory} is live again, in the place of {done.was.memory}")
+    if done.pending:
+        typer.echo(f"{done.was.memory}: {done.pending}; {done.now.memory} does not get them", err=True)
     if done.edits is not None:
         _say_edits(done.was, done.edits)
     if done.failed is not None:

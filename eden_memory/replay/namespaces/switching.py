@@ -18,6 +18,7 @@ from eden_memory.processors.pipeline import FORGETTING
 from eden_memory.replay.group_progress import GroupProgress, behind
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import READY, WRITER, placement_of, unknown
+from eden_memory.replay.namespaces.pending_edits import pending_edits
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.reform.selection import covers_everything
 from eden_memory.schemas.documents import Fact, Namespace, Place
@@ -32,10 +33,11 @@ LOOK_SECONDS = 0.1
 INDEX_SECONDS = 600.0
 
 
-async def switch(at: Installation, name: str, *, part: bool = False) -> Placement:
+async def switch(at: Installation, name: str, *, part: bool = False, leave_edits: bool = False) -> Placement:
     """Make a namespace live; what was live before. EdenError where it is filling, dropped, behind, or live already,
-    where its vectors are of another model than is configured, and where something else was made live meanwhile.
-    `part`: also a reform of a part of what there is."""
+    where its vectors are of another model than is configured, where something else was made live meanwhile, and where
+    what is live does not have all that people asked of it: with another pipeline, nobody would carry that out.
+    `part`: also a reform of a part of what there is. `leave_edits`: also without these edits."""
     expected = await at.live.placement()
     to = await _usable(at, name, expected)
     if not part:
@@ -46,6 +48,8 @@ async def switch(at: Installation, name: str, *, part: bool = False) -> Placemen
     handover = await _handover(at, expected, to)
     try:
         if expected.pipeline != to.pipeline:
+            if not leave_edits:
+                await _refuse_pending(at, expected)
             # What live has been told to forget is no longer there when it is live.
             await _level(at, to, FORGETTING)
         await _level(at, to, WRITER)
@@ -59,11 +63,12 @@ async def switch(at: Installation, name: str, *, part: bool = False) -> Placemen
 
 
 async def rollback(at: Installation) -> tuple[Placement, Placement]:
-    """Make live again what was live before: what was live until now, and what is. Errors as of :func:`switch`."""
+    """Make live again what was live before: what was live until now, and what is. Errors as of :func:`switch`; not
+    for edits that are not carried out, because a memory that does not work has to be left."""
     live = await at.live.read()
     if live is None or live.previous is None:
         raise EdenError("nothing else was ever live", "eden namespace list")
-    was = await switch(at, live.previous.memory, part=True)
+    was = await switch(at, live.previous.memory, part=True, leave_edits=True)
     return was, await at.live.placement()
 
 
@@ -137,6 +142,14 @@ async def _refuse_other_vectors(at: Installation, to: Placement) -> None:
             "Stop `eden run`, set EDEN_EMBEDDER and EDEN_MODELS_EMBEDDINGS to what made its vectors, switch with "
             "the same settings, and start it again.",
         ) from None
+
+
+async def _refuse_pending(at: Installation, live: Placement) -> None:
+    if waiting := await pending_edits(at, live):
+        raise EdenError(
+            f"{live.memory}: {waiting}; nobody would carry them out after a switch: nothing was switched",
+            "Have them carried out: `eden run`, and resume what is paused (`eden status`).",
+        )
 
 
 async def _prepare(at: Installation, live: Placement, to: Placement) -> None:

@@ -1,10 +1,12 @@
 """Make another memory live, and apply there what people changed meanwhile in the former one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from eden_memory.placement import Placement
 from eden_memory.replay.installation import Installation
+from eden_memory.replay.namespaces.namespace_store import placed
+from eden_memory.replay.namespaces.pending_edits import pending_edits
 from eden_memory.replay.namespaces.switching import rollback, switch
 from eden_memory.replay.user_edits.reapplying import carry
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
@@ -12,12 +14,16 @@ from eden_memory.replay.user_edits.user_edits import AppliedEdits
 
 @dataclass(frozen=True, slots=True)
 class Switchover:
-    """The memories that were live, and are; `edits` None: none had to be applied, or `failed` says why none were."""
+    """The memories that were live, and are; `edits` None: none had to be applied, or `failed` says why none were.
+
+    `pending`: what kept edits from the memory that was live; empty for nothing.
+    """
 
     was: Placement
     now: Placement
     edits: AppliedEdits | None = None
     failed: Exception | None = None
+    pending: str = ""
 
 
 async def switch_to_reform(at: Installation, name: str, edits_since: datetime, *, part: bool) -> Switchover:
@@ -27,12 +33,14 @@ async def switch_to_reform(at: Installation, name: str, edits_since: datetime, *
 
 
 async def roll_back(at: Installation) -> Switchover:
-    """Roll back; errors as of :func:`rollback`."""
-    live = await at.live.read()
+    """Roll back; errors as of :func:`rollback`. Edits that are not carried out in time do not keep it."""
+    live, pending = await at.live.read(), ""
+    if live is not None and live.previous is not None and live.previous.pipeline != live.pipeline:
+        pending = await pending_edits(at, placed(live))
     was, now = await rollback(at)
     if live is None or was.pipeline == now.pipeline:
         return Switchover(was, now)  # one pipeline: both had every command
-    return await _with_edits(at, was, now, live.switched_at)
+    return replace(await _with_edits(at, was, now, live.switched_at), pending=pending)
 
 
 async def _with_edits(at: Installation, was: Placement, now: Placement, since: datetime) -> Switchover:

@@ -11,8 +11,10 @@ from eden_memory.assembly.stage_parts import stage_parts
 from eden_memory.cli.replay.namespace import carried, rolled_back, switched_to
 from eden_memory.errors import EdenError
 from eden_memory.placement import ORIGINAL, Placement
-from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
+from eden_memory.processors import pipeline
+from eden_memory.processors.pipeline import ATLAS_WRITER, FACT_DEDUP, FORGETTING
 from eden_memory.replay.installation import installation
+from eden_memory.replay.namespaces import pending_edits
 from eden_memory.replay.namespaces.switching import switch
 from eden_memory.replay.reform.namespace_reform import Formed, ReformRequest, ReformStep, Switched
 from eden_memory.replay.reform.namespace_reform import reform as reform_steps
@@ -28,6 +30,8 @@ from tests.model_server.serving import serving
 
 pytestmark = pytest.mark.servers
 NAME = "anew"
+UNDECIDED = [name for name in pipeline.NAMES if name != FACT_DEDUP]
+"""The stages, so that edits of facts wait."""
 ANA = Scope.of_user("s.helper", "s.ana")
 TREE, GATE = "ana has planted the old tree at the west end", "ana paints the small gate green"
 NUTS, OAK = "ana is allergic to nuts", "ana has planted two oaks"
@@ -107,6 +111,35 @@ async def test_what_people_change_between_the_end_of_a_reform_and_its_switch_is_
         await until(lambda: is_private(there, GATE), "private in the reform, too")
         await carried(found.settings, ORIGINAL)
         assert "0 applied again, 2 there already" in capsys.readouterr().out
+
+
+async def test_a_switch_waits_for_what_people_asked_and_a_rollback_says_what_it_leaves(
+    settings: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending_edits, "PATIENCE_SECONDS", 2.0)
+    async with serving(obey) as models, system(fast(settings, models), models, run=False) as found:
+        here, there = Held(found, Placement()), Held(found, Placement(NAME, NAME))
+        async with stages(found.settings):
+            session = await found.session("ana")
+            await found.told(session, "ana", f"fact user: {TREE}", f"fact user: {GATE}")
+        async with stages(found.settings, UNDECIDED):
+            await command(found, "add", None, NUTS)
+            with pytest.raises(EdenError, match="1 changes that people asked for wait for fact-dedup"):
+                await reform(found.settings, NAME, switch=True)
+            assert await is_live(found, ORIGINAL)
+        async with stages(found.settings):
+            await here.holds(TREE, GATE, NUTS)
+            ended, said = await reform(found.settings, NAME, switch=True)
+            assert ended == "switched", said
+        async with stages(placed(found.settings, NAME)):
+            await there.holds(TREE, GATE, NUTS)
+        async with stages(placed(found.settings, NAME), UNDECIDED):
+            await command(found, "add", None, OAK)
+            async with stage_parts(found.settings, (FORGETTING, ATLAS_WRITER)) as parts, running_parts(parts):
+                await rolled_back(found.settings)
+        out, err = capsys.readouterr()
+        assert f"{ORIGINAL} is live again" in out
+        assert "1 changes that people asked for wait for fact-dedup; original does not get them" in err
 
 
 def switching_reform(found: System) -> AsyncGenerator[ReformStep]:

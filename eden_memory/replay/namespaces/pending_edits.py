@@ -1,0 +1,125 @@
+"""Edits that people asked for and a memory does not have yet: in the inbox, among the commands, not yet written."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import TopicPartition
+
+from eden_memory.kafka.record import Record
+from eden_memory.kafka.topic_reading import reading
+from eden_memory.placement import Placement
+from eden_memory.processors.pipeline import ATLAS_WRITER, CONSOLIDATION, FACT_DEDUP
+from eden_memory.replay.group_progress import GroupProgress, behind
+from eden_memory.replay.installation import Installation
+from eden_memory.replay.user_edits.user_edits import PEOPLE
+from eden_memory.schemas.documents import InboxFactCommand
+from eden_memory.schemas.envelope import Envelope, EnvelopeError
+from eden_memory.schemas.events import FactCommanded, MemoryCommanded, decode
+from eden_memory.schemas.registry import SchemaViolation
+from eden_memory.stages.outcome_store import MongoLedger
+
+PATIENCE_SECONDS = 30.0
+LOOK_SECONDS = 0.2
+DECIDE: Mapping[str, type[FactCommanded | MemoryCommanded]] = {
+    FACT_DEDUP: FactCommanded,
+    CONSOLIDATION: MemoryCommanded,
+}
+REQUESTS: dict[str, Any] = {"kind": {"$in": ["fact_command", "memory_command"]}}
+
+
+async def pending_edits(at: Installation, of: Placement) -> str:
+    """Return what keeps edits that were asked for by now from a memory, in words; empty as soon as nothing does.
+
+    Only `eden run` carries them out, and only while the memory's pipeline is live. Waits for `PATIENCE_SECONDS`.
+    """
+    until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    if left := await _in_inbox(at, until):
+        return f"{left:,} changes that people asked for wait in the inbox"
+    for stage, command in DECIDE.items():
+        if left := await _undecided(at, of, stage, command, until):
+            return f"{left:,} changes that people asked for wait for {stage}"
+    if left := await _unwritten(at, of, until):
+        return f"changes on {left:,} offsets of its topics are not written yet"
+    return ""
+
+
+async def _none_left(count: Callable[[], Awaitable[int]], until: float) -> int:
+    """Return what is left at `until`, or 0 as soon as nothing is."""
+    while left := await count():
+        if asyncio.get_running_loop().time() > until:
+            break
+        await asyncio.sleep(LOOK_SECONDS)
+    return left
+
+
+async def _in_inbox(at: Installation, until: float) -> int:
+    inbox = at.source[at.settings.names[InboxFactCommand.COLLECTION]]
+    asked = [row["_id"] for row in await inbox.find(REQUESTS, {"_id": 1}).to_list()]
+    return await _none_left(lambda: inbox.count_documents({"_id": {"$in": asked}}), until) if asked else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """A command behind the committed offset of the stage that decides it."""
+
+    place: TopicPartition
+    offset: int
+    event_id: str
+
+
+async def _undecided(
+    at: Installation,
+    of: Placement,
+    stage: str,
+    command: type[FactCommanded | MemoryCommanded],
+    until: float,
+) -> int:
+    topics = at.topics(of)
+    group, topic = topics.group(stage), topics.topic_of(command)
+    ledger = MongoLedger(at.database, at.settings.placed(of).names)
+    async with GroupProgress(at.kafka, {group: [topic]}) as progress:
+        waiting = await _commands(at, topic, await progress.committed(group))
+
+        async def left() -> int:
+            reached = await progress.committed(group)
+            behind_it = [found for found in waiting if reached.get(found.place, 0) <= found.offset]
+            names = [found.event_id for found in behind_it]
+            return len(names) - len(await ledger.decided(stage, names))
+
+        return await _none_left(left, until) if waiting else 0
+
+
+async def _commands(at: Installation, topic: str, since: Mapping[TopicPartition, int]) -> Sequence[_Command]:
+    """Return the commands of people from these offsets on."""
+    found: list[_Command] = []
+    async with reading(at.kafka, [topic], since) as reader, aclosing(reader.batches()) as batches:
+        async for batch in batches:
+            found += [command for record in batch if (command := _command(record)) is not None]
+    return found
+
+
+def _command(record: Record) -> _Command | None:
+    """Return a record as a command; None for any other, and for those that the stage gives up as well."""
+    with suppress(EnvelopeError, SchemaViolation):
+        envelope = Envelope.of_headers(record.headers)
+        if record.value is None or envelope.name not in (FactCommanded.NAME, MemoryCommanded.NAME):
+            return None
+        event = decode(envelope.name, envelope.version, record.value)
+        if isinstance(event, FactCommanded | MemoryCommanded) and event.by in PEOPLE:
+            return _Command(TopicPartition(record.topic, record.partition), record.offset, envelope.id)
+    return None
+
+
+async def _unwritten(at: Installation, of: Placement, until: float) -> int:
+    topics = at.topics(of)
+    read = {topics.group(ATLAS_WRITER): topics.read_by(ATLAS_WRITER)}
+    async with GroupProgress(at.kafka, read) as progress:
+        ends, begun = await progress.ends(), await progress.places()
+
+        async def left() -> int:
+            return behind(await progress.reached(), ends, begun)
+
+        return await _none_left(left, until)
