@@ -138,11 +138,7 @@ def carried(done: Switchover) -> list[str]:
     """Return what became of edits made just before a switch; nothing where the namespace had them all."""
     if done.failed is not None:
         return not_carried(done)
-    edits = done.edits
-    if edits is None:
-        return []
-    late = edits.applied or edits.unmatched or edits.outdated or edits.additions.news
-    return user_edits(edits) if late else []
+    return [] if done.edits is None else user_edits(done.edits)
 
 
 def not_carried(done: Switchover) -> list[str]:

@@ -1,5 +1,6 @@
 """Make another memory live, and apply there what people changed meanwhile in the former one."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -10,6 +11,7 @@ from eden_memory.replay.namespaces.pending_edits import pending_edits
 from eden_memory.replay.namespaces.switching import rollback, switch
 from eden_memory.replay.user_edits.reapplying import carry
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
+from eden_memory.schemas.scopes import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +28,16 @@ class Switchover:
     pending: str = ""
 
 
-async def switch_to_reform(at: Installation, name: str, edits_since: datetime, *, part: bool) -> Switchover:
-    """Make a reform live, with the edits that people made since its own reapplying began; errors as of `switch`."""
+async def switch_to_reform(
+    at: Installation, name: str, reapplied: AppliedEdits, wanted: Callable[[Scope], bool], *, part: bool
+) -> Switchover:
+    """Make a reform live, with the edits that came after those that it has reapplied; errors as of `switch`.
+
+    All edits of the `wanted` scopes are looked at again: what was asked for before may have been carried out after.
+    """
     was = await switch(at, name, part=part)
-    return await _with_edits(at, was, await at.live.placement(), edits_since)
+    done = await _with_edits(at, was, await at.live.placement(), None, wanted)
+    return done if done.edits is None else replace(done, edits=done.edits.without(reapplied))
 
 
 async def roll_back(at: Installation) -> Switchover:
@@ -43,9 +51,15 @@ async def roll_back(at: Installation) -> Switchover:
     return replace(await _with_edits(at, was, now, live.switched_at), pending=pending)
 
 
-async def _with_edits(at: Installation, was: Placement, now: Placement, since: datetime) -> Switchover:
+async def _with_edits(
+    at: Installation,
+    was: Placement,
+    now: Placement,
+    since: datetime | None,
+    wanted: Callable[[Scope], bool] = lambda _: True,
+) -> Switchover:
     """Apply user edits; those that could not be applied do not undo the switch."""
     try:
-        return Switchover(was, now, edits=await carry(at, was, now, since))
+        return Switchover(was, now, edits=await carry(at, was, now, since, wanted))
     except Exception as error:  # noqa: BLE001 - the edge of a command: what it was called for is done
         return Switchover(was, now, failed=error)

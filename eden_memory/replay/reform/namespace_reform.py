@@ -158,7 +158,7 @@ async def reform(
                 return
             for question in work.doubts(recorded, found.settings, run.user_edits):
                 yield question
-            yield Switched(await switch_to_reform(at, name, caught_up_at, part=request.accept))
+            yield Switched(await switch_to_reform(at, name, run.user_edits, run.forms, part=request.accept))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from eden_memory.replay.reform.selection import formed_by
 from eden_memory.replay.user_edits.reapplying import reapply
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Reform
+from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import ProcessPart, Together
@@ -133,6 +134,8 @@ class ReformRun:
     """The reapplied edits, once everything is formed."""
     edits_read_at: datetime | None = None
     """When reading them began: later edits are in the former memory alone."""
+    forms: Callable[[Scope], bool] = lambda _: True
+    """Whether the reform forms a scope; known once edits are reapplied."""
     _noted: int = 0
     """Reused answers that are stored already."""
     _cutting: asyncio.Task[None] | None = None
@@ -197,14 +200,14 @@ class ReformRun:
         """Reapply what people added, edited and retired; return whether that gave the stages more to do."""
         audiences = MongoAudiences(self.database, self.source)
         heard = await audiences.heard_by(self.reform.asked.user_id)
-        self.edits_read_at = datetime.now(UTC)
+        self.edits_read_at, self.forms = datetime.now(UTC), formed_by(self.reform.asked, heard)
         self.user_edits = await reapply(
             self.database,
             self.source,
             self.settings,
             self.publisher,
             account=Account(self.reform.id),
-            wanted=formed_by(self.reform.asked, heard),
+            wanted=self.forms,
         )
         additions = self.user_edits.additions
         return bool(self.user_edits.applied or additions.applied or additions.marked)

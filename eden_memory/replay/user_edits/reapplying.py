@@ -51,23 +51,31 @@ TOGETHER = 500
 MOST_NEAR, MOST_TEXTS = 5, 4
 
 
-async def carry(at: Installation, of: Placement, to: Placement, since: datetime) -> AppliedEdits:
+async def carry(
+    at: Installation,
+    of: Placement,
+    to: Placement,
+    since: datetime | None,
+    wanted: Callable[[Scope], bool] = lambda _: True,
+) -> AppliedEdits:
     """Give the namespace `to` the commands that people gave to `of` since then; repeating it does no harm.
 
-    `eden run` carries them out. EdenError if no texts can be embedded.
+    None: all of them, also those that were reapplied in `of` from elsewhere. `wanted` chooses scopes. `eden run`
+    carries them out. EdenError if no texts can be embedded.
     """
 
     def given_there(change: UserEdit) -> bool:
         """Tell whether people gave it there, and it was not reapplied from elsewhere."""
-        return change.at >= since - BEFORE and change_of(change.command.command_id) is None
+        return since is None or (change.at >= since and change_of(change.command.command_id) is None)
 
+    since = None if since is None else since - BEFORE
     publisher = Publisher(partial(new_producer, at.kafka))
     try:
         await publisher.start()
         settings = at.settings.placed(to)
         source = of.names(settings.mongodb.prefix)
         return await reapply(
-            at.database, source, settings, publisher, theirs=given_there, since=since - BEFORE
+            at.database, source, settings, publisher, wanted=wanted, theirs=given_there, since=since
         )
     finally:
         await publisher.stop()

@@ -5,7 +5,7 @@ retired (`by` of the commands that facts name) has to be applied to it again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b
 from typing import Literal
@@ -180,12 +180,7 @@ class AppliedAdditions:
     """What rests on the messages of private memory, and is marked as private, too."""
 
     def __bool__(self) -> bool:
-        return bool(self.already or self.news)
-
-    @property
-    def news(self) -> bool:
-        """Whether there is anything that the other memory did not have already."""
-        return any((self.applied, self.not_applied, self.marked))
+        return any((self.applied, self.already, self.not_applied, self.marked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +196,21 @@ class AppliedEdits:
     outdated: tuple[SettledEdit, ...] = ()
     """Formation has since reworded or ended what people had changed: also for people to look at."""
     additions: AppliedAdditions = AppliedAdditions()
+
+    def without(self, earlier: "AppliedEdits") -> "AppliedEdits":
+        """Return what is new since the memory was asked for all of this before."""
+        known = {
+            settled.change.id
+            for before in (earlier.applied, earlier.already, earlier.unmatched, earlier.outdated)
+            for settled in before
+        }
+        applied, already, unmatched, outdated = (
+            tuple(settled for settled in found if settled.change.id not in known)
+            for found in (self.applied, self.already, self.unmatched, self.outdated)
+        )
+        not_applied = max(0, self.additions.not_applied - earlier.additions.not_applied)
+        additions = replace(self.additions, already=0, not_applied=not_applied)
+        return AppliedEdits(applied, already, unmatched, outdated, additions)
 
 
 @dataclass(frozen=True, slots=True)
