@@ -95,6 +95,14 @@ class MessageAuthors:
             return None
         return {name: frozenset(authors) for name, authors in everybody.items()}
 
+    async def nobody_else_in(self, session_id: str, user_id: str) -> bool:
+        """Return whether no other user has written in a session; False where that cannot be known."""
+        try:
+            everybody = await self.everybody_in([session_id])
+        except OperationFailure:  # too slow, or not allowed
+            return False
+        return everybody is not None and everybody.get(session_id, frozenset()) <= {user_id}
+
     async def _together(self, session_ids: Collection[str]) -> Authors | None:
         """Return the authors of several sessions by two queries; None where each session must be asked for alone."""
         try:

@@ -23,6 +23,7 @@ from eden_memory.api.gateway.turn_shape import (
     plain_shape,
 )
 from eden_memory.api.gateway.turns import ChatTurn, Lost
+from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.change_stream import PLAIN
@@ -82,6 +83,7 @@ class TurnStore:
         self._messages = source[settings.messages.collection]
         self._sessions = source[self._mapped.collection] if self._mapped.collection is not None else None
         self._inbox = source[inbox_name(settings)]
+        self._authors = MessageAuthors(source, memory, settings)
         self._recorded = memory[settings.names[Message.COLLECTION]]
         self._makes_sessions = settings.gateway.create_sessions
         self._extra = checked_fields(settings.gateway.message_fields, settings.messages)
@@ -149,13 +151,21 @@ class TurnStore:
         return await self.put(who, [lost.answer], before - timedelta(milliseconds=1))
 
     async def make_session(self, session: Any, agent: Any, user: Any) -> None:
-        """Create the session's document with this user, if the gateway is set to."""
+        """Create the session's document and add the user to the users that it lists, if the gateway is set to.
+
+        A list begins only where nobody else has written, because whoever it leaves out does not count as present.
+        The users of a document without a list are the authors of the messages.
+        """
         key = (encode_id(session), None if user is None else encode_id(user))
         if self._sessions is None or not self._makes_sessions or key in self._made:
             return
-        users: Row = {"$addToSet": {self._mapped.users: user}} if user is not None else {}
-        new: Row = {self._mapped.agent_id: agent, **({} if users else {self._mapped.users: []})}
-        await self._sessions.update_one({"_id": session}, {"$setOnInsert": new, **users}, upsert=True)
+        users = self._mapped.users
+        begins = user is not None and await self._authors.nobody_else_in(encode_id(session), encode_id(user))
+        new: Row = {self._mapped.agent_id: agent, **({users: []} if begins else {})}
+        await self._sessions.update_one({"_id": session}, {"$setOnInsert": new}, upsert=True)
+        if user is not None:
+            listed: Row = {users: {"$type": "array"}} if begins else {f"{users}.0": {"$exists": True}}
+            await self._sessions.update_one({"_id": session} | listed, {"$addToSet": {users: user}})
         self._made[key] = None
         if len(self._made) > SESSIONS_KNOWN:
             self._made.popitem(last=False)
