@@ -1,7 +1,6 @@
 """Store turns as the application stores messages, or through the inbox if that is impossible."""
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -35,7 +34,6 @@ from eden_memory.source.message_mapping import MessageMapping
 
 log = LibraryLogger()
 DUPLICATE_KEY = 11_000
-SESSIONS_KNOWN = 10_000
 SAMPLE = 200
 REPEATS = 100
 """Names of a turn that are looked up at once."""
@@ -87,7 +85,6 @@ class TurnStore:
         self._recorded = memory[settings.names[Message.COLLECTION]]
         self._makes_sessions = settings.gateway.create_sessions
         self._extra = checked_fields(settings.gateway.message_fields, settings.messages)
-        self._made: OrderedDict[tuple[str, str | None], None] = OrderedDict()
         self._learned: LearnedTurns | None = None
         self._until = 0.0
 
@@ -156,19 +153,18 @@ class TurnStore:
         A list begins only where nobody else has written, because whoever it leaves out does not count as present.
         The users of a document without a list are the authors of the messages.
         """
-        key = (encode_id(session), None if user is None else encode_id(user))
-        if self._sessions is None or not self._makes_sessions or key in self._made:
+        if self._sessions is None or not self._makes_sessions:
             return
         users = self._mapped.users
+        fits: Row = {} if user is None else {"$or": [{users: user}, {users: {"$not": {"$type": "array"}}}]}
+        if await self._sessions.find_one({"_id": session} | fits, {"_id": 1}) is not None:
+            return
         begins = user is not None and await self._authors.nobody_else_in(encode_id(session), encode_id(user))
         new: Row = {self._mapped.agent_id: agent, **({users: []} if begins else {})}
         await self._sessions.update_one({"_id": session}, {"$setOnInsert": new}, upsert=True)
         if user is not None:
             listed: Row = {users: {"$type": "array"}} if begins else {f"{users}.0": {"$exists": True}}
             await self._sessions.update_one({"_id": session} | listed, {"$addToSet": {users: user}})
-        self._made[key] = None
-        if len(self._made) > SESSIONS_KNOWN:
-            self._made.popitem(last=False)
 
     async def _places(self, who: ChatAccess) -> "Sequence[_Place]":
         """Return where a session's turns may stand."""

@@ -75,3 +75,17 @@ async def test_who_speaks_after_somebody_unnamed_is_not_listed_alone(
     await _say(making, session)
     await _say(making, session, user=user)
     assert await _document(making, session) == {"_id": session, "agent_id": "default"}
+
+
+async def test_a_document_that_the_application_deletes_or_changes_is_made_good_by_the_next_chat(
+    making: Chats, session: str, user: str
+) -> None:
+    sessions = making.kit.database["sessions"]
+    await _say(making, session, user=user)
+    made = await _document(making, session)
+    await sessions.delete_one({"_id": session})
+    await _say(making, session, user=user)
+    assert await _document(making, session) == made
+    await sessions.update_one({"_id": session}, {"$set": {"users": ["bob"]}})
+    await _say(making, session, user=user)
+    assert await _document(making, session) == {"_id": session, "agent_id": "default", "users": ["bob", user]}
