@@ -67,11 +67,18 @@ class Doors:
         return await self.admission.admit(request.scope["headers"])
 
     async def enter(
-        self, request: Request, right: Right, agent: str, where: Where, door: str = "http"
+        self,
+        request: Request,
+        right: Right,
+        agent: str,
+        where: Where,
+        door: str = "http",
+        *,
+        new: bool = False,
     ) -> Inside:
         """Return the admitted request; Refused unless the caller may do this with this agent, session and user.
 
-        What it asks for is recorded as asked by `door` and the caller's name.
+        What it asks for is recorded as asked by `door` and the caller's name. `new`: as SessionReach.
         """
         caller: Caller = request.state.caller
         inside = Inside(
@@ -85,10 +92,12 @@ class Doors:
             None if where.session is None else id_of(where.session, "session"),
             None if where.user is None else id_of(where.user, "user"),
         )
-        await self.still_within(inside, right)
+        await self.still_within(inside, right, new=new)
         return inside
 
-    async def still_within(self, inside: Inside, right: Right, session: Any = None) -> None:
+    async def still_within(
+        self, inside: Inside, right: Right, session: Any = None, *, new: bool = False
+    ) -> None:
         """Check the caller's right again, or (`session`) for another session."""
         asked = inside.session if session is None else session
         await self.reach.demand(
@@ -97,6 +106,7 @@ class Doors:
             typed(inside.agent, "agent"),
             None if asked is None else typed(asked, "session"),
             None if inside.user is None else typed(inside.user, "user"),
+            new=new,
         )
 
     @asynccontextmanager

@@ -103,18 +103,26 @@ async def change(request: Request, place: Annotated[ChangePlace, Query()]) -> Re
 @router.get("/add")
 async def adding(request: Request, place: Annotated[ViewPlace, Query()]) -> Response:
     """Ask for a text to remember."""
-    here = await visit(request, place, "write")
+    here = await visit(request, place, "write", new=True)
     return here.render("add.html", action=here.link("add"))
 
 
 @router.post("/add")
 async def add(request: Request, place: Annotated[ViewPlace, Query()]) -> Response:
     """Request that a text is remembered: for the user of this page, or for everybody."""
-    here = await visit(request, place, "write")
+    here = await visit(request, place, "write", new=True)
     form = await form_of(request, AddForm)
     options: dict[str, Any] = {} if form.how == "formed" else {"verbatim": True, "kind": form.how}
     added = await here.service.add(form.text, **here.where, **options)
-    return RedirectResponse(here.link("agent", asked=added.request_ids[0]), 303)
+    link = here.link("agent", **await _session(here), asked=added.request_ids[0])
+    return RedirectResponse(link, 303)
+
+
+async def _session(here: Visit) -> dict[str, str | None]:
+    """Return the session for the next page; None if it has no document, as a bound key cannot open it then."""
+    session = here.session
+    has = session is not None and await here.doors.reach.known(session) is not None
+    return {"session": session if has else None}
 
 
 async def _edit(here: Visit, place: ChangePlace, form: ChangeForm) -> str:

@@ -118,12 +118,12 @@ def address(page: str, **query: Any) -> str:
     return f"/ui/{page}" + (f"?{urlencode(given)}" if given else "")
 
 
-async def visit(request: Request, place: ViewPlace, right: Right = "read") -> Visit:
+async def visit(request: Request, place: ViewPlace, right: Right = "read", *, new: bool = False) -> Visit:
     """Return the admitted request; Refused as :meth:`Doors.enter`. A key's only user need not be named."""
     doors = doors_of(request)
     caller: Caller = request.state.caller
     where = Where(session=place.session, user=place.user or only_id(caller.users))
-    inside = await doors.enter(request, right, place.agent, where, DOOR)
+    inside = await doors.enter(request, right, place.agent, where, DOOR, new=new)
     agent, readers = typed(inside.agent, "agent"), await doors.memory.current()
     session, user = typed_or_none(inside.session, "session"), typed_or_none(inside.user, "user")
     view = await readers.contexts.view(Asker(agent, session, user))

@@ -31,7 +31,7 @@ async def add(
     request: Request, agent: AgentId, where: Annotated[Where, Query()], body: Addition
 ) -> AddedAnswer:
     """It is formed as chat messages are, or kept verbatim. Without a session it stands in one of its own."""
-    inside = await doors_of(request).enter(request, "write", agent, where)
+    inside = await doors_of(request).enter(request, "write", agent, where, new=True)
     given: Any = body.text
     if body.messages is not None:
         given = [message.model_dump(exclude_none=True) for message in body.messages]
