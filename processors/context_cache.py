@@ -25,6 +25,7 @@ from eden_memory.context.ready_contexts import (
     ReadyContexts,
     RecentSource,
     holds_for,
+    still_holds,
     tags_of_recent,
 )
 from eden_memory.error_text import describe
@@ -126,7 +127,7 @@ class ContextCacheStage:
         lacking, overhearing = await self._contexts.concerning(authors, self._clock())
         found = {ready.asked: ready for ready in lacking}
         users = await self._source.users(list(found))
-        stale = [ready for asked, ready in found.items() if holds_for(users[asked]) != ready.users]
+        stale = [ready for asked, ready in found.items() if not still_holds(ready, users[asked])]
         await self._contexts.withdraw(
             [ready for ready in stale if ready.users]
         )  # an empty one is being built
@@ -194,7 +195,7 @@ class ContextCacheStage:
             return scope.audience
         asked = Asker(scope.agent_id, scope.session_id)
         users = (await self._source.users([asked]))[asked]
-        return None if users is None else sorted(users)
+        return None if users is None else holds_for(users)
 
     async def _open_later(self, session_id: str, asked: Iterable[Asker], until: datetime) -> None:
         """Note a large session's contexts in the store, and build them in rounds, page by page."""

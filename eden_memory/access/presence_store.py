@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, cast
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.access.visible import Asker, Present
-from eden_memory.directory.author_store import Authors, MessageAuthors
+from eden_memory.access.visible import UNNAMED, Asker, Present
+from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.directory.directory_store import group_of, text_of
 from eden_memory.directory.own_sessions import whose
 from eden_memory.mongo.bson_ids import decode_id, encode_id
@@ -54,7 +54,8 @@ class MongoPresence:
         """Return the users of a session that names no group, where the asker is one of them."""
         users, _ = self._now(asker, seen)
         named = self._group_id(seen.rows.get(asker.session_id or "", {})) is not None
-        return None if named or users is None or asker.user_id not in users else users
+        known = users is not None and UNNAMED not in users and asker.user_id in users
+        return users if known and not named else None
 
     async def _shared_groups(
         self, together: Set[frozenset[str]]
@@ -80,7 +81,7 @@ class MongoPresence:
         return _id(getter(self._settings.sessions.group_id)(session))
 
     async def users(self, asked: Sequence[Asker]) -> dict[Asker, frozenset[str] | None]:
-        """Return the users of each session at this moment; None: they cannot be known."""
+        """Return the users of each session at this moment, UNNAMED among them; None: they cannot be known."""
         seen = await self._sessions(asked)
         return {asker: self._now(asker, seen)[0] for asker in asked}
 
@@ -118,8 +119,8 @@ class MongoPresence:
         rows = self._source[collection].find({"_id": {"$in": [decode_id(typed_id) for typed_id in wanted]}})
         return {encode_id(row["_id"]): row for row in await rows.to_list()}
 
-    async def _authors(self, sessions: Iterable[str]) -> Authors:
-        """Return the authors by session, including those of messages that were deleted or changed since."""
+    async def _authors(self, sessions: Iterable[str]) -> dict[str, frozenset[str] | None]:
+        """Return the authors by session, UNNAMED and those of messages deleted or changed since among them."""
         wanted = list(dict.fromkeys(sessions))
         if not wanted:
             return {}
@@ -127,7 +128,7 @@ class MongoPresence:
         written, stored = await asyncio.gather(self._written.of(wanted), rows.to_list())
         remembered = {row["_id"]: frozenset(row.get("users", ())) for row in stored}
         return {
-            name: None if now is None else now | remembered.get(name, frozenset())
+            name: None if now is None else _with_unnamed(now) | remembered.get(name, frozenset())
             for name, now in written.items()
         }
 
@@ -151,12 +152,13 @@ class MongoPresence:
         group_id = self._group_id(session)
         group = group_of(self._settings.groups, groups.get(group_id or ""))
         return Present(
-            users=now,
+            users=None if now is None else now - {UNNAMED},
             group_id=group_id,
             user_memory=not opted_out and getter(paths.user_memory_enabled)(agent) is not False,
             agent_memory=getter(paths.agent_memory_enabled)(agent) is not False,
             off=getter(switches.memory)(session) is False or getter(switches.incognito)(session) is True,
             by_authors=by_authors,
+            unnamed=now is not None and UNNAMED in now,
             group_name=group.name,
             group_members=group.members,
             shared_groups=shared.get(self._without_group(asked, seen) or frozenset(), {}),
@@ -182,7 +184,11 @@ class _Seen(NamedTuple):
     rows: Rows
     listed: Mapping[str, frozenset[str] | None]
     """The users that documents list: one set for all who are asked about in a session."""
-    authors: Authors
+    authors: Mapping[str, frozenset[str] | None]
+
+
+def _with_unnamed(authors: Iterable[str | None]) -> frozenset[str]:
+    return frozenset(UNNAMED if author is None else author for author in authors)
 
 
 def _ids(values: list[Any]) -> frozenset[str] | None:

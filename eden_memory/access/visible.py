@@ -9,6 +9,8 @@ from eden_memory.schemas.documents import Snapshot, Stream
 from eden_memory.schemas.scopes import Audience, LargeAudience, Scope, ScopeKind, Sharing
 from eden_memory.scope_limits import STANDARD, FormationLimits, ScopeLimits, limits_of
 
+UNNAMED = ""
+"""Among the users of a session: a user who wrote in it and whom nobody names."""
 NOBODY_KNOWN: Mapping[str, Audiences] = {}
 
 
@@ -25,6 +27,8 @@ class Present:
     """The session is switched off (`memory: false`, `incognito`): nothing personal is shown."""
     by_authors: bool = False
     """Its users are the authors of its messages: no document lists them."""
+    unnamed: bool = False
+    """A user wrote in it whom nobody names: it may be anybody, so nobody's own memory is shown in it."""
     group_name: str | None = None
     group_members: frozenset[str] | None = None
     """None: nothing lists them, and every user of the session counts."""
@@ -32,6 +36,11 @@ class Present:
     """Where the session names no group: those of which all its users are members, with their names."""
     title: str | None = None
     """Of the session."""
+
+    @property
+    def everybody(self) -> frozenset[str] | None:
+        """Return its users, with UNNAMED among them where somebody is unnamed."""
+        return self.users | {UNNAMED} if self.users is not None and self.unnamed else self.users
 
     def name_of(self, scope: Scope) -> str | None:
         """Return the application's name of a group's scope; None for all others."""
@@ -72,7 +81,7 @@ class VisibleMemory:
     present: bool = True
     """Whether the user is in the session, as far as is known."""
     users: frozenset[str] | None = None
-    """For whom it holds: all who were in the session; None: that cannot be known."""
+    """For whom it holds: all who were in the session, UNNAMED included; None: that cannot be known."""
     by_authors: bool = False
     """These are the authors of its messages, so the next message may change it."""
     private: frozenset[str] = frozenset()
@@ -130,14 +139,14 @@ def view_of(
         keys.append(scope.key)
     gone = asked.user_id is not None and present.users is not None and asked.user_id not in present.users
     private = private_keys(scopes, streams, sharing)
-    return VisibleMemory(tuple(shown), tuple(keys), not gone, present.users, present.by_authors, private)
+    return VisibleMemory(tuple(shown), tuple(keys), not gone, present.everybody, present.by_authors, private)
 
 
 def broad_scopes(asked: Asker, present: Present, streams: Mapping[str, Stream]) -> tuple[Scope, ...]:
     """The visible scopes but the session's own, from broad to narrow; shards behind their agent.
 
     One who is not among the session's users sees what the agent knows, and neither the group's nor any
-    user's; with more than one user in the session, no user's memory is visible to any of them. A group's is
+    user's; with more than one user in the session, or an unnamed one, no user's memory is visible. A group's is
     visible where all users of the session are members: that of the session's own group, or, where it names none,
     of all their groups (what the agent answers there is no group's memory, so none hears of another). What a stream
     switches off is not shown.
@@ -154,7 +163,7 @@ def broad_scopes(asked: Asker, present: Present, streams: Mapping[str, Stream]) 
             scopes.append(Scope.of_group(agent, present.group_id))
         scopes += [Scope.of_group(agent, group_id) for group_id in present.shared_groups]
     alone = asked.user_id if asked.user_id is not None and users == frozenset((asked.user_id,)) else None
-    if alone is not None and present.user_memory and not present.off:
+    if alone is not None and present.user_memory and not (present.off or present.unnamed):
         scopes.append(Scope.of_user(agent, alone))
     return tuple(scope for scope in scopes if limits_of(scope, streams).active)
 
@@ -163,7 +172,7 @@ def _is_among_members(asked: Asker, present: Present) -> bool:
     users, members = present.users, present.group_members
     if users is None or (asked.user_id is not None and asked.user_id not in users):
         return False
-    return members is None or users <= members
+    return members is None or (users <= members and not present.unnamed)
 
 
 def session_memory(

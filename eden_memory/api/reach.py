@@ -102,7 +102,7 @@ class SessionReach:
             raise Refused(
                 "the owner of this session cannot be determined", "The log says why; so does `eden doctor`."
             )
-        if not authors <= users:
+        if not authors - {None} <= users:
             raise _refused()
 
 

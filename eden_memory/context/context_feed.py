@@ -10,6 +10,8 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.change_stream import AsyncDatabaseChangeStream
 from pymongo.errors import PyMongoError
 
+from eden_memory.access.visible import UNNAMED
+from eden_memory.directory.author_store import role_values
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import getter
@@ -37,8 +39,8 @@ class ContextChange:
     what: What
     id: str = ""
     """Of an author: the session's; of what is forgotten: the mark's."""
-    author: str = ""
-    """"": an answer, whose author does not count."""
+    author: str | None = None
+    """Of an author: UNNAMED where a message of a user names none; None: an answer, whose author does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +119,9 @@ def _feed(database: str, watched: Sequence[_Watched]) -> Feed:
 def messages_feed(settings: Settings) -> Feed:
     """Return what to follow in the application's messages: new ones, and those edited, moved or deleted."""
     paths = settings.messages
-    fields = (paths.session_id, paths.user_id)
-    session_id, user_id = getter(paths.session_id), getter(paths.user_id)
+    fields = (paths.session_id, paths.user_id, paths.role)
+    session_id, user_id, role = getter(paths.session_id), getter(paths.user_id), getter(paths.role)
+    users = role_values(paths, ("user",))
 
     def written(document: Mapping[str, Any], *, new: bool) -> ContextChange | None:
         try:
@@ -126,6 +129,8 @@ def messages_feed(settings: Settings) -> Feed:
         except TypeError:
             return None  # the tailer makes no message of it either
         author = user_id(document)
+        if author is None and role(document) in users:
+            return ContextChange("author", session, UNNAMED)
         if author is None:
             return ContextChange("author", session) if new else None
         try:
@@ -141,7 +146,7 @@ def messages_feed(settings: Settings) -> Feed:
             with suppress(TypeError):
                 yield ContextChange("message", encode_id(event["documentKey"]["_id"]))
 
-    matters = _matters(_Watched(paths.collection, "message", (*fields, paths.content, paths.role)))
+    matters = _matters(_Watched(paths.collection, "message", (*fields, paths.content)))
     kinds = [*WRITTEN, "delete"]
     followed = {"$match": {"ns.coll": paths.collection, "operationType": {"$in": kinds}, "$expr": matters}}
     shown = dict.fromkeys(

@@ -42,17 +42,17 @@ class _ShownMessages:
 
     def heard(self, change: ContextChange) -> None:
         """Note a change of a message, its session, or a mark of forgetting."""
-        if change.what == "author" and not change.author:
-            self._answered.add(f"session:{change.id}")
-        elif change.what == "author":
+        if change.what == "author" and change.author:
             self._written.add((change.id, change.author))
+        elif change.what == "author":
+            self._answered.add(f"session:{change.id}")
         elif change.what in ("message", "session"):
             self._leave(f"{change.what}:{change.id}")
         elif change.what == "forgotten" and change.id.startswith(OF_MESSAGES):
             self._leave(change.id.rpartition("/")[0])
 
     def take_new(self) -> tuple[set[tuple[str, str]], set[str]]:
-        """Take (session, author) of new messages, and tags of sessions with new answers."""
+        """Take (session, author) of new messages, and tags of sessions with new answers or unnamed messages."""
         taken = self._written, self._answered
         self._written, self._answered = set(), set()
         return taken
@@ -153,7 +153,7 @@ class ContextKeeping:
 
     def _heard(self, change: ContextChange) -> None:
         self._recent.heard(change)
-        if change.what == "author" and change.author:
+        if change.what == "author" and change.author is not None:
             self._authors.add((change.id, change.author))
             self._authors_changed.set()
         elif change.what == "session":

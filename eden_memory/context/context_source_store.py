@@ -92,7 +92,7 @@ class MongoContextSource:
         return snapshot.model_copy(update={"recent_facts": tuple(facts)})
 
     async def users(self, asked: Sequence[Asker]) -> dict[Asker, frozenset[str] | None]:
-        """Return who is in each session now; None: unknown."""
+        """Return who is in each session now, UNNAMED among them; None: unknown."""
         return await self._presence.users(asked) if asked else {}
 
     def _guess(self, asked: Asker) -> Present:

@@ -14,7 +14,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 
-from eden_memory.access.visible import Asker
+from eden_memory.access.visible import UNNAMED, Asker
 from eden_memory.context.ready_contexts import Built, Concerned, Ready
 from eden_memory.memory.memory_index_store import BEGINNING
 from eden_memory.mongo.documents import row_of
@@ -25,7 +25,16 @@ DUPLICATE_KEY = 11_000
 PAGE, CLAUSES = 500, 200
 SESSION_TAG = "session:"
 Row = dict[str, Any]
-FIELDS = {"session_id": 1, "user_id": 1, "agent_id": 1, "built_at": 1, "active_until": 1, "users": 1}
+USER_SCOPE = "user:"
+FIELDS = {
+    "session_id": 1,
+    "user_id": 1,
+    "agent_id": 1,
+    "built_at": 1,
+    "active_until": 1,
+    "users": 1,
+    "scope_keys": 1,
+}
 
 
 class MongoContexts:
@@ -45,8 +54,7 @@ class MongoContexts:
     ) -> dict[str, Sequence[Ready]]:
         """By scope key, up to `most` active contexts that it went into: one query where they are few."""
         wanted = list(dict.fromkeys(scope_keys))
-        named = {**FIELDS, "scope_keys": 1}
-        rows = await self._find({"scope_keys": {"$in": wanted}}, now, named).limit(most).to_list()
+        rows = await self._find({"scope_keys": {"$in": wanted}}, now).limit(most).to_list()
         if len(rows) == most and len(wanted) > 1:
             return {key: (await self.concerned([key], now, most))[key] for key in wanted}
         found: dict[str, list[Ready]] = {key: [] for key in wanted}
@@ -123,7 +131,7 @@ class MongoContexts:
                 for session in some
                 for author in authors[session]
                 for clause in (
-                    {"session_id": session, "users": {"$ne": author}},
+                    {"session_id": session, **_without(author)},
                     {"recent_from": SESSION_TAG + session, "user_id": {"$ne": author}},
                 )
             ]
@@ -183,8 +191,18 @@ class MongoContexts:
         return self._contexts.find({**of, "active_until": {"$gt": now}}, fields)
 
 
+def _without(author: str) -> Row:
+    """Return which contexts do not hold for an author: those that show a user's own memory, where it is unnamed."""
+    return {"scope_keys": {"$regex": f"^{USER_SCOPE}"}} if author == UNNAMED else {"users": {"$ne": author}}
+
+
+def _is_of_user(row: Row) -> bool:
+    return any(key.startswith(USER_SCOPE) for key in row.get("scope_keys", ()))
+
+
 def _lacks(row: Row, authors: Mapping[str, Set[str]]) -> bool:
-    return not authors.get(row["session_id"], frozenset()) <= set(row.get("users", ()))
+    writing = authors.get(row["session_id"], frozenset[str]())
+    return (UNNAMED in writing and _is_of_user(row)) or not writing - {UNNAMED} <= set(row.get("users", ()))
 
 
 def _overhears(row: Row, authors: Mapping[str, Set[str]]) -> bool:
@@ -196,7 +214,7 @@ def _overhears(row: Row, authors: Mapping[str, Set[str]]) -> bool:
 
 def _ready(row: Row) -> Ready:
     asked = Asker(row["agent_id"], row["session_id"], row.get("user_id"))
-    return Ready(asked, row["active_until"], row["built_at"], tuple(row.get("users", ())))
+    return Ready(asked, row["active_until"], row["built_at"], tuple(row.get("users", ())), _is_of_user(row))
 
 
 def _made(row: Row) -> tuple[Any, ...]:

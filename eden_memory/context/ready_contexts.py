@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from eden_memory.access.visible import Asker, VisibleMemory
+from eden_memory.access.visible import UNNAMED, Asker, VisibleMemory
 from eden_memory.memory.results import RecentMessage
 
 
@@ -19,6 +19,8 @@ class Ready:
     """None: not built yet. Whoever builds it anew replaces this building alone."""
     users: tuple[str, ...] = ()
     """For whom it holds."""
+    of_user: bool = False
+    """It may show its user's own memory, which is for nobody else."""
 
     @property
     def name(self) -> str:
@@ -28,7 +30,13 @@ class Ready:
 
 def holds_for(users: frozenset[str] | None) -> tuple[str, ...]:
     """The users that a ready context names."""
-    return tuple(sorted(users or ()))
+    return tuple(sorted((users or frozenset()) - {UNNAMED}))
+
+
+def still_holds(ready: Ready, users: frozenset[str] | None) -> bool:
+    """Tell whether a ready context may be shown among the users who are in its session now."""
+    joined_by_unnamed = ready.of_user and users is not None and UNNAMED in users
+    return holds_for(users) == ready.users and not joined_by_unnamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,7 @@ class ContextSource(Protocol):
         ...
 
     async def users(self, asked: Sequence[Asker]) -> dict[Asker, frozenset[str] | None]:
-        """Who is in each session at this moment; None: it cannot be known."""
+        """Who is in each session at this moment, UNNAMED among them; None: it cannot be known."""
         ...
 
 
@@ -127,7 +135,7 @@ class ReadyContexts(Protocol):
         ...
 
     async def concerning(self, written: Iterable[tuple[str, str]], now: datetime) -> Concerned:
-        """The active contexts that authors of messages concern: (session, author)."""
+        """The active contexts that authors of messages concern: (session, author), an author may be UNNAMED."""
         ...
 
     async def withdraw(self, ready: Sequence[Ready]) -> None:

@@ -5,8 +5,8 @@ Texts that the tailer has not carried yet count: turns of a chat may come throug
 
 import asyncio
 import json
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from pymongo import ReadPreference
 from pymongo.asynchronous.collection import AsyncCollection
@@ -16,15 +16,28 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
-from eden_memory.schemas.events.chat import AGENT_SIDE, roles_of, values_of
+from eden_memory.schemas.events.chat import AGENT_SIDE, role_of, roles_of, values_of
 from eden_memory.settings import TAILER, MessagesSettings, Settings
 
 log = LibraryLogger()
 Database = AsyncDatabase[dict[str, Any]]
-Authors = dict[str, frozenset[str] | None]
-"""Typed ids by session; None: the authors of that session cannot be known."""
+Authors = dict[str, frozenset[str | None] | None]
+"""Typed ids by session; None among them: a user whom nobody names; None in their place: they cannot be known."""
 MOST_MILLISECONDS = 2_000
 """Time limit of one query: without an index on the session it reads the whole collection."""
+
+
+class _Writer(NamedTuple):
+    """Somebody who writes in a session, in one of our roles; ids typed."""
+
+    session: str
+    author: str | None
+    role: str
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a user: without an author, a message of another role is nobody's."""
+        return self.author is not None or self.role == "user"
 
 
 class MessageAuthors:
@@ -40,8 +53,9 @@ class MessageAuthors:
         self._inbox = source.get_collection(
             settings.names["inbox"], read_preference=ReadPreference.PRIMARY, read_concern=ReadConcern("local")
         )
-        roles = roles_of(settings.messages.roles).items()
-        self._agent_side = [value for name, role in roles if role in AGENT_SIDE for value in values_of(name)]
+        self._roles = roles_of(settings.messages.roles)
+        self._agent_side = role_values(settings.messages, AGENT_SIDE)
+        self._user_side = role_values(settings.messages, ("user",))
         self._positions = memory[settings.names["positions"]]
         self._tailed = False
         self._warned = False
@@ -69,67 +83,70 @@ class MessageAuthors:
 
         None in place of all: they cannot be known. A session without messages of users is left out.
         """
+        writers = await self._writers_in(session_ids)
+        return None if writers is None else _by_session(writers)
+
+    async def _writers_in(self, session_ids: Collection[str]) -> list[_Writer] | None:
         if not session_ids or not await self._is_tailed():
-            return None if session_ids else {}
-        paths, wanted = self._paths, {"$in": [decode_id(name) for name in session_ids]}
-        found = await asyncio.gather(
-            _pairs(
-                self._messages,
-                paths.session_id,
-                paths.user_id,
-                {paths.role: {"$nin": self._agent_side}},
-                wanted,
-            ),
-            _pairs(self._inbox, "session_id", "user_id", {"role": {"$nin": sorted(AGENT_SIDE)}}, wanted),
-        )
-        everybody: dict[str, set[str | None]] = {}
+            return None if session_ids else []
+        wanted = {"$in": [decode_id(name) for name in session_ids]}
         try:
-            for session, author in (pair for pairs in found for pair in pairs):
-                everybody.setdefault(encode_id(session), set()).add(
-                    None if author is None else encode_id(author)
-                )
+            found = await asyncio.gather(self._in_messages(wanted), self._in_inbox(wanted))
         except TypeError:
             self._warn("an author is no id", "Run `eden doctor`.")
             return None
-        if not everybody.keys() <= set(session_ids):  # a collation that takes different ids for the same
-            return None
-        return {name: frozenset(authors) for name, authors in everybody.items()}
+        writers = [writer for some in found for writer in some]
+        # a collation may take different ids for the same
+        return writers if {writer.session for writer in writers} <= set(session_ids) else None
+
+    async def _in_messages(self, wanted: Any) -> list[_Writer]:
+        paths = self._paths
+        match = {paths.session_id: wanted, paths.role: {"$nin": self._agent_side}}
+        rows = await _grouped(self._messages, match, (paths.session_id, paths.user_id, paths.role))
+        return [_writer(session, author, role_of(role, self._roles)) for session, author, role in rows]
+
+    async def _in_inbox(self, wanted: Any) -> list[_Writer]:
+        match = {"kind": "added_text", "session_id": wanted, "role": {"$nin": sorted(AGENT_SIDE)}}
+        rows = await _grouped(self._inbox, match, ("session_id", "user_id", "role"))
+        return [_writer(session, author, role or "user") for session, author, role in rows]
 
     async def nobody_else_in(self, session_id: str, user_id: str) -> bool:
         """Return whether no other user has written in a session; False where that cannot be known."""
-        try:
-            everybody = await self.everybody_in([session_id])
-        except OperationFailure:  # too slow, or not allowed
-            return False
-        return everybody is not None and everybody.get(session_id, frozenset()) <= {user_id}
+        authors = (await self.of([session_id]))[session_id]
+        return authors is not None and authors <= {user_id}
 
     async def _together(self, session_ids: Collection[str]) -> Authors | None:
         """Return the authors of several sessions by two queries; None where each session must be asked for alone."""
         try:
-            everybody = await self.everybody_in(session_ids)
+            writers = await self._writers_in(session_ids)
         except OperationFailure:
             return None
-        if everybody is None:
+        if writers is None:
             return None
-        return {name: frozenset(filter(None, everybody.get(name, ()))) for name in session_ids}
+        authors = _by_session(writer for writer in writers if writer.counts)
+        return {name: authors.get(name, frozenset()) for name in session_ids}
 
-    async def _of(self, session_id: str) -> frozenset[str] | None:
+    async def _of(self, session_id: str) -> frozenset[str | None] | None:
+        """Return a session's authors; a separate query finds an unnamed one, as `distinct` may skip missing ids."""
         paths = self._paths
         session, most = decode_id(session_id), MOST_MILLISECONDS
         try:
-            found = await asyncio.gather(
+            named, unnamed, added = await asyncio.gather(
                 self._messages.distinct(
                     paths.user_id,
                     {paths.session_id: session, paths.role: {"$nin": self._agent_side}},
                     maxTimeMS=most,
                 ),
-                self._inbox.distinct(
-                    "user_id", {"session_id": session, "role": {"$nin": sorted(AGENT_SIDE)}}, maxTimeMS=most
+                self._messages.find_one(
+                    {paths.session_id: session, paths.role: {"$in": self._user_side}, paths.user_id: None},
+                    {"_id": 1},
+                    max_time_ms=most,
                 ),
+                self._in_inbox(session),
             )
-            return frozenset(
-                encode_id(author) for authors in found for author in authors if author is not None
-            )
+            authors = {encode_id(author) for author in named if author is not None}
+            nobody_named = {None} if unnamed is not None else set[None]()
+            return frozenset(authors | nobody_named | {writer.author for writer in added if writer.counts})
         except OperationFailure as error:  # too slow, or not allowed
             self._warn(type(error).__name__, index_hint(self._messages.database.name, paths))
         except TypeError:
@@ -154,14 +171,30 @@ class MessageAuthors:
             log.warning(what, messages=self._paths.collection, reason=reason, hint=hint)
 
 
-async def _pairs(
-    collection: AsyncCollection[dict[str, Any]], session: str, user: str, of: Mapping[str, Any], wanted: Any
-) -> list[tuple[Any, Any]]:
-    """Return (session, author) of messages, each once; an index on session, role and author answers."""
-    grouped = {"$group": {"_id": {"session": f"${session}", "user": f"${user}"}}}
-    match = {"$match": {session: wanted, **of}}
-    cursor = await collection.aggregate([match, grouped], maxTimeMS=MOST_MILLISECONDS)
-    return [(row["_id"]["session"], row["_id"].get("user")) async for row in cursor]
+async def _grouped(
+    collection: AsyncCollection[dict[str, Any]], match: Mapping[str, Any], fields: Sequence[str]
+) -> list[list[Any]]:
+    """Return the values of the fields in messages, each combination once; an index on them answers."""
+    grouped = {"$group": {"_id": {f"f{n}": f"${field}" for n, field in enumerate(fields)}}}
+    cursor = await collection.aggregate([{"$match": match}, grouped], maxTimeMS=MOST_MILLISECONDS)
+    return [[row["_id"].get(f"f{n}") for n in range(len(fields))] async for row in cursor]
+
+
+def _writer(session: Any, author: Any, role: str) -> _Writer:
+    return _Writer(encode_id(session), None if author is None else encode_id(author), role)
+
+
+def _by_session(writers: Iterable[_Writer]) -> dict[str, frozenset[str | None]]:
+    authors: dict[str, set[str | None]] = {}
+    for writer in writers:
+        authors.setdefault(writer.session, set()).add(writer.author)
+    return {session: frozenset(found) for session, found in authors.items()}
+
+
+def role_values(messages: MessagesSettings, ours: Collection[str]) -> list[Any]:
+    """Return what may stand in the application's messages for some of our roles."""
+    roles = roles_of(messages.roles).items()
+    return [value for name, role in roles if role in ours for value in values_of(name)]
 
 
 def index_hint(database: str, paths: MessagesSettings) -> str:

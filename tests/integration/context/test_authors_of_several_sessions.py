@@ -52,16 +52,19 @@ async def test_several_sessions_have_the_authors_that_each_has_alone(settings: S
                 said(number, "user", 7),
                 said(number, "user", "s.7"),
                 said("unnamed", "user", None),
+                said("events", "event", None),
+                {"session_id": "one", "role": "user", "content": "No author."},
                 said("only answers", "assistant", None),
             ]
         )
-        await source[settings.names["inbox"]].insert_one(said("one", "user", "mia"))
+        await source[settings.names["inbox"]].insert_one(said("one", "user", "mia") | {"kind": "added_text"})
         authors = MessageAuthors(source, memory, settings)
-        sessions = [encode_id(name) for name in ("one", number, "unnamed", "only answers", "empty")]
+        sessions = [encode_id(name) for name in ("one", number, "unnamed", "events", "only answers", "empty")]
         together = await authors.of(sessions)
         assert asked.names == ["aggregate", "aggregate"]
         assert together == {name: (await authors.of([name]))[name] for name in sessions}
-        assert [len(together[name] or ()) for name in sessions] == [2, 2, 0, 0, 0]
+        assert [len(together[name] or ()) for name in sessions] == [3, 2, 1, 0, 0, 0]
+        assert [None in (together[name] or ()) for name in sessions] == [True, False, True] + 3 * [False]
 
 
 async def test_an_author_that_is_no_id_leaves_only_its_own_session_unknown(settings: Settings) -> None:

@@ -92,3 +92,19 @@ async def test_who_leaves_a_group_is_shown_its_memory_no_more(kit: Kit) -> None:
         assert "Fridays" in await service.get_memory_context("one", "ada")
         await kit.database["groups"].update_one({"_id": 7}, {"$pull": {"members": "ada"}})
         await until(lambda: service.get_memory_context("one", "ada"), lambda xml: "Fridays" not in xml)
+
+
+@pytest.mark.parametrize("group", [{"group_id": 7}, {}])
+async def test_a_groups_memory_is_not_shown_where_a_user_whom_nobody_names_has_written(
+    kit: Kit, group: dict[str, int]
+) -> None:
+    await described(kit, ["ada"], members=["ada"])
+    await kit.database["sessions"].replace_one({"_id": "one"}, {"agent_id": "a", **group})
+    said = {"session_id": "one", "role": "user", "content": "Hello"}
+    await kit.database["messages"].insert_one({**said, "user_id": "ada"})
+    async with kit.service() as service:
+        assert "Ships on Fridays." in await service.get_memory_context("one", "ada")
+        await kit.database["messages"].insert_one(said)
+        xml = await service.get_memory_context("one", "ada")
+        assert "Ships on Fridays." not in xml
+        assert "About the trip." in xml

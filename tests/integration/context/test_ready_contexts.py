@@ -61,9 +61,9 @@ class Stage:
             self.source, self.contexts, MemorySettings(), HOUR, now, 0.05, 0.0, 0.0
         )
 
-    async def says(self, session: str, user: str | None) -> Any:
+    async def says(self, session: str, user: str | None, role: str = "user") -> Any:
         """A chat message, as the application writes it; its id."""
-        message = {"session_id": session, "user_id": user, "role": "user", "content": "Hello"}
+        message = {"session_id": session, "user_id": user, "role": role, "content": "Hello"}
         return (await self.kit.database["messages"].insert_one(message)).inserted_id
 
     async def found(self, session: str, user: str, *present: str) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.access.visible import Asker
+from eden_memory.access.visible import UNNAMED, Asker
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.processors.context_cache import ContextCacheStage
 from eden_memory.settings import MemorySettings
@@ -49,10 +49,25 @@ async def test_a_new_authors_first_message_withdraws_the_context(stage: Stage) -
     assert "trains" in (await stage.found("two", "ada") or "")
 
 
+async def test_a_message_of_a_user_whom_nobody_names_withdraws_the_context(stage: Stage) -> None:
+    assert "trains" in (await stage.found("one", "ada") or "")
+    async with keeping(stage):
+        await stage.says("one", None)
+        async with asyncio.timeout(60):
+            while "trains" in (await stage.xml("one", "ada") or ""):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            while await stage.found("one", "ada") is None:  # noqa: ASYNC110 - it is built anew, for her
+                await asyncio.sleep(0.01)
+        assert "trains" not in (await stage.xml("one", "ada") or "")
+    assert (await stage.contexts.concerning([("s.one", UNNAMED)], now())).lacking == []
+    assert "trains" in (await stage.found("two", "ada") or "")
+
+
 async def test_the_users_own_messages_and_the_assistants_leave_the_context_as_it_is(stage: Stage) -> None:
     async with keeping(stage):
         for author in ("ada", None, "ada"):
-            await stage.says("one", author)
+            await stage.says("one", author, "user" if author else "assistant")
         await stage.says("two", "bob")  # behind them in the stream
         async with asyncio.timeout(60):
             while "trains" in (await stage.xml("two", "ada") or ""):  # noqa: ASYNC110

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from eden_memory.cli.main import app
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import GatewaySettings, MessagesSettings, MongoSettings, Settings, SourceSettings
-from tests.integration.context.harness import Kit, kit_for
+from tests.integration.context.harness import Kit, kit_for, reflection
 from tests.integration.doors.conftest import Doors, doors_of
 from tests.integration.doors.mcp_door import SENT
 from tests.integration.doors.world import mark_of, remember
@@ -90,7 +90,7 @@ async def opened(servers: TestServers, upstream: ChatUpstream) -> AsyncGenerator
 async def doors(opened: Doors) -> AsyncGenerator[Doors]:
     """Nobody has written yet."""
     yield opened
-    for name in ("messages", "others", "memory_sessions", "memory_positions"):
+    for name in ("messages", "others", "memory_sessions", "memory_positions", "memory_inbox"):
         await opened.kit.database[name].drop()
     opened.memory.contexts.cache.clear()
 
@@ -112,6 +112,47 @@ async def test_one_message_of_another_user_hides_a_users_memory_at_once(doors: D
     await says(doors.kit, "bob")
     assert SECRET not in await door(doors, "ada")
     assert SECRET not in await door(doors, "bob")
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_a_message_of_a_user_whom_nobody_names_hides_a_users_memory_at_once(
+    doors: Doors, door: Door
+) -> None:
+    await says(doors.kit, "ada")
+    await says(doors.kit, None, role="event")
+    await doors.memory.agent().on_session_end("one")  # a request of the inbox is nobody's message
+    assert SECRET in await door(doors, "ada")
+    unnamed = {"session_id": "one", "role": "user", "content": "Hello"}
+    await doors.kit.database["messages"].insert_one(unnamed)
+    assert SECRET not in await door(doors, "ada")
+
+
+async def test_one_chat_without_a_user_hides_a_users_memory_in_its_session(doors: Doors) -> None:
+    async def chat(**user: str) -> None:
+        messages = [{"role": "user", "content": f"Hi from {user}"}]
+        body = {"model": "m", "messages": messages, "memory_id": "one", **user}
+        (await doors.http.post("/v1/chat/completions", json=body)).raise_for_status()
+        async with asyncio.timeout(60):
+            query = {"content": messages[0]["content"]}
+            while not await doors.kit.database["messages"].find_one(query):  # noqa: ASYNC110 - stored beside it
+                await asyncio.sleep(0.01)
+
+    await chat(user="ada")
+    assert SECRET in await http_context(doors, "ada")
+    await chat()
+    assert SECRET not in await http_context(doors, "ada")
+
+
+async def test_unnamed_users_and_named_ones_share_the_sessions_own_memory(doors: Doors) -> None:
+    for session, users in (("one", ("s.ada",)), ("unnamed", ())):
+        scope = Scope.of_session("s.default", f"s.{session}", users)
+        await doors.kit.put(scope, buffer=(reflection(f"They plan a trip in {session}."),))
+    await says(doors.kit, "ada")
+    await says(doors.kit, None, role="user")
+    await says(doors.kit, None, role="user", session_id="unnamed")
+    memory = doors.memory.agent()
+    assert "a trip in one" in await memory.get_memory_context("one", "ada")
+    assert "a trip in unnamed" in await memory.get_memory_context("unnamed")
 
 
 async def test_the_gateway_gives_a_provider_no_memory_of_one_of_two_users(

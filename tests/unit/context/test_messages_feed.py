@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from eden_memory.access.visible import UNNAMED
 from eden_memory.context.context_feed import ContextChange, messages_feed
 from eden_memory.settings import Settings
 
@@ -24,7 +25,9 @@ def heard(operation: str, document: Mapping[str, Any] | None = None) -> list[Con
     ("document", "change"),
     [
         (SAID_BY_ADA, ContextChange("author", "s.one", "s.ada")),
-        ({"session_id": "one", "user_id": None}, ContextChange("author", "s.one")),
+        ({"session_id": "one", "user_id": None, "role": "assistant"}, ContextChange("author", "s.one")),
+        ({"session_id": "one", "role": "event"}, ContextChange("author", "s.one")),
+        ({"session_id": "one", "role": "user"}, ContextChange("author", "s.one", UNNAMED)),
         ({"session_id": "one", "user_id": NOT_AN_ID}, ContextChange("session", "s.one")),
     ],
 )
@@ -38,6 +41,11 @@ def test_a_document_that_the_tailer_makes_no_message_of_is_nothing() -> None:
 
 def test_an_edit_may_have_changed_the_author_and_what_is_shown() -> None:
     assert heard("update", SAID_BY_ADA) == [ContextChange("author", "s.one", "s.ada"), MESSAGE]
+
+
+def test_an_edit_may_have_removed_the_author() -> None:
+    unnamed = {"session_id": "one", "role": "user"}
+    assert heard("update", unnamed) == [ContextChange("author", "s.one", UNNAMED), MESSAGE]
 
 
 def test_an_edited_answer_changes_only_what_is_shown() -> None:
