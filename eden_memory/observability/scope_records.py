@@ -10,12 +10,12 @@ from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import partitions_asked, reading_partitions
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import Event, decode
+from eden_memory.schemas.events import Event, FactChanged, decode
 from eden_memory.stages.publishing import partition_for
 
 
 class ScopeRecord(NamedTuple):
-    """One record as a topic keeps it."""
+    """One record as a topic keeps it, without the vector of a fact: the largest part, which no reader needs."""
 
     envelope: Envelope
     event: Event
@@ -30,15 +30,28 @@ async def scope_records(
     partitions = {TopicPartition(topic, partition_for(key, there[topic])) for topic in there for key in keys}
     if not partitions:
         return []
-    found: dict[tuple[str, bytes | None], Record] = {}
+    found: dict[tuple[str, bytes | None], ScopeRecord | None] = {}
     async with reading_partitions(kafka, sorted(partitions)) as reader:
         async for batch in reader.batches():
             found.update(
-                {(record.topic, record.key): record for record in batch if record.ordering_key in keys}
+                {
+                    (record.topic, record.key): _scope_record(record)
+                    for record in batch
+                    if record.ordering_key in keys
+                }
             )
-    return [_scope_record(record, record.value) for record in found.values() if record.value is not None]
+    return [record for record in found.values() if record is not None]
 
 
-def _scope_record(record: Record, value: bytes) -> ScopeRecord:
+def _scope_record(record: Record) -> ScopeRecord | None:
+    if record.value is None:
+        return None
     envelope = Envelope.of_headers(record.headers)
-    return ScopeRecord(envelope, decode(envelope.name, envelope.version, value))
+    return ScopeRecord(envelope, _without_vector(decode(envelope.name, envelope.version, record.value)))
+
+
+def _without_vector(event: Event) -> Event:
+    if not isinstance(event, FactChanged) or event.embedding is None:
+        return event
+    embedding = event.embedding.model_copy(update={"vector": b""})
+    return event.model_copy(update={"embedding": embedding})
