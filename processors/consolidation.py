@@ -39,10 +39,12 @@ from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.events import MemoryCommanded, ReflectionFormed, ScopeChanged, ScopeConsolidated
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import STANDARD, FormationLimits, ScopeLimits, limits_of
-from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Result, Retry
+from eden_memory.stages.stage import Dead, Decision, Delivery, Emit, Gather, Result, Retry
 from eden_memory.word_limits import words_of
 
 STAGE = "consolidation"
+LOOK_AGAIN = 0.2
+"""Seconds between two looks at a blob that the writer has to take back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class Consolidation:
         result = carry_out(delivery, command, current, limits, self._settings_version)
         of_blob = command.reflection_id is None and not isinstance(result, ReflectionFormed)
         if of_blob and await self._is_forgotten_blob(scope, current.blob.version):
-            return Retry("the blob was forgotten meanwhile, and the writer has not taken it back yet")
+            return Gather(LOOK_AGAIN)  # until the writer has taken it back
         if not isinstance(result, str):
             marks = await self._forgetting.among(named_by([result]))
             result = "forgotten" if is_forgotten(result, marks) else result

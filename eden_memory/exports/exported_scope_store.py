@@ -56,7 +56,7 @@ class ScopeClaims:
     def __init__(self, database: Database, names: Names, export_id: str) -> None:
         self._ledger, self._export = MongoLedger(database, names), export_id
         majority = ReadConcern("majority")
-        self._given = shared_writes(database.get_collection(names["outcomes"], read_concern=majority))
+        self._writes = shared_writes(database.get_collection(names["outcomes"], read_concern=majority))
         self._snapshots, self._blobs = (
             database.get_collection(
                 names[kind.COLLECTION],
@@ -90,11 +90,11 @@ class ScopeClaims:
             return False
         return True
 
-    async def judge_no_more(self, reflection_ids: Sequence[str]) -> None:
+    async def mark_judged(self, reflection_ids: Sequence[str]) -> None:
         """Note that propagation has judged reflections; Reread where it is judging one of them just now."""
         for start in range(0, len(reflection_ids), AT_ONCE):
             writes = [judged(name) for name in reflection_ids[start : start + AT_ONCE]]
-            known = await self._given.get(writes)
+            known = await self._writes.get(writes)
             if new := [write for write in writes if write not in known]:
                 name = blake2b("\x00".join(new).encode(), digest_size=16).hexdigest()
                 await self._ledger.store(self._outcome(f"judged/{name}", new))

@@ -17,8 +17,8 @@ from eden_memory.mongo.bson_ids import decode_id
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.provenance import SourceMessage
 
-OF_USERS = "it holds what users said; its reflections are consolidated here"
-PROPAGATED = "it was propagated from other memory; propagation here decides anew"
+OF_USERS = "it holds what users said; its reflections are consolidated here as far as they are imported"
+PROPAGATED = "it was propagated from other memory, and a request cannot say from which"
 
 
 @dataclass(slots=True)

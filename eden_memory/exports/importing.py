@@ -182,7 +182,7 @@ class ExportImport:
             what = f"memory is being formed just now in {len(taken):,} of the file's scopes"
             raise Conflict(what, "Run the command again in a moment.")
         try:
-            await self._claims.judge_no_more(self._judged.ids)
+            await self._claims.mark_judged(self._judged.ids)
         except Reread:
             what = "propagation is judging some of the file's reflections just now"
             raise Conflict(what, "Run the command again in a moment.") from None

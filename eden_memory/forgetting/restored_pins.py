@@ -7,7 +7,7 @@ from eden_memory.memory.fact_hash import normalised
 from eden_memory.schemas.events import Forgotten, MemoryCommanded, MemoryCommandRef
 from eden_memory.schemas.scopes import Scope
 
-PEOPLE = frozenset({"person", "application", "mirror", "forgetting"})
+RESTORED_FOR = frozenset({"person", "application", "mirror", "forgetting"})
 """Whose pins are restored; `forgetting` has restored one before."""
 
 
@@ -40,7 +40,8 @@ def restored_pins(
     """Return commands that pin and unpin again what people did in versions that are withdrawn.
 
     `own`: keys of the scopes that belong to what is forgotten; `texts`: all that the forgotten memory says. Nothing
-    of these is pinned again, nor a sentence that the withdrawn text held before: it may come from what is forgotten.
+    of these is pinned again, nor a sentence that the blob held before it was pinned: it may come from what is
+    forgotten, here or by another record.
     The same goes for the sessions of a forgotten user, who may have pinned it.
     """
     said = [normalised(text) for text in texts]
@@ -62,7 +63,7 @@ def _commands(forgotten: Forgotten, blobs: WithdrawnPins, said: Sequence[str]) -
         changed = _changed_by_people(blobs, sentence)
         if changed is None or f"{blobs.scope.key}@{changed.version}" == forgotten.id:
             continue
-        if sentence in pinned and not _is_own(blobs, changed, normalised(sentence), said):
+        if sentence in pinned and not _is_of_pinner(blobs, changed, normalised(sentence), said):
             continue
         assert changed.command is not None
         asked_at = changed.command.asked_at
@@ -87,14 +88,13 @@ def _changed_by_people(blobs: WithdrawnPins, sentence: str) -> PinnedBlob | None
         if (sentence in version.pins) != (previous is not None and sentence in previous.pins)
     ]
     command = changes[-1].command if changes else None
-    return changes[-1] if command is not None and command.by in PEOPLE else None
+    return changes[-1] if command is not None and command.by in RESTORED_FOR else None
 
 
-def _is_own(blobs: WithdrawnPins, pinned: PinnedBlob, sentence: str, said: Sequence[str]) -> bool:
-    """Return whether a sentence is the words of whoever pinned it, or of the version that readers see now."""
+def _is_of_pinner(blobs: WithdrawnPins, pinned: PinnedBlob, sentence: str, said: Sequence[str]) -> bool:
+    """Return whether a sentence is the words of whoever pinned it."""
     if any(text in sentence or sentence in text for text in said):
         return False
-    if blobs.before is not None and sentence in normalised(blobs.before.text):
-        return True
-    texts = (version.text for version in blobs.withdrawn if version.version < pinned.version)
+    earlier = (version for version in blobs.withdrawn if version.version < pinned.version)
+    texts = (version.text for version in (*earlier, blobs.before) if version is not None)
     return not any(sentence in normalised(text) for text in texts)

@@ -1,12 +1,14 @@
-"""Edits that people asked for and a memory does not have yet: in the inbox, among the commands, not yet written."""
+"""Edits that people asked for and a memory does not have yet: among the commands, or not yet written."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aiokafka import TopicPartition
+from pymongo.asynchronous.collection import AsyncCollection
 
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import reading
@@ -30,14 +32,14 @@ DECIDE: Mapping[str, type[FactCommanded | MemoryCommanded]] = {
 REQUESTS: dict[str, Any] = {"kind": {"$in": ["fact_command", "memory_command"]}}
 
 
-async def pending_edits(at: Installation, of: Placement) -> str:
+async def pending_edits(at: Installation, of: Placement, seconds: float | None = None) -> str:
     """Return what keeps edits that were asked for by now from a memory, in words; empty as soon as nothing does.
 
-    Only `eden run` carries them out, and only while the memory's pipeline is live. Waits for `PATIENCE_SECONDS`.
+    Only `eden run` carries them out, and only while the memory's pipeline is live. Waits for `seconds` at most (None:
+    `PATIENCE_SECONDS`), also for what is in the inbox; what then is still there goes to the memory that is live next.
     """
-    until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
-    if left := await _in_inbox(at, until):
-        return f"{left:,} changes that people asked for wait in the inbox"
+    until = asyncio.get_running_loop().time() + (PATIENCE_SECONDS if seconds is None else seconds)
+    await _none_left(partial(_in_inbox, at, await _requests(at)), until)
     for stage, command in DECIDE.items():
         if left := await _undecided(at, of, stage, command, until):
             return f"{left:,} changes that people asked for wait for {stage}"
@@ -55,10 +57,16 @@ async def _none_left(count: Callable[[], Awaitable[int]], until: float) -> int:
     return left
 
 
-async def _in_inbox(at: Installation, until: float) -> int:
-    inbox = at.source[at.settings.names[InboxFactCommand.COLLECTION]]
-    asked = [row["_id"] for row in await inbox.find(REQUESTS, {"_id": 1}).to_list()]
-    return await _none_left(lambda: inbox.count_documents({"_id": {"$in": asked}}), until) if asked else 0
+async def _requests(at: Installation) -> list[Any]:
+    return [row["_id"] for row in await _inbox(at).find(REQUESTS, {"_id": 1}).to_list()]
+
+
+async def _in_inbox(at: Installation, asked: Sequence[Any]) -> int:
+    return await _inbox(at).count_documents({"_id": {"$in": asked}}) if asked else 0
+
+
+def _inbox(at: Installation) -> AsyncCollection[dict[str, Any]]:
+    return at.source[at.settings.names[InboxFactCommand.COLLECTION]]
 
 
 @dataclass(frozen=True, slots=True)

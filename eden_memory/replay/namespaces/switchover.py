@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from eden_memory.error_text import describe
 from eden_memory.placement import Placement
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_store import placed
@@ -12,6 +13,9 @@ from eden_memory.replay.namespaces.switching import rollback, switch
 from eden_memory.replay.user_edits.reapplying import carry
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.scopes import Scope
+
+PATIENCE_SECONDS = 3.0
+"""How long a rollback waits for edits that are not carried out yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,10 @@ async def roll_back(at: Installation) -> Switchover:
     """Roll back; errors as of :func:`rollback`. Edits that are not carried out in time do not keep it."""
     live, pending = await at.live.read(), ""
     if live is not None and live.previous is not None and live.previous.pipeline != live.pipeline:
-        pending = await pending_edits(at, placed(live))
+        try:
+            pending = await pending_edits(at, placed(live), PATIENCE_SECONDS)
+        except Exception as error:  # noqa: BLE001 - a memory that does not work has to be left
+            pending = f"what people changed last is not known: {describe(error)}"
     was, now = await rollback(at)
     if live is None or was.pipeline == now.pipeline:
         return Switchover(was, now)  # one pipeline: both had every command

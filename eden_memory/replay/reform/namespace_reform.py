@@ -98,7 +98,7 @@ class PausedAtCap:
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """The reform is live; edits that people made since `Formed` are in it too, or are told."""
+    """The reform is live; edits that people made since `Formed` are in it too, or are reported."""
 
     switchover: Switchover
 

@@ -19,7 +19,7 @@ from eden_memory.schemas.events import (
     decode,
 )
 from eden_memory.source.inbox_mapping import InboxMapping
-from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Retry
+from eden_memory.stages.stage import Decision, Delivery, Emit, Erase, Gather
 from tests.unit.formation.consolidation.kit import (
     NOON,
     USER,
@@ -191,7 +191,7 @@ async def test_nothing_is_added_to_the_memory_of_a_forgotten_user() -> None:
 async def test_an_edit_of_a_forgotten_blob_waits_until_the_writer_has_taken_it_back() -> None:
     stage = around(**BLOB)
     stage.marks.append(Mark("blob", f"{USER.key}@2", "for_ever"))
-    assert isinstance(await stage.run(command("pin", text="Likes tea.")), Retry)
+    assert isinstance(await stage.run(command("pin", text="Likes tea.")), Gather)
 
 
 async def test_a_blob_is_not_made_from_a_reflection_whose_next_version_is_decided() -> None:
