@@ -1,5 +1,6 @@
 """The inspector in a browser: what it shows to whom, what its forms ask for, and what it never runs."""
 
+import asyncio
 import re
 from collections import Counter
 from html import unescape
@@ -7,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from eden_memory.schemas.scopes import Scope
 from tests.browser import NARROW, Watched, window
@@ -111,6 +112,16 @@ async def test_facts_are_filtered_by_state_and_date_page_by_page(page: Watched, 
     assert await page.page.get_by_role("link", name="Next page").count() == 0
     await page.page.get_by_role("link", name="First page").click()
     assert (await shown_facts(page))[0] == "Day 34."
+
+
+async def test_a_page_follows_changes_however_late_its_scripts_come(page: Watched) -> None:
+    async def late(route: Route) -> None:
+        await asyncio.sleep(0.5)
+        await route.continue_()
+
+    await page.page.route("**/ui/assets/hx-sse.min.js?*", late)
+    async with page.page.expect_request(lambda request: "/ui/events?" in request.url):
+        await page.open(f"/ui/facts?{ADA_KEY}")
 
 
 async def test_a_page_that_could_not_be_refreshed_stays_and_follows_the_next_change(
