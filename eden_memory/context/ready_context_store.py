@@ -25,7 +25,7 @@ DUPLICATE_KEY = 11_000
 PAGE, CLAUSES = 500, 200
 SESSION_TAG = "session:"
 Row = dict[str, Any]
-USER_SCOPE = "user:"
+OF_PEOPLE = ("user:", "group:")
 FIELDS = {
     "session_id": 1,
     "user_id": 1,
@@ -192,12 +192,16 @@ class MongoContexts:
 
 
 def _without(author: str) -> Row:
-    """Return which contexts do not hold for an author: those that show a user's own memory, where it is unnamed."""
-    return {"scope_keys": {"$regex": f"^{USER_SCOPE}"}} if author == UNNAMED else {"users": {"$ne": author}}
+    """Return which contexts do not hold for an author: those that show a user's or group's memory, if unnamed."""
+    return (
+        {"scope_keys": {"$regex": f"^({'|'.join(OF_PEOPLE)})"}}
+        if author == UNNAMED
+        else {"users": {"$ne": author}}
+    )
 
 
 def _is_of_user(row: Row) -> bool:
-    return any(key.startswith(USER_SCOPE) for key in row.get("scope_keys", ()))
+    return any(key.startswith(OF_PEOPLE) for key in row.get("scope_keys", ()))
 
 
 def _lacks(row: Row, authors: Mapping[str, Set[str]]) -> bool:

@@ -66,6 +66,8 @@ class Mirroring:
     ) -> None:
         self._memory, self._folder = memory, folder
         self._accept, self._restore = accept, restore
+        self._restored: set[str] = set()
+        """The scopes whose files are restored: later edits of these are meant."""
         self._files: dict[str, ScopeFile] = {}
         self._shown: Shown = {}
         self._sent_now: set[str] = set()
@@ -148,8 +150,9 @@ class Mirroring:
         self._folder.note_branch()
 
     def _merged(self, file: ScopeFile, text: str | None) -> FileMerge:
-        page = None if text is None or self._restore else parsed(text)
-        base: Mapping[str, BaseItem] = {} if self._restore else self._base_of(file, text, page)
+        restore = self._restore and file.scope_key not in self._restored
+        page = None if text is None or restore else parsed(text)
+        base: Mapping[str, BaseItem] = {} if restore else self._base_of(file, text, page)
         merge = PageMerge(base, page, self._shown[file.scope_key], file.sent, {})
         return FileMerge(file, text, merge, merge.merged())
 
@@ -191,6 +194,7 @@ class Mirroring:
         await self._show_conflicts(merge)
         written = file.write(merge.text, merge.merged)
         if written:
+            self._restored.add(key)
             self._forget_settled(merge)
         else:
             self._due.set()

@@ -162,6 +162,8 @@ class TurnStore:
         begins = user is not None and await self._authors.nobody_else_in(encode_id(session), encode_id(user))
         new: Row = {self._mapped.agent_id: agent, **({users: []} if begins else {})}
         await self._sessions.update_one({"_id": session}, {"$setOnInsert": new}, upsert=True)
+        if user is not None and not begins:  # an empty list would say that nobody is there
+            await self._sessions.update_one({"_id": session, users: []}, {"$unset": {users: ""}})
         if user is not None:
             listed: Row = {users: {"$type": "array"}} if begins else {f"{users}.0": {"$exists": True}}
             await self._sessions.update_one({"_id": session} | listed, {"$addToSet": {users: user}})

@@ -51,7 +51,7 @@ async def test_who_has_written_before_stays_present(
     await making.remembers(user, SECRET)
     await _say(making, session, user=user)
     made = await _document(making, session)
-    assert made == {"_id": session, **(document or {"agent_id": "default"})}
+    assert made == {"_id": session, "agent_id": "default"}, "the authors are its users"
     if author is not None:
         assert SECRET not in await _say(making, session, user=user)
 
