@@ -12,7 +12,7 @@ from tests.named import ROOT, tracked
 PAGE = "docs/invariants.md"
 NAME = re.compile(r"^### ([a-z]+(?:-[a-z]+)+)$", re.MULTILINE)
 PLACE = re.compile(r"`([\w/]+\.py)::([\w.]+)`")
-CITED = re.compile(r"invariants? ((?:[a-z]+(?:-[a-z]+)+(?:, | and )?)+)")
+CITED = re.compile(r"invariants?\s+((?:[a-z]+(?:-[a-z]+)+(?:,\s+|\s+and\s+)?)+)")
 
 
 def invariants() -> Mapping[str, str]:
@@ -61,7 +61,6 @@ def test_code_and_pages_cite_only_invariants_of_the_page() -> None:
         for path in files
         if path != PAGE
         for found in CITED.findall((ROOT / path).read_text())
-        for name in re.split(r", | and ", found.strip(", "))
-        if name
+        for name in re.findall(r"[a-z]+(?:-[a-z]+)+", found)
     }
     assert [(path, name) for path, name in sorted(cited) if name not in invariants()] == []
