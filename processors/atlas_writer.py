@@ -1,11 +1,9 @@
 """memory.facts, memory.reflections, memory.consolidations → MongoDB, memory.changes: the only writer; batch form.
 
-One transaction per scope and batch. A redelivered batch finds everything there, changes nothing, and says again
-what is there. Live writing and rebuilding are the same: the documents follow from the records in any order.
-Marks of what is forgotten are read before the commit and after it: forgetting stores a mark before it looks for
-what rests on it, so either it finds what was committed, or the writer finds the mark. A stored fact whose newest
-version is dropped is taken apart here as forgetting would: what is left of it is stated anew, and it goes with the
-tombstones.
+One transaction per scope and batch. A redelivered batch changes nothing, and announces again what is there. Live
+writing and rebuilding are the same (invariants one-writer, announce-after-commit and any-order-same-documents).
+Marks are read before the commit and after it (invariant mark-read-write-mark). A stored fact whose newest version is
+dropped is taken apart here as forgetting would: what is left of it is stated anew, and it goes with the tombstones.
 """
 
 import asyncio

@@ -3,9 +3,7 @@
 At once where up to a hundred sessions are concerned, every few seconds where there are more. Changes of the same
 moment are worked on together, whatever their partitions: a window changes several scopes. A session's own change
 makes it active, unless it has more than MOST_READY_USERS: each of as many contexts would name as many users.
-Whoever builds reads first which building it replaces, so an older state never takes the place of a newer one; a
-redelivery builds the same again. Who was in the session is looked up once more behind the write: a context that was
-built beside a new author's first message is built again.
+A redelivery builds the same again (invariants older-never-replaces and present-looked-up-again).
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """memory.forgotten → marks in MongoDB, tombstones: erases what came from a forgotten message, session, user or fact.
 
-The mark stands before anything is looked for, and every other stage looks for marks: what is decided later, or is
-on its way to the writer, is dropped there. The memory collections are changed by the writer alone, which reads the
-tombstones.
+The mark is stored before anything is looked for (invariant mark-read-write-mark). Only the writer changes the memory
+collections: it reads the tombstones.
 """
 
 import time

@@ -1,7 +1,7 @@
 """chat.messages → memory.formations, memory.forgotten: cuts sessions into windows, a batch at a time.
 
-It reads a batch of a partition, applies it in memory, and stores it if nobody else has written to the partition
-since. Then it publishes the windows in the sessions' outboxes, and clears them. A redelivered batch finds all done.
+It reads a batch of a partition, applies it in memory, and stores it (invariant one-batch-a-partition). Then it
+publishes the windows in the sessions' outboxes, and clears them. A redelivered batch finds all done.
 """
 
 from asyncio import Lock, gather

@@ -1,8 +1,7 @@
 """memory.usage → `memory_usage`: adds up tokens and cost per day, agent, user, stage and model; batch form.
 
-Every call counts once: its id is stored with the totals that it went into, in one transaction, so a record that
-comes again (a redelivery, an outcome published twice, a batch after kill -9) finds itself counted. The amount
-reserved for a call stays reserved until the call is counted, so calls can wait for others.
+A record that comes again finds itself counted (invariant counted-once). The amount reserved for a call stays reserved
+until the call is counted, so calls can wait for others.
 """
 
 from collections.abc import Sequence

@@ -118,13 +118,12 @@ class ForgottenLedgers:
     async def end_published(
         self, key: str, published: Sequence[Event], decided: Sequence[Delivery]
     ) -> list[Emitted]:
-        """Erase from an outcome what was forgotten since its stage had looked for marks.
+        """Erase from an outcome what was forgotten since its stage read the marks (invariant mark-read-write-mark).
 
         `published`: the events that the stage has just published; `decided`: the records that led to them, or to
-        nothing. Forgetting marks first and looks for outcomes then: it either finds the outcome, and publishes behind
-        these events, or its marks are found here. Returns the records to publish behind them; none, after one
-        look-up, where nothing is forgotten. An answer that arrived after forgetting had looked for answers is
-        deleted; that of a consolidation given up since, when its changes are decided at last.
+        nothing. Returns the records to publish behind them; none, after one look-up, where nothing is forgotten. An
+        answer that arrived after forgetting had looked for answers is deleted; that of a consolidation given up
+        since, when its changes are decided at last.
         """
         asked = [delivery.event for delivery in decided]
         before = await self._before(asked)

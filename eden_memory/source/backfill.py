@@ -3,8 +3,8 @@
 Both read the collection in (created_at, _id) order, then the inbox. The backfill publishes everything, and resumes
 where it stopped. The merge publishes only what differs from the topic, and ends messages that lost their document.
 
-A request covers every message written before it. So the inbox is a phase of its own: once a request is published, no
-page is read any more, and what the pages lack comes with the stream, at its own version.
+The inbox is a phase of its own (invariant request-after-messages): once a request is published, no page is read any
+more, and what the pages lack comes with the stream, at its own version.
 """
 
 import asyncio

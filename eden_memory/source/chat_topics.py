@@ -1,8 +1,7 @@
 """Publish the tailer's records to Kafka: whole batches, in order, readable at once.
 
-Each start of a publisher shuts out every older one (kafka/fencing.py), so an old leader that wakes up publishes
-nothing. After any error the publisher is of no more use: close it, start another, and go on from the last position
-that was saved.
+Each start of a publisher shuts out every older one (kafka/fencing.py, invariant one-leader). After any error the
+publisher is of no more use: close it, start another, and go on from the last position that was saved.
 """
 
 import asyncio

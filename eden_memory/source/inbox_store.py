@@ -1,6 +1,6 @@
 """Write requests to `memory_inbox`, and read and erase them as the tailer does.
 
-Any application may write there. The tailer publishes a request after every message that was written before it.
+Any application may write there (invariant request-after-messages).
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,7 @@
 """Publish records and save the tailer's position, in the order in which things become final.
 
-records → confirmed by Kafka → position → inbox documents erased, while more is being published. If the process dies
-in between, the next leader repeats everything from the position; a repeated record is the same record.
+records → confirmed by Kafka → position → inbox documents erased, while more is being published (invariant
+position-after-publish). A record that the next leader repeats is the same record.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The collection `dead_letters`: what each dead letter names, for all pipelines. Forgetting ends letters by it.
 
-A letter is noted before it is published, and a mark of something forgotten is stored before letters are looked for.
-Who publishes a letter looks for marks afterwards, so one of the two always ends it.
+A letter is noted before it is published, and its publisher looks for marks afterwards (invariant
+mark-read-write-mark).
 """
 
 import re

@@ -1,7 +1,4 @@
-"""Budgets and reservations: room is looked for, and kept back, in one transaction over the budgets' documents.
-
-Of two workers that reserve at once, one meets the other's write and decides anew from what it left.
-"""
+"""Budgets and reservations (invariant reserved-before-asked)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The totals of model calls: a call's id is stored in the transaction that adds it, so it counts once.
+"""The totals of model calls (invariant counted-once).
 
 The same transaction adds what was spent to the budgets that it concerns.
 """
@@ -106,7 +106,7 @@ class MongoUsage:
         return ()
 
     async def _reduce_forgotten(self, calls: Sequence[ModelCalled]) -> None:
-        """Take out ids that were forgotten before their calls were counted: forgetting marks first, then reduces."""
+        """Take out ids that were forgotten before their calls were counted (invariant mark-read-write-mark)."""
         ids = {kind: {getattr(call, f"{kind}_id") for call in calls} - {None} for kind in REDUCED}
         of = [{"kind": kind, "target": {"$in": sorted(names)}} for kind, names in ids.items() if names]
         marks = await self._forgotten.find({"$or": of, "until": {"$ne": None}}).to_list() if of else []

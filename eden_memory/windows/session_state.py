@@ -1,7 +1,7 @@
 """Apply records to the state of one session. Pure.
 
-A message belongs to one window at most, however often it comes: in `memory_messages` what waits has a place and
-what a window holds bears its formation, and a window and its messages change in one transaction.
+In `memory_messages`, what waits has a place and what a window holds bears its formation (invariant
+one-window-per-message).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -23,6 +23,7 @@ from eden_memory.api.http.routes import ROUTERS
 from eden_memory.kafka.topics import Topics, read_topics, topics_path
 from eden_memory.settings import KafkaSettings, Settings
 from tools.reference.asyncapi import document_text
+from tools.reference.operations import operations_page
 from tools.reference.reference_pages import documents_page, events_page, metrics_page, topics_page
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +49,7 @@ def generated() -> dict[str, str]:
         "docs/reference/documents.md": documents_page(),
         "docs/reference/events.md": events_page(topics),
         "docs/reference/metrics.md": metrics_page(),
+        "docs/reference/operations.md": operations_page(),
         "docs/reference/settings.md": settings_page(),
         "docs/reference/topics.md": topics_page(topics),
     }

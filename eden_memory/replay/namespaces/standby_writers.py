@@ -1,8 +1,7 @@
 """The work of `eden run` for standby namespaces: silent writers, forgetting, and what a switch left.
 
-A stopped rebuild gets only tombstones: it does not go on by itself. What its command writes later from before a
-tombstone does not stay either: the mark is older than the tombstone, and the writer looks for marks before each
-write and after it.
+A stopped rebuild gets only tombstones: it does not go on by itself. What its command writes later does not survive an
+earlier tombstone (invariant mark-read-write-mark).
 """
 
 import asyncio

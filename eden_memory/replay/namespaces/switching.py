@@ -164,8 +164,7 @@ async def _prepare(at: Installation, live: Placement, to: Placement) -> None:
 
 
 async def _handover(at: Installation, live: Placement, to: Placement) -> str | None:
-    """A group of its own at what live's writer has committed: all before that is announced. Else `to` is silent until
-    its processes have heard of the switch, and what it wrote until then would never be announced."""
+    """Commit what live's writer has announced for a new group, and return it (invariant announced-over-a-switch)."""
     if live.pipeline != to.pipeline:
         return None  # its writer announces what it writes
     topics = at.topics(live)
