@@ -18,6 +18,8 @@ class ExportHeader(Part):
     format: Literal["eden-export"] = "eden-export"
     version: Ordinal = 1
     """Of the lines. The records' data have versions of their own, in `type`."""
+    store_format: Count = 0
+    """Of the store that it comes from; 0 where none is said."""
     export_id: str = Field(pattern=r"^[0-9a-f]{32}$")
     """Names this file: importing it twice changes nothing."""
     exported_at: Moment

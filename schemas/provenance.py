@@ -31,10 +31,10 @@ class SourceMessage(MessageRef):
     """When it was written (`ce_time` of its record): by it forgetting knows what came before it."""
     said_at: Moment = Field(default_factory=_time_of)
     """When it was said: the earlier of the application's time and `time`; of an edited text, when it was edited.
-    Equal to `time` where an earlier version recorded none."""
+    Equal to `time` where nothing else is known."""
     participants: Count | None = None
-    """How many users took part in the window that it was read in (one whom nobody names counts); null where an
-    earlier version recorded it."""
+    """How many users took part in the window that it was read in (one whom nobody names counts); null where the
+    memory was not read in a window: it was added by hand or imported."""
 
 
 def newest_said(sources: Iterable[SourceMessage]) -> datetime | None:

@@ -13,12 +13,12 @@ WIDE = frozenset({"agent", "group", "shard"})
 """Kinds of scope that more than one user may see."""
 WITHOUT_USERS = 0
 ALONE: tuple[int | None, ...] = (None, 1)
-"""Participants of whose windows a group may hold nothing; None: an earlier version recorded it."""
+"""Participants of whose windows a group may hold nothing; None: it was added by hand or imported."""
 
 
 def in_force(stored: Sharing | None, chosen: Sharing | None) -> Sharing:
-    """Return the mode that readers apply: private if the store or this process is set to it."""
-    return "private" if "private" in (stored, chosen) else "team"
+    """Return the mode that readers apply: private if the store or this process is set to it, or nobody chose one."""
+    return "team" if {stored, chosen} in ({"team"}, {"team", None}) else "private"
 
 
 def sharing_of(scope: Scope, streams: Mapping[str, Stream], store: Sharing) -> Sharing:

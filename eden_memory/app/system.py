@@ -1,6 +1,5 @@
 """`eden run`: settings in, running parts out."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
@@ -28,7 +27,6 @@ from eden_memory.kafka.lag import LagReader
 from eden_memory.kafka.topic_admin import topics_exist
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.memory.merged_fact_store import warn_of_merged
 from eden_memory.memory.version_store import count_documents, heed_versions
 from eden_memory.mongo.client import connect, hosts
 from eden_memory.mongo.leases import MongoLease
@@ -53,7 +51,7 @@ from eden_memory.stages.leased import Leased
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.patience import until_there
 from eden_memory.stages.process import Process, ProcessPart, Signals
-from eden_memory.task_ending import all_of, end
+from eden_memory.task_ending import all_of
 from eden_memory.usage.totals_store import spent
 from eden_memory.windows.window_text_store import WindowTextRetention
 
@@ -158,9 +156,6 @@ async def _entered(
                 SERVERS_HINT,
             )
         )
-    if pipeline.FORGETTING in stages:
-        warns = asyncio.create_task(warn_of_merged(client[settings.mongodb.database], settings.names))
-        stack.push_async_callback(end, [warns])
     if WRITER in wanted:
         parts.append(standby_writers(settings, client))
     return parts

@@ -21,10 +21,8 @@ from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import TopicAdmin, TopicReport
 from eden_memory.kafka.topics import BrokerTopic, Topic, TopicDifference, Topics, load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.mongo.client import connect
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
-from eden_memory.stages.dead_letter_handling import settled_letters
 
 ASYNCAPI = "docs/asyncapi.yaml"
 OVERVIEW = ("topic", "records", "groups", "kept")
@@ -105,21 +103,15 @@ def asyncapi(check: Check = False) -> None:
 
 
 def _connected() -> tuple[Topics, TopicAdmin]:
-    settings, settled = asyncio.run(_live(Settings()))
+    settings = asyncio.run(_live(Settings()))
     bootstrap = settings.kafka.bootstrap or endpoints(settings).kafka
-    admin = TopicAdmin(admin_config(settings.kafka, bootstrap), settled)
+    admin = TopicAdmin(admin_config(settings.kafka, bootstrap))
     return load_topics(settings.kafka, settings.placement), admin
 
 
-async def _live(settings: Settings) -> tuple[Settings, set[str]]:
-    """Return the live namespace's settings and settled dead letters; without MongoDB the original's, and none."""
-    live = await soon(live_now(settings))
-    return (settings, set()) if live is None else (live, await soon(_settled(live)) or set())
-
-
-async def _settled(settings: Settings) -> set[str]:
-    async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        return await settled_letters(client[settings.mongodb.database], settings.names)
+async def _live(settings: Settings) -> Settings:
+    """Return the live namespace's settings; without MongoDB the original's."""
+    return await soon(live_now(settings)) or settings
 
 
 async def _restored(settings: Settings) -> list[str]:

@@ -11,7 +11,7 @@ from eden_memory.schemas.documents import SessionState, Snapshot
 
 PAGE = 100
 """Sessions whose audiences are read together."""
-KEPT = {"audience_changes": 1, "audiences": 1}
+KEPT = {"audience_changes": 1}
 
 
 class MongoAudiences:

@@ -121,16 +121,14 @@ class Audiences:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "Audiences":
-        """From a document of `memory_sessions`; older ones hold whole lists."""
-        if "audience_changes" not in row:
-            return cls.of_lists(row.get("audiences", ()))
+        """From a document of `memory_sessions`."""
         return cls.of_changes(
             AudienceDelta(
                 tuple(kept.get("joined", ())),
                 tuple(kept.get("left", ())),
                 LargeAudience(**kept["large"]) if kept.get("large") else None,
             )
-            for kept in row["audience_changes"]
+            for kept in row.get("audience_changes", ())
         )
 
     @classmethod

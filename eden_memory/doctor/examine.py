@@ -31,7 +31,6 @@ from eden_memory.own_process import patience
 from eden_memory.placement import ORIGINAL
 from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
 from eden_memory.settings import Settings
-from eden_memory.stages.dead_letter_handling import settled_letters
 
 SECONDS = 20.0
 """For one check; a server that does not answer in it is a finding of its own."""
@@ -62,7 +61,7 @@ async def examine(settings: Settings, namespaces: Sequence[str] = ()) -> Examina
             settings, [libraries(), Finding("servers", "fail", error.what, error.hint)], "HOST:9092"
         )
     (of_mongodb, named), of_kafka = await asyncio.gather(
-        _mongodb(settings, found.mongodb, namespaces), _kafka(settings, found.kafka, found.mongodb)
+        _mongodb(settings, found.mongodb, namespaces), _kafka(settings, found.kafka)
     )
     return _examination(settings, [libraries(), *of_mongodb, *of_kafka], found.kafka, named)
 
@@ -112,7 +111,6 @@ def _mongodb_checks(
         ("clock", lambda: mongodb_checks.clock(client)),
         ("namespace", lambda: mongodb_checks.live_namespace(client, settings)),
         ("sharing", lambda: mongodb_checks.sharing(client, settings)),
-        ("merged facts", lambda: mongodb_checks.merged_facts(client, settings)),
         ("oplog window", lambda: mongodb_checks.oplog_window(client)),
         (PERMISSIONS, lambda: mongodb_checks.permissions(client, needed(settings, namespaces))),
         ("messages collection", lambda: source_checks.messages_collection(database, messages)),
@@ -151,7 +149,7 @@ def _gateway_checks(settings: Settings, client: AsyncMongoClient[dict[str, Any]]
     ]
 
 
-async def _kafka(settings: Settings, bootstrap: str, mongodb: str) -> list[Finding]:
+async def _kafka(settings: Settings, bootstrap: str) -> list[Finding]:
     try:
         config = admin_config(settings.kafka, bootstrap)
         connection = client_kwargs(settings.kafka, bootstrap)
@@ -164,7 +162,7 @@ async def _kafka(settings: Settings, bootstrap: str, mongodb: str) -> list[Findi
         return [Finding("Kafka", "fail", f"{bootstrap}: {describe(error)}", hint)]
     declared = load_topics(settings.kafka, settings.placement)
     names = [topic.name for topic in declared]
-    topics = TopicAdmin(config, await _settled(settings, mongodb))
+    topics = TopicAdmin(config)
     return await _all(
         [
             ("Kafka version", lambda: kafka_checks.broker_version(connection)),
@@ -174,15 +172,6 @@ async def _kafka(settings: Settings, bootstrap: str, mongodb: str) -> list[Findi
             ("Kafka permissions", lambda: asyncio.to_thread(kafka_checks.permissions, admin, names)),
         ]
     )
-
-
-async def _settled(settings: Settings, uri: str) -> set[str]:
-    """Return the settled dead letters; none where they cannot be read, which other checks say."""
-    try:
-        async with asyncio.timeout(SECONDS), connect(settings.mongodb, uri) as client:
-            return await settled_letters(client[settings.mongodb.database], settings.names)
-    except (PyMongoError, EdenError, TimeoutError):
-        return set()
 
 
 def _broker(admin: Any) -> list[Finding]:

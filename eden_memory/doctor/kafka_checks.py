@@ -164,10 +164,6 @@ def judge_report(report: TopicReport) -> Finding:
         )
     if others:
         hint = "See `eden topics diff`; `eden topics apply` changes what may be changed."
-        kept_back = [
-            f"{left.topic}: {left.refused}." for left in others if left.begins_compaction and left.refused
-        ]
-        hint = " ".join([hint, *kept_back[:SHOWN]])
         return Finding("topics", "warn", f"{len(others)} settings differ: {_some(others)}", hint)
     return Finding("topics", "ok", "all as topics.yaml says")
 

@@ -10,7 +10,6 @@ from pymongo.errors import OperationFailure
 
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.privileges import Privilege, missing
-from eden_memory.memory.merged_fact_store import WAY_OUT, without_statements
 from eden_memory.memory.version_store import SHARING_MEANS, stored_sharing
 from eden_memory.placement import Placement
 from eden_memory.replay.namespaces.namespace_names import goes_on
@@ -48,15 +47,6 @@ async def live_namespace(client: Client, settings: Settings) -> Finding:
     database, prefix = client[settings.mongodb.database], settings.mongodb.prefix
     placement = await MongoLive(database, prefix).placement()
     return judge_namespaces(placement, await neglected(database, prefix))
-
-
-async def merged_facts(client: Client, settings: Settings) -> Finding:
-    """Whether forgetting a message takes more of a fact than what rests on it."""
-    count = await without_statements(client[settings.mongodb.database], settings.names)
-    if not count:
-        return Finding("merged facts", "ok", "all keep the statements that they were merged from")
-    what = f"{count:,} facts that an earlier version merged lose all of their text with one of their messages"
-    return Finding("merged facts", "warn", what, WAY_OUT)
 
 
 async def sharing(client: Client, settings: Settings) -> Finding:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from eden_memory.errors import Conflict, Invalid, NotFound
 from eden_memory.imports.json_elements import TOO_LONG, bounded_lines
 from eden_memory.memory.memory_batch import Memory
+from eden_memory.schemas.documents.base import STORE_FORMAT
 from eden_memory.schemas.envelope import Envelope, EnvelopeError, event_type, parse_type, rfc3339
 from eden_memory.schemas.events import REGISTRY, ScopeConsolidated
 from eden_memory.schemas.exported import ExportedGap, ExportedRecord, ExportEnd, ExportHeader, ExportLine
@@ -161,6 +162,9 @@ def header_of(path: Path) -> ExportHeader:
     if header.version > ExportLine.VERSION:
         wanted = f"it is of version {header.version}, and this program reads up to {ExportLine.VERSION}"
         raise Invalid(f"{path} was written by a newer program: {wanted}", "Import it with a newer program.")
+    if header.store_format != STORE_FORMAT:
+        wanted = f"it is of store format {header.store_format}, and this program reads {STORE_FORMAT}"
+        raise Invalid(f"{path} was written by another version: {wanted}", "Import it with that version.")
     return header
 
 

@@ -24,6 +24,7 @@ from eden_memory.kafka.topic_reading import reading
 from eden_memory.memory.memory_batch import Memory, is_forgotten, named_by
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import WRITER
+from eden_memory.schemas.documents.base import STORE_FORMAT
 from eden_memory.schemas.envelope import Envelope, EnvelopeError
 from eden_memory.schemas.events import (
     REGISTRY,
@@ -67,6 +68,7 @@ async def export_memory(
 ) -> ExportCounts:
     """Write the live memory to a file; NotFound where the selection holds nothing, Conflict if the file exists."""
     header = ExportHeader(
+        store_format=STORE_FORMAT,
         export_id=uuid4().hex,
         exported_at=now,
         program=version("eden-memory"),

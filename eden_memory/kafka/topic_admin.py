@@ -4,9 +4,9 @@
 # pyright: reportPrivateImportUsage=false
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import Any
 
@@ -25,8 +25,6 @@ from confluent_kafka.admin import (
 
 from eden_memory.awaited import Awaited
 from eden_memory.errors import EdenError
-from eden_memory.kafka.earlier_letters import WAY_OUT, left_over, placed_letters
-from eden_memory.kafka.outgoing import DEAD
 from eden_memory.kafka.topics import BrokerTopic, TopicDifference, Topics, differences, unknown_topics
 from eden_memory.own_process import patience
 
@@ -63,12 +61,10 @@ class TopicReport:
 class TopicAdmin:
     """One cluster's topics; calls block, and raise an EdenError when Kafka refuses or does not answer.
 
-    `config` is that of confluent-kafka's AdminClient (`admin_config`). `settled`: ids of dead letters that nobody
-    needs any more.
+    `config` is that of confluent-kafka's AdminClient (`admin_config`).
     """
 
-    def __init__(self, config: Mapping[str, Any], settled: Collection[str] = ()) -> None:
-        self._config, self._settled = config, settled
+    def __init__(self, config: Mapping[str, Any]) -> None:
         self._where = str(config["bootstrap.servers"])
         # What cannot be reached is raised as an EdenError; librdkafka's own log lines would only repeat it.
         self._admin: Any = AdminClient({**config, "log_level": 0})
@@ -88,7 +84,7 @@ class TopicAdmin:
         listed = self._listed()
         unknown = unknown_topics(topics.prefix, topics, listed)
         found = self._described(topics, listed)
-        return TopicReport([self._kept_back(each, found) for each in differences(topics, found)], unknown)
+        return TopicReport(differences(topics, found), unknown)
 
     def apply(self, topics: Topics) -> TopicReport:
         """Create, alter and grow what may be, and wait until the broker shows it; what differed before."""
@@ -132,14 +128,6 @@ class TopicAdmin:
         """Remove the records of topics' partitions below these offsets."""
         places = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
         self._all(self._admin.delete_records(places, operation_timeout=TIMEOUT))
-
-    def _kept_back(self, difference: TopicDifference, found: Mapping[str, BrokerTopic]) -> TopicDifference:
-        """Refuse to compact a dead-letter topic while that would lose letters."""
-        if not difference.begins_compaction or not difference.topic.endswith(DEAD):
-            return difference
-        name = difference.topic
-        count = left_over(placed_letters(self._config, name, found[name].partitions), self._settled)
-        return replace(difference, refused=WAY_OUT.format(count=count)) if count else difference
 
     def _create(self, topics: Topics, names: Sequence[str]) -> None:
         new = [

@@ -117,11 +117,6 @@ class Topic:
         """How long its segments may hold a record that has ended, or that is not ended by a key."""
         return self._after("max.compaction.lag.ms" if self.compacted else "retention.ms")
 
-    @property
-    def ages_out(self) -> timedelta:
-        """How long its segments may hold a record that nothing ends; of a topic with a retention."""
-        return self._after("retention.ms")
-
     def _after(self, wait: str) -> timedelta:
         return timedelta(milliseconds=int(self.config[wait]) + int(self.config["segment.ms"]))
 
@@ -270,12 +265,6 @@ class TopicDifference:
     found: str | None = None
     setting: str | None = None
     refused: str | None = None
-
-    @property
-    def begins_compaction(self) -> bool:
-        """Whether the topic is to be compacted, and is not yet."""
-        wanted, found = _parts(self.wanted) or set(), _parts(self.found) or set()
-        return self.setting == "cleanup.policy" and "compact" in wanted - found
 
 
 def differences(topics: Iterable[Topic], found: Mapping[str, BrokerTopic]) -> list[TopicDifference]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from operator import itemgetter
 from typing import Any, Literal, cast, get_args
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -215,14 +216,16 @@ class Browsing:
         """Return, by fact, the newest message that it rests on; a fact that rests on none is left out."""
         facts = self._database[self._names[Fact.COLLECTION]]
         rows = await facts.find({"_id": {"$in": list(fact_ids)}}, {"sources": 1}).to_list()
-        newest = {row["_id"]: max(row["sources"], key=_said) for row in rows if row.get("sources")}
+        newest = {
+            row["_id"]: max(row["sources"], key=itemgetter("said_at")) for row in rows if row.get("sources")
+        }
         messages = self._database[self._names[Message.COLLECTION]]
         wanted = [source["message_id"] for source in newest.values()]
         roles = {
             row["_id"]: row["role"] async for row in messages.find({"_id": {"$in": wanted}}, {"role": 1})
         }
         return {
-            fact_id: FactOrigin(roles.get(source["message_id"]), _said(source))
+            fact_id: FactOrigin(roles.get(source["message_id"]), source["said_at"])
             for fact_id, source in newest.items()
         }
 
@@ -251,11 +254,6 @@ class Browsing:
         return page, cursor_of(digest, [last[name] for name, _ in listed.sort])
 
 
-def _said(source: Row) -> datetime:
-    """Return when a stored source was said; an earlier version recorded only when it was written."""
-    return source.get("said_at") or source["time"]
-
-
 def page_query(listed: _List, keys: Sequence[str], filters: Filters, digest: str) -> Row:
     """Return a page's query: values of the index's first two fields, a range of the third, so nothing is sorted."""
     query: Row = {
@@ -281,15 +279,9 @@ def _occurring(listed: _List, filters: Filters) -> list[Row]:
 
 
 def _within(listed: _List, filters: Filters) -> list[Row]:
-    """Select by time; documents of an earlier version that lack it go by `formed_at`, unless sorted by that time."""
-    dated, bounds = listed.dated, _bounds(filters.since, filters.until)
-    if not bounds:
-        return []
-    return [
-        {dated: bounds}
-        if listed.first == dated
-        else {"$or": [{dated: bounds}, {dated: None, "formed_at": bounds}]}
-    ]
+    """Select by the list's time."""
+    bounds = _bounds(filters.since, filters.until)
+    return [{listed.dated: bounds}] if bounds else []
 
 
 def _bounds(since: datetime | None, until: datetime | None) -> dict[str, datetime]:

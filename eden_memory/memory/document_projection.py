@@ -170,6 +170,7 @@ def _any_fact() -> Fact:
         version=1,
         decision="ADD",
         formed_at=EPOCH,
+        said_at=EPOCH,
         valid_from=EPOCH,
     )
 
@@ -348,7 +349,12 @@ def _reflection(event: ReflectionFormed) -> Reflection:
 @cache
 def _any_reflection() -> Reflection:
     return Reflection(
-        _id="any", **scope_fields(Scope.of_agent("s.any")), content="", position=1, formed_at=EPOCH
+        _id="any",
+        **scope_fields(Scope.of_agent("s.any")),
+        content="",
+        position=1,
+        formed_at=EPOCH,
+        said_at=EPOCH,
     )
 
 

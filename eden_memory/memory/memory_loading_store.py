@@ -206,14 +206,11 @@ class MemoryLoading:
             scope.other_reflections = await self._oldest_buffered(batch.key, list(scope.reflections))
 
     async def _oldest_buffered(self, key: str, but: list[str]) -> tuple[BufferedReflection, ...]:
-        """Load the first of a buffer, and as many without `said_at`, which an earlier version stored."""
+        """Load the first of a buffer."""
         query: Row = {"scope_key": key, "absorbed": False, "retired_at": None, "_id": {"$nin": but}}
         order = [("said_at", 1), ("formed_at", 1), ("position", 1), ("_id", 1)]
-        left = [
-            await _read(self._of.reflections, Reflection, query | said, sort=order, limit=BUFFER)
-            for said in ({"said_at": None}, {"said_at": {"$ne": None}})
-        ]
-        return tuple(buffered(reflection) for half in left for reflection in half)
+        left = await _read(self._of.reflections, Reflection, query, sort=order, limit=BUFFER)
+        return tuple(map(buffered, left))
 
 
 def _freed(batches: Iterable[ScopeBatch], stored: Stored) -> list[tuple[str, str]]:

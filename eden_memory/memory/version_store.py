@@ -11,7 +11,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.errors import EdenError
 from eden_memory.names import Names
-from eden_memory.schemas.documents import DOCUMENTS, Fact, PartitionState, WindowTexts
+from eden_memory.schemas.documents import DOCUMENTS
+from eden_memory.schemas.documents.base import STORE_FORMAT
 from eden_memory.schemas.scopes import Sharing
 
 KEY = "events"
@@ -20,8 +21,6 @@ SHARING_MEANS: Mapping[Sharing, str] = {
     "private": "what a session's users say stays with them",
     "team": "agents learn from what their users say, and all of these users see it",
 }
-FORMED = (WindowTexts.COLLECTION, Fact.COLLECTION, PartitionState.COLLECTION)
-"""Collections of which none is empty once memory has formed."""
 
 COLLECTIONS = sorted({document.COLLECTION for document in DOCUMENTS})
 
@@ -29,12 +28,20 @@ COLLECTIONS = sorted({document.COLLECTION for document in DOCUMENTS})
 async def heed_versions(
     database: AsyncDatabase[dict[str, Any]], names: Names, known: Mapping[str, int]
 ) -> None:
-    """Store the event versions that this program writes; raise EdenError if newer ones were written here.
+    """Store the formats that this program writes; raise EdenError if others were written here.
 
-    It would dead-letter them, one by one.
+    It would dead-letter newer events one by one, and misread documents of another store format.
     """
     versions = database[names["versions"]]
-    written: Mapping[str, int] = (await versions.find_one({"_id": KEY}) or {}).get("versions", {})
+    stored = await versions.find_one({"_id": KEY}) or {"format": STORE_FORMAT}
+    if stored.get("format") != STORE_FORMAT:
+        raise EdenError(
+            f"another version of this program made the memory in {database.name} (store format "
+            f"{stored.get('format', 0)}; this version reads {STORE_FORMAT})",
+            "Form memory again from your chat: set EDEN_MONGODB_PREFIX and EDEN_KAFKA_TOPIC_PREFIX to new names, and "
+            "run `eden setup`. Or run the version that made it.",
+        )
+    written: Mapping[str, int] = stored.get("versions", {})
     newer = [f"{name} v{number}" for name, number in sorted(written.items()) if number > known.get(name, 0)]
     if newer:
         raise EdenError(
@@ -42,7 +49,7 @@ async def heed_versions(
             "Run that version, or a later one.",
         )
     raised = {f"versions.{name}": number for name, number in known.items()}
-    await versions.update_one({"_id": KEY}, {"$max": raised}, upsert=True)
+    await versions.update_one({"_id": KEY}, {"$max": raised, "$set": {"format": STORE_FORMAT}}, upsert=True)
 
 
 async def settle_sharing(
@@ -50,14 +57,13 @@ async def settle_sharing(
 ) -> Sharing:
     """Store and return the sharing mode: the one chosen, else the stored one, with `since` where it changed.
 
-    A store that says nothing keeps what earlier programs did (`team`), unless nothing was ever formed in it.
+    The mode is `private` where nobody has chosen one.
     """
     versions = database[names["versions"]]
     stored = await stored_sharing(database, names)
     if chosen is None and stored is None:
-        first: Sharing = "team" if await _has_formed(database, names) else "private"
-        await versions.update_one({"_id": SHARING}, {"$setOnInsert": {"mode": first}}, upsert=True)
-        return await stored_sharing(database, names) or first
+        await versions.update_one({"_id": SHARING}, {"$setOnInsert": {"mode": "private"}}, upsert=True)
+        return await stored_sharing(database, names) or "private"
     if chosen is not None and chosen != stored:
         update = {"$set": {"mode": chosen}, "$currentDate": {"since": True}}
         await versions.update_one({"_id": SHARING}, update, upsert=True)
@@ -68,15 +74,6 @@ async def stored_sharing(database: AsyncDatabase[dict[str, Any]], names: Names) 
     """Return the stored sharing mode; None if there is none yet."""
     mode: Sharing | None = (await database[names["versions"]].find_one({"_id": SHARING}) or {}).get("mode")
     return mode
-
-
-async def _has_formed(database: AsyncDatabase[dict[str, Any]], names: Names) -> bool:
-    """Return whether memory was ever formed in this namespace, or in the installation's first one."""
-    collections = {of[short] for of in (names, Names(names.shared)) for short in FORMED}
-    for name in collections:
-        if await database[name].find_one({}, {"_id": 1}) is not None:
-            return True
-    return False
 
 
 async def count_documents(

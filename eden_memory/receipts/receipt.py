@@ -1,6 +1,5 @@
 """A receipt: what was asked, what was erased, when each store is clean; signed with Ed25519. Pure."""
 
-import operator
 from base64 import b64decode, b64encode
 from datetime import datetime
 from typing import Literal
@@ -8,7 +7,7 @@ from typing import Literal
 import orjson
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from eden_memory.errors import Invalid
 from eden_memory.schemas.documents import Erasure
@@ -51,8 +50,8 @@ class ErasedInMemory(_Part):
     restated: tuple[str, ...]
     """Commands that stated anew what was left of merged facts."""
     texts: tuple[str, ...]
-    dead_letters: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
-    """`<topic> <key>`; receipts of earlier versions have none."""
+    dead_letters: tuple[str, ...]
+    """`<topic> <key>`."""
 
 
 class CleanStore(_Part):

@@ -192,12 +192,8 @@ def _in_pipeline(name: str, placement: Placement) -> str:
 
 
 def clean_topic(topic: Topic, now: datetime) -> CleanStore:
-    """Return when nothing of it is left in a topic's segments: compacted, or deleted by age.
-
-    Dead letters count as deleted by age: earlier versions noted nothing of theirs, so forgetting ends no such letter.
-    """
-    left = topic.holds if topic.dead_of is None else topic.ages_out
-    return CleanStore(store=f"Kafka: {topic.name}", by=now + left)
+    """Return when nothing of it is left in a topic's segments."""
+    return CleanStore(store=f"Kafka: {topic.name}", by=now + topic.holds)
 
 
 def _deleted(topic: str, count: int, by: datetime) -> CleanStore:

@@ -143,7 +143,7 @@ class RecentMessages:
         return {name for name in sessions if was_alone(asked, name, now[name], off)}
 
     async def _states_of(self, sessions: Collection[str]) -> dict[str, dict[str, Any]]:
-        fields = {"users": 1, "audiences": 1, "audience_changes": 1}
+        fields = {"users": 1, "audience_changes": 1}
         rows = await self._states.find({"_id": {"$in": list(sessions)}}, fields).to_list()
         return {row["_id"]: row for row in rows}
 

@@ -117,8 +117,7 @@ class MongoPositions:
         await self._note_mapping(epoch, stored)
         if "token" not in stored:
             return None
-        published = stored.get(PUBLISHED, True)  # a position saved by an earlier version does not say
-        return TailerPosition(**{name: stored[name] for name in FIELDS}, published=published)
+        return TailerPosition(**{name: stored[name] for name in (*FIELDS, PUBLISHED)})
 
     async def save(self, epoch: int, position: TailerPosition) -> None:
         """Store a position; LeaseLost if a newer holder has claimed it."""

@@ -126,9 +126,3 @@ class DeadLetterHandling:
         return [
             topic.name for topic in self._topics if topic.dead_of is not None and of in (None, topic.dead_of)
         ]
-
-
-async def settled_letters(database: AsyncDatabase[dict[str, Any]], names: Names) -> set[str]:
-    """Return the ids of the dead letters that were dropped, or retried to the end."""
-    states = await MongoControls(database, names).dead_states()
-    return {name for name, state in states.items() if state in SETTLED}

@@ -182,10 +182,7 @@ def known_as(record: Record) -> list[str]:
 
 
 def original(record: Record) -> Record:
-    """The record that a dead letter holds, where it first stood; a KeyError if the headers do not say so.
-
-    Letters of earlier versions have the original's key as their own.
-    """
+    """The record that a dead letter holds, where it first stood; a KeyError if the headers do not say so."""
     found = {name: value or b"" for name, value in record.headers if name.startswith(DEAD_HEADERS)}
     nulls = found.get(NULLS, b"").split(b",")
     return Record(

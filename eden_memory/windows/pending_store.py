@@ -21,7 +21,7 @@ NOT_COUNTED = (
     "not made the index `pending` yet, run it"
 )
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
-LATE = "; some are overdue: `eden run` forms them, and looks again at those of an earlier version after `eden setup`"
+LATE = "; some are overdue: `eden run` forms them"
 OVERDUE = timedelta(minutes=5)
 """So long after its time a window may be still open: Watermarks come every ten seconds, and may be many."""
 

@@ -43,7 +43,7 @@ def message_row(message: StoredMessage) -> Row:
 
 
 def message_of(row: Row) -> StoredMessage:
-    """Return a message as stored; documents of earlier versions lack some fields."""
+    """Return a message as stored."""
     return StoredMessage(
         message_id=row["_id"],
         session_id=row["session_id"],
@@ -58,14 +58,14 @@ def message_of(row: Row) -> StoredMessage:
         deleted=row["deleted"],
         changed_after_formation=row["changed_after_formation"],
         opted_out=row["opted_out"],
-        forgotten=row.get("forgotten", False),
+        forgotten=row["forgotten"],
         place=row["place"],
         since=_moment(row["since"]),
-        created_at=_moment(row.get("created_at")),
-        edited_at=_moment(row.get("edited_at")),
-        missing=row.get("missing", False),
-        mapping=row.get("mapping"),
-        misread=row.get("misread", False),
+        created_at=_moment(row["created_at"]),
+        edited_at=_moment(row["edited_at"]),
+        missing=row["missing"],
+        mapping=row["mapping"],
+        misread=row["misread"],
     )
 
 

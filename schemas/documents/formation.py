@@ -19,7 +19,6 @@ class Message(Document):
     """Where a message belongs, for ever; its text only until it is formed."""
 
     COLLECTION: ClassVar[str] = "messages"
-    VERSION = 2
 
     id: EntityId = Field(alias="_id")
     session_id: EntityId | None

@@ -42,8 +42,6 @@ class InboxSessionEnded(_Asked):
 class InboxFormNow(_Asked):
     """Form what is pending in the session. Becomes FormationAsked."""
 
-    VERSION = 2
-
     kind: Literal["form_now"]
     session_id: RawId
     if_due: bool = False
@@ -63,8 +61,6 @@ class InboxAddedText(_Asked):
 
 class InboxFactCommand(_Asked):
     """A change of one fact. Becomes FactCommanded."""
-
-    VERSION = 6
 
     kind: Literal["fact_command"]
     scope: Scope
@@ -91,8 +87,6 @@ class InboxFactCommand(_Asked):
 
 class InboxMemoryCommand(_Asked):
     """A change of a reflection or of a scope's blob. Becomes MemoryCommanded."""
-
-    VERSION = 2
 
     kind: Literal["memory_command"]
     scope: Scope

@@ -62,7 +62,7 @@ class FactStatement(Part):
     text: str
     sources: tuple[SourceMessage, ...] = ()
     said_at: Moment | None = None
-    """When it was said, where no source tells (`eden add`); absent in documents of earlier versions."""
+    """When it was said, where no source tells (`eden add`)."""
 
 
 class Fact(_Scoped):
@@ -92,7 +92,7 @@ class Fact(_Scoped):
     formed_at: Moment
     statements: tuple[FactStatement, ...] = ()
     """What it was merged from, in order; empty at version 1, whose text and sources are its only statement."""
-    said_at: Moment = Field(default_factory=_formed_at)
+    said_at: Moment
     """When what began the fact was said."""
     occurred_at: Moment | None = None
     """When what it tells of happened or begins, where its text says so."""
@@ -135,7 +135,7 @@ class Reflection(_Scoped):
     formation_id: KeyText | None = None
     position: Ordinal
     formed_at: Moment
-    said_at: Moment = Field(default_factory=_formed_at)
+    said_at: Moment
     """When it was said: the newest of its sources."""
     absorbed: bool = False
     absorbed_at: Moment | None = None
@@ -156,7 +156,7 @@ class BlobVersion(Part):
     content: str
     absorbed: tuple[KeyText, ...]
     consolidated_at: Moment
-    said_at: Moment = Field(default_factory=_consolidated_at)
+    said_at: Moment
     pins: tuple[str, ...] = ()
     command: MemoryCommandRef | None = None
 
@@ -178,7 +178,7 @@ class Consolidated(_Scoped):
     """The command that led to this version, if one did."""
     history: Annotated[tuple[BlobVersion, ...], Field(max_length=HISTORY)] = ()
     last_consolidated_at: Moment
-    said_at: Moment = Field(default_factory=_last_consolidated_at)
+    said_at: Moment
     """The newest `said_at` of the reflections that the text holds."""
 
 
@@ -249,7 +249,7 @@ class BufferedReflection(Part):
     reflection_id: KeyText
     content: str
     formed_at: Moment
-    said_at: Moment = Field(default_factory=_formed_at)
+    said_at: Moment
     """When it was said: by it buffers are ordered."""
     private: bool = False
     version: Ordinal = 1
@@ -264,7 +264,7 @@ class RecentFact(Part):
     version: Ordinal
     content: str
     formed_at: Moment
-    valid_from: Moment = Field(default_factory=_formed_at)
+    valid_from: Moment
     """Since when it is true: what its age is counted from."""
     expires_at: Moment | None = None
 

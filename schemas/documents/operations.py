@@ -126,7 +126,7 @@ class Position(Document):
     page: Opaque = None
     read: Count = 0
     published: bool | None = None
-    """Whether any message of the source was published; null where an earlier version saved the position."""
+    """Whether any message of the source was published; null before the first start."""
     mapping: str | None = None
     """The version of the field mapping that reads the source now."""
     first_mapping: str | None = None
@@ -163,7 +163,7 @@ class ForgottenMark(Document):
     version: Version | None = None
     until: Moment | None = None
     by_hand: bool = False
-    """Whether someone asked for just this; such a fact is not stated anew. Absent in marks of earlier versions."""
+    """Whether someone asked for just this; such a fact is not stated anew."""
     event_id: EventId
     forgotten_at: Moment
 

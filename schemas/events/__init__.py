@@ -1,7 +1,5 @@
 """Every record of every topic (docs/reference/events.md), and `decode`."""
 
-from typing import Any
-
 from eden_memory.schemas.events.base import Derived, Event
 from eden_memory.schemas.events.changes import ScopeChanged
 from eden_memory.schemas.events.chat import FormationAsked, MessageRecorded, SessionEnded, Watermark
@@ -17,38 +15,27 @@ from eden_memory.schemas.events.reflections import (
     SessionClosed,
 )
 from eden_memory.schemas.events.usage import ModelCalled
-from eden_memory.schemas.registry import Payload, Registry, SchemaViolation, Upcast
-
-
-def _unchanged(payload: Payload) -> Payload:
-    """The newer version only allows more (positions within a transaction, audiences that are not listed), and
-    what it adds has a default."""
-    return payload
-
-
-def _with(field: str, value: Any) -> Upcast:
-    return lambda payload: {**payload, field: value}
-
+from eden_memory.schemas.registry import Registry, SchemaViolation, Upcast
 
 EVENTS: tuple[tuple[type[Event], *tuple[Upcast, ...]], ...] = (
-    (MessageRecorded, _with("mapping", None)),
-    (SessionEnded, _unchanged),
-    (FormationAsked, _with("if_due", False)),
+    (MessageRecorded,),
+    (SessionEnded,),
+    (FormationAsked,),
     (Watermark,),
-    (FormationRequested, _unchanged, _unchanged, _unchanged),
-    (FactsExtracted, _unchanged, _unchanged, _unchanged, _unchanged),
-    (FactsProposed, _unchanged, _unchanged, _unchanged),
-    (FactCommanded, _unchanged, _unchanged, _unchanged, _unchanged),
-    (FactChanged, _unchanged, _unchanged, _unchanged, _unchanged),
+    (FormationRequested,),
+    (FactsExtracted,),
+    (FactsProposed,),
+    (FactCommanded,),
+    (FactChanged,),
     (MemoryCommanded,),
-    (ReflectionFormed, _unchanged, _unchanged, _unchanged),
-    (SessionClosed, _unchanged),
-    (ScopeConsolidated, _unchanged, _unchanged, _unchanged),
-    (Forgotten, _with("after", None)),
-    (ScopeChanged, _unchanged),
-    (ModelCalled, _with("requests", 1)),
+    (ReflectionFormed,),
+    (SessionClosed,),
+    (ScopeConsolidated,),
+    (Forgotten,),
+    (ScopeChanged,),
+    (ModelCalled,),
 )
-"""Every event with its upcasts: v1 to v2, v2 to v3, …"""
+"""Every event, followed by its upcasts once it has any: v1 to v2, v2 to v3, …"""
 
 REGISTRY = Registry(
     events=[event for event, *_ in EVENTS],

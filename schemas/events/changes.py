@@ -1,6 +1,6 @@
 """`memory.changes`: what atlas-writer has committed."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.fields import Count, Moment
@@ -9,8 +9,6 @@ from eden_memory.schemas.scopes import Scope
 
 class ScopeChanged(Event):
     """A scope's memory in MongoDB is now at these versions; the newest record of a scope says it all."""
-
-    VERSION: ClassVar[int] = 2
 
     scope: Scope
     revision: Count

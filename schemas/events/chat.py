@@ -1,7 +1,7 @@
 """The records of `chat.messages`: what the tailer read from the application's database."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
@@ -71,8 +71,6 @@ def with_detectors(mapping: str, detectors: str | None) -> str:
 class MessageRecorded(Event):
     """A chat message as it stands since `version`; the record with the highest version counts."""
 
-    VERSION: ClassVar[int] = 2
-
     message_id: EntityId
     session_id: EntityId
     version: Version
@@ -92,7 +90,7 @@ class MessageRecorded(Event):
     """stream: as it was written; backfill: read at the first start; merge: after a lost position;
     added: a text given without a chat; reread: read again with a corrected field mapping."""
     mapping: str | None = Field(default=None, max_length=32)
-    """The version of the field mapping that read it; null where none did, or an earlier program."""
+    """The version of the field mapping that read it; null where none did."""
 
     @property
     def participant(self) -> str | None:
@@ -139,13 +137,9 @@ class _Control(Event):
 class SessionEnded(_Control):
     """The session is over: what is pending is formed, then its memory is consolidated."""
 
-    VERSION = 2
-
 
 class FormationAsked(_Control):
     """Form what is pending in the session: now, however little, or only if it is due."""
-
-    VERSION = 2
 
     if_due: bool
     """true: only if the messages that wait make a window by the counts, or the session is cold or stale."""

@@ -1,7 +1,6 @@
 """`memory.candidates` and `memory.facts`: what is proposed and asked of facts, and what was decided."""
 
-from datetime import datetime
-from typing import Any, ClassVar, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -31,8 +30,6 @@ successor); the others carry out a command."""
 class FactsProposed(Event, Derived):
     """The facts that one formation found for one scope."""
 
-    VERSION: ClassVar[int] = 4
-
     formation_id: KeyText
     session_id: EntityId
     scope: Scope
@@ -56,8 +53,6 @@ class FactsProposed(Event, Derived):
 
 class FactCommanded(Event):
     """A change of one fact that no conversation led to: decided in its scope's order, by a model only if it asks."""
-
-    VERSION: ClassVar[int] = 5
 
     command_id: KeyText
     scope: Scope
@@ -127,8 +122,7 @@ class CommandRef(Part):
     action: Action
     by: By
     asked_by: str | None = None
-    asked_at: Moment | None = None
-    """Null where an earlier version recorded none."""
+    asked_at: Moment
 
 
 class Considered(Part):
@@ -138,10 +132,6 @@ class Considered(Part):
     version: Ordinal
     similarity: float
     """(1 + cosine) / 2."""
-
-
-def _formed(fields: dict[str, Any]) -> datetime:
-    return fields["formed_at"]
 
 
 class FactChanged(Event, Derived):
@@ -154,8 +144,6 @@ class FactChanged(Event, Derived):
     `decision` says how a version came about, not whether the fact is active: DELETE stands in the fact that was
     contradicted and in the one that takes its place, NONE where only sources were added.
     """
-
-    VERSION: ClassVar[int] = 5
 
     fact_id: KeyText
     version: Ordinal
@@ -184,8 +172,8 @@ class FactChanged(Event, Derived):
     """The fact that replaced this one."""
     formed_at: Moment
     """Time of the window or command that first stated it; forgetting goes by it."""
-    said_at: Moment = Field(default_factory=_formed)
-    """When what began the fact was said. Equal to `formed_at` where an earlier version recorded none."""
+    said_at: Moment
+    """When what began the fact was said."""
     valid_from: Moment
     """Since when this version holds: the newest time at which something that its text rests on was said."""
     occurred_at: Moment | None = None

@@ -1,6 +1,6 @@
 """`memory.forgotten`: what is never to be remembered again, and how far that reaches. Ids only, no text."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -23,8 +23,6 @@ class Forgotten(Event):
     in the topics of its records. A record's sources say what to compare: `message_id` with `version`,
     `session_id` and `user_id` with `time`.
     """
-
-    VERSION: ClassVar[int] = 2
 
     kind: Forgettable
     id: ForgottenId

@@ -1,6 +1,6 @@
 """`memory.formations` and `memory.extractions`: closed windows, and the facts found in them."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from eden_memory.schemas.events.base import Derived, Event
 from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part, Usd
@@ -31,8 +31,8 @@ class Window(Part):
     """The highest tier among the session's users; 0 is free."""
     scopes: tuple[Scope, ...]
     """Where memory may go, from broad to narrow; shards after their agent."""
-    sharing: Sharing = "team"
-    """Whether memory of this window may reach beyond its users; `team` where an earlier version recorded it."""
+    sharing: Sharing
+    """Whether memory of this window may reach beyond its users."""
     shared_sessions: SharedSessions = "session"
     """authors: of several participants, what one says of themselves goes to their own user scope."""
     messages: tuple[MessageRef, ...]
@@ -52,13 +52,11 @@ class Window(Part):
     """Hash of the settings and streams in force when it closed."""
     before: tuple[MessageRef, ...] = ()
     """Messages of the session right before the window, of the same audience: they explain it, and no memory comes
-    from them alone. Empty where an earlier version recorded none."""
+    from them alone."""
 
 
 class FormationRequested(Event, Window):
     """A window is closed: form memory from it. The only record of which messages it holds, kept for ever."""
-
-    VERSION: ClassVar[int] = 4
 
     audience_change: AudienceChange | None = None
     """Given by the first window of a generation of session memory whose audience is too large to be listed: who
@@ -94,8 +92,6 @@ class ExtractedFact(Statement):
 
 class FactsExtracted(Event, Derived):
     """What a window's fact extraction gave: exactly one per formation, also when empty or failed."""
-
-    VERSION: ClassVar[int] = 5
 
     window: Window
     outcome: Literal["extracted", "empty", "failed"]

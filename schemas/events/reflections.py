@@ -1,8 +1,7 @@
 """`memory.commands`, `memory.reflections`, `memory.consolidations`: reflections, blobs, and commands on both."""
 
-from datetime import datetime
 from hashlib import blake2b
-from typing import Any, ClassVar, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,15 +11,6 @@ from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part
 from eden_memory.schemas.ids import EntityId, Version
 from eden_memory.schemas.provenance import Call, SourceMessage
 from eden_memory.schemas.scopes import Scope, ScopeKind
-
-
-def _formed_at(fields: dict[str, Any]) -> datetime:
-    return fields["formed_at"]
-
-
-def _consolidated_at(fields: dict[str, Any]) -> datetime:
-    return fields["consolidated_at"]
-
 
 Origin = Literal["formed", "propagated", "added", "imported"]
 MemoryAction = Literal["add_reflection", "edit_reflection", "retire_reflection", "edit_blob", "pin", "unpin"]
@@ -114,8 +104,6 @@ class ReflectionFormed(Event, Derived):
     blob (ScopeConsolidated) in the topic lists. Only commands make versions above the first.
     """
 
-    VERSION: ClassVar[int] = 4
-
     reflection_id: KeyText
     version: Ordinal = 1
     scope: Scope
@@ -132,9 +120,8 @@ class ReflectionFormed(Event, Derived):
     call: Call | None = None
     formed_at: Moment
     """The window's time: what forgetting reaches goes by it."""
-    said_at: Moment = Field(default_factory=_formed_at)
-    """When it was said: the newest `said_at` of its sources, which orders reflections. Equal to `formed_at` where an
-    earlier version recorded none."""
+    said_at: Moment
+    """When it was said: the newest `said_at` of its sources, which orders reflections."""
     private: bool = False
     """Never propagated."""
     demoted_from: ScopeKind | None = None
@@ -169,8 +156,6 @@ class ReflectionFormed(Event, Derived):
 class SessionClosed(Event, Derived):
     """The last reflections of a session stand before this: consolidate its scope, whatever the buffer."""
 
-    VERSION: ClassVar[int] = 2
-
     scope: Scope
     """The session's."""
     formation_id: KeyText
@@ -199,8 +184,6 @@ class ScopeConsolidated(Event, Derived):
     `absorbed` is no longer in the scope's buffer.
     """
 
-    VERSION: ClassVar[int] = 4
-
     scope: Scope
     version: Ordinal
     based_on: Count
@@ -222,9 +205,8 @@ class ScopeConsolidated(Event, Derived):
     call: Call | None = None
     consolidated_at: Moment
     """The newest `formed_at` of the reflections absorbed; no wall clock."""
-    said_at: Moment = Field(default_factory=_consolidated_at)
-    """The newest `said_at` that the text holds, of the version it was made from too. Equal to `consolidated_at` where
-    an earlier version recorded none."""
+    said_at: Moment
+    """The newest `said_at` that the text holds, of the version it was made from too."""
     settings_version: str
 
     @model_validator(mode="after")

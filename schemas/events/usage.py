@@ -1,6 +1,6 @@
 """`memory.usage`: every call of a model, what it cost and how it ended."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -18,10 +18,8 @@ CallOutcome = Literal[
 class ModelCalled(Event):
     """One request to a model, also a failed one. Never prompt or answer.
 
-    Version 2 counts requests as the provider does: one that several units share is counted by one of their records.
+    Requests are counted as the provider counts them: one that several units share is counted by one of their records.
     """
-
-    VERSION: ClassVar[int] = 2
 
     call_id: KeyText
     namespace: str

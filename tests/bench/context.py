@@ -62,12 +62,12 @@ def snapshot(scope: Scope, blob: str | None = None) -> Snapshot:
     limits, now = DEFAULTS[scope.kind], datetime.now(UTC)
     text = "remembered " * limits.blob_words
     buffer = tuple(
-        BufferedReflection(reflection_id=f"r{number}", content="insight " * 20, formed_at=now)
+        BufferedReflection(reflection_id=f"r{number}", content="insight " * 20, formed_at=now, said_at=now)
         for number in range(2 * limits.threshold)
     )
     facts = tuple(
-        RecentFact(fact_id=f"f{n}", version=1, content="fact " * 20, formed_at=now - timedelta(hours=n))
-        for n in range(40)
+        RecentFact(fact_id=f"f{n}", version=1, content="fact " * 20, formed_at=at, valid_from=at)
+        for n, at in ((n, now - timedelta(hours=n)) for n in range(40))
     )
     return stored_snapshot(
         scope,

@@ -115,5 +115,6 @@ def _event(scope: Scope, number: int, vector: bytes) -> FactChanged:
         embedding=Embedding(model=MODEL, vector=vector),
         decision="ADD",
         formed_at=NOW,
+        said_at=NOW,
         valid_from=NOW,
     )

@@ -30,7 +30,6 @@ points to and the examples in it are all that a consumer needs.
   every partition. Offsets have gaps (compaction, transaction markers), so the last record's offset may never be
   `end - 1`.
 - **Transactions.** No record is part of one: readers of committed records see all of them as soon as others do.
-  (Topics that earlier versions wrote hold some in `chat.messages`.)
 
 ## Order, repeats, versions
 

@@ -4,18 +4,15 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import ValidationError
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.mongo.documents import document_of, row_of
 from eden_memory.replay.namespaces.namespace_names import KINDS
 from eden_memory.replay.rebuild.document_content import (
     DigestSum,
     DocumentDifference,
     difference,
     digest,
-    filled,
     says_something,
 )
 from eden_memory.schemas.documents import Consolidated, Snapshot
@@ -101,7 +98,7 @@ class MemoryComparison:
             async for name, live, rebuilt in self._pairs(kind.COLLECTION):
                 row = live if live is not None else rebuilt
                 assert row is not None
-                pair = _hashes(kind.COLLECTION, live, rebuilt)
+                pair = _hashes(live, rebuilt)
                 compared.take(kind.COLLECTION, name, str(row.get("scope_key", name)), pair)
             compared.scopes[kind.COLLECTION] = await self._scopes(kind.COLLECTION, compared)
         return compared
@@ -121,7 +118,7 @@ class MemoryComparison:
                 page = names[start : start + PAGE]
                 live, rebuilt = [await self._named(prefix + collection, page) for prefix in self._prefixes]
                 for name in page:
-                    pair = _hashes(collection, live.get(name), rebuilt.get(name))
+                    pair = _hashes(live.get(name), rebuilt.get(name))
                     compared.again(collection, name, pair)
         return compared.differing != before
 
@@ -130,8 +127,7 @@ class MemoryComparison:
         found: list[DocumentDifference] = []
         for collection, name in sorted(compared.differing)[:most]:
             live, rebuilt = [await self._named(prefix + collection, [name]) for prefix in self._prefixes]
-            ours, theirs = (_as_read(collection, rows.get(name)) for rows in (live, rebuilt))
-            differs = difference(collection, name, ours, theirs)
+            differs = difference(collection, name, live.get(name), rebuilt.get(name))
             found += [differs] if differs is not None else []
         return found
 
@@ -147,7 +143,7 @@ class MemoryComparison:
         for prefix, total in zip(self._prefixes, (sums.live, sums.rebuilt), strict=True):
             async for row in self._of(prefix + collection).find(query).batch_size(PAGE):
                 if says_something(row):
-                    total.add(_hash(_as_read(collection, row)))
+                    total.add(_hash(row))
         return sums
 
     async def _named(self, collection: str, names: list[str]) -> Mapping[str, Row]:
@@ -176,22 +172,8 @@ class MemoryComparison:
                 yield row
 
 
-def _hashes(collection: str, live: Row | None, rebuilt: Row | None) -> Pair:
-    """Two that differ as they are stored are compared as they are read: an earlier version stored fewer fields."""
-    pair = _hash(live), _hash(rebuilt)
-    if pair[0] == pair[1]:
-        return pair
-    return _hash(_as_read(collection, live)), _hash(_as_read(collection, rebuilt))
-
-
-def _as_read(collection: str, row: Row | None) -> Row | None:
-    """With the fields that are not stored; a document that cannot be read, as it is stored."""
-    if row is None:
-        return None
-    try:
-        return filled(row, row_of(document_of(BY_COLLECTION[collection], row)))
-    except ValidationError:
-        return row
+def _hashes(live: Row | None, rebuilt: Row | None) -> Pair:
+    return _hash(live), _hash(rebuilt)
 
 
 def _hash(row: Row | None) -> int | None:

@@ -3,11 +3,11 @@
 Left out is what tells how a document came about and not what it says (docs/replay.md has the reasons).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any
 
 Row = Mapping[str, Any]
 
@@ -44,17 +44,6 @@ def content_of(row: Row) -> dict[str, Any]:
 def _undated(fact: Row) -> dict[str, Any]:
     """A recent fact of a snapshot: its date, and its place in the list, follow from the fact's own document."""
     return {name: value for name, value in fact.items() if name != "valid_from"}
-
-
-def filled(row: Any, read: Any) -> Any:
-    """A stored value with the fields that it lacks, as they are read: an earlier version stored fewer."""
-    if isinstance(row, Mapping) and isinstance(read, Mapping):
-        stored, known = cast(Row, row), cast(Row, read)
-        return {**known, **{name: filled(value, known.get(name)) for name, value in stored.items()}}
-    if isinstance(row, list) and isinstance(read, list | tuple):
-        several, others = cast("list[Any]", row), cast("Sequence[Any]", read)
-        return [filled(value, other) for value, other in zip(several, others, strict=True)]
-    return cast(Any, row)
 
 
 def digest(row: Row) -> int:

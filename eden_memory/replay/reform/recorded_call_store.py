@@ -16,8 +16,6 @@ from eden_memory.usage.usage_store import LIVE
 Row = dict[str, Any]
 TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
 SUMS: Row = {name: {"$sum": f"${name}"} for name in (*TOKENS, "cost_usd")}
-REQUESTS: Row = {"$ifNull": ["$requests", 1]}
-"""A call of before version 2 of ModelCalled is one request."""
 CHARGED_FOR: Row = {"$in": ["$outcome", sorted(CHARGED)]}
 UNPRICED: Row = {"$eq": [{"$ifNull": ["$cost_usd", None]}, None]}
 
@@ -56,7 +54,7 @@ def _steps(account: str) -> list[Row]:
     unpriced = {"$sum": {"$cond": [UNPRICED, 1, 0]}}
     return [
         {"$match": {"namespace": account, "outcome": {"$in": sorted(CHARGED)}, "agent_id": {"$ne": None}}},
-        {"$group": {"_id": by, "calls": {"$sum": REQUESTS}, "unpriced": unpriced, **SUMS}},
+        {"$group": {"_id": by, "calls": {"$sum": "$requests"}, "unpriced": unpriced, **SUMS}},
     ]
 
 
@@ -77,7 +75,7 @@ async def session_calls(
     unpriced = {"$and": [UNPRICED, {"$or": [CHARGED_FOR, {"$gt": ["$input_tokens", 0]}]}]}
     group: Row = {
         "_id": "$stage",
-        "calls": {"$sum": REQUESTS},
+        "calls": {"$sum": "$requests"},
         "failed_calls": _requests_if({"$ne": ["$outcome", "answered"]}),
         "unpriced_calls": _requests_if(unpriced),
         **SUMS,
@@ -91,4 +89,4 @@ async def session_calls(
 
 
 def _requests_if(condition: Row) -> Row:
-    return {"$sum": {"$cond": [condition, REQUESTS, 0]}}
+    return {"$sum": {"$cond": [condition, "$requests", 0]}}

@@ -77,15 +77,12 @@ def mapped(settings: Settings) -> Settings:
 
 
 def reflection(content: str, ago: float = 1.0) -> BufferedReflection:
-    return BufferedReflection(
-        reflection_id=f"r-{abs(hash(content))}", content=content, formed_at=now() - timedelta(minutes=ago)
-    )
+    at = now() - timedelta(minutes=ago)
+    name = f"r-{abs(hash(content))}"
+    return BufferedReflection(reflection_id=name, content=content, formed_at=at, said_at=at)
 
 
 def fact(content: str, ago: float = 1.0) -> RecentFact:
-    return RecentFact(
-        fact_id=f"f-{abs(hash(content))}",
-        version=1,
-        content=content,
-        formed_at=now() - timedelta(minutes=ago),
-    )
+    at = now() - timedelta(minutes=ago)
+    name = f"f-{abs(hash(content))}"
+    return RecentFact(fact_id=name, version=1, content=content, formed_at=at, valid_from=at)

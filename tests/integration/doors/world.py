@@ -206,7 +206,7 @@ async def _fill(kit: Kit, scope: Scope, text: str, vector: bytes, model: str) ->
     if facts:
         await kit.database["memory_facts"].insert_many([row_of(one) for one in facts])
     remembered = Reflection(
-        _id=f"r-{name_of(scope.key)}", content=text, position=1, formed_at=now(), **spread
+        _id=f"r-{name_of(scope.key)}", content=text, position=1, formed_at=now(), said_at=now(), **spread
     )
     await kit.database["memory_reflections"].insert_one(row_of(remembered))
     blob = Consolidated(
@@ -216,6 +216,7 @@ async def _fill(kit: Kit, scope: Scope, text: str, vector: bytes, model: str) ->
         word_limit=200,
         absorbed=(),
         last_consolidated_at=now(),
+        said_at=now(),
         **spread,
     )
     await kit.database["memory_consolidated"].insert_one(row_of(blob))
@@ -243,6 +244,7 @@ def _facts(scope: Scope, spread: dict[str, Any], text: str, vector: bytes, model
             history=(earlier,),
             decision="UPDATE",
             formed_at=now(),
+            said_at=now(),
             valid_from=now(),
             retired_at=None if number == 0 else now(),
             revision=1,

@@ -24,7 +24,7 @@ NOTE = f"{A}/reflections/note"
 async def stored(api: Doors) -> None:
     """A reflection and a blob of Ada's, each with a command behind it."""
     command = MemoryCommandRef(command_id="c", action="pin", by="person", asked_by="mara", asked_at=AT)
-    earlier = BlobVersion(version=1, content="Ada likes tea.", absorbed=(), consolidated_at=AT)
+    earlier = BlobVersion(version=1, content="Ada likes tea.", absorbed=(), consolidated_at=AT, said_at=AT)
     for name in ("reflections", "consolidated"):
         await api.kit.database["memory_" + name].delete_many({})
     note = reflection("note", ADA, "Ada wants tables.")

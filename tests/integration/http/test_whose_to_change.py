@@ -42,6 +42,7 @@ async def shared_fact(api: Doors, name: str, *authors: str) -> str:
         decision="ADD",
         sources=tuple(sources),
         formed_at=now(),
+        said_at=now(),
         valid_from=now(),
     )
     await api.kit.database["memory_facts"].replace_one({"_id": name}, row_of(fact), upsert=True)

@@ -39,6 +39,7 @@ async def store_facts(
             version=1,
             decision="ADD",
             formed_at=now(),
+            said_at=now(),
             valid_from=now(),
             revision=1,
         )

@@ -386,6 +386,7 @@ def requested() -> FormationRequested:
         users=("s.ann",),
         participants=("s.ann",),
         scopes=(),
+        sharing="team",
         messages=(MessageRef(message_id="s.m1", version="1" * 16),),
         characters=5,
         weighted_tokens=1.0,

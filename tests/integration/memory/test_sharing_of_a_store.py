@@ -1,4 +1,4 @@
-"""Which sharing holds in a store: what is chosen, else what was before, else private."""
+"""Which sharing holds in a store: what is chosen, else private."""
 
 from itertools import product
 from typing import Any
@@ -37,15 +37,6 @@ async def test_a_new_store_is_private_until_somebody_chooses(settings: Settings)
         assert first is not None
         assert then is not None
         assert then["since"] > first["since"]
-
-
-@pytest.mark.parametrize("collection", ["windows", "facts", "partitions"])
-async def test_a_store_in_which_memory_has_formed_stays_a_teams(settings: Settings, collection: str) -> None:
-    assert settings.mongodb.uri is not None
-    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
-        database, names = client[settings.mongodb.database], settings.names
-        await database[names[collection]].insert_one({"_id": "of before"})
-        assert await settle_sharing(database, names, None) == "team"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +114,8 @@ def test_an_agents_stream_and_a_shards_own_go_before_the_store(
 @pytest.mark.parametrize(
     ("stored", "chosen", "holds"),
     [
-        (None, None, "team"),
+        (None, None, "private"),
+        (None, "team", "team"),
         ("team", None, "team"),
         ("team", "private", "private"),
         ("private", "team", "private"),

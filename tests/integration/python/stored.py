@@ -41,7 +41,7 @@ def fact(name: str, scope: Scope, text: str, minutes: int = 0, **fields: Any) ->
     """Stated so many minutes after AT."""
     at = AT + timedelta(minutes=minutes)
     rest: dict[str, Any] = {"active": True, "version": 1, "decision": "ADD", "call": CALL}
-    rest |= {"formed_at": at, "valid_from": at}
+    rest |= {"formed_at": at, "said_at": fields.get("formed_at", at), "valid_from": at}
     return Fact(
         _id=name,
         content=text,
@@ -54,10 +54,12 @@ def fact(name: str, scope: Scope, text: str, minutes: int = 0, **fields: Any) ->
 
 def reflection(name: str, scope: Scope, text: str, minutes: int = 0, **fields: Any) -> Reflection:
     at = AT + timedelta(minutes=minutes)
-    return Reflection(_id=name, content=text, position=1, formed_at=at, **spread(scope), **fields)
+    said: dict[str, Any] = {"said_at": at}
+    return Reflection(_id=name, content=text, position=1, formed_at=at, **spread(scope), **{**said, **fields})
 
 
 def blob(scope: Scope, text: str, **fields: Any) -> Consolidated:
+    said: dict[str, Any] = {"said_at": AT}
     return Consolidated(
         _id=scope.key,
         content=text,
@@ -66,7 +68,7 @@ def blob(scope: Scope, text: str, **fields: Any) -> Consolidated:
         absorbed=(),
         last_consolidated_at=AT,
         **spread(scope),
-        **fields,
+        **{**said, **fields},
     )
 
 

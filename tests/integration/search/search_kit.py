@@ -125,6 +125,7 @@ def fact(name: str, text: str, version: int = 1, *, scope: Scope = ANA, **fields
         decision="ADD",
         sources=(source(name),),
         formed_at=at(1),
+        said_at=at(1),
         valid_from=at(version),
     )
     return event.model_copy(update={"said_at": fields.get("formed_at", event.formed_at), **fields})

@@ -102,6 +102,19 @@ async def test_a_program_older_than_what_was_written_does_not_begin(settings: Se
         await heed_versions(database, names, {"A": 2, "B": 2, "C": 1})
 
 
+async def test_a_program_does_not_begin_on_a_store_of_another_format(
+    environment: dict[str, str], settings: Settings
+) -> None:
+    assert settings.mongodb.uri is not None
+    async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
+        versions = client[settings.mongodb.database][settings.names["versions"]]
+        await versions.insert_one({"_id": "events", "versions": {"FactChanged": 1}})
+    async with started(environment) as process:
+        said = await says(process, "EDEN_KAFKA_TOPIC_PREFIX")
+        assert "store format 0; this version reads 1" in said
+        assert await asyncio.wait_for(process.wait(), 60) == 1
+
+
 async def test_it_says_so(environment: dict[str, str], settings: Settings) -> None:
     assert settings.mongodb.uri is not None
     async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:

@@ -69,12 +69,12 @@ async def test_records_are_shown_whole_filtered_and_without_a_group(
     rows = await _rows("memory.facts")
     assert len(rows) == written + 1
     (gone,) = [row for row in rows if row["data"] is None]
-    assert (gone["type"], gone["reason"]) == ("eden.FactChanged.v5", "forgotten")
+    assert (gone["type"], gone["reason"]) == ("eden.FactChanged.v1", "forgotten")
     assert all(row["data"]["text"] for row in rows if row is not gone)
 
     tombstones = await _rows("memory.facts", "--type", "tombstone")
     recent = await _rows("memory.facts", "--since", (NOON + timedelta(days=1)).isoformat())
-    agents = await _rows("memory.facts", "--scope", "agent:*", "--type", "FactChanged.v5")
+    agents = await _rows("memory.facts", "--scope", "agent:*", "--type", "FactChanged.v1")
     late = await _rows("memory.facts", "--from", between.isoformat())
     assert [row["offset"] for row in tombstones] == [gone["offset"]]
     assert [row["subject"] for row in recent] == ["f9"]

@@ -47,8 +47,10 @@ HARMLESS = (
 """In their place where nobody is to be attacked."""
 ONE = Scope.of_session("s.a", "s.one", ("s.ada",))
 HISTORY = (
-    BlobVersion(version=2, content="Ada likes tea and lives in Lisbon.", absorbed=(), consolidated_at=AT),
-    BlobVersion(version=1, content="Ada likes tea.", absorbed=(), consolidated_at=AT),
+    BlobVersion(
+        version=2, content="Ada likes tea and lives in Lisbon.", absorbed=(), consolidated_at=AT, said_at=AT
+    ),
+    BlobVersion(version=1, content="Ada likes tea.", absorbed=(), consolidated_at=AT, said_at=AT),
 )
 PINS = ("Never call before nine.",)
 FORMATION = "s.one/1"
@@ -71,7 +73,7 @@ async def fill(kit: Kit, *, attacked: bool = True) -> None:
 
 async def _facts(kit: Kit, said: Sequence[str]) -> None:
     history = FactVersion(version=1, content="Ada works in Porto.", decision="ADD", valid_from=AT)
-    command = CommandRef(command_id="c1", action="edit", by="application", asked_by="http:desk")
+    command = CommandRef(command_id="c1", action="edit", by="application", asked_by="http:desk", asked_at=AT)
     moved = fact(
         "moved",
         ADA,
@@ -106,6 +108,7 @@ async def _blobs(kit: Kit, said: Sequence[str]) -> None:
             word_limit=300,
             absorbed=(),
             last_consolidated_at=AT,
+            said_at=AT,
             history=HISTORY if scope is ADA else (),
             pins=PINS if scope is ADA else (),
             **spread(scope),

@@ -17,7 +17,9 @@ def before(**ago: float) -> datetime:
 
 
 def fact(content: str, formed_at: datetime, number: int = 0) -> RecentFact:
-    return RecentFact(fact_id=f"f{number}", version=1, content=content, formed_at=formed_at)
+    return RecentFact(
+        fact_id=f"f{number}", version=1, content=content, formed_at=formed_at, valid_from=formed_at
+    )
 
 
 def reflection(

@@ -18,11 +18,12 @@ from eden_memory.exports.export_file import (
     writing,
 )
 from eden_memory.imports import json_elements
+from eden_memory.schemas.documents.base import STORE_FORMAT
 from eden_memory.schemas.exported import ExportHeader
 from eden_memory.schemas.scopes import Scope
 from tests.unit.memory.memory_histories import NOON, blob, delivered, fact, reflection
 
-HEADER = ExportHeader(export_id="0" * 32, exported_at=NOON, program="0.1.0")
+HEADER = ExportHeader(store_format=STORE_FORMAT, export_id="0" * 32, exported_at=NOON, program="0.1.0")
 RECORDS = [delivered(event) for event in (reflection("r"), blob(1, ["r"]), fact("a", 2), fact("a"))]
 
 
@@ -120,6 +121,10 @@ def test_a_file_that_lacks_something_is_refused(file: Path, change: Change, said
         (b"", "is not an export"),
         (b'{"id": "mem0", "memory": "Likes tea"}', "is not an export"),
         (orjson.dumps({**HEADER.model_dump(mode="json"), "version": 2}), "written by a newer program"),
+        (
+            orjson.dumps({**HEADER.model_dump(mode="json"), "store_format": 0}),
+            "written by another version: it is of store format 0",
+        ),
     ],
 )
 def test_a_file_of_another_kind_is_refused(file: Path, first: bytes, said: str) -> None:

@@ -9,6 +9,7 @@ from eden_memory.exports.held_memory import OF_USERS, PROPAGATED, HeldMemory
 from eden_memory.imports.import_items import Entry, ImportedAs, ImportedItem, ImportMapping, SkippedItem
 from eden_memory.memory.memory_batch import Memory
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.schemas.documents.base import STORE_FORMAT
 from eden_memory.schemas.events import Propagated
 from eden_memory.schemas.exported import ExportHeader
 from eden_memory.schemas.scopes import Scope
@@ -22,7 +23,9 @@ async def entries(path: Path, events: list[Memory]) -> list[Entry]:
     """What a scope that holds something takes of these events."""
     held = HeldMemory(ForgottenHere(), scopes={AGENT.key, CREW.key})
     with writing(path) as writer:
-        writer.header(ExportHeader(export_id="0" * 32, exported_at=NOON, program="0.1.0"))
+        writer.header(
+            ExportHeader(store_format=STORE_FORMAT, export_id="0" * 32, exported_at=NOON, program="0.1.0")
+        )
         for event in events:
             held.learn(event)
             record = delivered(event)

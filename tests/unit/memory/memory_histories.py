@@ -78,6 +78,7 @@ def fact(
         call=Call(call_id="call", model="m", prompt="fact-dedup/1"),
         sources=tuple(sources),
         formed_at=minute(at),
+        said_at=minute(at),
         valid_from=minute(at + version),
         retired_at=minute(at + version) if retired else None,
         retired_because="asked" if retired else None,

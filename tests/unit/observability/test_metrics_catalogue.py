@@ -79,7 +79,7 @@ def test_a_metric_says_what_it_is_and_has_bounded_labels(one: Any) -> None:
 
 
 def test_agents_beyond_a_bound_share_a_label() -> None:
-    (example,) = (one for one in examples_of("ModelCalled", 1).values() if one.get("cost_usd"))
+    example = next(one for one in examples_of("ModelCalled", 1).values() if one.get("cost_usd"))
     call = ModelCalled.model_validate_json(__import__("json").dumps(example))
     counting = CallMetrics(agents=2)
     for agent in ("s.a", "s.b", "s.c", "s.d", "s.a"):

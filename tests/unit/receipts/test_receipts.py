@@ -32,6 +32,7 @@ ERASED = ErasedInMemory(
     blobs=(),
     restated=(),
     texts=("00ff",),
+    dead_letters=(),
 )
 RECEIPT = Receipt(
     asked=ASKED, memories=(ERASED,), clean=(CleanStore(store="MongoDB", by=NOON),), made_at=NOON

@@ -14,7 +14,6 @@ from eden_memory.replay.rebuild.document_content import (
     DigestSum,
     difference,
     digest,
-    filled,
     says_something,
 )
 from eden_memory.schemas.documents import DOCUMENTS
@@ -40,14 +39,6 @@ def test_a_difference_is_named_where_hashes_differ(live: dict[str, Any], rebuilt
     found = difference("facts", "f", live, rebuilt)
     assert (found is None) == (digest(live) == digest(rebuilt))
     assert not NOT_CONTENT & {one.name for one in (found.fields if found else ())}
-
-
-def test_fields_that_were_not_stored_are_taken_as_they_are_read_and_no_others() -> None:
-    stored = {"a": 1.0, "list": [{"x": 1}, {"x": 2, "y": 3}], "none": None, "unknown": 5}
-    read = {"a": 1, "b": 2, "list": [{"x": 1, "y": 0}, {"x": 2, "y": 4}], "none": 7}
-    filled_up = filled(stored, read)
-    assert filled_up == {**stored, "b": 2, "list": [{"x": 1, "y": 0}, {"x": 2, "y": 3}]}
-    assert type(filled_up["a"]) is float
 
 
 @given(st.lists(st.integers(0, 2**128 - 1), max_size=6), st.randoms())

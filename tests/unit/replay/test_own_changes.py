@@ -41,7 +41,13 @@ def fact(*steps: Step, **fields: Any) -> Fact:
             decision=decision,  # pyright: ignore[reportArgumentType]
             valid_from=at(number),
             command=by
-            and CommandRef(command_id=f"c{number}", action=ACTIONS[decision], by=by, asked_by="ann"),  # pyright: ignore
+            and CommandRef(
+                command_id=f"c{number}",
+                action=ACTIONS[decision],  # pyright: ignore[reportArgumentType]
+                by=by,  # pyright: ignore[reportArgumentType]
+                asked_by="ann",
+                asked_at=at(number),
+            ),
         )
         for number, (decision, text, by) in enumerate(steps, 1)
     ]
@@ -58,6 +64,7 @@ def fact(*steps: Step, **fields: Any) -> Fact:
         "history": tuple(reversed(versions[:-1])),
         "sources": (source("m1"),),
         "formed_at": at(0),
+        "said_at": at(0),
         **newest.model_dump(include={"version", "decision", "reason", "valid_from", "command"}),
         **fields,
     }

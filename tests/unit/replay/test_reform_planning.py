@@ -54,6 +54,7 @@ def request(one: PlannedWindow) -> FormationRequested:
         users=("s.ana",),
         participants=("s.ana",),
         scopes=(Scope.of_agent(AGENT),),
+        sharing="team",
         messages=(),
         characters=one.characters,
         weighted_tokens=1.0,

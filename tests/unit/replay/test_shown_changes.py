@@ -17,7 +17,9 @@ def edit(command: str, after: str = "after") -> UserEdit:
         kind="edit",
         before=("before",),
         after=after,
-        command=CommandRef(command_id=command, action="edit", by="person"),
+        command=CommandRef(
+            command_id=command, action="edit", by="person", asked_at=datetime(2026, 1, 1, tzinfo=UTC)
+        ),
         at=datetime(2026, 1, 1, tzinfo=UTC),
     )
 

@@ -26,7 +26,7 @@ from eden_memory.settings import Settings
 from eden_memory.subscribe import About, MemoryRouter, NewestVersions, Retries, Tombstone
 from eden_memory.tracing import traceparent
 
-EXAMPLE = next(iter(examples_of("FactChanged", 3).values()))
+EXAMPLE = next(iter(examples_of("FactChanged", 1).values()))
 PUBLISHED = Path(__file__).parents[2] / "contract/published/asyncapi/asyncapi-3.0.0.json"
 Record = dict[str, Any]
 

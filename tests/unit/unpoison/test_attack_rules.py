@@ -46,13 +46,14 @@ def version(
         hash=fact_hash(text),
         sources=(source(GOOD), source(BAD)),
         formed_at=NOON,
+        said_at=NOON,
         valid_from=NOON,
         **whole,
     )
 
 
 def by(who: Any) -> CommandRef:
-    return CommandRef(command_id="c1", action="edit", by=who)
+    return CommandRef(command_id="c1", action="edit", by=who, asked_at=NOON)
 
 
 def retired(number: int, text: str, session: str, name: str, replaced_by: str, **fields: Any) -> FactChanged:
@@ -130,6 +131,7 @@ def reflection(name: str, session: str, made_from: str | None = None) -> Reflect
         propagated_from=Propagated(reflection_id=made_from, scope=SCOPE) if made_from else None,
         sources=(source(session),),
         formed_at=NOON,
+        said_at=NOON,
     )
 
 
@@ -146,6 +148,7 @@ def blob(number: int, *absorbed: str, call: Call | None = None) -> ScopeConsolid
         because="threshold",
         call=call,
         consolidated_at=NOON,
+        said_at=NOON,
         settings_version="v",
     )
 

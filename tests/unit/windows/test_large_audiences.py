@@ -1,6 +1,5 @@
 """Sessions of many users: records and documents grow with the joins, and the topics alone say who heard what."""
 
-import json
 from functools import partial
 
 from bson import encode
@@ -99,31 +98,6 @@ def decode_again(window: FormationRequested) -> FormationRequested:
     again = decode(window.NAME, window.VERSION, window.json_bytes())
     assert isinstance(again, FormationRequested)
     return again
-
-
-async def test_lists_of_an_earlier_version_keep_their_generations() -> None:
-    crowds = [frozenset(map(user, range(count))) for count in (120, 240, 360)]
-    _, chat, windows = await formed(4 * WINDOW)
-    old = [earlier(one, crowd) for one, crowd in zip(windows, crowds, strict=False)]
-    assert [own(one).audience for one in old] == [tuple(sorted(crowd)) for crowd in crowds]
-    again, _ = restored(Topics(chat[: 3 * WINDOW], old), LIMITS)
-    audiences = again.stored_sessions[S].audiences
-    assert [audiences.users_of(number) for number in (1, 2, 3)] == crowds
-    sessions = Sessions({S: SessionFacts("s.agent", tuple(crowds[1]))})
-    (window,) = formations(await run(trigger(again, sessions), chat[3 * WINDOW :]))
-    assert own(window) == Scope.of_session("s.agent", S, tuple(crowds[1]), 2)
-    assert own(window).audience == LargeAudience.of(crowds[1])
-    assert window.audience_change is None
-
-
-def earlier(window: FormationRequested, crowd: frozenset[str]) -> FormationRequested:
-    """The window as v2 would have recorded it, read by the program of now."""
-    payload = json.loads(window.json_bytes())
-    del payload["audience_change"]
-    payload["scopes"][-1]["audience"] = payload["users"] = payload["participants"] = sorted(crowd)
-    found = decode(window.NAME, 2, json.dumps(payload).encode())
-    assert isinstance(found, FormationRequested)
-    return found
 
 
 async def test_of_too_many_who_join_at_once_the_hash_alone_is_kept() -> None:

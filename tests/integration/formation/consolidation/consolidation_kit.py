@@ -51,6 +51,7 @@ def reflection(scope: Scope, number: int) -> Delivery:
         origin="formed",
         sources=(source,),
         formed_at=time,
+        said_at=time,
         asked_by=None,
     )
     envelope = Envelope(event.reflection_id, event.NAME, 1, "test", time, event.subject(), scope.key)

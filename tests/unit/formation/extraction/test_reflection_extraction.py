@@ -43,10 +43,10 @@ def snapshot(scope: Scope, blob: str | None, *buffer: str) -> Snapshot:
         blob=blob,
         blob_version=3 if blob else 0,
         buffer=tuple(
-            BufferedReflection(
-                reflection_id=f"r{number}", content=text, formed_at=NOON + timedelta(seconds=number)
+            BufferedReflection(reflection_id=f"r{number}", content=text, formed_at=at, said_at=at)
+            for number, (text, at) in enumerate(
+                (text, NOON + timedelta(seconds=n)) for n, text in enumerate(buffer)
             )
-            for number, text in enumerate(buffer)
         ),
         changed_at=NOON,
     )

@@ -34,7 +34,12 @@ TALK = SessionFacts(AGENT, (ANN,), "i.7", names={ANN: "Ann Lind", AGENT: "Junipe
 def reflection(text: str, number: int = 1, scope: Scope = USER, **fields: Any) -> Reflection:
     """A reflection that a blob has absorbed."""
     known: dict[str, Any] = {"user_id": scope.user_id, "group_id": scope.group_id}
-    known |= {"session_ids": (SESSION,), "sources": (SOURCE,), "message_ids": (SOURCE.message_id,)}
+    known |= {
+        "said_at": NOON,
+        "session_ids": (SESSION,),
+        "sources": (SOURCE,),
+        "message_ids": (SOURCE.message_id,),
+    }
     return Reflection(
         _id=f"r{number}",
         scope=scope.kind,
@@ -180,6 +185,7 @@ def consolidated(absorbed: Sequence[Reflection], version: int = 1) -> Delivery:
         absorbed=tuple(one.id for one in absorbed),
         because="threshold",
         consolidated_at=NOON,
+        said_at=NOON,
         settings_version="v1",
     )
     envelope = Envelope(f"d{version}", event.NAME, 4, "test", NOON, event.subject(), event.ordering_key())

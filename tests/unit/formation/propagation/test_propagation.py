@@ -193,6 +193,7 @@ async def test_what_is_decided_and_not_applied_yet_withdraws_a_reflection(change
         position=1,
         origin="formed",
         formed_at=NOON,
+        said_at=NOON,
         **change,
     )
     stage = Judging([reflection(SHARED), reflection(OTHER, 2)], decided=[decided])
