@@ -11,7 +11,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from confluent_kafka import KafkaError as LibraryError
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from eden_memory.awaited import Awaited
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, ServerAway
 from eden_memory.kafka.earlier_letters import WAY_OUT, left_over, placed_letters
 from eden_memory.kafka.outgoing import DEAD
 from eden_memory.kafka.topics import BrokerTopic, TopicDifference, Topics, differences, unknown_topics
@@ -61,7 +61,7 @@ class TopicReport:
 
 
 class TopicAdmin:
-    """One cluster's topics; calls block, and raise an EdenError when Kafka refuses or does not answer.
+    """One cluster's topics; calls block, and raise ServerAway when Kafka refuses or does not answer.
 
     `config` is that of confluent-kafka's AdminClient (`admin_config`). `settled`: ids of dead letters that nobody
     needs any more.
@@ -71,7 +71,7 @@ class TopicAdmin:
         self._config, self._settled = config, settled
         self._where = str(config["bootstrap.servers"])
         # What cannot be reached is raised as an EdenError; librdkafka's own log lines would only repeat it.
-        self._admin: Any = AdminClient({**config, "log_level": 0})
+        self._admin: Any = self._asked(lambda: AdminClient({**config, "log_level": 0}))
 
     def found(self, topics: Topics) -> dict[str, BrokerTopic]:
         """Those of the topics that are there, with every setting's effective value."""
@@ -82,6 +82,14 @@ class TopicAdmin:
         return sorted(
             name for name in self._listed() if name.startswith(prefix) and not name.startswith("__")
         )
+
+    def ids(self, names: Collection[str]) -> dict[str, str]:
+        """Return Kafka's id of each of these topics that is there; a topic that is created anew has another one."""
+        there = [name for name in names if name in self._listed()] if names else []
+        asked: Mapping[str, Future[Any]] = (
+            self._admin.describe_topics(TopicCollection(there)) if there else {}
+        )
+        return {name: str(self._answer(answer).topic_id) for name, answer in asked.items()}
 
     def report(self, topics: Topics) -> TopicReport:
         """Compare the broker with topics.yaml."""
@@ -188,7 +196,7 @@ class TopicAdmin:
         try:
             return ask()
         except (KafkaException, TimeoutError) as error:
-            raise EdenError(
+            raise ServerAway(
                 f"Kafka at {self._where}: {_said(error)}",
                 "Check that it runs, the connection settings (EDEN_KAFKA_*), and that this user may do it "
                 "(`eden doctor` prints the ACLs).",
@@ -205,7 +213,7 @@ class TopicAdmin:
         end = monotonic() + TIMEOUT
         while not holds():
             if monotonic() > end:
-                raise EdenError(f"Kafka at {self._where}: waited {TIMEOUT:.0f} s for {what}", "Try again.")
+                raise ServerAway(f"Kafka at {self._where}: waited {TIMEOUT:.0f} s for {what}", "Try again.")
             sleep(0.05)
 
 
@@ -264,9 +272,9 @@ async def _topics(config: Mapping[str, Any], patience: float) -> Iterable[str]:
                 admin.poll(0)
                 reason = _reason(reasons) or error.args[0].str()
                 if any(kafka_error.code() == LibraryError._AUTHENTICATION for kafka_error in reasons):
-                    raise EdenError(f"{server} refuses: {reason}", SASL_HINT) from None
+                    raise ServerAway(f"{server} refuses: {reason}", SASL_HINT) from None
                 if loop.time() >= until:
-                    raise EdenError(f"{server} does not answer: {reason}", HINT) from None
+                    raise ServerAway(f"{server} does not answer: {reason}", HINT) from None
                 awaited.away(reason)
                 reasons.clear()
                 await asyncio.sleep(ANSWER_SECONDS)

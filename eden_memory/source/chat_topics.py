@@ -18,7 +18,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from eden_memory import metrics
 from eden_memory.error_text import describe
-from eden_memory.errors import EdenError
+from eden_memory.errors import ServerAway
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_producer, starting
 from eden_memory.kafka.error_kinds import TOO_LARGE
@@ -43,7 +43,7 @@ STOP_SECONDS = 0.7
 """For sending what is left, and for disconnecting: a frozen broker must not hold up a stop."""
 
 
-class PublishFailed(EdenError):  # noqa: N818 - reads as what happened
+class PublishFailed(ServerAway):
     """Kafka refused or did not answer; what was sent since the last saved position has to be sent again."""
 
 
