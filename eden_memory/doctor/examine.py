@@ -32,6 +32,7 @@ from eden_memory.placement import ORIGINAL
 from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
 from eden_memory.settings import Settings
 from eden_memory.stages.dead_letter_handling import settled_letters
+from eden_memory.stages.partition_count_store import PartitionCount, PartitionCounts
 
 SECONDS = 20.0
 """For one check; a server that does not answer in it is a finding of its own."""
@@ -164,25 +165,30 @@ async def _kafka(settings: Settings, bootstrap: str, mongodb: str) -> list[Findi
         return [Finding("Kafka", "fail", f"{bootstrap}: {describe(error)}", hint)]
     declared = load_topics(settings.kafka, settings.placement)
     names = [topic.name for topic in declared]
-    topics = TopicAdmin(config, await _settled(settings, mongodb))
+    settled, counts = await _noted(settings, mongodb)
+    topics = TopicAdmin(config, settled)
     return await _all(
         [
             ("Kafka version", lambda: kafka_checks.broker_version(connection)),
             ("brokers", lambda: asyncio.to_thread(kafka_checks.brokers, admin, settings.kafka)),
             ("broker settings", lambda: asyncio.to_thread(_broker, admin)),
-            ("topics", lambda: asyncio.to_thread(kafka_checks.topic_settings, topics, declared, admin)),
+            (
+                "topics",
+                lambda: asyncio.to_thread(kafka_checks.topic_settings, topics, declared, admin, counts),
+            ),
             ("Kafka permissions", lambda: asyncio.to_thread(kafka_checks.permissions, admin, names)),
         ]
     )
 
 
-async def _settled(settings: Settings, uri: str) -> set[str]:
-    """Return the settled dead letters; none where they cannot be read, which other checks say."""
+async def _noted(settings: Settings, uri: str) -> tuple[set[str], dict[str, PartitionCount]]:
+    """Return the settled dead letters and the topics' partitions; none where other checks say why."""
     try:
         async with asyncio.timeout(SECONDS), connect(settings.mongodb, uri) as client:
-            return await settled_letters(client[settings.mongodb.database], settings.names)
+            database, names = client[settings.mongodb.database], settings.names
+            return await settled_letters(database, names), await PartitionCounts(database, names).all()
     except (PyMongoError, EdenError, TimeoutError):
-        return set()
+        return set(), {}
 
 
 def _broker(admin: Any) -> list[Finding]:
