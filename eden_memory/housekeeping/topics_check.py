@@ -8,6 +8,7 @@ from typing import Any
 from eden_memory.errors import EdenError
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import BrokerTopic, Topic, Topics
+from eden_memory.own_process import answering_within
 from eden_memory.stages.partition_count_store import PartitionCount, PartitionCounts
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import State
@@ -17,6 +18,8 @@ from eden_memory.ticks import until_tick
 EVERY_SECONDS = 20.0
 AGAIN_SECONDS = 3.0
 """Before a difference is believed: a broker that has just started may not know everything yet."""
+ANSWER_SECONDS = 5.0
+"""For a broker's first answer: a thread that waits for it holds up a stop."""
 SHOWN = 3
 """Topics that an error names, at most."""
 
@@ -55,7 +58,8 @@ class TopicsCheck:
 
     async def look(self) -> None:
         """Raise EdenError where a topic must not be worked with; record the partitions of those seen first."""
-        found = await asyncio.to_thread(lambda: TopicAdmin(self._admin).standing(self._topics))
+        with answering_within(ANSWER_SECONDS):
+            found = await asyncio.to_thread(lambda: TopicAdmin(self._admin).standing(self._topics))
         counts = await self._counts.all()
         if problems := topic_problems(self._topics, found, counts):
             raise refusal_of(problems)

@@ -56,7 +56,8 @@ async def until_done(
 ) -> T:
     """Repeat a step on our own servers until it works; only what no repeat can cure is raised.
 
-    Failures are logged once in a while; `doing` names the step there.
+    Failures are logged once in a while. `doing` names a step that no stage waits for: what refuses it does not make
+    the process unready.
     """
     attempts, said, known = 0, -math.inf, object()
     try:
@@ -75,7 +76,7 @@ async def until_done(
 
 def _say(step: object, error: Exception, attempts: int, said: float, doing: str | None) -> float:
     """Log a failure unless one of this step was logged just now; return when one was."""
-    if refused(error):
+    if doing is None and refused(error):
         REFUSALS.met(step, error)
         return said
     REFUSALS.over(step)
