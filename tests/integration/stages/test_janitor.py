@@ -1,7 +1,6 @@
 """The janitor on real servers, with a small `keep`."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 
 import pytest
@@ -48,7 +47,7 @@ class Rounds:
 
 
 @pytest.fixture
-async def rounds(kit: Bench) -> AsyncIterator[Rounds]:
+async def rounds(kit: Bench) -> Rounds:
     return Rounds(kit)
 
 

@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
-    AdminClient,
-    NewPartitions,
-)
+from confluent_kafka.admin import AdminClient, NewPartitions  # pyright: ignore[reportPrivateImportUsage]
 
 from eden_memory.app.system import consumption
 from eden_memory.housekeeping.consumption import ConsumptionMark
