@@ -29,6 +29,10 @@ class Conflict(EdenError):  # noqa: N818 - an answer
     """It has changed since the caller saw it."""
 
 
+class ServerAway(EdenError):  # noqa: N818 - reads as what happened
+    """MongoDB or Kafka does not answer, or refuses a request: background work tries it again (stages/patience.py)."""
+
+
 class OverBudget(EdenError):  # noqa: N818 - an answer
     """A budget that concerns a search has no room left."""
 

@@ -22,6 +22,7 @@ from eden_memory.housekeeping.consumption import Consumption
 from eden_memory.housekeeping.consumption_store import ConsumptionMarks
 from eden_memory.housekeeping.janitor import PAUSE_SECONDS, ROUND_SECONDS, Janitor
 from eden_memory.housekeeping.ledger_bounds_store import LedgerBounds
+from eden_memory.housekeeping.topics_check import TopicsCheck
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.lag import LagReader
 from eden_memory.kafka.topic_admin import topics_exist
@@ -49,6 +50,7 @@ from eden_memory.settings import Settings
 from eden_memory.stages.health_server import HealthServer
 from eden_memory.stages.leased import Leased
 from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.patience import until_there
 from eden_memory.stages.process import Process, ProcessPart, Signals
 from eden_memory.task_ending import all_of
@@ -139,8 +141,9 @@ async def _entered(
     if TAILER in wanted and not new_source:
         await refuse_wrong_source(settings)
     stages = set(wanted) & set(pipeline.NAMES)
-    await all_of(_topics_there(settings), *([_collections_there(settings, client)] if stages else ()))
-    parts: list[ProcessPart] = []
+    topics = topics_check(settings, client)
+    await all_of(_topics_there(settings, topics), *([_collections_there(settings, client)] if stages else ()))
+    parts: list[ProcessPart] = [topics]
     if TAILER in wanted:
         parts.append(await stack.enter_async_context(tailing(settings, new_source=new_source)))
     if JANITOR in wanted:
@@ -169,11 +172,12 @@ def _servers(settings: Settings) -> str:
     return f"{_mongodb(settings)}, or Kafka at {endpoints(settings).kafka},"
 
 
-async def _topics_there(settings: Settings) -> None:
-    """An EdenError that names the topics that `eden topics apply` has not made yet."""
+async def _topics_there(settings: Settings, check: TopicsCheck) -> None:
+    """An EdenError that names the topics that `eden topics apply` has not made yet, or that were changed."""
     config = admin_config(settings.kafka, endpoints(settings).kafka)
     names = [topic.name for topic in load_topics(settings.kafka, settings.placement)]
     await topics_exist(config, names, settings.run.start_seconds)
+    await until_there(check.look, _servers(settings), settings.run.start_seconds, SERVERS_HINT)
 
 
 async def _collections_there(settings: Settings, client: MongoClient) -> None:
@@ -194,6 +198,13 @@ def _wanted(names: Sequence[str]) -> set[str]:
     if unknown:
         raise EdenError(f"there is no {', '.join(unknown)} to run", f"There are: {', '.join(PARTS)}.")
     return set(names or PARTS)
+
+
+def topics_check(settings: Settings, client: MongoClient) -> TopicsCheck:
+    """Ends the process when a topic is changed so that keys would move or records be lost."""
+    counts = PartitionCounts(client[settings.mongodb.database], settings.names)
+    topics = load_topics(settings.kafka, settings.placement)
+    return TopicsCheck(admin_config(settings.kafka, endpoints(settings).kafka), topics, counts)
 
 
 def housekeeping(settings: Settings, client: MongoClient) -> Leased:

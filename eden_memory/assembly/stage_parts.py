@@ -23,6 +23,7 @@ from eden_memory.settings import Settings
 from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
 from eden_memory.stages.outcome import Publishing
 from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.process import ProcessPart
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.stage import Handler
@@ -50,7 +51,8 @@ async def stage_parts(
     servers, run = endpoints(settings), settings.run
     bounds = Bounds(stop_seconds=run.drain_seconds, dead_share=run.dead_share, retry_cap=run.retry_seconds)
     async with connect(settings.mongodb, servers.mongodb) as client:
-        publisher = Publisher(partial(new_producer, client_kwargs(settings.kafka, servers.kafka)))
+        used = PartitionCounts(client[settings.mongodb.database], settings.names).used
+        publisher = Publisher(partial(new_producer, client_kwargs(settings.kafka, servers.kafka)), used)
         await publisher.start()
         try:
             async with stage_workers(

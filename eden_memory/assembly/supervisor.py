@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 
 from eden_memory.logs import LibraryLogger
 from eden_memory.placement import Placement
+from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import ProcessPart, State, Together
 from eden_memory.task_ending import end, first_of
 
@@ -80,7 +81,7 @@ class LiveParts:
             return
         self._moved.clear()
         log.info("another namespace is live", was=self._now.memory, now=self._wanted.memory)
-        making = asyncio.create_task(self.begin(self._wanted))
+        making = asyncio.create_task(until_done(lambda: self.begin(self._wanted)))
         try:
             await first_of(making, self._stopping)
             await asyncio.wait([making], timeout=self._drain_seconds)

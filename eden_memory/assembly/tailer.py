@@ -54,6 +54,7 @@ from eden_memory.source.rereader import MessageRereader, RefusedDocuments
 from eden_memory.source.source_mapping import SourceMapping
 from eden_memory.stages.controls import MongoControls
 from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
+from eden_memory.stages.partition_count_store import PartitionCounts
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
@@ -147,12 +148,14 @@ def _leading(
     versions = mapping_versions(settings, client)
     database = client[settings.mongodb.database]
     letters = DeadLetterIndex(database, settings.names, MongoForgetting(database, settings.names))
+    used = PartitionCounts(database, settings.names).used
     controls = MongoControls(client[settings.mongodb.database], settings.names)
     topic = MessagesTopic(kafka, topics.name(TOPIC))
     refused = RefusedDocuments(kafka, topics.dead_of(topic.name), settings.messages.collection, controls)
 
     def lead(epoch: int, stopping: asyncio.Event) -> Awaitable[None]:
-        publisher = FencedPublisher(kafka, topics.prefix + settings.source_name, topics, limits, letters)
+        fence = topics.prefix + settings.source_name
+        publisher = FencedPublisher(kafka, fence, topics, limits, letters, used)
         source = _source(settings, client, new_source=new_source)
         leader = Leader(epoch, source, mapping, publisher, settings.tailer.commit_seconds, stopping)
         return Leadership(

@@ -17,12 +17,14 @@ from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import agreed
 from eden_memory.errors import Conflict, EdenError, NotFound
 from eden_memory.housekeeping.compaction.lowered_topic_store import LoweredTopics
+from eden_memory.housekeeping.topics_check import TopicsCheck
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import TopicAdmin, TopicReport
 from eden_memory.kafka.topics import BrokerTopic, Topic, TopicDifference, Topics, load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
+from eden_memory.stages.partition_count_store import PartitionCounts
 
 ASYNCAPI = "docs/asyncapi.yaml"
 OVERVIEW = ("topic", "records", "groups", "kept")
@@ -65,6 +67,8 @@ def apply(as_json: AsJson = False, delete_unknown: Delete = False, yes: Yes = Fa
         _err(f"restored what `eden forget --compact` had lowered: {', '.join(restored)}")
     report = admin.apply(topics)
     _tell(report, as_json, changed=True)
+    for line in asyncio.run(_accepted(Settings())):
+        _err(line)
     if delete_unknown and report.unknown and (yes or _confirmed(report.unknown)):
         admin.delete(report.unknown)
         _err(f"deleted {len(report.unknown)} topics")
@@ -123,11 +127,22 @@ async def _restored(settings: Settings) -> list[str]:
 
 
 async def _restored_now(settings: Settings) -> list[str] | Conflict:
-    async with installation(settings) as at:
+    async with installation(settings, restored_too=True) as at:
         try:
             return await LoweredTopics(at.database, at.settings.names, at.admin).restore_left()
         except Conflict as running:
             return running
+
+
+async def _accepted(settings: Settings) -> list[str]:
+    """Record the partitions of topics, if MongoDB answers at once; return where some were added."""
+    return await soon(_accepted_now(settings), RESTORE_SECONDS) or []
+
+
+async def _accepted_now(settings: Settings) -> list[str]:
+    async with installation(settings) as at:
+        counts = PartitionCounts(at.database, at.settings.names)
+        return await TopicsCheck(at.admin, at.topics(at.settings.placement), counts).accept()
 
 
 def _chosen(topics: Topics, name: str | None) -> list[Topic]:

@@ -31,6 +31,7 @@ from eden_memory.own_process import patience
 from eden_memory.placement import ORIGINAL
 from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
 from eden_memory.settings import Settings
+from eden_memory.stages.partition_count_store import PartitionCount, PartitionCounts
 
 SECONDS = 20.0
 """For one check; a server that does not answer in it is a finding of its own."""
@@ -61,7 +62,7 @@ async def examine(settings: Settings, namespaces: Sequence[str] = ()) -> Examina
             settings, [libraries(), Finding("servers", "fail", error.what, error.hint)], "HOST:9092"
         )
     (of_mongodb, named), of_kafka = await asyncio.gather(
-        _mongodb(settings, found.mongodb, namespaces), _kafka(settings, found.kafka)
+        _mongodb(settings, found.mongodb, namespaces), _kafka(settings, found.kafka, found.mongodb)
     )
     return _examination(settings, [libraries(), *of_mongodb, *of_kafka], found.kafka, named)
 
@@ -149,7 +150,7 @@ def _gateway_checks(settings: Settings, client: AsyncMongoClient[dict[str, Any]]
     ]
 
 
-async def _kafka(settings: Settings, bootstrap: str) -> list[Finding]:
+async def _kafka(settings: Settings, bootstrap: str, mongodb: str) -> list[Finding]:
     try:
         config = admin_config(settings.kafka, bootstrap)
         connection = client_kwargs(settings.kafka, bootstrap)
@@ -162,16 +163,29 @@ async def _kafka(settings: Settings, bootstrap: str) -> list[Finding]:
         return [Finding("Kafka", "fail", f"{bootstrap}: {describe(error)}", hint)]
     declared = load_topics(settings.kafka, settings.placement)
     names = [topic.name for topic in declared]
+    counts = await _partition_counts(settings, mongodb)
     topics = TopicAdmin(config)
     return await _all(
         [
             ("Kafka version", lambda: kafka_checks.broker_version(connection)),
             ("brokers", lambda: asyncio.to_thread(kafka_checks.brokers, admin, settings.kafka)),
             ("broker settings", lambda: asyncio.to_thread(_broker, admin)),
-            ("topics", lambda: asyncio.to_thread(kafka_checks.topic_settings, topics, declared, admin)),
+            (
+                "topics",
+                lambda: asyncio.to_thread(kafka_checks.topic_settings, topics, declared, admin, counts),
+            ),
             ("Kafka permissions", lambda: asyncio.to_thread(kafka_checks.permissions, admin, names)),
         ]
     )
+
+
+async def _partition_counts(settings: Settings, uri: str) -> dict[str, PartitionCount]:
+    """Return the noted partitions of topics; none where other checks say why."""
+    try:
+        async with asyncio.timeout(SECONDS), connect(settings.mongodb, uri) as client:
+            return await PartitionCounts(client[settings.mongodb.database], settings.names).all()
+    except (PyMongoError, EdenError, TimeoutError):
+        return {}
 
 
 def _broker(admin: Any) -> list[Finding]:

@@ -43,6 +43,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.events.base import Event
 from eden_memory.stages.outcome import Reread, StoredRecord
+from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.publishing import Publisher, new_producer
 
 TOGETHER = 1_000
@@ -256,7 +257,8 @@ class ExportImport:
 
     @asynccontextmanager
     async def _publisher(self) -> AsyncGenerator[Publisher]:
-        publisher = Publisher(lambda: new_producer(self.at.kafka))
+        used = PartitionCounts(self.at.database, self.at.settings.names).used
+        publisher = Publisher(lambda: new_producer(self.at.kafka), used)
         await publisher.start()
         try:
             yield publisher

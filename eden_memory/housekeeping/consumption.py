@@ -1,10 +1,11 @@
 """Decide what every consumer has had behind it for long enough to be removed, by notes taken round by round.
 
-Nothing goes by a record's age: a long pause, outage or deferral removes nothing.
+Nothing goes by a record's age: a long pause, outage or deferral removes nothing. Offsets of a topic that was deleted
+and created anew say nothing about the new one: notes from before that do not count for it.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 Partition = tuple[str, int]
@@ -19,6 +20,8 @@ class ConsumptionMark:
     at: datetime
     ends: Offsets
     committed: Mapping[str, Offsets]
+    ids: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Topic → Kafka's id of it, which a topic that is created anew does not share; none where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,36 +46,70 @@ class Removable:
 
 
 def removable(marks: Sequence[ConsumptionMark], declared: Consumption, now: datetime) -> Removable:
-    """Return what has been consumed for `keep`, by the notes (oldest first).
+    """Return what has been consumed for `keep`, by the notes (oldest first); the newest says how things stand now.
 
     A topic's records: what all its groups had committed at a note at least `keep` old. A stage's outcomes:
     input that it had committed at an earlier note still, after which the writer got past all that was
-    published by then: their events are applied.
+    published by then: their events are applied. Nothing goes that is not committed now.
     """
+    found, marks = Removable(), of_current_topics(marks)
     old = [mark for mark in marks if mark.at <= now - declared.keep]
     if not old:
-        return Removable()
-    last = old[-1]
-    found = Removable()
+        return found
+    last, current = old[-1], marks[-1]
     for topic, groups in declared.readers.items():
         for tp in (tp for tp in last.ends if tp[0] == topic):
-            reached = min((_at(last, group, tp) for group in groups), default=0)
+            committed = [_at(mark, group, tp) for mark in (last, current) for group in groups]
+            reached = min((*committed, current.ends.get(tp, 0)) if groups else (0,))
             if reached > 0:
                 found.records[tp] = reached
-    applied = next((mark for mark in reversed(old) if _applied(mark, last, declared)), None)
+    written = [tp for tp in current.ends if tp[0] in declared.writer[1]]
+    applied = next(
+        (mark for mark in reversed(old) if _applied(mark, last, declared.writer[0], written)), None
+    )
     if applied is not None:
         for stage, (group, topics) in declared.stages.items():
             offsets = applied.committed.get(group, {})
-            found.outcomes[stage] = {tp: offset for tp, offset in offsets.items() if tp[0] in topics}
+            found.outcomes[stage] = {
+                tp: min(offset, _at(current, group, tp)) for tp, offset in offsets.items() if tp[0] in topics
+            }
     return found
+
+
+def of_current_topics(marks: Sequence[ConsumptionMark]) -> list[ConsumptionMark]:
+    """Return the notes without what they say of topics that have been created anew since.
+
+    Such a topic has another id, or an end that went backwards.
+    """
+    if not marks:
+        return []
+    ids, least = marks[-1].ids, dict(marks[-1].ends)
+    renewed, kept = set[str](), list[ConsumptionMark]()
+    for mark in reversed(marks):
+        renewed |= {topic for topic, topic_id in mark.ids.items() if ids.get(topic) != topic_id}
+        renewed |= {tp[0] for tp, end in mark.ends.items() if end > least.get(tp, 0)}
+        least |= mark.ends
+        kept.append(_without(mark, renewed))
+    return kept[::-1]
+
+
+def _without(mark: ConsumptionMark, topics: Set[str]) -> ConsumptionMark:
+    if not topics:
+        return mark
+    committed = {group: _not_of(topics, offsets) for group, offsets in mark.committed.items()}
+    return replace(mark, ends=_not_of(topics, mark.ends), committed=committed)
+
+
+def _not_of(topics: Set[str], offsets: Offsets) -> Offsets:
+    return {tp: offset for tp, offset in offsets.items() if tp[0] not in topics}
 
 
 def _at(mark: ConsumptionMark, group: str, tp: Partition) -> int:
     return mark.committed.get(group, {}).get(tp, 0)
 
 
-def _applied(earlier: ConsumptionMark, later: ConsumptionMark, declared: Consumption) -> bool:
+def _applied(
+    earlier: ConsumptionMark, later: ConsumptionMark, writer: str, written: Sequence[Partition]
+) -> bool:
     """Tell whether at the later note the writer was past everything that there was at the earlier one."""
-    group, topics = declared.writer
-    ends = {tp: end for tp, end in earlier.ends.items() if tp[0] in topics}
-    return all(_at(later, group, tp) >= end for tp, end in ends.items())
+    return all(tp in earlier.ends and _at(later, writer, tp) >= earlier.ends[tp] for tp in written)

@@ -21,7 +21,8 @@ class ConsumptionMarks:
     async def add(self, mark: ConsumptionMark) -> None:
         """Store a note; of two at the same moment the later one."""
         committed = [{"group": group, "offsets": _rows(offsets)} for group, offsets in mark.committed.items()]
-        document = {"ends": _rows(mark.ends), "committed": committed}
+        ids = [[topic, topic_id] for topic, topic_id in sorted(mark.ids.items())]
+        document = {"ends": _rows(mark.ends), "committed": committed, "ids": ids}
         await self._marks.replace_one({"_id": mark.at}, document, upsert=True)
 
     async def since(self, oldest: datetime) -> Sequence[ConsumptionMark]:
@@ -40,4 +41,6 @@ def _offsets(rows: Sequence[Sequence[Any]]) -> dict[tuple[str, int], int]:
 
 def _mark(document: Document) -> ConsumptionMark:
     committed = {row["group"]: _offsets(row["offsets"]) for row in document["committed"]}
-    return ConsumptionMark(document["_id"], _offsets(document["ends"]), committed)
+    return ConsumptionMark(
+        document["_id"], _offsets(document["ends"]), committed, dict(document.get("ids", ()))
+    )

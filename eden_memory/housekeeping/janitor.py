@@ -4,12 +4,12 @@ Every round notes how far each group had committed, and where each topic ended (
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Container, Generator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
-from eden_memory.errors import Conflict
+from eden_memory.errors import Conflict, ServerAway
 from eden_memory.housekeeping.compaction.lowered_topic_store import LoweredTopics
 from eden_memory.housekeeping.consumption import Consumption, ConsumptionMark, Offsets, Removable, removable
 from eden_memory.housekeeping.consumption_store import ConsumptionMarks
@@ -53,38 +53,59 @@ class Janitor:
         self._clock, self._bounds, self._lowered = clock, bounds, lowered
 
     async def round(self) -> Removable:
-        """Note how far everyone is, remove what has been consumed for long enough, and return it."""
-        now = self._clock()
+        """Note how far everyone is, remove what has been consumed for long enough, and return it.
+
+        A request about topics that Kafka refuses is raised at the end: the rest of the round does not wait for it.
+        """
+        now, failed = self._clock(), list[ServerAway]()
+        if self._texts is not None and (erased := await self._texts.round(now)):
+            log.info("texts of windows erased", windows=erased)
         if self._lowered is not None:
-            with suppress(Conflict):  # a compaction is running, and restores the topics itself
+            with (
+                suppress(Conflict),
+                _noted(failed),
+            ):  # Conflict: a compaction is running, and restores the topics
                 await self._lowered.restore_left()
         await self._marks.add(await self._mark(now))
         marks = await self._marks.since(now - 2 * self._declared.keep)
         found = removable(marks, self._declared, now)
         await self._remove_outcomes(found)
+        deleted: Offsets = {}
         if found.records:
-            await asyncio.to_thread(TopicAdmin(self._admin).remove_records, found.records)
-        if self._texts is not None and (erased := await self._texts.round(now)):
-            log.info("texts of windows erased", windows=erased)
+            with _noted(failed):
+                await asyncio.to_thread(TopicAdmin(self._admin).remove_records, found.records)
+                deleted = found.records
         if self._bounds is not None:
-            bounded = await self._bounds.round(now, found.records)
+            bounded = await self._bounds.round(now, deleted)
             log.info("removed what is beyond its bounds", **bounded)
-        if found.records or found.outcomes:
-            log.info("removed what was consumed", topics=len(found.records), stages=len(found.outcomes))
+        if deleted or found.outcomes:
+            log.info("removed what was consumed", topics=len(deleted), stages=len(found.outcomes))
+        if failed:
+            raise failed[0]
         return found
 
     async def _mark(self, now: datetime) -> ConsumptionMark:
-        """Read the commits before the ends: what a stage committed is then below the ends of its output."""
+        """Read the commits before the ends: what a stage committed is then below the ends of its output.
+
+        A topic that is deleted or created meanwhile is left out.
+        """
         declared = self._declared
+        topics = sorted({*declared.readers, *declared.writer[1], *_read(declared)})
+        admin = await asyncio.to_thread(TopicAdmin, self._admin)
+        before = await asyncio.to_thread(admin.ids, topics)
         groups = {
             *(group for readers in declared.readers.values() for group in readers),
             *(group for group, _ in declared.stages.values()),
             declared.writer[0],
         }
-        async with GroupAdmin(self._kafka) as admin:
-            committed = {group: _by_place(await admin.committed(group)) for group in sorted(groups)}
-        async with TopicOffsets(self._kafka, sorted({*declared.readers, *declared.writer[1]})) as offsets:
-            return ConsumptionMark(now, _by_place(await offsets.ends()), committed)
+        async with GroupAdmin(self._kafka) as group_admin:
+            committed = {group: await group_admin.committed(group) for group in sorted(groups)}
+        async with TopicOffsets(self._kafka, topics) as offsets:
+            ends = await offsets.ends()
+        after = await asyncio.to_thread(admin.ids, topics)
+        same = {topic: topic_id for topic, topic_id in after.items() if before.get(topic) == topic_id}
+        of_groups = {group: _by_place(reached, same) for group, reached in committed.items()}
+        return ConsumptionMark(now, _by_place(ends, same), of_groups, same)
 
     async def _remove_outcomes(self, found: Removable) -> None:
         for stage, offsets in found.outcomes.items():
@@ -94,5 +115,17 @@ class Janitor:
                     log.info("outcomes consumed", stage=stage, topic=topic, removed=removed)
 
 
-def _by_place(offsets: topic_reading.Offsets) -> Offsets:
-    return {(tp.topic, tp.partition): offset for tp, offset in offsets.items()}
+@contextmanager
+def _noted(failed: list[ServerAway]) -> Generator[None]:
+    try:
+        yield
+    except ServerAway as error:
+        failed.append(error)
+
+
+def _read(declared: Consumption) -> set[str]:
+    return {topic for _, topics in declared.stages.values() for topic in topics}
+
+
+def _by_place(offsets: topic_reading.Offsets, topics: Container[str]) -> Offsets:
+    return {(tp.topic, tp.partition): offset for tp, offset in offsets.items() if tp.topic in topics}

@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.helpers import create_ssl_context
 
 from eden_memory.error_text import describe
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, ServerAway
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_consumer, starting
 from eden_memory.kafka.header_names import read_all_names
@@ -41,11 +41,11 @@ async def start(consumer: Any) -> None:
 
 @contextmanager
 def answering() -> Generator[None]:
-    """Raise EdenError where Kafka does not answer."""
+    """Raise ServerAway where Kafka does not answer."""
     try:
         yield
     except (KafkaError, OSError) as error:
-        raise EdenError("Kafka does not answer", f"{type(error).__name__}: see `eden doctor`.") from error
+        raise ServerAway("Kafka does not answer", f"{type(error).__name__}: see `eden doctor`.") from error
 
 
 def client_kwargs(settings: KafkaSettings, bootstrap: str) -> KafkaArguments:

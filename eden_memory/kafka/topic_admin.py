@@ -4,14 +4,14 @@
 # pyright: reportPrivateImportUsage=false
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import Any
 
 from confluent_kafka import KafkaError as LibraryError
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from eden_memory.awaited import Awaited
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, ServerAway
 from eden_memory.kafka.topics import BrokerTopic, TopicDifference, Topics, differences, unknown_topics
 from eden_memory.own_process import patience
 
@@ -59,7 +59,7 @@ class TopicReport:
 
 
 class TopicAdmin:
-    """One cluster's topics; calls block, and raise an EdenError when Kafka refuses or does not answer.
+    """One cluster's topics; calls block, and raise ServerAway when Kafka refuses or does not answer.
 
     `config` is that of confluent-kafka's AdminClient (`admin_config`).
     """
@@ -67,17 +67,33 @@ class TopicAdmin:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._where = str(config["bootstrap.servers"])
         # What cannot be reached is raised as an EdenError; librdkafka's own log lines would only repeat it.
-        self._admin: Any = AdminClient({**config, "log_level": 0})
+        self._admin: Any = self._asked(lambda: AdminClient({**config, "log_level": 0}))
 
     def found(self, topics: Topics) -> dict[str, BrokerTopic]:
         """Those of the topics that are there, with every setting's effective value."""
         return self._described(topics, self._listed())
+
+    def standing(self, topics: Topics) -> dict[str, BrokerTopic]:
+        """As `found`; without settings where this user may not read them."""
+        listed = self._listed()
+        there = [topic.name for topic in topics if topic.name in listed]
+        try:
+            configs = self._configs(there)
+        except ServerAway:
+            configs = {name: dict[str, ConfigEntry]() for name in there}
+        return {name: _found(name, listed[name], configs[name]) for name in there}
 
     def names(self, prefix: str = "") -> list[str]:
         """Names of the topics that begin with `prefix`, Kafka's own left out."""
         return sorted(
             name for name in self._listed() if name.startswith(prefix) and not name.startswith("__")
         )
+
+    def ids(self, names: Collection[str]) -> dict[str, str]:
+        """Return Kafka's id of each of these topics that is there; a topic that is created anew has another one."""
+        listed = self._listed() if names else ()
+        there = [name for name in names if name in listed]
+        return self.identities(there) if there else {}
 
     def report(self, topics: Topics) -> TopicReport:
         """Compare the broker with topics.yaml."""
@@ -113,6 +129,11 @@ class TopicAdmin:
             }
             for name, config in self._configs(names).items()
         }
+
+    def identities(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the ids that Kafka gave topics; one of the same name that is made later has another."""
+        answers = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
+        return {name: str(self._answer(answer).topic_id) for name, answer in answers.items()}
 
     def configure(self, settings: Mapping[str, Mapping[str, str | None]]) -> None:
         """Set these settings of topics; None: the broker's own counts again."""
@@ -176,7 +197,7 @@ class TopicAdmin:
         try:
             return ask()
         except (KafkaException, TimeoutError) as error:
-            raise EdenError(
+            raise ServerAway(
                 f"Kafka at {self._where}: {_said(error)}",
                 "Check that it runs, the connection settings (EDEN_KAFKA_*), and that this user may do it "
                 "(`eden doctor` prints the ACLs).",
@@ -193,7 +214,7 @@ class TopicAdmin:
         end = monotonic() + TIMEOUT
         while not holds():
             if monotonic() > end:
-                raise EdenError(f"Kafka at {self._where}: waited {TIMEOUT:.0f} s for {what}", "Try again.")
+                raise ServerAway(f"Kafka at {self._where}: waited {TIMEOUT:.0f} s for {what}", "Try again.")
             sleep(0.05)
 
 
@@ -252,9 +273,9 @@ async def _topics(config: Mapping[str, Any], patience: float) -> Iterable[str]:
                 admin.poll(0)
                 reason = _reason(reasons) or error.args[0].str()
                 if any(kafka_error.code() == LibraryError._AUTHENTICATION for kafka_error in reasons):
-                    raise EdenError(f"{server} refuses: {reason}", SASL_HINT) from None
+                    raise ServerAway(f"{server} refuses: {reason}", SASL_HINT) from None
                 if loop.time() >= until:
-                    raise EdenError(f"{server} does not answer: {reason}", HINT) from None
+                    raise ServerAway(f"{server} does not answer: {reason}", HINT) from None
                 awaited.away(reason)
                 reasons.clear()
                 await asyncio.sleep(ANSWER_SECONDS)

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, ServerAway
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_consumer
 from eden_memory.kafka.connection import start
@@ -78,7 +78,7 @@ class TopicReader:
     async def batches(self, *only: TopicPartition, patience: float = inf) -> AsyncGenerator[list[Record]]:
         """All records before the ends (of `only` these partitions, if any are named), in order per partition.
 
-        Uncommitted transactions included. EdenError where the broker gives nothing for `patience` seconds.
+        Uncommitted transactions included. ServerAway where the broker gives nothing for `patience` seconds.
         """
         places = [tp for tp in only or self.ends if self.begins[tp] < self.ends[tp]]
         passed, until = -1, monotonic() + patience
@@ -88,7 +88,7 @@ class TopicReader:
             elif monotonic() > until:
                 where = f"{places[0].topic}/{places[0].partition}"
                 what = f"Kafka gave nothing of {where} for {patience:g} s"
-                raise EdenError(what, "Check that its broker runs, and try again.")
+                raise ServerAway(what, "Check that its broker runs, and try again.")
             fetched = await self.consumer.getmany(*places, timeout_ms=POLL_MS, max_records=TOGETHER)
             batch = [
                 as_record(record)

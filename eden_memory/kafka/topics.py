@@ -25,7 +25,10 @@ KEYS_MOVE = (
     "neither replaced nor erased. Re-form into a new namespace with more partitions, or set "
     "EDEN_KAFKA_PARTITIONS to what there is"
 )
-FEWER = "Kafka cannot take partitions away; set EDEN_KAFKA_PARTITIONS to what there is"
+FEWER = (
+    "Kafka cannot take partitions away; set EDEN_KAFKA_PARTITIONS to what the topic was created with. "
+    "Partitions that were added to it stay unused"
+)
 REPLICATION = "replicas are moved by kafka-reassign-partitions, not from here"
 
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, ServerAway
 
 
 class PositionLost(EdenError):  # noqa: N818 - reads as what happened
     """The source no longer knows the position; only a merge of the whole collection closes the gap."""
 
 
-class SourceFailed(EdenError):  # noqa: N818 - reads as what happened
+class SourceFailed(ServerAway):
     """The source did not answer or refused; trying again from the same position may help."""
 
 

@@ -45,6 +45,7 @@ from eden_memory.schemas.events import (
 )
 from eden_memory.schemas.provenance import Call
 from eden_memory.settings import Settings
+from eden_memory.stages.partition_count_store import PartitionCounts
 
 Row = dict[str, Any]
 TOPICS = ("memory.facts", "memory.reflections", "memory.consolidations")
@@ -78,6 +79,7 @@ class CausalChains:
         self, settings: Settings, database: AsyncDatabase[Row], tracer: Tracer | None = None
     ) -> None:
         self._settings, self._tracer = settings, tracer
+        self._partitions = PartitionCounts(database, settings.names)
         self._of = {document: database[settings.names[document.COLLECTION]] for document in DOCUMENTS}
 
     async def chain(self, name: str) -> Node:
@@ -150,7 +152,8 @@ class CausalChains:
     async def _events(self, keys: Sequence[str]) -> list[Event]:
         topics = load_topics(self._settings.kafka, self._settings.placement)
         kafka = client_kwargs(self._settings.kafka, endpoints(self._settings).kafka)
-        records = await scope_records(kafka, [topics.name(topic) for topic in TOPICS], keys)
+        used = await self._partitions.used()
+        records = await scope_records(kafka, [topics.name(topic) for topic in TOPICS], keys, used)
         return [record.event for record in records]
 
     async def _find(self, document: Any, name: str) -> Row | None:

@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 
 from eden_memory.errors import NotFound
-from eden_memory.kafka.connection import client_kwargs
-from eden_memory.kafka.topics import load_topics
-from eden_memory.local.servers import endpoints
 from eden_memory.observability.scope_records import scope_records
-from eden_memory.replay.installation import installation
+from eden_memory.replay.installation import Installation, installation
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.events import Event, FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.settings import Settings
+from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.usage.memory_cost import Share, of_blob, of_fact
 from eden_memory.usage.totals_store import MongoTotals
 
@@ -23,8 +21,8 @@ async def shares_of(settings: Settings, name: str) -> list[Share]:
         names = at.settings.names
         fact = await at.database[names[Fact.COLLECTION]].find_one({"_id": name.partition("@")[0]})
         if fact is None:
-            return await _of_blob(at.settings, name)
-        events = await _events(at.settings, FACTS, fact["scope_key"])
+            return await _of_blob(at, name)
+        events = await _events(at, FACTS, fact["scope_key"])
         versions = [
             event for event in events if isinstance(event, FactChanged) and event.fact_id == fact["_id"]
         ]
@@ -32,9 +30,9 @@ async def shares_of(settings: Settings, name: str) -> list[Share]:
         return of_fact(versions, await MongoTotals(at.database, names).embedded(vectors))
 
 
-async def _of_blob(settings: Settings, name: str) -> list[Share]:
+async def _of_blob(at: Installation, name: str) -> list[Share]:
     scope_key, _, version = name.partition("@")
-    events = await _events(settings, BLOBS, scope_key) if ":" in scope_key else []
+    events = await _events(at, BLOBS, scope_key) if ":" in scope_key else []
     newest = int(version) if version.isdecimal() else None
     versions = [
         event
@@ -48,8 +46,9 @@ async def _of_blob(settings: Settings, name: str) -> list[Share]:
     return of_blob(versions, [event for event in events if isinstance(event, ReflectionFormed)])
 
 
-async def _events(settings: Settings, short: Sequence[str], scope_key: str) -> list[Event]:
-    topics = load_topics(settings.kafka, settings.placement)
-    kafka = client_kwargs(settings.kafka, endpoints(settings).kafka)
-    records = await scope_records(kafka, [topics.name(topic) for topic in short], [scope_key])
+async def _events(at: Installation, short: Sequence[str], scope_key: str) -> list[Event]:
+    topics, used = at.topics(at.settings.placement), PartitionCounts(at.database, at.settings.names).used
+    records = await scope_records(
+        at.kafka, [topics.name(topic) for topic in short], [scope_key], await used()
+    )
     return [record.event for record in records]

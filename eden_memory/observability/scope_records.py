@@ -1,7 +1,7 @@
 """Read the records of some scopes from the memory topics: one partition of each, up to its end at the start."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from aiokafka import TopicPartition
@@ -22,10 +22,14 @@ class ScopeRecord(NamedTuple):
 
 
 async def scope_records(
-    kafka: KafkaArguments, topics: Sequence[str], scope_keys: Collection[str]
+    kafka: KafkaArguments, topics: Sequence[str], scope_keys: Collection[str], used: Mapping[str, int]
 ) -> list[ScopeRecord]:
-    """The newest record of each key in these topics (full names) that is of one of the scopes; none erased."""
-    there = Counter(tp.topic for tp in await partitions_asked(kafka, topics))
+    """The newest record of each key in these topics (full names) that is of one of the scopes; none erased.
+
+    `used`: the partitions that keys of a topic are spread over, of one that it does not name all.
+    """
+    there = {**Counter(tp.topic for tp in await partitions_asked(kafka, topics))}
+    there = {topic: used.get(topic, count) for topic, count in there.items()}
     keys = {scope_key.encode() for scope_key in scope_keys}
     partitions = {TopicPartition(topic, partition_for(key, there[topic])) for topic in there for key in keys}
     if not partitions:

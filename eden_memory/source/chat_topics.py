@@ -5,7 +5,7 @@ publisher is of no more use: close it, start another, and go on from the last po
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -17,7 +17,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from eden_memory import metrics
 from eden_memory.error_text import describe
-from eden_memory.errors import EdenError
+from eden_memory.errors import ServerAway
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_producer, starting
 from eden_memory.kafka.error_kinds import TOO_LARGE
@@ -28,7 +28,7 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.stages.dead_letter_ids import LetterIds, NamedIds, letter_id, named_in
 from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
 from eden_memory.stages.patience import until_done
-from eden_memory.stages.publishing import partition_for
+from eden_memory.stages.publishing import UsedPartitions, partition_for
 
 log = LibraryLogger("eden.tailer")
 
@@ -42,7 +42,7 @@ STOP_SECONDS = 0.7
 """For sending what is left, and for disconnecting: a frozen broker must not hold up a stop."""
 
 
-class PublishFailed(EdenError):  # noqa: N818 - reads as what happened
+class PublishFailed(ServerAway):
     """Kafka refused or did not answer; what was sent since the last saved position has to be sent again."""
 
 
@@ -60,8 +60,14 @@ class FencedPublisher:
         topics: Topics,
         limits: dict[str, int] | None = None,
         letters: DeadLetterIndex | None = None,
+        used: UsedPartitions | None = None,
     ) -> None:
-        """`letters`: notes what dead letters name, so that forgetting finds them; None: nothing is forgotten."""
+        """`letters`: notes what dead letters name, so that forgetting finds them; None: nothing is forgotten.
+
+        Keys of a topic that `used` does not know are spread over all its partitions.
+        """
+        self._read_used = used
+        self._used: Mapping[str, int] = {}
         self._topics = topics
         self._letters, self._buried = letters, dict[LetterIds, str]()
         self._limits = {} if limits is None else limits
@@ -78,6 +84,8 @@ class FencedPublisher:
 
         Dead letters may come twice, so their topics need no fence.
         """
+        if self._read_used is not None:
+            self._used = await self._read_used()
         async with _answered("starting"):
             written = self._topics.written_by("tailer")
             identity = await fence(self._kafka, self._transactional_id, written)
@@ -101,7 +109,7 @@ class FencedPublisher:
             await close_producer(self._producer, STOP_SECONDS)
 
     async def partitions(self, topic: str) -> int:
-        """Return how many partitions a topic has."""
+        """Return over how many partitions of a topic keys are spread."""
         return (await self._place(topic))[1]
 
     async def send(self, records: Sequence[Outgoing]) -> None:
@@ -231,7 +239,7 @@ class FencedPublisher:
                 found = await self._producer.partitions_for(name)
             if not found:
                 raise PublishFailed(f"topic {name} does not exist", "Create it: eden topics apply")
-            self._partitions[topic] = name, len(found)
+            self._partitions[topic] = name, self._used.get(name, len(found))
         return self._partitions[topic]
 
     def _name(self, topic: str) -> str:

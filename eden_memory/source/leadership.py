@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from eden_memory import metrics
+from eden_memory.error_text import describe
 from eden_memory.logs import LibraryLogger
-from eden_memory.mongo.changes import PositionLost, SourceFailed
+from eden_memory.mongo.changes import PositionLost
 from eden_memory.mongo.leases import LeaseLost, MongoLease
 from eden_memory.source.backfill import backfill, carry_inbox, merge
-from eden_memory.source.chat_topics import PublishFailed
 from eden_memory.source.flagged_message_store import MappingVersions
 from eden_memory.source.known_message_topics import MessagesTopic, holds_any_record, known_messages
 from eden_memory.source.leader import Leader
@@ -23,6 +23,7 @@ from eden_memory.source.oplog_store import MongoOplog, OplogWindow
 from eden_memory.source.position_store import another_source, named, nothing_there
 from eden_memory.source.rereader import MessageRereader
 from eden_memory.source.stream_follower import MapChanges, StreamFollower
+from eden_memory.stages.failure_decisions import passes
 from eden_memory.stages.process import State
 from eden_memory.task_ending import end, first_of
 
@@ -92,8 +93,10 @@ class TailerPart:
                 pause = FIRST_PAUSE
             except LeaseLost as error:
                 log.warning("leadership lost", reason=error.what)
-            except (PublishFailed, SourceFailed) as error:
-                log.warning("begins again from the saved position", reason=error.what, in_seconds=pause)
+            except Exception as error:
+                if not passes(error):
+                    raise
+                log.warning("begins again from the saved position", reason=describe(error), in_seconds=pause)
                 await self._pause(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
 

@@ -22,6 +22,7 @@ from eden_memory.stages.dead_letter_reading import (
 )
 from eden_memory.stages.letter_notes_store import LetterNotes
 from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.publishing import Publisher, new_producer
 
 SETTLED = ("published", "dropped", "dead again")
@@ -41,7 +42,7 @@ class DeadLetterHandling:
         on_progress: OnProgress = no_progress,
     ) -> None:
         self._controls, self._ledger = MongoControls(database, names), MongoLedger(database, names)
-        self._notes = LetterNotes(database, names)
+        self._notes, self._used = LetterNotes(database, names), PartitionCounts(database, names).used
         self._topics, self._kafka, self._on_progress = topics, kafka, on_progress
 
     def filter(
@@ -106,7 +107,7 @@ class DeadLetterHandling:
     async def _publish(self, letter: DeadLetter, request: DeadRetry) -> Retried:
         if (event := letter.event()) is None:
             return "incomplete"
-        publisher = Publisher(lambda: new_producer(self._kafka))
+        publisher = Publisher(lambda: new_producer(self._kafka), self._used)
         try:
             await publisher.start()
             await publisher.publish([event])

@@ -17,6 +17,7 @@ from pymongo.errors import (
 )
 
 from eden_memory.error_text import describe
+from eden_memory.errors import ServerAway
 from eden_memory.failures import CapReached, PermanentError, ProviderError, refused_for_good
 from eden_memory.kafka.error_kinds import KAFKA_ERRORS, RECORD_TOO_LARGE, REFUSED
 from eden_memory.mongo.refusals import refused_by_mongodb
@@ -53,7 +54,7 @@ _PERMANENT = (
     OutcomeTooLarge,
     *RECORD_TOO_LARGE,
 )
-_AWAY = (ConnectionFailure, WaitQueueTimeoutError, WTimeoutError, *KAFKA_ERRORS)
+_AWAY = (ServerAway, ConnectionFailure, WaitQueueTimeoutError, WTimeoutError, *KAFKA_ERRORS)
 _TRANSIENT = (CapReached, TimeoutError, OSError, asyncio.IncompleteReadError, PyMongoError)
 
 
@@ -73,6 +74,11 @@ def classify(error: BaseException) -> Kind:
     if isinstance(error, OperationFailure) and refused_for_good(error.code, error.details):
         return Kind.PERMANENT
     return Kind.TRANSIENT if isinstance(error, _TRANSIENT) else Kind.BUG
+
+
+def passes(error: BaseException) -> bool:
+    """Whether the same step may succeed later without a change of the program or its input."""
+    return classify(error) in (Kind.AWAY, Kind.TRANSIENT)
 
 
 def refused(error: BaseException) -> bool:

@@ -3,18 +3,23 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from eden_memory.error_text import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.leases import LeaseLost, MongoLease
-from eden_memory.stages.failure_decisions import Kind, classify
+from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import State
+from eden_memory.stages.stage import RetryPolicy
 from eden_memory.task_ending import run_until_first
 
 log = LibraryLogger("eden.rounds")
+PAUSES = 10
+"""The longest wait after rounds that failed, in pauses."""
 
 
 class Leased:
-    """A part of a process; `every` and `pause` (after a round that failed) in seconds."""
+    """A part of a process; `every` and `pause` (the first after a round that failed) in seconds.
+
+    A round that MongoDB or Kafka fails is repeated; what else it raises is a defect, and ends the part.
+    """
 
     def __init__(
         self,
@@ -26,7 +31,8 @@ class Leased:
         left: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._name, self._lease, self._round = name, lease, one_round
-        self._every, self._pause, self._left = every, pause, left
+        self._every, self._left = every, left
+        self._again = RetryPolicy(first=pause, cap=PAUSES * pause)
         self._stopping = asyncio.Event()
         self._leads = False
 
@@ -64,14 +70,5 @@ class Leased:
 
     async def _round_after_round(self) -> None:
         while True:
-            try:
-                await self._round()
-            except Exception as error:
-                if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
-                    raise
-                log.warning(
-                    "round failed", part=self._name, reason=describe(error), again_in_seconds=self._pause
-                )
-                await asyncio.sleep(self._pause)
-                continue
+            await until_done(self._round, self._again, self._name)
             await asyncio.sleep(self._every)

@@ -40,7 +40,7 @@ from eden_memory.kafka.long_fetches import FETCHER_MS, let_fetches_wait, spare_h
 from eden_memory.logs import LibraryLogger
 from eden_memory.own_process import naming_process
 from eden_memory.stages.controls import MongoGroupNotes
-from eden_memory.stages.failure_decisions import Kind, classify, connection_lost
+from eden_memory.stages.failure_decisions import Kind, classify, connection_lost, passes
 from eden_memory.stages.finished_offsets import AssignedPartition
 from eden_memory.stages.patience import until_done
 
@@ -273,7 +273,7 @@ class Membership(ConsumerRebalanceListener):
         try:
             await self._notes.note(self._group, self._to_note)
         except Exception as error:
-            if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
+            if not passes(error):
                 raise
             log.warning("commit not noted yet", group=self._group, error=describe(error))
             return

@@ -1,16 +1,17 @@
 """Steps on our own servers, repeated until they work: what was decided is paid for."""
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from eden_memory.awaited import SAID_SECONDS, Awaited
 from eden_memory.error_text import describe
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, ServerAway
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.refusals import wrong_account
-from eden_memory.stages.failure_decisions import Kind, classify, refused
+from eden_memory.stages.failure_decisions import passes, refused
 from eden_memory.stages.retry_waits import backoff
 from eden_memory.stages.stage import RetryPolicy
 
@@ -50,29 +51,41 @@ class ServerRefusals:
 REFUSALS = ServerRefusals()
 
 
-async def until_done(step: Callable[[], Awaitable[T]]) -> T:
-    """Repeat a step on our own servers until it works; only what no repeat can cure is raised."""
-    attempts, known = 0, object()
+async def until_done(
+    step: Callable[[], Awaitable[T]], policy: RetryPolicy | None = None, doing: str | None = None
+) -> T:
+    """Repeat a step on our own servers until it works; only what no repeat can cure is raised.
+
+    Failures are logged once in a while. `doing` names a step that no stage waits for: what refuses it does not make
+    the process unready.
+    """
+    attempts, said, known = 0, -math.inf, object()
     try:
         while True:
             try:
                 return await step()
             except Exception as error:
-                if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
+                if not passes(error):
                     raise
                 attempts += 1
-                _say(known, error, attempts)
-                await asyncio.sleep(backoff(SERVERS, attempts))
+                said = _say(known, error, attempts, said, doing)
+                await asyncio.sleep(backoff(policy or SERVERS, attempts))
     finally:
         REFUSALS.over(known)
 
 
-def _say(step: object, error: Exception, attempts: int) -> None:
-    if refused(error):
+def _say(step: object, error: Exception, attempts: int, said: float, doing: str | None) -> float:
+    """Log a failure unless one of this step was logged just now; return when one was."""
+    if doing is None and refused(error):
         REFUSALS.met(step, error)
-        return
+        return said
     REFUSALS.over(step)
-    log.warning("server away, tried again", error=describe(error), attempt=attempts)
+    now = time.monotonic()
+    if now - said < SAID_SECONDS:
+        return said
+    named = {} if doing is None else {"doing": doing}
+    log.warning("server away, tried again", error=describe(error), attempt=attempts, **named)
+    return now
 
 
 async def until_there(step: Callable[[], Awaitable[T]], server: str, seconds: float, hint: str) -> T:
@@ -98,12 +111,12 @@ async def _there(
                 raise
             if refused(error):
                 raise EdenError(f"{server} refuses: {describe(error)}", REFUSED_HINT) from error
-            if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
+            if not passes(error):
                 raise
             attempts += 1
             pause = 0.2 + backoff(SERVERS, attempts)
             if loop.time() + pause >= until:
-                raise EdenError(f"{server} does not answer: {describe(error)}", hint) from error
+                raise ServerAway(f"{server} does not answer: {describe(error)}", hint) from error
             said = describe(error)
             awaited.away(said.partition(": ")[2] or said)
             await asyncio.sleep(pause)

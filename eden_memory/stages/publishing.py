@@ -6,7 +6,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -30,6 +30,8 @@ STOP_SECONDS = 3.0
 
 Producers = Callable[[], Any]
 """Makes an AIOKafkaProducer, not yet started (untyped: the library has no annotations)."""
+UsedPartitions = Callable[[], Awaitable[Mapping[str, int]]]
+"""Reads the number of partitions that keys of a topic are spread over (partition_count_store.py)."""
 
 
 @lru_cache(maxsize=65_536)
@@ -62,10 +64,14 @@ class _Waiting:
 
 
 class Publisher:
-    """Publishes records and returns when the brokers have confirmed all of them."""
+    """Publishes records and returns when the brokers have confirmed all of them.
 
-    def __init__(self, producers: Producers) -> None:
-        self._producers = producers
+    Keys of a topic that `used` does not know are spread over all its partitions.
+    """
+
+    def __init__(self, producers: Producers, used: UsedPartitions | None = None) -> None:
+        self._producers, self._read_used = producers, used
+        self._used: Mapping[str, int] = {}
         self._producer: Any = None
         self._starting = asyncio.Lock()
         self._stopped = False
@@ -75,6 +81,8 @@ class Publisher:
     async def start(self) -> None:
         """Connect."""
         self._stopped = False
+        if self._read_used is not None:
+            self._used = await self._read_used()
         await self.producer()
 
     async def stop(self, seconds: float = STOP_SECONDS) -> None:
@@ -96,7 +104,8 @@ class Publisher:
         producer, begun = await self.producer(), time.time_ns()
         waiting: list[_Waiting] = []
         loop = asyncio.get_running_loop()
-        counts = {topic: len(await producer.partitions_for(topic)) for topic in {r.topic for r in records}}
+        there = {topic: len(await producer.partitions_for(topic)) for topic in {r.topic for r in records}}
+        counts = {topic: self._used.get(topic, count) for topic, count in there.items()}
         for record in records:
             waited = _Waiting(record, loop.create_future())
             waiting.append(waited)

@@ -30,6 +30,7 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.source.forget_request_store import ForgetRequests
+from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.unpoison.attack_rules import Attack, AttackPlan, CauseKind, plan_of, requests_of
 
 Row = dict[str, Any]
@@ -61,7 +62,8 @@ class AttackUndo:
         if not (keys := await self._scope_keys(attack)):
             return AttackPlan()
         topics = self.at.topics(self.at.settings.placement)
-        records = await scope_records(self.at.kafka, [topics.name(topic) for topic in TOPICS], keys)
+        used = await PartitionCounts(self.at.database, self.at.settings.names).used()
+        records = await scope_records(self.at.kafka, [topics.name(topic) for topic in TOPICS], keys, used)
         return plan_of(attack, [record.event for record in records], datetime.now(UTC))
 
     async def ask(self, attack: Attack, plan: AttackPlan, by: str | None) -> str:

@@ -181,8 +181,9 @@ async def test_a_topic_made_by_somebody_else_is_found(healthy: Settings, servers
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
     await _until(lambda: name in admin.list_topics(timeout=10).topics)
     found = of(await examine(healthy), "topics")
-    assert found.state == "warn"
-    assert name in found.what
+    assert found.state == "fail"
+    assert f"{name} has 1 partitions, not 6" in found.what
+    assert "cleanup.policy" in found.what
 
 
 @pytest.mark.filterwarnings(

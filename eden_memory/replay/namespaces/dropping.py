@@ -1,6 +1,7 @@
 """Drops a namespace: nothing uses it any more, then its groups, collections and, with its last one, topics go."""
 
 import asyncio
+from collections.abc import Sequence
 
 from eden_memory.errors import EdenError
 from eden_memory.kafka.topic_admin import TopicAdmin
@@ -14,6 +15,7 @@ from eden_memory.replay.reform.reform_settings import STREAMS, OwnStreams, own_t
 from eden_memory.replay.reform.reform_store import MongoReforms, alone
 from eden_memory.replay.restore.restored_store import MongoRestored
 from eden_memory.schemas.documents import Namespace
+from eden_memory.stages.partition_count_store import PartitionCounts
 
 NOTICE_SECONDS = 2.5
 """A command that fills a namespace looks every second whether it is dropped."""
@@ -47,7 +49,7 @@ async def _drop(at: Installation, placement: Placement, found: Namespace | None)
         await _left(at, group)
     if last:
         names = await asyncio.to_thread(_topics_there, at, placement)
-        await asyncio.to_thread(TopicAdmin(at.admin).delete, names)
+        await _delete(at, names)
     collections = placement.names(at.settings.mongodb.prefix)
     for short in sorted({*MEMORY, *(FORMING if last else ())}):
         await at.database.drop_collection(collections[short])
@@ -59,6 +61,11 @@ async def _drop(at: Installation, placement: Placement, found: Namespace | None)
         await at.namespaces.remove(placement.memory)
 
 
+async def _delete(at: Installation, topics: Sequence[str]) -> None:
+    await asyncio.to_thread(TopicAdmin(at.admin).delete, topics)
+    await PartitionCounts(at.database, at.settings.names).forget(topics)
+
+
 async def clear(at: Installation, placement: Placement) -> None:
     """Away with what a pipeline of this name has left behind, whose document was lost with MongoDB.
 
@@ -68,7 +75,7 @@ async def clear(at: Installation, placement: Placement) -> None:
     if names := await asyncio.to_thread(_topics_there, at, placement):
         for group in _groups(topics, last=True):
             await at.forget_group(group)
-        await asyncio.to_thread(TopicAdmin(at.admin).delete, names)
+        await _delete(at, names)
     for short in sorted({*MEMORY, *FORMING}):
         await at.database.drop_collection(placement.names(at.settings.mongodb.prefix)[short])
 

@@ -14,6 +14,7 @@ from eden_memory.assembly.mongo_setup import dimensions_of, set_up
 from eden_memory.assembly.stage_parts import consolidation_wakeups, stage_workers
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.directory.stream_store import Streams, streams_in
+from eden_memory.housekeeping.topics_check import TopicsCheck
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.topic_admin import apply_topics
@@ -35,6 +36,7 @@ from eden_memory.replay.restore.trigger_restore import TriggerRestore
 from eden_memory.schemas.documents import Reform
 from eden_memory.schemas.events import MessageRecorded
 from eden_memory.settings import Settings
+from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.worker import Bounds
 from eden_memory.task_ending import end
@@ -79,7 +81,9 @@ def own_settings(settings: Settings, name: str, at_once: int, *, own_streams: bo
 async def prepare(database: AsyncDatabase[Row], own: Settings, streams: Sequence[Row] | None) -> None:
     """Topics, collections and indexes of the namespace; safe to repeat."""
     config = admin_config(own.kafka, endpoints(own).kafka)
-    await asyncio.to_thread(apply_topics, config, own_topics(own.kafka, own.placement))
+    topics = own_topics(own.kafka, own.placement)
+    await asyncio.to_thread(apply_topics, config, topics)
+    await TopicsCheck(config, topics, PartitionCounts(database, own.names)).look()
     await set_up(database, own.names, dimensions_of(own))
     await MongoUsage(database, own.names).prepare()
     if streams is not None:
@@ -121,7 +125,7 @@ async def reform_run(
         return GroupProgress(kafka, {named.group(stage): named.read_by(stage) for stage in stages})
 
     async with AsyncExitStack() as stack:
-        publisher = Publisher(partial(new_producer, kafka))
+        publisher = Publisher(partial(new_producer, kafka), PartitionCounts(database, own.names).used)
         await publisher.start()
         stack.push_async_callback(publisher.stop)
         spent, paid = await MongoTotals(database, own.names).of_namespace(reform.id)

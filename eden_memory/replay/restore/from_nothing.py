@@ -17,6 +17,7 @@ from eden_memory.errors import EdenError
 from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.pipeline_marks import own
+from eden_memory.housekeeping.topics_check import TopicsCheck
 from eden_memory.kafka.topic_reading import all_partitions, reading
 from eden_memory.kafka.topics import Topics
 from eden_memory.memory.memory_batch import blob_ended
@@ -41,6 +42,7 @@ from eden_memory.schemas.events import REGISTRY, Forgotten, ModelCalled, ScopeCh
 from eden_memory.source.configured_mapping import inbox_name
 from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.stage import Delivery
 from eden_memory.usage.usage_store import MongoUsage
 
@@ -104,6 +106,7 @@ class FromNothing:
             return False
         await self._nobody_runs()
         await all_partitions(self.at.kafka, [self.topics.name(topic) for topic in self.topics.file.topics])
+        await TopicsCheck(self.at.admin, self.topics, PartitionCounts(self.at.database, self._names)).look()
         if state == "going on":
             return True
         if there:

@@ -45,6 +45,7 @@ from eden_memory.schemas.events import (
     Watermark,
 )
 from eden_memory.settings import Settings
+from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.publishing import partition_for
 from eden_memory.windows.session_state import StoredMessage, corrects
 from eden_memory.windows.trigger_batch import control_of
@@ -213,7 +214,8 @@ class TriggerRestore:
             reader.chat(event or None, envelope, (record.key or b"").decode(), place)
 
     async def _give(self, writer: RestoreWriter, store: MongoRestored) -> None:
-        count = max(1, len(self.restored.chat_ends))
+        used = await PartitionCounts(self.mongo[self.settings.mongodb.database], self.settings.names).used()
+        count = used.get(self.topics.topic_of(MessageRecorded)) or max(1, len(self.restored.chat_ends))
         async for sessions, said in self._looked_up(writer.file):
             for name in sessions:
                 partition = partition_for(name.encode(), count)

@@ -40,6 +40,7 @@ from eden_memory.settings import Settings
 from eden_memory.stages.codec import TopicOf, record_of
 from eden_memory.stages.handler_run import HandlerRun, UsageLog
 from eden_memory.stages.outcome import Publishing, StoredRecord
+from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.tracing import traceparent
 
@@ -69,7 +70,9 @@ async def carry(
         return since is None or (change.at >= since and change_of(change.command.command_id) is None)
 
     since = None if since is None else since - BEFORE
-    publisher = Publisher(partial(new_producer, at.kafka))
+    publisher = Publisher(
+        partial(new_producer, at.kafka), PartitionCounts(at.database, at.settings.names).used
+    )
     try:
         await publisher.start()
         settings = at.settings.placed(to)

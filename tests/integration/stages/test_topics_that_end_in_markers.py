@@ -87,7 +87,7 @@ async def test_the_records_of_a_scope_that_has_none_are_read_to_the_end(kit: Ben
     await kit.put(questions(len(SESSIONS), RECORDS))
     await fenced(kit, kit.topic(Asked))
     async with asyncio.timeout(60):
-        assert await scope_records(kit.client, [kit.topic(Asked)], ["a", "b", "c", "d", "e"]) == []
+        assert await scope_records(kit.client, [kit.topic(Asked)], ["a", "b", "c", "d", "e"], {}) == []
 
 
 async def test_a_stage_gets_past_markers_and_everyone_who_waits_for_it_sees_that(kit: Bench) -> None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from eden_memory.assembly.supervisor import LiveParts
+from eden_memory.errors import ServerAway
 from eden_memory.placement import Placement
 from eden_memory.replay.namespaces import standby_writers
 from eden_memory.replay.namespaces.standby_writers import Made, StandbyWriters
@@ -43,11 +44,16 @@ class World:
         self.diary: list[str] = []
         self.moves: asyncio.Queue[Placement] = asyncio.Queue()
         self.fails: set[str] = set()
+        self.away = 0
+        """So many times MongoDB or Kafka does not answer while parts are made."""
 
     @asynccontextmanager
     async def made(self, placement: Placement) -> AsyncGenerator[list[Piece]]:
         if f"making {placement.memory}" in self.fails:
             raise ValueError(placement.memory)
+        if placement != ORIGINAL and self.away > 0:
+            self.away -= 1
+            raise ServerAway("Kafka does not answer")
         self.diary.append(f"{placement.memory} made")
         yield [Piece(placement.memory, self.diary, fails=placement.memory in self.fails)]
         self.diary.append(f"{placement.memory} closed")
@@ -90,6 +96,19 @@ async def test_what_goes_wrong_with_the_next_ends_the_process(what: str) -> None
     with pytest.raises(ValueError, match="may"):
         await placed.run()
     assert world.diary.count("original closed") == 1
+
+
+async def test_servers_that_are_away_when_another_becomes_live_are_waited_for() -> None:
+    world = World()
+    world.away = 2
+    placed = LiveParts(world.made, world.changes, 5)
+    await placed.begin(ORIGINAL)
+    await world.moves.put(MAY)
+    running = asyncio.create_task(placed.run())
+    await world.until("may runs")
+    assert world.away == 0
+    placed.stop()
+    await running
 
 
 async def test_several_moves_at_once_end_at_the_last() -> None:

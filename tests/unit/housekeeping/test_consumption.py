@@ -1,5 +1,6 @@
 """What may be removed follows from the notes alone, and never before every group is past it."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
@@ -55,3 +56,36 @@ def test_what_goes_was_behind_every_group_a_week_ago(steps: list[tuple[int, int]
     reached = removable(marks, DECLARED, now).records.get(IN, 0)
     old = [mark for mark in marks if mark.at <= now - WEEK]
     assert reached == (min(old[-1].committed["g.a"][IN], old[-1].committed["g.b"][IN]) if old else 0)
+
+
+def test_notes_of_a_topic_that_was_created_anew_do_not_count_for_the_new_one() -> None:
+    late = START + timedelta(days=20)
+    before = replace(_mark(0, 240, 240), ids={"in": "first"})
+    assert removable([before, replace(_mark(20, 360, 360), ids={"in": "first"})], DECLARED, late).records == {
+        IN: 240
+    }
+    anew = removable([before, replace(_mark(20, 360, 360), ids={"in": "second"})], DECLARED, late)
+    assert anew.records == {}
+    assert IN not in anew.outcomes.get("a", {})
+
+
+def test_an_end_that_went_backwards_drops_the_notes_before() -> None:
+    late = START + timedelta(days=20)
+    shrunk = [_mark(0, 240, 240), _mark(1, 5, 5), _mark(20, 360, 360)]
+    assert removable(shrunk, DECLARED, late).records == {IN: 5}
+    assert removable(shrunk[:1] + shrunk[2:], DECLARED, late).records == {IN: 240}
+
+
+def test_nothing_goes_that_a_group_has_not_committed_now() -> None:
+    late = START + timedelta(days=20)
+    restarted = [_mark(0, 240, 240), replace(_mark(20, 10, 240), ends={IN: 240, OUT: 0})]
+    found = removable(restarted, DECLARED, late)
+    assert found.records == {IN: 10}
+    assert found.outcomes == {"a": {IN: 10}}
+
+
+def test_outcomes_stay_while_the_notes_are_of_another_topic_of_the_writer() -> None:
+    late = START + timedelta(days=20)
+    before = replace(_mark(0, 10, 10, ends=50, written=50), ids={"out": "first"})
+    anew = replace(_mark(20, 10, 10, ends=90, written=90), ids={"out": "second"})
+    assert removable([before, anew], DECLARED, late).outcomes == {}
