@@ -16,6 +16,7 @@ from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.memory.results import RecentMessage
 from eden_memory.metrics import CONTEXT_READS
 from eden_memory.settings import Settings
+from eden_memory.task_ending import Unawaited
 
 STREAMS_SECONDS = 300.0
 """Seconds that streams are cached; the change stream reports their changes."""
@@ -49,8 +50,10 @@ class Contexts:
         settings: Settings,
         clock: Callable[[], datetime],
         on_everything: Callable[[], None] = lambda: None,
+        unawaited: Unawaited | None = None,
     ) -> None:
         """`on_everything` is called when anything may have changed, also which namespace is live."""
+        self._unawaited = unawaited or Unawaited()
         self._client, self._settings, self._clock = client, settings, clock
         self._on_everything = on_everything
         self._streams = MongoStreams(memory, settings.names, keep_seconds=STREAMS_SECONDS)
@@ -97,7 +100,8 @@ class Contexts:
         """Start to follow changes, or start again if following has ended."""
         if not self.closed and (self.watching is None or self.watching.done()):
             feed = ContextFeed(self._client, self._settings, self.changed, self.heard)
-            self.watching = asyncio.create_task(feed.run(), name="contexts' change stream")
+            watching = asyncio.create_task(feed.run(), name="contexts' change stream")
+            self.watching = self._unawaited.add(watching)
 
     def tell_listeners_of(self, former: "Contexts") -> None:
         """Take over the listeners of another namespace's contexts, and report that everything changed."""

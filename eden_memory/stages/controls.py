@@ -12,6 +12,7 @@ from pymongo.errors import PyMongoError
 from eden_memory.error_text import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.names import Names
+from eden_memory.task_ending import first_of
 
 log = LibraryLogger()
 
@@ -160,11 +161,14 @@ class MongoControls:
         self._listening[changed] = None
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._watch())
+        watching = self._watching
         try:
             while True:
                 yield None
-                await changed.wait()
+                await first_of(changed, watching)
                 changed.clear()
+                if watching.done():
+                    watching.result()
         finally:
             del self._listening[changed]
             if not self._listening:

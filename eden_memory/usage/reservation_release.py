@@ -16,7 +16,7 @@ from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.outcome import Ledger, StageOutcome
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import State
-from eden_memory.task_ending import end
+from eden_memory.task_ending import run_until_first
 from eden_memory.usage.budget_rules import Spending
 from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
 from eden_memory.usage.formation_completion import named, outcomes_of
@@ -53,9 +53,7 @@ class BudgetKeeping:
 
     async def run(self) -> None:
         """Until `stop`."""
-        work = asyncio.create_task(self._rounds())
-        await self._stopping.wait()
-        await end([work])
+        await run_until_first(self._rounds(), self._stopping)
 
     def stop(self) -> None:
         """End `run`."""
