@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from aiokafka.errors import KafkaError
@@ -20,6 +20,7 @@ from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.logs import LibraryLogger
+from eden_memory.mongo.client import server_time
 from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
 from eden_memory.replay.group_progress import GroupProgress, behind
@@ -236,7 +237,7 @@ async def _announcing(at: Installation, handover: str) -> AsyncGenerator[Sequenc
 
 
 async def _handed_over(at: Installation, live: Live, handover: str) -> bool:
-    if datetime.now(UTC) < live.switched_at + HANDED_OVER_AFTER:
+    if await server_time(at.database.client) < live.switched_at + HANDED_OVER_AFTER:
         return False
     topics = at.topics(at.settings.placement).read_by(WRITER)
     async with GroupProgress(at.kafka, {handover: topics}) as progress:
