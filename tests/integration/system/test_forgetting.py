@@ -337,7 +337,7 @@ async def test_a_fact_forgotten_while_its_first_count_is_written_leaves_no_count
 ) -> None:
     session = await shared.session("vito")
     await shared.told(session, "vito", "fact user: Vito restores the Kestrel.")
-    real, fact = MongoAccesses._remembered, ""
+    real, fact = MongoAccesses._remembered, ""  # pyright: ignore[reportPrivateUsage]
 
     async def meanwhile(self: MongoAccesses, fact_ids: Set[str]) -> set[str]:
         found = await real(self, fact_ids)
