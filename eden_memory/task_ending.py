@@ -78,6 +78,34 @@ async def run_until_first(*work: Awaitable[Any] | asyncio.Event) -> None:
         job.result()
 
 
+class Unawaited:
+    """Tasks that a part starts and does not wait for: the part waits for `failed`, and `check` raises why.
+
+    Without it such a task dies unseen: nobody asks for its error while the part runs.
+    """
+
+    def __init__(self) -> None:
+        self.failed = asyncio.Event()
+        """Set once one of the tasks has ended with an error."""
+        self._error: BaseException | None = None
+
+    def add(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
+        """Return a task whose error counts from now on."""
+        task.add_done_callback(self._ended)
+        return task
+
+    def check(self) -> None:
+        """Raise the first error of a task, if there was one."""
+        if self._error is not None:
+            raise self._error
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._error is None:
+            self._error = error
+            self.failed.set()
+
+
 async def all_of(*work: Awaitable[T]) -> list[T]:
     """Run work side by side and return what came out, in order; once some fails, end the rest and raise its error."""
     jobs = [asyncio.ensure_future(job) for job in work]

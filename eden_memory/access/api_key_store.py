@@ -1,6 +1,7 @@
 """API keys in the collection `api_keys`: their hashes, what they allow, and when they were last used."""
 
 import hmac
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,8 +19,8 @@ from eden_memory.mongo.documents import document_of, row_of
 from eden_memory.names import Names
 from eden_memory.schemas.documents import ApiKey
 
-CACHED_FOR = timedelta(seconds=5)
-"""A revoked key stops working after at most this time."""
+CACHED_SECONDS = 5.0
+"""A revoked key stops working after at most this time, whatever the wall clock does meanwhile."""
 USED_EVERY = timedelta(minutes=10)
 """`last_used_at` is at most this far behind."""
 MOST_CACHED = 10_000
@@ -28,28 +29,30 @@ SHORTEST_HASH = 8
 
 
 class ApiKeys:
-    """The API keys of one namespace; a key that was looked up is cached for CACHED_FOR."""
+    """The API keys of one namespace; a key that was looked up is cached for CACHED_SECONDS."""
 
     def __init__(
         self,
         database: AsyncDatabase[dict[str, Any]],
         names: Names,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`clock` dates what is stored; `elapsed` ends what is cached."""
         self._keys = database.get_collection(
             names[ApiKey.COLLECTION],
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
             write_concern=WriteConcern("majority"),
         )
-        self._clock = clock
-        self._cached: OrderedDict[str, tuple[datetime, Caller | None]] = OrderedDict()
+        self._clock, self._elapsed = clock, elapsed
+        self._cached: OrderedDict[str, tuple[float, Caller | None]] = OrderedDict()
 
     async def caller_of(self, secret: str) -> Caller | None:
         """Return the caller with this key; None if it is not a key, unknown or revoked."""
         if SECRET.fullmatch(secret) is None:
             return None
-        digest, now = _digest(secret), self._clock()
+        digest, now = _digest(secret), self._elapsed()
         cached = self._cached.get(digest)
         if cached is not None and now < cached[0]:
             return cached[1]
@@ -57,7 +60,7 @@ class ApiKeys:
         caller = _caller(key) if key is not None and _opens(key, digest) else None
         self._cache(digest, now, caller)
         if key is not None and caller is not None:
-            await self._note_use(key, now)
+            await self._note_use(key, self._clock())
         return caller
 
     async def create(
@@ -111,15 +114,16 @@ class ApiKeys:
         row = await self._keys.find_one(wanted)
         return None if row is None else document_of(ApiKey, row)
 
-    def _cache(self, digest: str, now: datetime, caller: Caller | None) -> None:
-        self._cached[digest] = (now + CACHED_FOR, caller)
+    def _cache(self, digest: str, now: float, caller: Caller | None) -> None:
+        self._cached[digest] = (now + CACHED_SECONDS, caller)
         self._cached.move_to_end(digest)
         if len(self._cached) > MOST_CACHED:
             self._cached.popitem(last=False)
 
     async def _note_use(self, key: ApiKey, now: datetime) -> None:
-        if key.last_used_at is None or now - key.last_used_at > USED_EVERY:
-            await self._keys.update_one({"_id": key.id}, {"$max": {"last_used_at": now}})
+        """A time to come, by a clock that ran ahead, is replaced too."""
+        if key.last_used_at is None or abs(now - key.last_used_at) > USED_EVERY:
+            await self._keys.update_one({"_id": key.id}, {"$set": {"last_used_at": now}})
 
 
 def _digest(secret: str) -> str:

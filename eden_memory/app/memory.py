@@ -28,6 +28,7 @@ from eden_memory.recent.recent_messages import RecentMessages
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.search.search_requests import FoundFact
 from eden_memory.settings import Settings
+from eden_memory.task_ending import Unawaited
 
 Client = AsyncMongoClient[dict[str, Any]]
 Database = AsyncDatabase[dict[str, Any]]
@@ -61,9 +62,11 @@ class ProcessMemory:
         """Of memory."""
         self.source = _database(self.client, given.source_database)
         """Of the application, with `memory_inbox`."""
+        self.unawaited = Unawaited()
+        """What follows changes beside the calls."""
         live = MongoLive(self.database, given.mongodb.prefix)
         fixed = given.placement != Placement()
-        self._following = LiveReaders(given, self._readers, None if fixed else live.placement)
+        self._following = LiveReaders(given, self._readers, None if fixed else live.placement, self.unawaited)
 
     @property
     def settings(self) -> Settings:
@@ -96,6 +99,7 @@ class ProcessMemory:
             settings,
             self.clock,
             look_again,
+            self.unawaited,
         )
         forgotten = MongoForgetting(self.database, settings.names)
         return Readers(

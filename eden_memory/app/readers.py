@@ -22,7 +22,7 @@ from eden_memory.recent.recent_messages import RecentMessages
 from eden_memory.schemas.documents import Reflection
 from eden_memory.scope_limits import label_of
 from eden_memory.settings import Settings
-from eden_memory.task_ending import end
+from eden_memory.task_ending import Unawaited, end
 from eden_memory.word_limits import words_of
 
 log = LibraryLogger()
@@ -65,8 +65,9 @@ class LiveReaders:
         settings: Settings,
         readers: Callable[[Settings, Callable[[], None]], Readers],
         live: Callable[[], Awaitable[Placement]] | None,
+        unawaited: Unawaited,
     ) -> None:
-        self._readers, self._live = readers, live
+        self._readers, self._live, self._unawaited = readers, live, unawaited
         self._known = live is None
         self._moving = asyncio.Lock()
         self._looking: asyncio.Task[None] | None = None
@@ -95,7 +96,8 @@ class LiveReaders:
             return
         self._again = True
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look_until_known(), name="which namespace is live")
+            looking = asyncio.create_task(self._look_until_known(), name="which namespace is live")
+            self._looking = self._unawaited.add(looking)
 
     async def close(self) -> None:
         """Close all that reads."""

@@ -1,6 +1,6 @@
 """`eden run`: settings in, running parts out."""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -29,7 +29,7 @@ from eden_memory.kafka.topic_admin import topics_exist
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.memory.version_store import count_documents, heed_versions
-from eden_memory.mongo.client import connect, hosts
+from eden_memory.mongo.client import connect, hosts, server_time
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.observability.first_memories import FirstMemories
 from eden_memory.observability.lag_export import Census, LagExport
@@ -45,6 +45,7 @@ from eden_memory.schemas.events import (
     ReflectionFormed,
 )
 from eden_memory.search import vector_copy_store
+from eden_memory.search.access_count_store import MongoAccesses
 from eden_memory.search.vector_copy_store import VectorCopies
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import HealthServer
@@ -218,7 +219,13 @@ def housekeeping(settings: Settings, client: MongoClient) -> Leased:
     bounds = LedgerBounds(database, names, settings.retention)
     lowered = LoweredTopics(database, names, admin)
     janitor = Janitor(kafka, admin, consumption(settings), marks, outcomes, _now, texts, bounds, lowered)
-    return Leased(JANITOR, lease, janitor.round, ROUND_SECONDS, PAUSE_SECONDS)
+    accesses = MongoAccesses(database, names)
+
+    async def one_round() -> None:
+        await accesses.remove_forgotten()
+        await janitor.round()
+
+    return Leased(JANITOR, lease, one_round, ROUND_SECONDS, PAUSE_SECONDS)
 
 
 def vector_copies(settings: Settings, client: MongoClient) -> Leased:
@@ -238,10 +245,14 @@ def lag_export(settings: Settings, client: MongoClient) -> LagExport:
     declared = topics.readers()
     database, names = client[settings.mongodb.database], settings.names
     counts = partial(count_documents, database, names)
+
+    async def spent_now() -> Mapping[tuple[str, str, str, str], float]:
+        return await spent(database, names, await server_time(client), settings.metrics.agents)
+
     census = Census(
         counts,
         partial(scopes_due, database, names, MongoStreams(database, names), settings.limits.formation()),
-        lambda: spent(database, names, _now(), settings.metrics.agents),
+        spent_now,
     )
     lease = MongoLease(database[names["leases"]], LAG, LAG_LEASE_SECONDS)
     formed = FormationRequested, FactsExtracted, FactsProposed, FactChanged, ReflectionFormed

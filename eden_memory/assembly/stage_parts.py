@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 
 from eden_memory.assembly.handlers import LIVE, Account, MongoClient, stage_handlers
@@ -114,7 +113,7 @@ def _retiring(settings: Settings, client: MongoClient, around: Surroundings) -> 
     """Return the part that retires expired facts, and the oldest facts beyond a limit."""
     database, names = client[settings.mongodb.database], settings.names
     lease = MongoLease(database[names["leases"]], RETIRING, RETIRING_LEASE_SECONDS)
-    retirements = MongoRetirements(database, names, lambda: datetime.now(UTC))
+    retirements = MongoRetirements(database, names)
     return RetirementRounds(lease, retirements, around.publisher, around.topic_of, pipeline.FACT_DEDUP)
 
 

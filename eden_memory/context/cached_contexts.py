@@ -1,11 +1,12 @@
 """Contexts cached in the process: valid until a change stream reports a change, never beyond a time to live."""
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Protocol
 
 from eden_memory.access.visible import Asker, VisibleMemory
@@ -16,12 +17,12 @@ from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.memory.results import RecentMessage
 from eden_memory.metrics import CONTEXT_READS
 from eden_memory.settings import Settings
+from eden_memory.task_ending import Unawaited
 
 STREAMS_SECONDS = 300.0
 """Seconds that streams are cached; the change stream reports their changes."""
 Listener = Callable[[ContextChange], None]
-KEPT_FOR = timedelta(minutes=5)
-RENDERED_FOR = timedelta(minutes=1)
+KEPT_SECONDS, RENDERED_SECONDS = 300.0, 60.0
 """Ages in a context are minutes at the finest."""
 MOST = 10_000
 
@@ -49,8 +50,10 @@ class Contexts:
         settings: Settings,
         clock: Callable[[], datetime],
         on_everything: Callable[[], None] = lambda: None,
+        unawaited: Unawaited | None = None,
     ) -> None:
         """`on_everything` is called when anything may have changed, also which namespace is live."""
+        self._unawaited = unawaited or Unawaited()
         self._client, self._settings, self._clock = client, settings, clock
         self._on_everything = on_everything
         self._streams = MongoStreams(memory, settings.names, keep_seconds=STREAMS_SECONDS)
@@ -97,7 +100,8 @@ class Contexts:
         """Start to follow changes, or start again if following has ended."""
         if not self.closed and (self.watching is None or self.watching.done()):
             feed = ContextFeed(self._client, self._settings, self.changed, self.heard)
-            self.watching = asyncio.create_task(feed.run(), name="contexts' change stream")
+            watching = asyncio.create_task(feed.run(), name="contexts' change stream")
+            self.watching = self._unawaited.add(watching)
 
     def tell_listeners_of(self, former: "Contexts") -> None:
         """Take over the listeners of another namespace's contexts, and report that everything changed."""
@@ -173,12 +177,12 @@ def _tags_of(changed: ContextChange) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class CachedContext:
-    """A cached context, its view, and when both expire."""
+    """A cached context, its view, and when both expire, by a clock that nobody sets."""
 
     view: VisibleMemory
     xml: str
-    until: datetime
-    render_again: datetime
+    until: float
+    render_again: float
 
 
 @dataclass(slots=True, eq=False)
@@ -193,8 +197,9 @@ class ContextReading:
 class RenderedContexts:
     """A cache of rendered contexts; caches nothing unless `live`, when every change is reported."""
 
-    def __init__(self, clock: Callable[[], datetime]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], datetime], elapsed: Callable[[], float] = time.monotonic) -> None:
+        """`clock` tells the ages in a context, `elapsed` ends what is cached."""
+        self._clock, self._elapsed = clock, elapsed
         self._kept: OrderedDict[Asker, CachedContext] = OrderedDict()
         self._by_tag: dict[str, set[Asker]] = {}
         self._reading: set[ContextReading] = set()
@@ -205,12 +210,13 @@ class RenderedContexts:
         kept = self._kept.get(asked)
         if kept is None:
             return None
-        now = self._clock()
-        if not self.live or now >= kept.until:
+        elapsed = self._elapsed()
+        if not self.live or elapsed >= kept.until:
             self._drop(asked)
             return None
-        if now >= kept.render_again:
-            kept.xml, kept.render_again = render(kept.view, now), _render_again(kept.view, now)
+        if elapsed >= kept.render_again:
+            now = self._clock()
+            kept.xml, kept.render_again = render(kept.view, now), elapsed + _rendered_for(kept.view, now)
         self._kept.move_to_end(asked)
         return kept
 
@@ -229,12 +235,13 @@ class RenderedContexts:
     ) -> str:
         """Render a view; cache it unless a source changed while it was read."""
         self._reading.discard(reading)
-        now = self._clock()
+        now, elapsed = self._clock(), self._elapsed()
         xml = render(view, now)
         tags = _tags(reading.asked, view)
         if self.live and not reading.everything and not reading.changed & tags:
             self._drop(reading.asked)
-            self._kept[reading.asked] = CachedContext(view, xml, now + KEPT_FOR, _render_again(view, now))
+            again = elapsed + _rendered_for(view, now)
+            self._kept[reading.asked] = CachedContext(view, xml, elapsed + KEPT_SECONDS, again)
             for tag in tags:
                 self._by_tag.setdefault(tag, set()).add(reading.asked)
             if len(self._kept) > MOST:
@@ -264,9 +271,10 @@ class RenderedContexts:
                 self._by_tag.pop(tag, None)
 
 
-def _render_again(view: VisibleMemory, now: datetime) -> datetime:
-    """Return when the ages in a context change, or a fact in it expires."""
-    return min(now + RENDERED_FOR, next_expiry(view.shown, now) or datetime.max.replace(tzinfo=UTC))
+def _rendered_for(view: VisibleMemory, now: datetime) -> float:
+    """Return the seconds until the ages in a context change, or a fact in it expires."""
+    expiry = next_expiry(view.shown, now)
+    return RENDERED_SECONDS if expiry is None else min(RENDERED_SECONDS, (expiry - now).total_seconds())
 
 
 def _tags(asked: Asker, view: VisibleMemory) -> set[str]:

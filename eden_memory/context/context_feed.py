@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.change_stream import AsyncDatabaseChangeStream
-from pymongo.errors import PyMongoError
 
 from eden_memory.access.visible import UNNAMED
 from eden_memory.directory.author_store import role_values
@@ -245,7 +244,7 @@ class ContextFeed:
                 async with stream:
                     self._opened(name)
                     await self._read(stream, feed)
-            except (PyMongoError, TimeoutError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever one event brings, the next stream begins behind it
                 log.warning("contexts are not cached: the change stream broke", reason=type(error).__name__)
             finally:
                 self._open.discard(name)

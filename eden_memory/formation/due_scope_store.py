@@ -19,7 +19,7 @@ from eden_memory.scope_limits import STANDARD, FormationLimits, limits_of
 from eden_memory.stages.codec import TopicOf, record_of
 from eden_memory.stages.outcome import Publishing, StoredRecord
 from eden_memory.stages.process import State
-from eden_memory.task_ending import end
+from eden_memory.task_ending import run_until_first
 from eden_memory.tracing import traceparent
 
 log = LibraryLogger()
@@ -49,9 +49,7 @@ class DueScopeAnnouncer:
 
     async def run(self) -> None:
         """Run until `stop`."""
-        work = asyncio.create_task(self._announce())
-        await self._stopping.wait()
-        await end([work])
+        await run_until_first(self._announce(), self._stopping)
 
     def stop(self) -> None:
         """End `run`."""
@@ -72,6 +70,7 @@ class DueScopeAnnouncer:
             except Exception as error:  # noqa: BLE001 - the edge of a task of its own: it tries again
                 log.warning("failed to read the due scopes", reason=describe(error))
                 await asyncio.sleep(AGAIN_SECONDS)
+        await self._stopping.wait()
 
 
 async def announce(

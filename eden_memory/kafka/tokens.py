@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import threading
 import time
@@ -76,10 +77,16 @@ def token_source(settings: KafkaSettings) -> TokenSource:
 class CachedTokens:
     """A source that asks for the next token when most of the lifetime of the last one has passed."""
 
-    def __init__(self, source: TokenSource, clock: Callable[[], float] = time.time) -> None:
-        self._source, self._clock = source, clock
+    def __init__(
+        self,
+        source: TokenSource,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`wall` reads a new token's time of expiry, `clock` the time that passes from then on."""
+        self._source, self._clock, self._wall = source, clock, wall
         self._lock = threading.Lock()
-        self._token, self._until = Token("", 0.0), 0.0
+        self._token, self._until = Token("", 0.0), -math.inf
 
     def __call__(self) -> Token:
         """Return a token that is still valid."""
@@ -87,7 +94,7 @@ class CachedTokens:
             now = self._clock()
             if now >= self._until:
                 self._token = self._source()
-                self._until = now + (self._token.expires_at - now) * USED
+                self._until = now + (self._token.expires_at - self._wall()) * USED
             return self._token
 
 

@@ -4,7 +4,7 @@ One process among all looks for them in rounds. Commands go to the facts' scope,
 there; each expects the version that was found, so a fact that is stated again meanwhile stays.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.directory.stream_store import streams_in
 from eden_memory.memory.memory_index_store import BEGINNING
+from eden_memory.mongo.client import server_time
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Stream
@@ -35,13 +36,13 @@ REASONS: Mapping[str, str] = {"expiry": "expired", "limit": "beyond the limit of
 
 
 class MongoRetirements:
-    """Finds the facts of one namespace that are to be retired; `clock` is the wall's."""
+    """Finds the facts of one namespace that are to be retired, by MongoDB's clock: retiring cannot be undone."""
 
-    def __init__(self, database: AsyncDatabase[Row], names: Names, clock: Callable[[], datetime]) -> None:
+    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+        self._client = database.client
         self._facts = _majority(database, names["facts"])
         self._snapshots = _majority(database, names["snapshots"])
         self._streams = database[names["streams"]]
-        self._clock = clock
         self._within: dict[str, tuple[int, int]] = {}
         """Scopes in which no conversation was beyond its limit: (revision, limit)."""
 
@@ -56,7 +57,8 @@ class MongoRetirements:
                     yield command
 
     async def _expired(self) -> AsyncGenerator[FactCommanded]:
-        query: Row = {"active": True, "expires_at": {"$gt": BEGINNING, "$lte": self._clock()}}
+        now = await server_time(self._client)
+        query: Row = {"active": True, "expires_at": {"$gt": BEGINNING, "$lte": now}}
         async for row in self._facts.find(query, FIELDS).sort("expires_at").limit(MOST):
             yield _command("expiry", row, row["expires_at"])
 

@@ -3,10 +3,11 @@
 import asyncio
 import sys
 from collections.abc import Awaitable
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
+from bson.codec_options import CodecOptions
 from pymongo import AsyncMongoClient, ReadPreference, lock
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
@@ -109,6 +110,16 @@ def let_waits_be_cancelled() -> None:
     """
     if NEEDED:
         setattr(lock, "wait_for", _wait_here)  # noqa: B010 - not a name that the module exports
+
+
+async def server_time(client: AsyncMongoClient[dict[str, Any]]) -> datetime:
+    """Return the time by the clock of MongoDB's primary, to the millisecond.
+
+    What a period or a deadline that processes share is compared with: the clock of one of them may be wrong.
+    """
+    options = CodecOptions[dict[str, Any]](tz_aware=True, tzinfo=UTC)
+    found: datetime = (await client["admin"].command("hello", codec_options=options))["localTime"]
+    return found
 
 
 def majority(database: AsyncDatabase[dict[str, Any]], name: str) -> AsyncCollection[dict[str, Any]]:

@@ -33,7 +33,10 @@ class MongoLease:
 
     @asynccontextmanager
     async def held(self) -> AsyncGenerator[int]:
-        """Wait for the lease, keep it inside, give it back; losing it cancels the body: LeaseLost."""
+        """Wait for the lease, keep it inside, give it back; losing it cancels the body: LeaseLost.
+
+        So does an error of the keeper that is not the server's; that error is raised then.
+        """
         epoch = await self._acquired()
         body = _current()
         cancelled_before = body.cancelling()
@@ -43,9 +46,7 @@ class MongoLease:
             yield epoch
         except asyncio.CancelledError:
             if lost.is_set() and body.uncancel() <= cancelled_before:
-                raise LeaseLost(
-                    f"the lease {self._name} was lost: another process may have taken over"
-                ) from None
+                raise self._why_lost(keeper) from None
             raise
         except Exception:
             if lost.is_set() and body.cancelling() > cancelled_before:
@@ -63,6 +64,10 @@ class MongoLease:
             if not lost.is_set():  # the keeper's own cancelling may come while the body ends by itself
                 raise
             _current().uncancel()
+
+    def _why_lost(self, keeper: "asyncio.Task[None]") -> BaseException:
+        failed = keeper.exception() if keeper.done() and not keeper.cancelled() else None
+        return failed or LeaseLost(f"the lease {self._name} was lost: another process may have taken over")
 
     async def _acquired(self) -> int:
         while True:
@@ -107,6 +112,19 @@ class MongoLease:
         return {"$add": ["$$NOW", int(self._seconds * 1000)]}
 
     async def _keep(self, epoch: int, body: asyncio.Task[Any], lost: asyncio.Event) -> None:
+        """Renew the lease until it is lost, however that comes; then cancel the body."""
+        try:
+            await self._renew_regularly(epoch)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            lost.set()
+            body.cancel()
+            raise
+        lost.set()
+        body.cancel()
+
+    async def _renew_regularly(self, epoch: int) -> None:
         good_until = time.monotonic() + self._seconds
         while True:
             left = max(0.0, good_until - time.monotonic())
@@ -122,8 +140,6 @@ class MongoLease:
             if ours:
                 good_until = asked + self._seconds
             elif ours is False or time.monotonic() >= good_until:
-                lost.set()
-                body.cancel()
                 return
 
     async def _renew(self, epoch: int) -> bool:

@@ -2,42 +2,79 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from pymongo import UpdateOne
+from pymongo import ReadPreference, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.write_concern import WriteConcern
 
 from eden_memory.logs import LibraryLogger
 from eden_memory.names import Names
-from eden_memory.schemas.documents import Access
+from eden_memory.schemas.documents import Access, Fact, ForgottenMark
 
 log = LibraryLogger()
 SECONDS = 5.0
 MOST = 20_000
 """Facts that wait to be counted; beyond it new ones are not counted."""
+AT_ONCE = 1_000
+"""Counts that one query deletes."""
+FORGOTTEN = {"kind": "fact", "reach": "for_ever"}
 
 
 class MongoAccesses:
-    """Accesses in MongoDB; counts may be lost with a primary, nothing waits for a majority."""
+    """Accesses in MongoDB; counts may be lost with a primary, nothing waits for a majority.
+
+    A fact that was forgotten since a search found it is not counted. Forgetting marks a fact before it deletes its
+    count, so whoever begins a count and finds no mark afterwards has begun it before that.
+    """
 
     def __init__(self, database: AsyncDatabase[dict[str, Any]], names: Names) -> None:
         self._access = database.get_collection(names[Access.COLLECTION], write_concern=WriteConcern(1))
+        primary = ReadPreference.PRIMARY
+        self._facts = database.get_collection(names[Fact.COLLECTION], read_preference=primary)
+        self._marks = database.get_collection(names[ForgottenMark.COLLECTION], read_preference=primary)
 
     async def count(self, found: Mapping[str, int], at: datetime) -> None:
-        """Add to the counts, in one write."""
+        """Add to the counts of facts that are there, in one write."""
+        rows = self._access.find({"_id": {"$in": list(found)}}, {"_id": 1})
+        counted = {row["_id"] async for row in rows}
+        begun = await self._remembered(found.keys() - counted)
         writes = [
             UpdateOne(
                 {"_id": fact_id},
-                {"$inc": {"access_count": times}, "$max": {"last_accessed_at": at}},
-                upsert=True,
+                {"$inc": {"access_count": found[fact_id]}, "$max": {"last_accessed_at": at}},
+                upsert=fact_id in begun,
             )
-            for fact_id, times in found.items()
+            for fact_id in counted | begun
         ]
         if writes:
             await self._access.bulk_write(writes, ordered=False)
+        if gone := begun - await self._remembered(begun):
+            await self._delete(gone)
+
+    async def remove_forgotten(self) -> int:
+        """Delete counts of forgotten facts, which a process left that was killed while it began them; how many."""
+        removed, targets = 0, list[str]()
+        async for mark in self._marks.find(FORGOTTEN, {"target": 1}):
+            targets.append(mark["target"])
+            if len(targets) == AT_ONCE:
+                removed += await self._delete(targets)
+                targets = []
+        return removed + await self._delete(targets)
+
+    async def _delete(self, fact_ids: Collection[str]) -> int:
+        return (await self._access.delete_many({"_id": {"$in": list(fact_ids)}})).deleted_count
+
+    async def _remembered(self, fact_ids: Set[str]) -> set[str]:
+        """Those of the facts that are stored, and not about to be erased."""
+        if not fact_ids:
+            return set()
+        wanted = list(fact_ids)
+        stored = {row["_id"] async for row in self._facts.find({"_id": {"$in": wanted}}, {"_id": 1})}
+        marks = self._marks.find({**FORGOTTEN, "target": {"$in": wanted}}, {"target": 1})
+        return stored - {mark["target"] async for mark in marks}
 
 
 class Accesses(Protocol):

@@ -25,7 +25,7 @@ from eden_memory.source.rereader import MessageRereader
 from eden_memory.source.stream_follower import MapChanges, StreamFollower
 from eden_memory.stages.failure_decisions import passes
 from eden_memory.stages.process import State
-from eden_memory.task_ending import end, first_of
+from eden_memory.task_ending import end, first_of, run_until_first
 
 STOP_SECONDS = 2.0
 """For sending, committing and saving at a stop; with the lease and the connections a stop takes < 5 s."""
@@ -149,16 +149,21 @@ class Leadership:
         leader = self.leader
         try:
             await leader.claim()
-            async with _measured(leader, self.oplog):
-                if not leader.began:
-                    await leader.begin("merge" if await holds_any_record(self.topic) else "backfill")
-                await self._warn()
-                while not leader.stopping.is_set():
-                    await self._phase()
-                await leader.settle()
+            await run_until_first(self._phases(), _measure(leader, self.oplog))
         finally:
+            for gauge in GAUGES:
+                gauge.set(0)
             await leader.source.changes.close()
             await leader.close()
+
+    async def _phases(self) -> None:
+        leader = self.leader
+        if not leader.began:
+            await leader.begin("merge" if await holds_any_record(self.topic) else "backfill")
+        await self._warn()
+        while not leader.stopping.is_set():
+            await self._phase()
+        await leader.settle()
 
     async def _warn(self) -> None:
         """Log what the operator should know before the phases begin."""
@@ -212,19 +217,8 @@ class Leadership:
         leader.published = True
 
 
-@asynccontextmanager
-async def _measured(leader: Leader, oplog: MongoOplog | None) -> AsyncGenerator[None]:
-    """Keep the gauges right for the block, by the clock, also while nothing moves; behind it they are 0."""
-    work = asyncio.create_task(_measure(leader, oplog))
-    try:
-        yield
-    finally:
-        await end([work])
-        for gauge in GAUGES:
-            gauge.set(0)
-
-
 async def _measure(leader: Leader, oplog: MongoOplog | None) -> None:
+    """Keep the gauges right, by the clock, also while nothing moves."""
     asked = -OPLOG_SECONDS
     while True:
         now = datetime.now(UTC)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pymongo.asynchronous.database import AsyncDatabase
@@ -12,6 +12,7 @@ from pymongo.errors import PyMongoError
 from eden_memory.error_text import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.names import Names
+from eden_memory.task_ending import first_of
 
 log = LibraryLogger()
 
@@ -87,13 +88,14 @@ class MongoControls:
         if trouble is None:
             await self._controls.delete_one(name)
             return
-        fields = {"type": "trouble", "stage": stage, "reason": trouble, "at": datetime.now(UTC)}
-        await self._controls.update_one(name, {"$set": fields}, upsert=True)
+        fields = {"type": "trouble", "stage": stage, "reason": trouble}
+        change: Document = {"$set": fields, "$currentDate": {"at": True}}  # MongoDB's clock, as whoever reads
+        await self._controls.update_one(name, change, upsert=True)
 
     async def troubles(self) -> Sequence[tuple[str, str]]:
         """Stage and reason of what was reported lately; a process that was killed takes nothing back."""
-        since = datetime.now(UTC) - timedelta(seconds=REPORTED_SECONDS)
-        found = self._controls.find({"type": "trouble", "at": {"$gte": since}}).sort("_id")
+        lately = {"$gte": ["$at", {"$subtract": ["$$NOW", int(REPORTED_SECONDS * 1_000)]}]}
+        found = self._controls.find({"type": "trouble", "$expr": lately}).sort("_id")
         return [(row["stage"], row["reason"]) async for row in found]
 
     async def dead_states(self) -> dict[str, str]:
@@ -160,11 +162,14 @@ class MongoControls:
         self._listening[changed] = None
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._watch())
+        watching = self._watching
         try:
             while True:
                 yield None
-                await changed.wait()
+                await first_of(changed, watching)
                 changed.clear()
+                if watching.done():
+                    watching.result()
         finally:
             del self._listening[changed]
             if not self._listening:

@@ -16,6 +16,7 @@ from eden_memory.kafka.record import Record
 from eden_memory.stages.finished_offsets import AssignedPartition
 from eden_memory.stages.slots import Rounds, Slots
 from eden_memory.stages.stage import Delivery
+from eden_memory.task_ending import Unawaited
 
 TOGETHER_BYTES = 4_000_000
 
@@ -179,8 +180,8 @@ class Lanes:
         self._probes = 0
         self._stopped = False
         self._call_pump = self._pump
-        self.crashed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Gets the exception if a unit raised, which only a defect of the runtime can do."""
+        self.unawaited = Unawaited()
+        """The units, which only a defect of the runtime lets raise, and what else the stage starts."""
 
     @property
     def running(self) -> int:
@@ -302,7 +303,7 @@ class Lanes:
             unit = lane.take(self._together)
             taken = len(unit.items)
             self._records_running += taken
-            task = asyncio.ensure_future(self._run(unit))
+            task = self.unawaited.add(asyncio.ensure_future(self._run(unit)))
             self._tasks.add(task)
             task.add_done_callback(partial(self._finished, lane, unit, taken))
 
@@ -310,9 +311,6 @@ class Lanes:
         self._tasks.discard(task)
         self._records_running -= taken
         again = None if task.cancelled() or task.exception() is not None else task.result()
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not self.crashed.done():
-            self.crashed.set_exception(error)
         lane.put_back(unit, again)
         joined = again is not None and again.gather and lane.grown
         if again is not None and again.after > 0 and lane.queue and not (joined or self._stopped):

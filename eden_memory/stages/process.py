@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol, TypeVar
 
+from eden_memory.errors import EdenError
 from eden_memory.logs import LibraryLogger
 from eden_memory.task_ending import end, first_of, heeding
 
@@ -152,8 +153,9 @@ class Process:
         await first_of(*tasks, self._signals.asked)
         asyncio.get_running_loop().set_exception_handler(_while_ending)
         self._signals.ends_within(self._drain_seconds + self._cancel_seconds + CLOSE_SECONDS)
+        by_itself = None if self._signals.asked.is_set() else _ended(tasks)
         await self._drain(tasks)
-        _raise_first(tasks)
+        _raise_first(tasks, by_itself)
 
     async def _drain(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         late = await _drained(self.parts, tasks, self._drain_seconds)
@@ -179,10 +181,17 @@ async def _drained(
     return (await asyncio.wait(tasks, timeout=seconds))[1] if tasks else set()
 
 
-def _raise_first(tasks: Sequence[asyncio.Task[None]]) -> None:
+def _ended(tasks: Sequence[asyncio.Task[None]]) -> str | None:
+    return next((task.get_name() for task in tasks if task.done()), None)
+
+
+def _raise_first(tasks: Sequence[asyncio.Task[None]], by_itself: str | None) -> None:
+    """Raise the first error of a part; an EdenError where one has ended though nobody stopped it."""
     for task in tasks:
         if task.done() and not task.cancelled():
             task.result()
+    if by_itself is not None:
+        raise EdenError(f"{by_itself} has ended by itself", "Start it again; its log may say why.")
 
 
 def _while_ending(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -236,10 +245,11 @@ class Together:
         tasks = _started(self.parts)
         try:
             await first_of(*tasks, self._stopping)
+            by_itself = None if self._stopping.is_set() else _ended(tasks)
             await _drained(self.parts, tasks, self._seconds)
         finally:
             await end(tasks)
-        _raise_first(tasks)
+        _raise_first(tasks, by_itself)
 
     def stop(self) -> None:
         """End `run`."""

@@ -127,6 +127,8 @@ class StageHealth:
             self._lanes.pause()
         if self._prober is None or self._prober.done():
             self._prober = asyncio.create_task(self._probe())
+            if self._lanes is not None:
+                self._lanes.unawaited.add(self._prober)
 
     def lift(self, kind: PauseKind) -> None:
         """Lift a pause; with the last one the lanes go on."""

@@ -141,7 +141,8 @@ class Worker:
             await self.membership.start()
             log.info("stage runs", stage=self.stage.name)
             work = (self._poll(), self._commit_regularly(), self._follow_controls())
-            await run_until_first(self.lanes.crashed, self._stopping, *work)
+            await run_until_first(self.lanes.unawaited.failed, self._stopping, *work)
+            self.lanes.unawaited.check()
         finally:  # the group is left also where this is interrupted
             await self._end(self._bounds.stop_seconds if deadline is None else deadline)
 

@@ -1,14 +1,16 @@
 """Budgets and reservations (invariant reserved-before-asked)."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from pymongo import UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
+from eden_memory.mongo.client import server_time
 from eden_memory.mongo.documents import plain, stored
 from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.transactions import Transactions
@@ -42,18 +44,17 @@ BUDGET_INDEXES: Indexes = {
 }
 
 
-def now() -> datetime:
-    """The wall clock: whose day or month it is, is decided where windows are asked for."""
-    return datetime.now(UTC)
-
-
 class MongoBudgets:
-    """The collections `budgets` and `reservations`; `clock` says which day and month it is."""
+    """The collections `budgets` and `reservations`; `clock` says which day and month it is: MongoDB's own."""
 
     def __init__(
-        self, database: AsyncDatabase[Row], names: Names, clock: Callable[[], datetime] = now
+        self,
+        database: AsyncDatabase[Row],
+        names: Names,
+        clock: Callable[[], Awaitable[datetime]] | None = None,
     ) -> None:
-        self._transactions, self._clock = Transactions(database.client), clock
+        self._transactions = Transactions(database.client)
+        self.now = clock or partial(server_time, database.client)
         self._budgets = database[names[Budget.COLLECTION]]
         self._reservations = database[names[Reservation.COLLECTION]]
         self._totals = database[names[UsageTotal.COLLECTION]]
@@ -67,12 +68,13 @@ class MongoBudgets:
         self, agent_id: str | None, user_id: str | None, per: Per, limit: Decimal, by: str
     ) -> Spending:
         """Make a budget, or change its limit; what was spent in its period before counts too."""
+        now = await self.now()
         row: Row = {
             "agent_id": agent_id,
             "user_id": user_id,
             "per": per,
             "limit_usd": stored(limit),
-            "set_at": self._clock(),
+            "set_at": now,
             "set_by": by,
         }
         name = budget_id(agent_id, user_id, per)
@@ -81,7 +83,7 @@ class MongoBudgets:
             known = await self._budgets.find_one({"_id": name}, session=session)
             row["reserved_usd"] = stored(await self._reserved(session, name))
             merged: Row = {"_id": name, "period": "", **(known or {}), **row}
-            found = await self._reckoned(session, merged)
+            found = await self._reckoned(session, merged, now)
             row["period"], row["spent_usd"] = found.period, stored(found.spent)
             await self._budgets.update_one({"_id": name}, {"$set": row}, upsert=True, session=session)
             return found
@@ -95,7 +97,8 @@ class MongoBudgets:
     async def all(self) -> list[Spending]:
         """As they are stored; where a period is over, nothing has been counted in the new one yet."""
         rows = await self._budgets.find({}, sort=[("_id", 1)]).to_list()
-        return [self._current(row) for row in rows]
+        now = await self.now() if rows else None
+        return [await self._current(row, now) for row in rows if now is not None]
 
     async def reserve(
         self, windows: Sequence[AskedWindow], estimates: Mapping[str, Estimate]
@@ -103,14 +106,15 @@ class MongoBudgets:
         """Admit windows in order as long as there is room, and keep back what they may cost."""
 
         async def put(session: AsyncClientSession) -> Mapping[str, Admitted | HeldWindow]:
+            now = await self.now()
             ids = [window.formation_id for window in windows]
             known = await self._reservations.find({"_id": {"$in": ids}}, session=session).to_list()
-            budgets = {spending.id: spending for spending in await self._spendings(session, windows)}
+            budgets = {spending.id: spending for spending in await self._spendings(session, windows, now)}
             admission = Admission(dict(budgets), {row["_id"] for row in known})
             for window in windows:
                 admission.ask(window, estimates[window.formation_id])
-            await self._asked_again(session, [row["_id"] for row in known])
-            await self._keep(session, windows, admission)
+            await self._asked_again(session, [row["_id"] for row in known], now)
+            await self._keep(session, windows, admission, now)
             changed = [
                 budget
                 for budget in admission.budgets.values()
@@ -134,19 +138,23 @@ class MongoBudgets:
     async def complete(self, formation_ids: Iterable[str]) -> None:
         """All calls of these are counted: only what a consolidation may cost stays reserved."""
         wanted: Row = {"_id": {"$in": list(formation_ids)}, "complete_at": None}
-        await self._reduce(wanted, complete_at=self._clock())
+        await self._reduce(wanted, complete_at=await self.now())
 
-    async def release(self, formation_ids: Iterable[str], *, reserved_before: datetime | None = None) -> None:
-        """Nothing more is expected of these; with a time, only of those that nobody asked for again since."""
+    async def release(
+        self, formation_ids: Iterable[str], *, since: tuple[datetime, datetime] | None = None
+    ) -> None:
+        """Nothing more is expected of these; with two times, only of those that nobody asked for between them."""
         wanted: Row = {"_id": {"$in": list(formation_ids)}}
-        if reserved_before is not None:
-            wanted["reserved_at"] = {"$lt": reserved_before}
+        if since is not None:
+            wanted["reserved_at"] = {"$not": {"$gte": since[0], "$lte": since[1]}}
         await self._reduce(wanted, complete_at=None)
 
-    async def _asked_again(self, session: AsyncClientSession, formation_ids: Sequence[str]) -> None:
+    async def _asked_again(
+        self, session: AsyncClientSession, formation_ids: Sequence[str], now: datetime
+    ) -> None:
         """Whoever takes them for lost meets this write."""
         if formation_ids:
-            again = {"$set": {"reserved_at": self._clock()}}
+            again = {"$set": {"reserved_at": now}}
             await self._reservations.update_many({"_id": {"$in": formation_ids}}, again, session=session)
 
     async def _reduce(self, wanted: Row, *, complete_at: datetime | None) -> None:
@@ -170,18 +178,20 @@ class MongoBudgets:
         await self._transactions.run(put)
 
     async def _keep(
-        self, session: AsyncClientSession, windows: Sequence[AskedWindow], admission: Admission
+        self, session: AsyncClientSession, windows: Sequence[AskedWindow], admission: Admission, now: datetime
     ) -> None:
         rows = [
-            _reservation(window, result, self._clock())
+            _reservation(window, result, now)
             for window in windows
             if isinstance(result := admission.results[window.formation_id], Admitted) and result.budgets
         ]
         if rows:
             await self._reservations.insert_many(rows, session=session)
 
-    async def _spendings(self, session: AsyncClientSession, windows: Sequence[AskedWindow]) -> list[Spending]:
-        """The budgets that concern any of these; one whose period has begun is added up anew."""
+    async def _spendings(
+        self, session: AsyncClientSession, windows: Sequence[AskedWindow], now: datetime
+    ) -> list[Spending]:
+        """The budgets that concern any of these; one that stands in another period than now's is added up anew."""
         pairs = {(window.agent_id, window.user_id) for window in windows}
         agents, users = {agent for agent, _ in pairs}, {user for _, user in pairs}
         concerned: Row = {
@@ -191,19 +201,22 @@ class MongoBudgets:
         rows = await self._budgets.find(concerned, sort=[("_id", 1)], session=session).to_list()
         found: list[Spending] = []
         for row in rows:
-            if period_of(row["per"], self._clock()) <= row["period"]:
+            if period_of(row["per"], now) == row["period"]:
                 found.append(_spending(row))
-                continue
-            reckoned = await self._reckoned(session, row)
-            change = {"period": reckoned.period, "spent_usd": stored(reckoned.spent)}
-            await self._budgets.update_one({"_id": row["_id"]}, {"$set": change}, session=session)
-            found.append(reckoned)
+            else:
+                found.append(await self._begun_anew(session, row, now))
         return found
 
-    async def _reckoned(self, session: AsyncClientSession, row: Row) -> Spending:
+    async def _begun_anew(self, session: AsyncClientSession, row: Row, now: datetime) -> Spending:
+        reckoned = await self._reckoned(session, row, now)
+        change = {"period": reckoned.period, "spent_usd": stored(reckoned.spent)}
+        await self._budgets.update_one({"_id": row["_id"]}, {"$set": change}, session=session)
+        return reckoned
+
+    async def _reckoned(self, session: AsyncClientSession, row: Row, now: datetime) -> Spending:
         """Return a budget with its current period's totals; conflicts with a call that is counted meanwhile."""
         await self._state.update_one(STATE, {"$inc": {"reckoned": 1}}, upsert=True, session=session)
-        period = period_of(row["per"], self._clock())
+        period = period_of(row["per"], now)
         spent = await spent_in(self._totals, row, period, session)
         return _spending({**row, "period": period, "spent_usd": spent})
 
@@ -211,9 +224,12 @@ class MongoBudgets:
         rows = await self._reservations.find({"budgets": name}, {"usd": 1}, session=session).to_list()
         return sum((plain(row["usd"]) for row in rows), Decimal(0))
 
-    def _current(self, row: Row) -> Spending:
-        period = period_of(row["per"], self._clock())
-        return _spending(row if period <= row["period"] else {**row, "period": period, "spent_usd": None})
+    async def _current(self, row: Row, now: datetime) -> Spending:
+        """As it is stored; one that stands in a period to come, by a clock that was wrong, is brought back."""
+        period = period_of(row["per"], now)
+        if row["period"] > period:
+            return await self._transactions.run(lambda session: self._begun_anew(session, row, now))
+        return _spending(row if period == row["period"] else {**row, "period": period, "spent_usd": None})
 
 
 def _behind(row: Mapping[str, Any] | None) -> Row:

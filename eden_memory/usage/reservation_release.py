@@ -16,7 +16,7 @@ from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.outcome import Ledger, StageOutcome
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import State
-from eden_memory.task_ending import end
+from eden_memory.task_ending import run_until_first
 from eden_memory.usage.budget_rules import Spending
 from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
 from eden_memory.usage.formation_completion import named, outcomes_of
@@ -53,9 +53,7 @@ class BudgetKeeping:
 
     async def run(self) -> None:
         """Until `stop`."""
-        work = asyncio.create_task(self._rounds())
-        await self._stopping.wait()
-        await end([work])
+        await run_until_first(self._rounds(), self._stopping)
 
     def stop(self) -> None:
         """End `run`."""
@@ -71,7 +69,7 @@ class BudgetKeeping:
             await asyncio.sleep(self._every if used else IDLE_ROUNDS * self._every)
 
     async def _round(self) -> bool:
-        return await self.round(datetime.now().astimezone())
+        return await self.round(await self._reservations.now())
 
     async def round(self, now: datetime) -> bool:
         """Look at every reservation once, and show how budgets stand; return whether there is any of either."""
@@ -87,7 +85,7 @@ class BudgetKeeping:
 
     async def _look(self, rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
         done = [row for row in rows if row["complete_at"] is not None]
-        settled = [row["_id"] for row in done if now - row["complete_at"] >= self._settle]
+        settled = [row["_id"] for row in done if abs(now - row["complete_at"]) >= self._settle]
         pending = [row for row in rows if row["complete_at"] is None]
         ended, lost = await self._ended(pending, now)
         if ended:
@@ -95,7 +93,7 @@ class BudgetKeeping:
         if settled:
             await self._reservations.release(settled)
         if lost:
-            await self._reservations.release(lost, reserved_before=now - NEVER_ASKED)
+            await self._reservations.release(lost, since=(now - NEVER_ASKED, now + NEVER_ASKED))
 
     async def _ended(self, rows: Sequence[Mapping[str, Any]], now: datetime) -> tuple[list[str], list[str]]:
         """Those that are complete and counted, and those that were never asked for."""
@@ -109,7 +107,7 @@ class BudgetKeeping:
                 estimated = float(str(row["estimated_usd"])) - float(str(row["after_usd"]))
                 if estimated > 0:
                     metrics.BUDGET_ESTIMATE.observe(paid / estimated)
-        old = [row["_id"] for row in rows if now - row["reserved_at"] > NEVER_ASKED]
+        old = [row["_id"] for row in rows if abs(now - row["reserved_at"]) > NEVER_ASKED]
         asked = await self._formations.asked_for(old) if old else set[str]()
         return ended, [name for name in old if name not in asked]
 

@@ -4,8 +4,8 @@ The same transaction adds what was spent to the budgets that it concerns.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.call_costs import unpriced
+from eden_memory.mongo.client import server_time
 from eden_memory.mongo.documents import stored
 from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.transactions import Transactions
@@ -67,8 +68,16 @@ USAGE_INDEXES: Indexes = {
 class MongoUsage:
     """The collections `usage`, `calls` and `usage_state`, and `spent_usd` of `budgets`."""
 
-    def __init__(self, database: AsyncDatabase[Row], names: Names, kept: timedelta = KEPT) -> None:
+    def __init__(
+        self,
+        database: AsyncDatabase[Row],
+        names: Names,
+        kept: timedelta = KEPT,
+        clock: Callable[[], Awaitable[datetime]] | None = None,
+    ) -> None:
+        """`clock`: MongoDB's own, if none is given."""
         self._transactions, self._kept = Transactions(database.client), kept
+        self._now = clock or partial(server_time, database.client)
         self._totals = database[names[UsageTotal.COLLECTION]]
         self._calls = database[names[CountedCall.COLLECTION]]
         self._state = database[names[UsageState.COLLECTION]]
@@ -87,18 +96,25 @@ class MongoUsage:
         await self._state.update_one(STATE, {"$setOnInsert": {"calls": 0, "reckoned": 0}}, upsert=True)
 
     async def count(self, calls: Sequence[ModelCalled]) -> Sequence[ModelCalled]:
-        """Add calls to the totals, those of forgotten users and sessions as nobody's; return the new ones."""
+        """Add calls to the totals, those of forgotten users and sessions as nobody's; return the new ones.
+
+        A call that began in the future, by the clock of a process that ran ahead, counts as of now.
+        """
         if not calls:
             return ()
-        counted = await self._counted_once(calls)
+        now = await self._now()
+        calls = [
+            call if call.started_at <= now else call.model_copy(update={"started_at": now}) for call in calls
+        ]
+        counted = await self._counted_once(calls, now)
         await self._reduce_forgotten(calls)
         return counted
 
-    async def _counted_once(self, calls: Sequence[ModelCalled]) -> Sequence[ModelCalled]:
+    async def _counted_once(self, calls: Sequence[ModelCalled], now: datetime) -> Sequence[ModelCalled]:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return await self._transactions.run(
-                    lambda async_client_session: self._count(async_client_session, calls)
+                    lambda async_client_session: self._count(async_client_session, calls, now)
                 )
             except (DuplicateKeyError, BulkWriteError) as error:
                 if attempt == ATTEMPTS or not _duplicate(error):
@@ -142,7 +158,7 @@ class MongoUsage:
         return {row["_id"] for row in rows}
 
     async def _count(
-        self, session: AsyncClientSession, calls: Sequence[ModelCalled]
+        self, session: AsyncClientSession, calls: Sequence[ModelCalled], now: datetime
     ) -> Sequence[ModelCalled]:
         ids = [call.call_id for call in calls]
         known = await self._calls.find({"_id": {"$in": ids}}, {"_id": 1}, session=session).to_list()
@@ -154,22 +170,22 @@ class MongoUsage:
                 "$max": {"counted_to": max(model_called.started_at for model_called in new)},
             }
             await self._state.update_one(STATE, moved, upsert=True, session=session)
-            erase_at = datetime.now(UTC) + self._kept
+            erase_at = now + self._kept
             await self._calls.insert_many(
                 [_row(model_called, erase_at) for model_called in new], session=session
             )
             await self._totals.bulk_write(_totals(new), ordered=False, session=session)
-            await self._spend(session, new)
+            await self._spend(session, new, now)
         return new
 
-    async def _spend(self, session: AsyncClientSession, calls: Sequence[ModelCalled]) -> None:
+    async def _spend(self, session: AsyncClientSession, calls: Sequence[ModelCalled], now: datetime) -> None:
         """Add calls to the budgets that they concern; the first call of a period begins it."""
         for row in await self._budgets.find({}, session=session).to_list():
             concerned = [call for call in calls if _concerns(row, call)]
-            newest = max((period_of(row["per"], call.started_at) for call in concerned), default="")
-            if newest > row["period"]:
-                spent = await spent_in(self._totals, row, newest, session)
-                change: Row = {"$set": {"period": newest, "spent_usd": spent}}
+            period = period_of(row["per"], now)
+            if concerned and period != row["period"]:
+                spent = await spent_in(self._totals, row, period, session)
+                change: Row = {"$set": {"period": period, "spent_usd": spent}}
             else:
                 change = {"$inc": {"spent_usd": stored(_cost_in(row["period"], row["per"], concerned))}}
             if concerned:

@@ -19,7 +19,7 @@ from eden_memory.mongo.documents import plain
 from eden_memory.names import Names
 from eden_memory.schemas.documents import CountedCall, WindowTexts
 from eden_memory.usage.budget_rules import HELD, Admitted, AskedWindow, Estimate, HeldWindow, Spending
-from eden_memory.usage.budget_store import MongoBudgets, now
+from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.usage.estimates import RecordedCost, estimate
 from eden_memory.usage.usage_store import LIVE
 
@@ -85,10 +85,9 @@ class MongoWindowBudgets:
         start: Callable[[int, int], Estimate],
         *,
         fresh_seconds: float = FRESH_SECONDS,
-        clock: Callable[[], datetime] = now,
     ) -> None:
         self._budgets, self._recorded, self._start = budgets, recorded, start
-        self._fresh_seconds, self._clock = fresh_seconds, clock
+        self._fresh_seconds = fresh_seconds
         self._known: dict[str, Spending] = {}
         self._read_at: float | None = None
         self._refused: dict[str, Spending] = {}
@@ -130,7 +129,8 @@ class MongoWindowBudgets:
     async def _estimate(self, window: AskedWindow) -> Estimate:
         kept = self._costs.get(window.agent_id)
         if kept is None or time.monotonic() - kept[0] > RECORDED_SECONDS:
-            kept = time.monotonic(), await self._recorded.of(window.agent_id, self._clock())
+            now = await self._budgets.now()
+            kept = time.monotonic(), await self._recorded.of(window.agent_id, now)
             self._costs[window.agent_id] = kept
         return estimate(kept[1], self._start(window.tier, window.characters), window.characters)
 

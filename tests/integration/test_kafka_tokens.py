@@ -160,7 +160,7 @@ def test_a_token_is_used_for_most_of_its_lifetime() -> None:
         issued.append(now[0])
         return Token(f"t{len(issued)}", now[0] + 100)
 
-    tokens = CachedTokens(issue, lambda: now[0])
+    tokens = CachedTokens(issue, lambda: now[0], lambda: now[0])
     assert [tokens().value, tokens().value] == ["t1", "t1"]
     now[0] += 81
     assert tokens().value == "t2"

@@ -28,6 +28,7 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import HealthServer, SignalLessServer, health_app
 from eden_memory.stages.process import Process, ProcessPart, Signals, State
+from eden_memory.task_ending import end, first_of
 
 ASKED_HEADERS = ("Authorization", "X-Eden-Key", "Content-Type", "If-None-Match", "Last-Event-ID")
 SHOWN_HEADERS = ("ETag", "Retry-After")
@@ -159,9 +160,16 @@ class DoorsServer:
         )
 
     async def run(self) -> None:
-        """Serve until `stop`."""
+        """Serve until `stop`; raises what ended the following of changes."""
         log.info("listens", where=self._where, inspector=f"{self._where}/ui")
-        await self.server.serve()
+        serving = asyncio.create_task(self.server.serve())
+        try:
+            await first_of(serving, self._memory.unawaited.failed)
+            self.stop()
+            await serving
+        finally:
+            await end([serving])
+        self._memory.unawaited.check()
 
     def stop(self) -> None:
         """Accept no new connections; open ones end with their answer."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pymongo import ReadPreference
@@ -16,6 +16,7 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.errors import EdenError
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_index_store import MEMORY_INDEXES
+from eden_memory.mongo.client import server_time
 from eden_memory.mongo.validators import validator_of
 from eden_memory.placement import ORIGINAL, Placement, collections_of
 from eden_memory.replay.namespaces.namespace_names import KINDS, READY
@@ -172,7 +173,7 @@ class MongoLive:
     async def _switch(
         self, to: Placement, expected: Placement, handover: str | None, session: AsyncClientSession
     ) -> None:
-        now = datetime.now(UTC)
+        now = await server_time(self._client)
         await self._claim(to, now, session)
         moved = {
             "$set": {

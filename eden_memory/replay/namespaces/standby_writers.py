@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from aiokafka.errors import KafkaError
@@ -19,6 +19,7 @@ from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.logs import LibraryLogger
+from eden_memory.mongo.client import server_time
 from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
 from eden_memory.replay.group_progress import GroupProgress, behind
@@ -29,7 +30,7 @@ from eden_memory.replay.reform.reform_store import MongoReforms, at_work
 from eden_memory.schemas.documents import Live, Namespace
 from eden_memory.settings import Settings
 from eden_memory.stages.process import ProcessPart, State, Together
-from eden_memory.task_ending import end
+from eden_memory.task_ending import Unawaited, end, first_of
 
 log = LibraryLogger("eden.shadows")
 
@@ -85,18 +86,21 @@ class StandbyWriters:
     def __init__(self, wanted: Callable[[], Awaitable[Mapping[str, Made]]], drain_seconds: float) -> None:
         self._wanted, self._drain_seconds = wanted, drain_seconds
         self._running: dict[str, tuple[_Standby, asyncio.Task[None]]] = {}
+        self._unawaited = Unawaited()
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
         """Run until `stop`."""
         looking = asyncio.create_task(self._look())
         try:
-            await self._stopping.wait()
+            await first_of(looking, self._stopping)
             # a look that is cancelled leaves connections
             await asyncio.wait([looking], timeout=self._drain_seconds)
         finally:
             await end([looking])
             await self._end(list(self._running))
+        if not looking.cancelled():
+            looking.result()
 
     def stop(self) -> None:
         """End `run`."""
@@ -108,6 +112,7 @@ class StandbyWriters:
 
     async def _look(self) -> None:
         while not self._stopping.is_set():
+            self._unawaited.check()
             try:
                 wanted = await self._wanted()
             except Exception as error:  # noqa: BLE001 - the edge of a task of its own: it looks again
@@ -120,7 +125,7 @@ class StandbyWriters:
 
     def _begin(self, name: str, made: Made) -> None:
         standby = _Standby(name, made, self._drain_seconds)
-        self._running[name] = standby, asyncio.create_task(standby.run())
+        self._running[name] = standby, self._unawaited.add(asyncio.create_task(standby.run()))
 
     async def _end(self, names: Sequence[str]) -> None:
         ended = [self._running.pop(name) for name in names]
@@ -231,7 +236,7 @@ async def _announcing(at: Installation, handover: str) -> AsyncGenerator[Sequenc
 
 
 async def _handed_over(at: Installation, live: Live, handover: str) -> bool:
-    if datetime.now(UTC) < live.switched_at + HANDED_OVER_AFTER:
+    if await server_time(at.database.client) < live.switched_at + HANDED_OVER_AFTER:
         return False
     topics = at.topics(at.settings.placement).read_by(WRITER)
     async with GroupProgress(at.kafka, {handover: topics}) as progress:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx2
@@ -27,8 +28,10 @@ def served(settings: Settings, host: str = "127.0.0.1") -> Settings:
 
 
 @asynccontextmanager
-async def running(settings: Settings) -> AsyncGenerator[tuple[DoorsServer, str, asyncio.Task[None]]]:
-    async with serving(served(settings)) as parts:
+async def running(
+    settings: Settings, **options: Any
+) -> AsyncGenerator[tuple[DoorsServer, str, asyncio.Task[None]]]:
+    async with serving(served(settings), **options) as parts:
         doors = next(one for one in parts if isinstance(one, DoorsServer))
         task = asyncio.create_task(doors.run())
         await until(lambda: doors.server.started or task.done())
@@ -55,6 +58,29 @@ async def test_a_stop_ends_event_streams_and_then_the_server(settings: Settings)
             async with asyncio.timeout(60):
                 assert [line async for line in lines if line] == []
                 await task
+
+
+async def test_a_key_that_is_revoked_while_the_clock_is_set_back_is_turned_away(settings: Settings) -> None:
+    time = [datetime.now(UTC)]
+    assert settings.mongodb.uri is not None
+    async with (
+        connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as mongo,
+        running(settings, clock=lambda: time[0]) as (_, url, _),
+        httpx2.AsyncClient(base_url=url, timeout=30) as client,
+    ):
+        keys = ApiKeys(mongo[settings.mongodb.database], settings.names)
+        secret, key = await keys.create("one")
+
+        async def status() -> int:
+            headers = {"Authorization": f"Bearer {secret}"}
+            return (await client.get("/metrics", headers=headers)).status_code
+
+        assert await status() == 200
+        time[0] -= timedelta(days=1)
+        await keys.revoke(key.id)
+        async with asyncio.timeout(60):
+            while await status() != 401:  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.1)
 
 
 async def test_others_reach_no_server_without_a_key(settings: Settings) -> None:

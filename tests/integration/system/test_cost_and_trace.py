@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncGenerator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any
 
@@ -22,6 +22,7 @@ from eden_memory.tracing import span_id, trace_id
 from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.usage.memory_cost import total
 from eden_memory.usage.totals_store import MongoTotals, UsageQuery
+from tests.awaiting import gives
 from tests.integration.replay.reform_kit import quiet
 from tests.integration.system.commands import eden
 from tests.integration.system.running_system import AGENT, System, fast, system, until
@@ -258,6 +259,55 @@ async def test_a_budget_holds_windows_back_and_is_kept_but_for_the_error_of_its_
     await until(lambda: held_back(priced, 0), "nothing waits any more")
     requests = [one.event for one in await priced.records("memory.formations")]
     assert len(requests) == len({one.key() for one in requests})
+
+
+class Ahead(datetime):
+    """The clock of a process that runs ahead."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> "Ahead":  # pyright: ignore[reportIncompatibleMethodOverride]
+        at = datetime.now(tz) + timedelta(days=400)
+        return cls.fromtimestamp(at.timestamp(), tz)
+
+
+async def test_a_clock_that_ran_ahead_lets_no_window_over_a_budget(
+    priced: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets, agent = MongoBudgets(priced.database, NAMES), encode_id(AGENT)
+    spent = (await budgets.set(agent, None, "day", Decimal(100), "test")).spent
+    limit = spent + Decimal("0.04")
+    await budgets.set(agent, None, "day", limit, "test")
+    with monkeypatch.context() as ahead:
+        ahead.setattr("eden_memory.models.calls.datetime", Ahead)
+        session = await priced.session("gus")
+        await priced.told(session, "gus", "fact user: Gus has a kite.")
+
+        async def counted() -> bool:
+            return all(row["complete_at"] for row in await reservations(priced))
+
+        await until(counted, "its calls are counted")
+    (budget,) = await budgets.all()
+    assert budget.spent > spent
+    assert budget.period == f"{datetime.now(UTC):%Y-%m-%d}"
+    users = [f"late-{n}" for n in range(8)]
+    for user in users:
+        one = await priced.session(user)
+        await priced.write(one, user, f"fact user: {user} has a kite.")
+        await priced.form(one)
+    await until(lambda: some_held_back(priced), "there is no room for all")
+    await until(counted, "what was asked for is formed and counted")
+    await noticed(priced)
+    (budget,) = await budgets.all()
+    assert budget.spent < limit + Decimal("0.02"), "but for the error of the estimates"
+    await budgets.set(agent, None, "day", Decimal(100), "test")
+    for user in users:
+        await until(
+            lambda user=user: gives(priced.facts(user), [f"{user} has a kite."]), f"the fact of {user}"
+        )
+
+
+async def some_held_back(running: System) -> bool:
+    return not await held_back(running, 0)
 
 
 async def noticed(running: System) -> None:

@@ -1,11 +1,17 @@
 """Forgetting end to end: what rested on it alone is gone from memory, contexts and topics; all else stays."""
 
+import asyncio
+from collections.abc import Set
 from datetime import UTC
 
 import pytest
+from pymongo.read_concern import ReadConcern
 
+from eden_memory.api.service import MemoryService
+from eden_memory.app.system import housekeeping
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.access_count_store import AccessCounting, MongoAccesses
 from tests.integration.system.running_system import AGENT, System, until
 
 pytestmark = pytest.mark.servers
@@ -270,3 +276,100 @@ async def in_flight(shared: System, before: int) -> bool:
 async def marked(shared: System, messages: list[str]) -> bool:
     wanted = {"kind": "message", "target": {"$in": [encode_id(one) for one in messages]}}
     return await shared.memory("forgotten").count_documents(wanted) == len(messages)
+
+
+@pytest.fixture
+def counts_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts of searches wait in their process until it closes."""
+    defaults = AccessCounting.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "seconds", 3_600.0)
+
+
+async def count_of(shared: System, fact_id: str) -> int:
+    """How often searches have found it, by the newest write."""
+    access = shared.memory("access").with_options(read_concern=ReadConcern("local"))
+    row = await access.find_one({"_id": fact_id})
+    return 0 if row is None else row["access_count"]
+
+
+async def fact_erased(shared: System, fact_id: str) -> None:
+    """Forget a fact, and wait until the writer has erased it."""
+    await shared.forget("fact", fact_id)
+
+    async def erased() -> bool:
+        return await shared.memory("facts").find_one({"_id": fact_id}) is None
+
+    await until(erased, "the fact is erased")
+
+
+async def found_by(service: MemoryService, user: str, query: str) -> str:
+    """The id of the fact that a search finds first."""
+    (found, *_) = await service.search_facts(query, user=user)
+    return found.fact_id
+
+
+@pytest.mark.usefixtures("counts_held")
+async def test_searches_counted_after_their_fact_was_forgotten_leave_no_count(shared: System) -> None:
+    session = await shared.session("uma")
+    await shared.told(session, "uma", "fact user: Uma sails the Petrel.", "fact user: Uma keeps bees.")
+    async with (
+        MemoryService(AGENT, settings=shared.settings) as one,
+        MemoryService(AGENT, settings=shared.settings) as two,
+    ):
+        sails = await found_by(one, "uma", "Uma sails the Petrel.")
+        bees = await found_by(one, "uma", "Uma keeps bees.")
+        assert sails != bees
+        async with MemoryService(AGENT, settings=shared.settings) as early:
+            await found_by(early, "uma", "Uma sails the Petrel.")
+        assert await count_of(shared, sails) > 0
+        await found_by(two, "uma", "Uma sails the Petrel.")
+        await found_by(two, "uma", "Uma keeps bees.")
+        await fact_erased(shared, sails)
+        assert await count_of(shared, sails) == 0
+    assert await count_of(shared, sails) == 0
+    assert await count_of(shared, bees) > 1, "others still count"
+
+
+@pytest.mark.usefixtures("counts_held")
+async def test_a_fact_forgotten_while_its_first_count_is_written_leaves_no_count(
+    shared: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await shared.session("vito")
+    await shared.told(session, "vito", "fact user: Vito restores the Kestrel.")
+    real, fact = MongoAccesses._remembered, ""  # pyright: ignore[reportPrivateUsage]
+
+    async def meanwhile(self: MongoAccesses, fact_ids: Set[str]) -> set[str]:
+        found = await real(self, fact_ids)
+        monkeypatch.setattr(MongoAccesses, "_remembered", real)
+        assert fact in found
+        await fact_erased(shared, fact)
+        return found
+
+    async with MemoryService(AGENT, settings=shared.settings) as service:
+        fact = await found_by(service, "vito", "Vito restores the Kestrel.")
+        monkeypatch.setattr(MongoAccesses, "_remembered", meanwhile)
+    assert await count_of(shared, fact) == 0
+
+
+async def test_a_count_left_by_a_killed_process_goes_with_the_next_round(shared: System) -> None:
+    session = await shared.session("wim")
+    await shared.told(session, "wim", "fact user: Wim owns the Avocet.", "fact user: Wim paints.")
+    rows = await shared.memory("facts").find({"user_id": encode_id("wim")}).to_list()
+    of = {row["content"]: row["_id"] for row in rows}
+    lost, kept = of["Wim owns the Avocet."], of["Wim paints."]
+    await fact_erased(shared, lost)
+    left = [
+        {"_id": name, "access_count": 1, "last_accessed_at": rows[0]["formed_at"]} for name in (lost, kept)
+    ]
+    await shared.memory("access").insert_many(left)
+    janitor = housekeeping(shared.settings, shared.database.client)
+    working = asyncio.create_task(janitor.run())
+
+    async def removed() -> bool:
+        return await shared.memory("access").find_one({"_id": lost}) is None
+
+    await until(removed, "the janitor's round")
+    janitor.stop()
+    await working
+    assert await shared.memory("access").find_one({"_id": kept}) is not None

@@ -12,11 +12,14 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory import metrics
 from eden_memory.assembly.mongo_setup import set_up
+from eden_memory.mongo.documents import stored
 from eden_memory.schemas.documents import Budget, Reservation
 from eden_memory.schemas.events import ModelCalled
+from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.usage.budget_rules import Admitted, AskedWindow, Estimate, HeldWindow, Spending
-from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
 from eden_memory.usage.estimates import NOTHING
+from eden_memory.usage.reservation_release import BudgetKeeping
 from eden_memory.usage.usage_store import MongoUsage
 from eden_memory.usage.window_budget_store import MongoRecorded, MongoWindowBudgets
 from tests.calls import called
@@ -28,12 +31,12 @@ Database = AsyncDatabase[dict[str, Any]]
 
 
 class Clock:
-    """Set by hand."""
+    """MongoDB's, set by hand."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 3, 31, 23, 50, tzinfo=UTC)
 
-    def __call__(self) -> datetime:
+    async def __call__(self) -> datetime:
         return self.now
 
 
@@ -107,7 +110,7 @@ async def test_workers_that_reserve_at_once_share_the_room_and_none_of_it_twice(
 async def test_what_is_spent_and_what_is_reserved_count_together_until_all_is_counted(
     database: Database, budgets: MongoBudgets, clock: Clock
 ) -> None:
-    usage = MongoUsage(database, NAMES)
+    usage = MongoUsage(database, NAMES, clock=clock)
     await usage.count([call("before", clock.now, 3 * CENT)])
     assert (await budgets.set(None, None, "day", 10 * CENT, "test")).spent == 3 * CENT
     assert await reserve(budgets, [window(1), window(2)], 3) == {"f1": True, "f2": True}
@@ -125,7 +128,7 @@ async def test_what_is_spent_and_what_is_reserved_count_together_until_all_is_co
 async def test_a_new_period_begins_with_nothing_spent_and_keeps_what_is_reserved(
     database: Database, budgets: MongoBudgets, clock: Clock
 ) -> None:
-    usage = MongoUsage(database, NAMES)
+    usage = MongoUsage(database, NAMES, clock=clock)
     await budgets.set("s.x", None, "month", 4 * CENT, "test")
     await usage.count([call("march", clock.now, 3 * CENT)])
     assert await reserve(budgets, [window(1), window(2)]) == {"f1": True, "f2": False}
@@ -141,7 +144,7 @@ async def test_a_new_period_begins_with_nothing_spent_and_keeps_what_is_reserved
 async def test_counting_and_a_period_that_begins_at_the_same_time_miss_no_call(
     database: Database, budgets: MongoBudgets, clock: Clock
 ) -> None:
-    usage = MongoUsage(database, NAMES)
+    usage = MongoUsage(database, NAMES, clock=clock)
     await budgets.set(None, None, "day", Decimal(5), "test")
     clock.now += timedelta(minutes=20)
     told = [call(f"c{n}", clock.now, CENT) for n in range(40)]
@@ -155,9 +158,7 @@ async def test_formation_goes_on_when_a_limit_is_raised_or_removed(
 ) -> None:
     before = held_back()
     recorded = MongoRecorded(database, NAMES)
-    gate = MongoWindowBudgets(
-        budgets, recorded, lambda tier, characters: Estimate(2 * CENT), fresh_seconds=0, clock=clock
-    )
+    gate = MongoWindowBudgets(budgets, recorded, lambda tier, characters: Estimate(2 * CENT), fresh_seconds=0)
     assert not await gate.any()
     await budgets.set("s.x", None, "day", 3 * CENT, "test")
     assert await gate.any()
@@ -187,9 +188,7 @@ def by_length(tier: int, characters: int) -> Estimate:
 async def test_a_window_that_fits_is_asked_for_though_a_larger_one_was_refused_meanwhile(
     database: Database, budgets: MongoBudgets, clock: Clock
 ) -> None:
-    gate = MongoWindowBudgets(
-        budgets, MongoRecorded(database, NAMES), by_length, fresh_seconds=0, clock=clock
-    )
+    gate = MongoWindowBudgets(budgets, MongoRecorded(database, NAMES), by_length, fresh_seconds=0)
     reason = HeldWindow("*/*/day").reason
     await budgets.set(None, None, "day", 10 * CENT, "test")
     await reserve(budgets, [window(9)], 9)
@@ -223,7 +222,7 @@ async def test_a_limit_that_is_raised_while_a_window_is_refused_is_not_overlooke
 ) -> None:
     budgets = RaisedMeanwhile(database, NAMES, clock)
     gate = budgets.gate = MongoWindowBudgets(
-        budgets, MongoRecorded(database, NAMES), by_length, fresh_seconds=0, clock=clock
+        budgets, MongoRecorded(database, NAMES), by_length, fresh_seconds=0
     )
     await budgets.set(None, None, "day", Decimal(0), "test")
     assert await gate.any()
@@ -252,7 +251,7 @@ async def test_a_reservation_that_is_asked_for_again_is_not_let_go_as_lost(
     clock.now += timedelta(minutes=1)
     before = clock.now
     assert await reserve(budgets, [window(1)]) == {"f1": True}, "a worker that was killed comes back"
-    await budgets.release(["f1", "f2"], reserved_before=before)
+    await budgets.release(["f1", "f2"], since=(before, clock.now))
     assert [row["_id"] for row in await budgets.open(None, 9)] == ["f1"]
     assert (await only(budgets)).reserved == CENT
 
@@ -262,7 +261,7 @@ async def test_what_formations_cost_lately_is_read_from_the_counted_calls(
 ) -> None:
     recorded = MongoRecorded(database, NAMES)
     assert await recorded.of("s.x", clock.now) == NOTHING
-    usage = MongoUsage(database, NAMES)
+    usage = MongoUsage(database, NAMES, clock=clock)
     old = call("old", clock.now - timedelta(days=8), 50 * CENT)
     others = [
         call("a", clock.now, 2 * CENT),
@@ -274,3 +273,59 @@ async def test_what_formations_cost_lately_is_read_from_the_counted_calls(
     assert (found.windows, found.usd, found.consolidation_usd, found.priced) == (2, 3 * CENT, 4 * CENT, True)
     await usage.count([call("d", clock.now, CENT).model_copy(update={"cost_usd": None})])
     assert not (await recorded.of("s.x", clock.now)).priced
+
+
+async def formed_within(budgets: MongoBudgets, usage: MongoUsage, count: int) -> int:
+    """So many of these windows are admitted, each formed and paid, at a cent, before the next is asked for."""
+    formed = 0
+    for number in range(count):
+        admitted = await reserve(budgets, [window(number)])
+        if admitted[f"f{number}"]:
+            await usage.count([call(f"c{number}", datetime.now(UTC), CENT)])
+            await budgets.release([f"f{number}"])
+            formed += 1
+    return formed
+
+
+async def test_a_clock_that_ran_ahead_once_switches_no_budget_off(database: Database) -> None:
+    budgets, usage = MongoBudgets(database, NAMES), MongoUsage(database, NAMES)
+    await budgets.set("s.x", None, "day", 10 * CENT, "test")
+    await budgets.set(None, None, "month", 20 * CENT, "test")
+    for days in (1, 40, 4_000):
+        ahead = datetime.now(UTC) + timedelta(days=days)
+        await usage.count([call(f"ahead-{days}", ahead, CENT)])
+    assert await formed_within(budgets, usage, 50) == 7
+    state = await database["memory_usage_state"].find_one({"_id": "usage"})
+    assert state is not None
+    assert state["counted_to"] <= datetime.now(UTC) + timedelta(hours=1)
+
+
+@pytest.mark.parametrize("by", ["windows", "a search", "counting"])
+async def test_a_budget_that_stands_in_a_period_to_come_is_brought_back(database: Database, by: str) -> None:
+    budgets, usage = MongoBudgets(database, NAMES), MongoUsage(database, NAMES)
+    await budgets.set("s.x", None, "day", 10 * CENT, "test")
+    await usage.count([call("before", datetime.now(UTC), 3 * CENT)])
+    ahead = {"$set": {"period": "2999-01-01", "spent_usd": stored(Decimal(0))}}
+    await database["memory_budgets"].update_one({}, ahead)
+    if by == "a search":
+        assert (await only(budgets)).spent == 3 * CENT
+    elif by == "counting":
+        await usage.count([call("after", datetime.now(UTC), CENT)])
+        assert (await only(budgets)).spent == 4 * CENT
+    assert await formed_within(budgets, usage, 50) == (6 if by == "counting" else 7)
+
+
+@pytest.mark.parametrize("wrong", [timedelta(days=-400), timedelta(days=400)])
+async def test_a_reservation_of_a_wrong_time_is_released_all_the_same(
+    database: Database, clock: Clock, wrong: timedelta
+) -> None:
+    budgets = MongoBudgets(database, NAMES, clock)
+    await budgets.set(None, None, "day", Decimal(1), "test")
+    right, clock.now = clock.now, clock.now + wrong
+    await reserve(budgets, [window(1), window(2)])
+    await budgets.complete(["f1"])
+    clock.now = right
+    keeping = BudgetKeeping(budgets, MongoFormations(database, NAMES), MongoLedger(database, NAMES))
+    await keeping.round(clock.now)
+    assert await budgets.open(None, 9) == []
+    assert (await only(budgets)).reserved == 0

@@ -2,10 +2,17 @@
 
 import asyncio
 from contextlib import suppress
+from datetime import UTC, datetime
 
 import pytest
 
-from eden_memory.task_ending import Deadline, end, heeding
+from eden_memory.stages.controls import Pause
+from eden_memory.stages.lanes import Lanes, Unit
+from eden_memory.stages.stage import RetryPolicy
+from eden_memory.stages.stage_health import StageHealth
+from eden_memory.task_ending import Deadline, Unawaited, end, heeding
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 async def test_a_job_that_loses_cancellations_is_cancelled_again_until_it_ends() -> None:
@@ -140,3 +147,38 @@ async def test_a_deadline_that_is_over_starts_no_clock_again() -> None:
         stopped.__enter__()
     stopped.__exit__(None, None, None)
     await asyncio.sleep(0.05)
+
+
+async def test_an_error_of_a_task_that_nobody_awaits_is_told_to_its_owner() -> None:
+    async def failing() -> None:
+        raise ValueError("wrong")
+
+    tasks = Unawaited()
+    tasks.add(asyncio.create_task(asyncio.sleep(0)))
+    tasks.add(asyncio.create_task(asyncio.Event().wait())).cancel()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    tasks.check()
+    tasks.add(asyncio.create_task(failing()))
+    await tasks.failed.wait()
+    with pytest.raises(ValueError, match="wrong"):
+        tasks.check()
+
+
+async def test_a_probe_that_fails_ends_its_stage() -> None:
+    async def run(unit: Unit) -> None:
+        del unit
+
+    def probe() -> None:
+        raise ValueError("wrong")
+
+    lanes = Lanes(run, at_once=1)
+    lanes.probe = probe  # pyright: ignore[reportAttributeAccessIssue]
+    health = StageHealth("s", 0.5, lambda: NOW, probes=RetryPolicy(first=0.0, cap=0.0))
+    health.control(lanes)
+    health.put(Pause("s", "outage", "away", NOW))
+    async with asyncio.timeout(60):
+        await lanes.unawaited.failed.wait()
+    with pytest.raises(ValueError, match="wrong"):
+        lanes.unawaited.check()
+    await health.stop()

@@ -47,7 +47,8 @@ async def drained(*parts: Part) -> list[int]:
     done.stop()
     signals = Signals(ended.append)
     try:
-        await Process([done, *parts], signals, 0.01, cancel_seconds=0.01).run()
+        with pytest.raises(EdenError, match="part has ended by itself"):
+            await Process([done, *parts], signals, 0.01, cancel_seconds=0.01).run()
     finally:
         signals.over()
     return ended
