@@ -149,7 +149,8 @@ class Explanations:
             self._resting(self._reflections, names, view),
         )
         user = asked.user_id or ""
-        marks = await self._forgotten.among(named_in(user, messages)), await self._written.being_forgotten()
+        leaving = await self._written.being_forgotten()  # a request goes once its mark stands
+        marks = await self._forgotten.among(named_in(user, messages)), leaving
         fates: list[MessageFate] = []
         for message in messages:
             row = rows.get(message.message_id)

@@ -117,9 +117,8 @@ class RecentMessages:
         private = [message for message in written if message.session_id in alone]
         if not private:
             return ()
-        marks, leaving = await asyncio.gather(
-            self._forgotten.among(named_in(user, private)), self._written.being_forgotten()
-        )
+        leaving = await self._written.being_forgotten()  # a request goes once its mark stands
+        marks = await self._forgotten.among(named_in(user, private))
         return unsettled(user, private, known, settled, (marks, leaving), since)
 
     async def _known(self, written: Sequence[WrittenMessage]) -> tuple[Mapping[str, Row], set[str]]:
