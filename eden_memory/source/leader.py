@@ -105,7 +105,7 @@ class Leader:
         """Send the records of a batch; send the documents that became no record, whole, to the dead letters.
 
         `more`: the records may wait until the publisher is told to ship them, with those of the next calls. What is
-        to be forgotten is marked first: readers heed a request while it waits in the inbox, and its mark from then on.
+        to be forgotten is marked first: readers heed a request while it waits in the inbox, and its mark from then.
         """
         for refused in mapped.unmapped[:3]:
             identity = repr(refused.document["_id"])[:80]

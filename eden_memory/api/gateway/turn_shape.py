@@ -88,7 +88,7 @@ class TurnShape:
     def range_of(self, slot: str) -> Row:
         """Return the query for all ids that may stand in a turn's place."""
         if self.ids not in IDS:
-            return {"$gte": slot, "$lt": slot + "\x7f"}
+            return {"$gte": slot, "$lt": f"{slot}~"}
         size, made = IDS[self.ids]
         first = _digest(slot, SLOT_BYTES[size])
         rest = size - len(first)
