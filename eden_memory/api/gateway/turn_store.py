@@ -20,6 +20,7 @@ from eden_memory.api.gateway.turn_shape import (
     checked_fields,
     learned_shape,
     plain_shape,
+    sampled_fields,
 )
 from eden_memory.api.gateway.turns import ChatTurn, Lost
 from eden_memory.directory.author_store import MessageAuthors
@@ -246,7 +247,7 @@ async def learned_turns(source: AsyncDatabase[Row], settings: Settings) -> Learn
     if chosen == "inbox":
         return LearnedTurns(UnknownShape("EDEN_GATEWAY_TURNS=inbox"))
     newest = source.get_collection(fields.collection, codec_options=PLAIN).find(
-        sort=[("_id", -1)], limit=SAMPLE
+        {}, sampled_fields(fields), sort=[("_id", -1)], limit=SAMPLE
     )
     documents = await newest.to_list()
     shape = learned_shape(documents, fields)
