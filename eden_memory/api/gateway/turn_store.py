@@ -207,25 +207,27 @@ class TurnStore:
 
     async def _put_again(self, who: ChatAccess, turns: Sequence[ChatTurn], at: datetime) -> int:
         """Insert turns that were said again after their messages were deleted, under names of their own."""
-        shape, stored = (await self._current()).shape, 0
-        names = {_typed_id(shape, turn): turn for turn in turns if turn.mark}
-        ended = {"_id": {"$in": list(names)}, "$or": [{"deleted": True}, {"forgotten": True}]}
-        for row in await self._recorded.find(ended, {"created_at": 1, "time": 1}).to_list():
-            turn, dated = names[row["_id"]], "created_at" if row.get("created_at") else "time"
-            others: Row = {"session_id": encode_id(who.session), "role": "user", "_id": {"$nin": list(names)}}
-            later: Row = {dated: {"$gt": row[dated]}}
-            if turn.role == "assistant" or await self._recorded.find_one(others | later, {"_id": 1}):
-                stored += await self._put_next(who, turn, at)
+        stored = 0
+        for turn in turns:
+            again = await self._said_again(who, turn) if turn.mark else None
+            stored += 0 if again is None else await self.put(who, [again], at)
         return stored
 
-    async def _put_next(self, who: ChatAccess, turn: ChatTurn, at: datetime) -> int:
-        """Insert a turn under the first of its names that memory does not know."""
+    async def _said_again(self, who: ChatAccess, turn: ChatTurn) -> ChatTurn | None:
+        """Return the turn under the first of its names whose message was not deleted; None if it was sent again."""
         shape = (await self._current()).shape
-        for number in range(1, REPEATS):
-            again = turn.repeat(number)
-            if not await self._remembered([_typed_id(shape, again)]):
-                return await self.put(who, [again], at)
-        return 0
+        own = [_typed_id(shape, turn.repeat(number)) for number in range(REPEATS)]
+        ended: Row = {"$or": [{"deleted": True}, {"forgotten": True}]}
+        others: Row = {"session_id": encode_id(who.session), "role": "user", "_id": {"$nin": own}}
+        for number, name in enumerate(own):
+            row = await self._recorded.find_one({"_id": name, **ended}, {"created_at": 1, "time": 1})
+            if row is None:
+                return turn.repeat(number)
+            dated = "created_at" if row.get("created_at") else "time"
+            later: Row = {dated: {"$gt": row[dated]}}
+            if turn.role != "assistant" and not await self._recorded.find_one(others | later, {"_id": 1}):
+                return None
+        return None
 
     async def _remembered(self, typed: Sequence[str]) -> set[str]:
         """Return the messages that memory knows, or was asked to forget."""
