@@ -12,17 +12,34 @@ from eden_memory.mongo.document_fields import TEXT_PARTS, Unusable, cut, cut_in_
 from eden_memory.settings import Settings
 
 pytestmark = pytest.mark.servers
+Strategy = st.SearchStrategy[Any]
 TEXT = st.text(st.sampled_from("ab \n[…]é船🛶$"), max_size=130)
-KIND = st.sampled_from([*TEXT_PARTS, "image_url", "thinking", 5])
-OTHER = st.one_of(st.none(), st.integers(0, 9), st.lists(TEXT, max_size=2), st.just({"value": 5}))
-VALUE = st.one_of(TEXT, st.builds(lambda text: {"value": text}, TEXT), OTHER)
-PART = st.one_of(
+KIND: Strategy = st.sampled_from([*TEXT_PARTS, "image_url", "thinking", 5])
+OTHER: Strategy = st.one_of(st.none(), st.integers(0, 9), st.lists(TEXT, max_size=2), st.just({"value": 5}))
+
+
+def _value(text: str) -> dict[str, Any]:
+    return {"value": text}
+
+
+def _part(kind: Any, text: Any) -> dict[str, Any]:
+    return {"type": kind, "text": text}
+
+
+def _untyped(text: Any) -> dict[str, Any]:
+    return {"text": text}
+
+
+VALUE: Strategy = st.one_of(TEXT, st.builds(_value, TEXT), OTHER)
+PART: Strategy = st.one_of(
     TEXT,
-    st.builds(lambda kind, text: {"type": kind, "text": text}, KIND, VALUE),
-    st.builds(lambda text: {"text": text}, VALUE),
+    st.builds(_part, KIND, VALUE),
+    st.builds(_untyped, VALUE),
     OTHER,
 )
-CONTENT = st.one_of(TEXT, st.lists(PART, max_size=12), st.lists(st.sampled_from("ab"), max_size=300), OTHER)
+CONTENT: Strategy = st.one_of(
+    TEXT, st.lists(PART, max_size=12), st.lists(st.sampled_from("ab"), max_size=300), OTHER
+)
 
 
 @pytest.fixture
@@ -32,7 +49,11 @@ def things(settings: Settings) -> Any:
         yield client[settings.mongodb.database]["things"]
 
 
-@how(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@how(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(content=CONTENT, limit=st.sampled_from([1, 7, 20, 60]))
 def test_it_is_cut_alike(things: Any, content: Any, limit: int) -> None:
     things.replace_one({"_id": 1}, {"message": {"said": content}}, upsert=True)

@@ -21,11 +21,11 @@ async def test_a_text_is_redacted_once_and_again_when_it_is_edited() -> None:
     counting = Counting()
     texts = RedactedTexts(counting)
     secret, plain = f"{LONG}{KEY}", f"{LONG}The end."
+    shown = [f"{LONG}[redacted: aws]", plain]
     for _ in range(3):
-        found = await texts.of([secret, plain])
-        assert found == [f"{LONG}[redacted: aws]", plain]
+        assert await texts.of([secret, plain]) == shown
     assert counting.given == [secret, plain]
-    assert await texts.of([f"{plain}{KEY}", secret]) == [f"{plain}[redacted: aws]", found[0]]
+    assert await texts.of([f"{plain}{KEY}", secret]) == [f"{plain}[redacted: aws]", shown[0]]
     assert len(counting.given) == 3
 
 
