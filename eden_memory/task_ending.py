@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -54,6 +56,19 @@ async def in_thread(work: Callable[[], T]) -> T:
     if cancelled is not None:
         raise cancelled
     return thread.result()
+
+
+async def off_the_loop(work: Callable[[], T]) -> T:
+    """Run computing of more than 5 ms in a thread, so that the event loop answers others meanwhile.
+
+    A process has one such thread: several would pass Python's lock among them while the event loop waits for it.
+    """
+    return await asyncio.get_running_loop().run_in_executor(_computing(), work)
+
+
+@cache
+def _computing() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "computing")
 
 
 async def first_of(*jobs: "asyncio.Future[Any] | asyncio.Event", seconds: float | None = None) -> None:

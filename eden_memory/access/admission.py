@@ -14,6 +14,11 @@ from eden_memory.settings import ServeSettings
 
 MOST_KEPT = 10_000
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+OTHER_SITES = frozenset(("cross-site", "same-site"))
+"""Values of Sec-Fetch-Site: a page of another site, or of another port or name of this one, makes the request.
+
+`none` is an address that somebody typed, or opened from a bookmark or another program.
+"""
 
 
 @dataclass(slots=True)
@@ -83,8 +88,7 @@ class RequestAdmission:
     async def admit(self, headers: Iterable[tuple[bytes, bytes]], *, bearer: bool = True) -> Caller:
         """Return the caller of an ASGI request, and count it; `bearer` as :func:`secret_of`. Raises Turned."""
         given = list(headers)
-        host, origin = _header(given, b"host"), _header(given, b"origin")
-        caller = await self._caller(secret_of(given, bearer=bearer), host, origin)
+        caller = await self._caller(secret_of(given, bearer=bearer), given)
         if wait := self._rates.wait_of(caller):
             raise TooMany(wait)
         return caller
@@ -95,7 +99,7 @@ class RequestAdmission:
         if secret is not None and await self._keys.caller_of(secret) is None:
             raise Unknown("this key is not valid any more")
 
-    async def _caller(self, secret: str | None, host: str | None, origin: str | None) -> Caller:
+    async def _caller(self, secret: str | None, headers: Iterable[tuple[bytes, bytes]]) -> Caller:
         if secret is not None:
             found = await self._keys.caller_of(secret)
             if found is None:
@@ -105,20 +109,30 @@ class RequestAdmission:
             raise Unknown(
                 "a key is needed", "Send it as `Authorization: Bearer eden_…` or `X-Eden-Key: eden_…`."
             )
-        self._demand_own_names(host, origin)
+        self._demand_own_page(headers)
         return LOCAL
 
-    def _demand_own_names(self, host: str | None, origin: str | None) -> None:
-        """A web page in a browser here reaches this machine, too: under a name, or from an origin, of its own."""
+    def _demand_own_page(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Raise Turned for what a foreign page in a browser here asks for: it reaches this machine, too.
+
+        It gives itself away by the Host or the Origin, or, where it sends no Origin (pictures, frames, links), by
+        Sec-Fetch-Site. A page of an allowed origin always sends its Origin when it may read the answer.
+        """
+        host, origin, site = (_header(headers, name) for name in (b"host", b"origin", b"sec-fetch-site"))
         if host is None or host_name(host) not in self._names:
             raise Turned(
                 "this Host is not served without a key", "Ask for localhost, or set EDEN_SERVE_HOSTS."
             )
-        if origin is None or origin in self._settings.cors_origins:
+        if origin is not None and origin in self._settings.cors_origins:
             return
-        if not is_own_origin(origin, host):
+        if origin is not None and not is_own_origin(origin, host):
             raise Turned(
                 "this Origin is not allowed without a key", "EDEN_SERVE_CORS_ORIGINS lists the allowed ones."
+            )
+        if site in OTHER_SITES:
+            raise Turned(
+                "a page of another site may not ask for this without a key",
+                "Type the address into the browser, or paste it.",
             )
 
 

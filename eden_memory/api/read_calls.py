@@ -41,7 +41,7 @@ from eden_memory.search.search_requests import (
     SearchReport,
     SearchRequest,
 )
-from eden_memory.search.unformed import found_unformed
+from eden_memory.search.unformed import find_unformed
 from eden_memory.telemetry.request_spans import OpenSpan
 from eden_memory.utc import in_utc
 
@@ -177,7 +177,7 @@ class ReadCalls:
                 engine.find(_searched(view, request), replace(request, private=whole.private)),
                 readers.recent.of(asked, view) if as_of is None else _none(),
             )
-        return replace(report, unformed=found_unformed(request.texts, recent, request.top_k))
+        return replace(report, unformed=await find_unformed(request.texts, recent, request.top_k))
 
     async def why(self, text: str, *, session: Any = None, user: Any = None) -> tuple[Explained, ...]:
         """Explain why something is remembered as it is, or is not: facts, reflections and the user's own messages.

@@ -1,7 +1,7 @@
 """The tailer of an application's collections, wired: what it reads, how it maps it, who leads."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -11,8 +11,10 @@ from bson.binary import UuidRepresentation
 from pymongo import AsyncMongoClient
 
 from eden_memory.errors import EdenError
+from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.kafka.connection import client_kwargs
+from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id
@@ -31,6 +33,8 @@ from eden_memory.schemas.documents import (
     InboxReread,
     InboxSessionEnded,
 )
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import Forgotten
 from eden_memory.settings import Settings
 from eden_memory.source.chat_topics import FencedPublisher
 from eden_memory.source.configured_mapping import inbox_name, message_mapping, message_paths
@@ -200,7 +204,17 @@ def _source(settings: Settings, client: MongoClient, *, new_source: bool) -> Sou
         mapping=message_mapping(settings).version,
         new_source=new_source,
     )
-    return Source(changes, reader, MongoInbox(client, settings.source_database, inbox), positions)
+    waiting = MongoInbox(client, settings.source_database, inbox)
+    marks = MongoForgetting(client[settings.mongodb.database], settings.names)
+
+    async def mark(records: Sequence[Outgoing]) -> None:
+        """Store the marks under the ids of the records, as the forgetting stage does again."""
+        for record in records:
+            event = Forgotten.model_validate_json(record.value or b"")
+            event_id = Envelope.of_headers(record.headers).id
+            await marks.mark([mark_of(event)], event_id, event.forgotten_at)
+
+    return Source(changes, reader, waiting, positions, mark)
 
 
 def _collection(client: MongoClient, settings: Settings, name: str) -> Any:

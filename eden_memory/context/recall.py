@@ -6,6 +6,7 @@ anything: it is searched for, and what is hardly related to it is left out (EDEN
 
 import re
 
+from eden_memory.mongo.document_fields import cut
 from eden_memory.redaction import without_secrets
 from eden_memory.settings import Settings
 
@@ -86,9 +87,9 @@ def _read(message: str) -> str:
 def query_of(message: str, settings: Settings) -> str:
     """Return the query to search for: the message, or the end of a long one.
 
-    Secrets are redacted before it is cut: half of one would not be recognised any more.
+    Secrets are redacted before the end is taken: half of one would not be recognised any more, but beside a seam.
     """
-    return _end_of(without_secrets(message, settings))
+    return _end_of(without_secrets(cut(message, 2 * READ_CHARACTERS), settings))
 
 
 def _end_of(message: str) -> str:

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from pymongo import ReadPreference, UpdateOne
+from pymongo import ReadPreference
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
@@ -82,7 +82,7 @@ class MongoForgettingStore:
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, pipeline: str = ORIGINAL) -> None:
         self.usage = MongoUsage(database, names)
-        marks = MongoForgetting(database, names)
+        self._forgotten = marks = MongoForgetting(database, names)
         self.ledgers = ForgottenLedgers(database, names, marks, pipeline)
         self.letters = DeadLetterIndex(database, names, marks)
         self._marks = _majority(database, names["forgotten"])
@@ -95,7 +95,6 @@ class MongoForgettingStore:
         self._windows = _majority(database, names["windows"])
         self._erasures = _majority(database, names[Erasure.COLLECTION])
         self._access = database[names[Access.COLLECTION]]
-        self._marking = SharedReads(self._store_marks)
         self._reading_reflections = SharedReads(self._read_reflections)
         self._reading_scopes = SharedReads(self._read_scopes)
         self._reading_decided = SharedReads(self._read_decided)
@@ -104,11 +103,7 @@ class MongoForgettingStore:
 
     async def mark(self, marks: Iterable[Mark], event_id: str, at: datetime) -> None:
         """Store marks; a wider version or time takes the place of a narrower one, nothing else changes."""
-        await self._marking.get((mark, event_id, at) for mark in marks)
-
-    async def _store_marks(self, marks: list[tuple[Mark, str, datetime]]) -> Mapping[Any, None]:
-        await self._marks.bulk_write([_mark(*mark) for mark in marks], ordered=False)
-        return {}
+        await self._forgotten.mark(marks, event_id, at)
 
     async def note(self, erasure: Erasure) -> None:
         """Store what a record has erased; a repeat adds what it finds besides."""
@@ -451,22 +446,6 @@ def _majority(database: AsyncDatabase[Row], name: str) -> AsyncCollection[Row]:
         read_concern=ReadConcern("majority"),
         write_concern=WriteConcern("majority", j=True),
     )
-
-
-def _mark(mark: Mark, event_id: str, at: datetime) -> UpdateOne:
-    """Return the write of a mark; its reach only grows, to the highest version and latest time ever asked for."""
-    row: Row = {"kind": mark.kind, "target": mark.target, "reach": mark.reach}
-    grown: Row = {}
-    if mark.version is not None:
-        grown["version"] = mark.version
-    if mark.until is not None:
-        grown["until"] = mark.until
-    change: Row = {"$setOnInsert": {**row, "event_id": event_id, "forgotten_at": at}}
-    if mark.by_hand:
-        change["$set"] = {"by_hand": True}
-    if grown:
-        change["$max"] = grown
-    return UpdateOne({"_id": f"{mark.kind}:{mark.target}/{mark.reach}"}, change, upsert=True)
 
 
 def _consolidated(row: Row) -> ScopeConsolidated | None:

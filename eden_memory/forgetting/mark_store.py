@@ -1,12 +1,14 @@
-"""The collection `forgotten`: look-ups of single records that share a query, and of batches of thousands."""
+"""The collection `forgotten`: marks are written, and looked up for single records and for batches of thousands."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
-from pymongo import ReadPreference
+from pymongo import ReadPreference, UpdateOne
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
 
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.mongo.shared_reads import SharedReads
@@ -17,11 +19,20 @@ Row = dict[str, Any]
 
 
 class MongoForgetting:
-    """Marks of one namespace; look-ups of the same moment share a query."""
+    """Marks of one namespace; look-ups, and writes, of the same moment share a query."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._marks = _marks_of(database, names)
         self._reads = SharedReads(self._read)
+        self._writes = SharedReads(self._write)
+
+    async def mark(self, marks: Iterable[Mark], event_id: str, at: datetime) -> None:
+        """Store marks; a wider version or time takes the place of a narrower one, nothing else changes."""
+        await self._writes.get((mark, event_id, at) for mark in marks)
+
+    async def _write(self, marks: list[tuple[Mark, str, datetime]]) -> Mapping[Any, None]:
+        await self._marks.bulk_write([_written(*mark) for mark in marks], ordered=False)
+        return {}
 
     async def among(self, named: Iterable[tuple[str, str]]) -> Marks:
         """Return the marks of (kind, target) pairs, in one query."""
@@ -76,9 +87,26 @@ def _mark(row: Row) -> Mark:
     )
 
 
+def _written(mark: Mark, event_id: str, at: datetime) -> UpdateOne:
+    """Return the write of a mark; its reach only grows, to the highest version and latest time ever asked for."""
+    row: Row = {"kind": mark.kind, "target": mark.target, "reach": mark.reach}
+    grown: Row = {}
+    if mark.version is not None:
+        grown["version"] = mark.version
+    if mark.until is not None:
+        grown["until"] = mark.until
+    change: Row = {"$setOnInsert": {**row, "event_id": event_id, "forgotten_at": at}}
+    if mark.by_hand:
+        change["$set"] = {"by_hand": True}
+    if grown:
+        change["$max"] = grown
+    return UpdateOne({"_id": f"{mark.kind}:{mark.target}/{mark.reach}"}, change, upsert=True)
+
+
 def _marks_of(database: AsyncDatabase[Row], names: Names) -> AsyncCollection[Row]:
     return database.get_collection(
         names[ForgottenMark.COLLECTION],
         read_preference=ReadPreference.PRIMARY,
         read_concern=ReadConcern("majority"),
+        write_concern=WriteConcern("majority", j=True),
     )

@@ -6,6 +6,8 @@ from operator import methodcaller
 from typing import Any, cast
 
 Getter = Callable[[Mapping[str, Any]], Any]
+Expression = dict[str, Any]
+"""Of MongoDB's aggregation."""
 
 TEXT_PARTS = frozenset({None, "text", "input_text", "output_text"})
 """`type` of the parts whose text counts: OpenAI's, Anthropic's and Google's names."""
@@ -64,6 +66,83 @@ def cut(text: str, limit: int) -> str:
     if tail < 1:
         return text[:limit]
     return text[: limit - len(CUT) - tail] + CUT + text[-tail:]
+
+
+def cut_in_query(path: str, limit: int) -> Expression:
+    """Return what MongoDB computes as `cut(text_of(content), limit)` for the content at a path, in an aggregation.
+
+    A message may have 16 MB, which only the server is to read. False stands for content that `text_of` refuses.
+    """
+    content = f"${path}"
+    return {
+        "$switch": {
+            "branches": [
+                {"case": _is(content, "string"), "then": _cut_in_query(content, limit)},
+                {"case": _is(content, "array"), "then": _joined_in_query(content, limit)},
+                {"case": {"$eq": [{"$ifNull": [content, None]}, None]}, "then": None},
+            ],
+            "default": False,
+        }
+    }
+
+
+def _is(value: Any, kind: str) -> Expression:
+    return {"$eq": [{"$type": value}, kind]}
+
+
+def _cut_in_query(text: Any, limit: int) -> Expression:
+    length, tail = {"$strLenCP": text}, (limit - len(CUT)) // 3
+    if tail < 1:
+        return {"$substrCP": [text, 0, limit]}
+    ends = [
+        {"$substrCP": [text, 0, limit - len(CUT) - tail]},
+        CUT,
+        {"$substrCP": [text, {"$subtract": [length, tail]}, tail]},
+    ]
+    # The length in bytes is known without reading the text.
+    long = {"$and": [{"$gt": [{"$strLenBytes": text}, limit]}, {"$gt": [length, limit]}]}
+    return {"$cond": [long, {"$concat": ends}, text]}
+
+
+def _joined_in_query(parts: str, limit: int) -> Expression:
+    """Join text parts from both ends until what is cut away can no longer change the result."""
+    text = {"$cond": [_is("$$part.text", "object"), "$$part.text.value", "$$part.text"]}
+    kinds = {"$in": [{"$ifNull": ["$$part.type", None]}, [None, *sorted(filter(None, TEXT_PARTS))]]}
+    said = {
+        "$switch": {
+            "branches": [
+                {"case": _is("$$part", "string"), "then": "$$part"},
+                {"case": {"$and": [_is("$$part", "object"), kinds, _is(text, "string")]}, "then": text},
+            ],
+            "default": "",
+        }
+    }
+    # So many bytes are at least as many characters as are kept; a part of twice as many may be cut to its own ends.
+    enough, most = 4 * limit, 8 * limit
+    ends = [
+        {"$substrCP": ["$$said", 0, limit]},
+        {"$substrCP": ["$$said", {"$subtract": [{"$strLenCP": "$$said"}, limit]}, limit]},
+    ]
+    short = {"$cond": [{"$gt": [{"$strLenBytes": "$$said"}, most]}, {"$concat": ends}, "$$said"]}
+    every = {"$map": {"input": parts, "as": "part", "in": said}}
+    texts = {"$filter": {"input": every, "cond": {"$ne": ["$$this", ""]}}}
+    size = {"$sum": {"$map": {"input": "$$texts", "in": {"$strLenBytes": "$$this"}}}}
+    head = _put_together("$$texts", ["$$value", "\n", "$$this"], most)
+    tail = _put_together({"$reverseArray": "$$texts"}, ["$$this", "\n", "$$value"], most)
+    whole = {"$cond": [{"$lte": ["$$size", enough]}, "$$head", {"$concat": ["$$head", "\n", tail]}]}
+    text = _let("text", whole, _cut_in_query("$$text", limit))
+    bounded = {"$map": {"input": texts, "as": "said", "in": short}}
+    return _let("texts", bounded, _let("size", size, _let("head", head, text)))
+
+
+def _let(name: str, value: Any, then: Any) -> Expression:
+    return {"$let": {"vars": {name: value}, "in": then}}
+
+
+def _put_together(texts: Any, joined: list[str], most: int) -> Expression:
+    first = {"$eq": ["$$value", ""]}
+    more = {"$cond": [{"$gte": [{"$strLenBytes": "$$value"}, most]}, "$$value", {"$concat": joined}]}
+    return {"$reduce": {"input": texts, "initialValue": "", "in": {"$cond": [first, "$$this", more]}}}
 
 
 def moment_of(value: Any) -> str | None:

@@ -16,6 +16,7 @@ from eden_memory.mongo.documents import plain
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Context, CountedCall, Message, SessionState, WindowTexts
 from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.windows.window_text_store import texts_of
 
 Row = dict[str, Any]
 MOST_CONTEXTS, MOST_MESSAGES = 20, 100
@@ -94,7 +95,9 @@ class FactChains:
         formed = {name: row["formation_id"] for name, row in rows.items() if row.get("formation_id")}
         windows = {
             row["_id"]: row
-            async for row in self._windows.find({"_id": {"$in": sorted(set(formed.values()))}})
+            async for row in self._windows.find(
+                {"_id": {"$in": sorted(set(formed.values()))}}, {"closed": 1, "messages": texts_of(ids)}
+            )
         }
         readable = await self._readable(sources)
         texts = {name: text for name, text in _texts(windows.values(), rows).items() if name in readable}

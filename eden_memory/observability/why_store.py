@@ -35,7 +35,7 @@ from eden_memory.schemas.documents import (
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event, FactChanged, FactsExtracted, decode
 from eden_memory.search.search_requests import SearchReport
-from eden_memory.search.unformed import found_unformed
+from eden_memory.search.unformed import find_unformed
 from eden_memory.settings import Settings
 from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
@@ -92,7 +92,7 @@ class Explanations:
         page = await self._browsing.reflections(asked, view, Filters(limit=MOST_REFLECTIONS))
         by_id = {reflection.reflection_id: reflection for reflection in page.items}
         texts = [_as_message(name, found.content, found) for name, found in by_id.items()]
-        best = found_unformed([text], texts, MOST_EXPLAINED)
+        best = await find_unformed([text], texts, MOST_EXPLAINED)
         chosen = [by_id[message.message_id] for message in best]
         return [
             explained_reflection(found, steps_to(await self._fates_behind(asked, view, found)))
@@ -109,7 +109,12 @@ class Explanations:
             return []
         written = {message.message_id: message for message in await self._written.written_by(user)}
         told = [_as_message(name, message.text, message) for name, message in written.items()]
-        best = [written[found.message_id] for found in found_unformed([text], told, MOST_EXPLAINED)]
+        found = await find_unformed([text], told, MOST_EXPLAINED)
+        texts = await self._written.redacted.of([message.content for message in found])
+        best = [
+            written[message.message_id]._replace(text=shown)
+            for message, shown in zip(found, texts, strict=True)
+        ]
         facts = await self._directory.look_up({message.session_id for message in best})
         own = [message for message in best if _is_of(facts[message.session_id], asked.agent_id)]
         fates, off = await asyncio.gather(
@@ -149,7 +154,8 @@ class Explanations:
             self._resting(self._reflections, names, view),
         )
         user = asked.user_id or ""
-        marks = await self._forgotten.among(named_in(user, messages)), await self._written.being_forgotten()
+        leaving = await self._written.being_forgotten()  # a request goes once its mark stands
+        marks = await self._forgotten.among(named_in(user, messages)), leaving
         fates: list[MessageFate] = []
         for message in messages:
             row = rows.get(message.message_id)

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -117,10 +118,11 @@ class RecentMessages:
         private = [message for message in written if message.session_id in alone]
         if not private:
             return ()
-        marks, leaving = await asyncio.gather(
-            self._forgotten.among(named_in(user, private)), self._written.being_forgotten()
-        )
-        return unsettled(user, private, known, settled, (marks, leaving), since)
+        leaving = await self._written.being_forgotten()  # a request goes once its mark stands
+        marks = await self._forgotten.among(named_in(user, private))
+        found = unsettled(user, private, known, settled, (marks, leaving), since)
+        texts = await self._written.redacted.of([message.content for message in found])
+        return [replace(message, content=text) for message, text in zip(found, texts, strict=True)]
 
     async def _known(self, written: Sequence[WrittenMessage]) -> tuple[Mapping[str, Row], set[str]]:
         """Return what formation-trigger keeps of the messages, and which of their formations are settled."""

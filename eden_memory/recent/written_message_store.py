@@ -17,12 +17,13 @@ from eden_memory.directory.own_sessions import is_reserved
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
-from eden_memory.mongo.document_fields import Unusable, getter, moment_of, text_of
+from eden_memory.mongo.document_fields import Unusable, cut_in_query, getter, moment_of, text_of
 from eden_memory.recent.recent_rules import WrittenMessage
-from eden_memory.redaction import redactor_of
+from eden_memory.redaction import RedactedTexts, redactor_of
 from eden_memory.schemas.documents import Message, WindowTexts
 from eden_memory.schemas.events.chat import role_of, roles_of, values_of
 from eden_memory.settings import MessagesSettings, Settings
+from eden_memory.windows.window_text_store import texts_of
 
 log = LibraryLogger()
 Row = dict[str, Any]
@@ -38,6 +39,8 @@ MOST_LOOKED_AT = 1_000
 """Messages of a user that are looked through for words."""
 MOST_MILLISECONDS = 500
 """Time limit of one query."""
+TOGETHER = 100
+"""Documents of one answer of the server: some 3 MB at most."""
 SMALL = 10_000
 """Messages of a collection that is read without an index on the author."""
 LOOK_AGAIN_SECONDS = 60.0
@@ -47,14 +50,15 @@ ADDED: Row = {"mapping": None, "deleted": False}
 
 
 class WrittenMessages:
-    """`source` is the application's database, `memory` our own."""
+    """`source` is the application's database, `memory` our own.
+
+    The server cuts texts as the tailer does; their secrets are redacted once it is decided which of them are shown.
+    """
 
     def __init__(self, source: Database, memory: Database, settings: Settings) -> None:
-        self._mapping, self._paths, names = (
-            MessageFields(settings.messages),
-            settings.messages,
-            settings.names,
-        )
+        self._text_limit = settings.tailer.text_limit
+        self._mapping = MessageFields(settings.messages, self._text_limit)
+        self._paths, names = settings.messages, settings.names
         self._messages = _local(source, settings.messages.collection)
         self._inbox = _local(source, names["inbox"])
         self._recorded = memory[names[Message.COLLECTION]]
@@ -64,14 +68,15 @@ class WrittenMessages:
         self._users = sessions.users
         self._order = [(name, DESCENDING) for name in dict.fromkeys((self._paths.created_at, "_id"))]
         self._indexed: dict[str, tuple[float, bool]] = {}
-        self._redactor = redactor_of(settings)
+        self.redacted = RedactedTexts(redactor_of(settings))
+        """Of texts that are shown."""
 
     async def sessions_of(self, user_id: str, since: datetime) -> list[str]:
         """Return the sessions that the user has written in since a time, or is listed in; the last ones first."""
         user = decode_id(user_id)
         inbox, authored, added, listed = await asyncio.gather(
             self._inbox.distinct("session_id", {"kind": "added_text", "user_id": user}),
-            self._authored(user, MOST_AUTHORED),
+            self._authored(user, MOST_AUTHORED, self._mapping.without_text),
             self._added_by(user_id, since),
             self._listing(user),
         )
@@ -85,33 +90,25 @@ class WrittenMessages:
         ]  # the session that asks is one of them, as a rule
 
     async def messages_of(self, session_ids: Iterable[str], since: datetime) -> list[WrittenMessage]:
-        """Return the newest messages of sessions as they are at this moment."""
+        """Return the newest messages of sessions as they are at this moment, with their secrets."""
         wanted = list(session_ids)
         if not wanted:
             return []
         found = await asyncio.gather(
             self._waiting_texts(wanted), self._added_texts(wanted, since), self._in_sessions(wanted)
         )
-        by_id: dict[str, WrittenMessage] = {}
-        for message in (message for messages in found for message in messages):
-            by_id[message.message_id] = self._redacted(message)
+        by_id = {message.message_id: message for messages in found for message in messages}
         return list(by_id.values())
 
-    def _redacted(self, message: WrittenMessage) -> WrittenMessage:
-        """Return the message as the tailer would publish it, without secrets."""
-        return message if self._redactor is None else message._replace(text=self._redactor(message.text))
-
     async def written_by(self, user_id: str) -> list[WrittenMessage]:
-        """Return the newest messages and added texts of a user, as far as their texts are stored."""
-        user, waiting = decode_id(user_id), {"kind": "added_text", "user_id": decode_id(user_id)}
-        own = await self._authored(user, MOST_LOOKED_AT)
-        found = [
-            *map(self._mapping.message, own),
-            *map(_added_text, await self._inbox.find(waiting).to_list()),
-        ]
-        added = await self._added({"user_id": user_id})
+        """Return the newest messages and added texts of a user, as far as their texts are stored; with secrets."""
+        user = decode_id(user_id)
+        own = await self._authored(user, MOST_LOOKED_AT, self._mapping.fields)
+        waiting = await self._waiting({"user_id": user}, MOST_LOOKED_AT)
+        found = [*map(self._mapping.message, own), *waiting]
+        added = await self._added({"user_id": user_id}, MOST_LOOKED_AT)
         by_id = {message.message_id: message for message in (*added, *filter(None, found)) if message.text}
-        return list(map(self._redacted, by_id.values()))
+        return list(by_id.values())
 
     async def being_forgotten(self) -> Marks:
         """Return marks for the requests to forget that no stage has carried out yet."""
@@ -124,14 +121,14 @@ class WrittenMessages:
         rows = await self._recorded.find({"_id": {"$in": list(message_ids)}}, {"text": 0}).to_list()
         return {row["_id"]: row for row in rows}
 
-    async def _authored(self, user: Any, most: int) -> list[Row]:
+    async def _authored(self, user: Any, most: int, fields: Row) -> list[Row]:
         """Return the newest documents of an author; none where looking for them would take long."""
         path = self._paths.user_id
         hint = messages_of_user_hint(self._messages.database.name, self._paths)
         if not await self._short(self._messages, path, hint):
             return []
-        query = self._messages.find({path: user}, self._mapping.fields, sort=self._order, limit=most)
-        return await query.max_time_ms(MOST_MILLISECONDS).to_list()
+        query = self._messages.find({path: user}, fields, sort=self._order, limit=most)
+        return await query.max_time_ms(MOST_MILLISECONDS).batch_size(TOGETHER).to_list()
 
     async def _added_by(self, user_id: str, since: datetime) -> list[str]:
         query = {**ADDED, "user_id": user_id, "time": {"$gte": since}}
@@ -155,24 +152,30 @@ class WrittenMessages:
         wanted = [decode_id(name) for name in session_ids]
         query = {self._paths.session_id: {"$in": wanted}, self._paths.role: {"$in": self._mapping.shown}}
         found = self._messages.find(query, self._mapping.fields, sort=self._order, limit=MOST_MESSAGES)
-        rows = await found.max_time_ms(MOST_MILLISECONDS).to_list()
+        rows = await found.max_time_ms(MOST_MILLISECONDS).batch_size(TOGETHER).to_list()
         return [message for row in rows if (message := self._mapping.message(row)) is not None]
 
     async def _waiting_texts(self, session_ids: Sequence[str]) -> list[WrittenMessage]:
         """Return added texts that the tailer has not carried yet."""
         wanted = [decode_id(name) for name in session_ids]
-        rows = self._inbox.find({"kind": "added_text", "session_id": {"$in": wanted}})
+        return await self._waiting({"session_id": {"$in": wanted}}, MOST_MESSAGES)
+
+    async def _waiting(self, of: Row, most: int) -> list[WrittenMessage]:
+        fields = {"session_id": 1, "role": 1, "created_at": 1, "text": cut_in_query("text", self._text_limit)}
+        rows = self._inbox.find({"kind": "added_text", **of}, fields, sort=[("_id", DESCENDING)], limit=most)
         return [message async for row in rows if (message := _added_text(row)) is not None]
 
     async def _added_texts(self, session_ids: Sequence[str], since: datetime) -> list[WrittenMessage]:
         """Return added texts as formation-trigger keeps them: in their row, or in their closed window."""
-        return await self._added({"session_id": {"$in": list(session_ids)}, "time": {"$gte": since}})
+        of: Row = {"session_id": {"$in": list(session_ids)}, "time": {"$gte": since}}
+        return await self._added(of, MOST_MESSAGES)
 
-    async def _added(self, of: Row) -> list[WrittenMessage]:
-        found = self._recorded.find({**ADDED, **of}, sort=[("time", DESCENDING)], limit=MOST_LOOKED_AT)
-        rows = await found.max_time_ms(MOST_MILLISECONDS).to_list()
+    async def _added(self, of: Row, most: int) -> list[WrittenMessage]:
+        found = self._recorded.find({**ADDED, **of}, sort=[("time", DESCENDING)], limit=most)
+        rows = await found.max_time_ms(MOST_MILLISECONDS).batch_size(TOGETHER).to_list()
         formed = {row["formation_id"] for row in rows if row["formation_id"] is not None}
-        windows = self._windows.find({"_id": {"$in": list(formed)}}, {"messages": 1})
+        named = [row["_id"] for row in rows if row["formation_id"] is not None]
+        windows = self._windows.find({"_id": {"$in": list(formed)}}, {"messages": texts_of(named)})
         texts = {item["message_id"]: item["text"] async for row in windows for item in row["messages"]}
         return [_recorded(row, row["text"] or texts.get(row["_id"]) or "") for row in rows]
 
@@ -191,14 +194,16 @@ class WrittenMessages:
 
 
 class MessageFields:
-    """Reads the application's documents as the tailer does."""
+    """Reads the application's documents as the tailer does, with texts cut to `text_limit` by the server."""
 
-    def __init__(self, paths: MessagesSettings) -> None:
+    def __init__(self, paths: MessagesSettings, text_limit: int = 8_000) -> None:
         self._session, self._role = getter(paths.session_id), getter(paths.role)
         self._content, self._created = getter(paths.content), getter(paths.created_at)
         self._roles = roles_of(paths.roles)
         named = (paths.session_id, paths.role, paths.content, paths.user_id, paths.created_at)
-        self.fields = dict.fromkeys(named, 1)
+        self.without_text = dict.fromkeys(named, 1) | {paths.content: {"$literal": None}}
+        self.fields = self.without_text | {paths.content: cut_in_query(paths.content, text_limit)}
+        """Of a query."""
         self.shown = self._values({"user", "assistant"})
 
     def message(self, row: Stored) -> WrittenMessage | None:

@@ -1,13 +1,13 @@
 """Publish records and save the tailer's position, in the order in which things become final.
 
-records → confirmed by Kafka → position → inbox documents erased, while more is being published (invariant
-position-after-publish). A record that the next leader repeats is the same record.
+marks of what is to be forgotten → records → confirmed by Kafka → position → inbox documents erased, while more is
+being published (invariant position-after-publish). A record that the next leader repeats is the same record.
 """
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -20,8 +20,9 @@ from eden_memory.mongo.changes import SourceFailed
 from eden_memory.schemas.envelope import parse_type
 from eden_memory.schemas.events import MessageRecorded
 from eden_memory.source.chat_topics import FencedPublisher
+from eden_memory.source.inbox_mapping import FORGOTTEN
 from eden_memory.source.inbox_store import MongoInbox
-from eden_memory.source.messages_store import CollectionReader
+from eden_memory.source.messages_store import CollectionReader, source_errors
 from eden_memory.source.position_store import MongoPositions, TailerPosition
 from eden_memory.source.source_mapping import Mapped, SourceMapping, Unmapped
 from eden_memory.task_ending import end
@@ -39,12 +40,14 @@ DEAD_TOGETHER = 10
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The collections that the tailer reads, and the store of its position."""
+    """The collections that the tailer reads, the store of its position, and the marks of what is to be forgotten."""
 
     changes: ChangeStream
     messages: CollectionReader
     inbox: MongoInbox
     positions: MongoPositions
+    mark: Callable[[Sequence[Outgoing]], Awaitable[None]]
+    """Store the marks that these requests to forget ask for."""
 
 
 class Leader:
@@ -100,7 +103,8 @@ class Leader:
     async def publish(self, mapped: Mapped, now: datetime, origin: str, *, more: bool = False) -> None:
         """Send the records of a batch; send the documents that became no record, whole, to the dead letters.
 
-        `more`: the records may wait until the publisher is told to ship them, with those of the next calls.
+        `more`: the records may wait until the publisher is told to ship them, with those of the next calls. What is
+        to be forgotten is marked first: readers heed a request while it waits in the inbox, and its mark from then.
         """
         for refused in mapped.unmapped[:3]:
             identity = repr(refused.document["_id"])[:80]
@@ -109,6 +113,9 @@ class Leader:
             )
         for start in range(0, len(mapped.unmapped), DEAD_TOGETHER):
             await self._bury(mapped.unmapped[start : start + DEAD_TOGETHER], now)
+        if asked := [record for record in mapped.records if record.topic == FORGOTTEN]:
+            with source_errors("marking what is to be forgotten"):
+                await self.source.mark(asked)
         begun = time.time_ns()
         await (self.publisher.add if more else self.publisher.send)(mapped.records)
         sent(mapped.records, begun)

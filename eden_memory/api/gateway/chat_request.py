@@ -3,14 +3,19 @@
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from eden_memory.constants import MOST_HITS
 from eden_memory.error_text import describe
 from eden_memory.errors import Invalid
+from eden_memory.task_ending import off_the_loop
 
+T = TypeVar("T")
+SMALL_BODY = 100_000
+"""Bytes of a request that is read, and taken apart, within a few milliseconds."""
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder(strict=False)
 MEMORY_FIELDS = frozenset(
@@ -159,6 +164,16 @@ class ChatRequest:
             ) from None
         self._fields = {member.name: member for member in self._members}
         self.asked = _asked({name: member.value for name, member in self._fields.items()})
+
+    @classmethod
+    async def read(cls, body: bytes) -> "ChatRequest":
+        """Return the request in a body, which is read beside the event loop if it is large; Invalid."""
+        work = partial(cls, body)
+        return work() if len(body) <= SMALL_BODY else await off_the_loop(work)
+
+    async def computed(self, work: Callable[[], T]) -> T:
+        """Return what is computed of the request: beside the event loop if it is large."""
+        return work() if len(self._body) <= SMALL_BODY else await off_the_loop(work)
 
     @property
     def messages(self) -> list[Any]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from pymongo.errors import PyMongoError
@@ -118,25 +119,29 @@ class Exchange:
     ) -> None:
         self._chat, self._who, self._settings = chat, who, settings
         self._remembering, self._keeping = remembering, keeping
-        self._turns = self._new_turns() if who is not None and who.keeps else None
+        self._turns: Turns | None = None
         self._asked: asyncio.Task[None] | None = None
 
     async def prepare(self) -> tuple[bytes, bytes | None]:
         """Return the body for the provider, and `memory_hits` as JSON, None if the chat has no memory."""
         who = self._who
         if who is None:
-            return self._chat.forwarded(), None
+            return await self._chat.computed(self._chat.forwarded), None
         try:
+            if who.keeps:
+                self._turns = await self._chat.computed(self._new_turns)
             return await self._with_memory(who)
         finally:  # also when the caller has left; it runs while the provider is asked
             if self._turns is not None:
                 self._asked = self._keeping.asked(who, self._turns)
 
     async def _with_memory(self, who: ChatAccess) -> tuple[bytes, bytes]:
-        if not who.shows or self._chat.asked.top_k == 0:
-            return self._chat.forwarded(), NO_HITS
-        found = await self._remembering.of(who, self._chat.asked, last_user_text(self._chat.messages))
-        return self._chat.forwarded(*found.text, self._settings.role), found.hits
+        chat = self._chat
+        if not who.shows or chat.asked.top_k == 0:
+            return await chat.computed(chat.forwarded), NO_HITS
+        message = await chat.computed(partial(last_user_text, chat.messages))
+        found = await self._remembering.of(who, chat.asked, message)
+        return await chat.computed(partial(chat.forwarded, *found.text, self._settings.role)), found.hits
 
     @property
     def notice(self) -> str | None:

@@ -73,7 +73,7 @@ class Gateway:
             body = await _body(request, self._settings.gateway.body_megabytes * MEGABYTE)
             if body is None:
                 return problem(413, f"a request has at most {self._settings.gateway.body_megabytes:g} MB")
-            chat = ChatRequest(body)
+            chat = await ChatRequest.read(body)
             who = await self._whose.of(caller, chat.asked)
             await self.keeping.check(who, self._settings.gateway.memory_seconds)
         except EdenError as error:

@@ -29,6 +29,8 @@ Document = Mapping[str, Any]
 PLACES = frozenset({"$id", "$session_id", "$user_id", "$agent_id", "$role", "$created_at"})
 """The placeholders that a value of `gateway.message_fields` may hold."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SAMPLED_PARTS = 100
+"""Of a content that is a list: those in which a text is looked for."""
 SLOT_BYTES = {12: 8, 16: 10}
 """Of an id of so many bytes: how many name the slot, so that the ids of a slot are a range."""
 
@@ -88,7 +90,7 @@ class TurnShape:
     def range_of(self, slot: str) -> Row:
         """Return the query for all ids that may stand in a turn's place."""
         if self.ids not in IDS:
-            return {"$gte": slot, "$lt": slot + "\x7f"}
+            return {"$gte": slot, "$lt": f"{slot}~"}
         size, made = IDS[self.ids]
         first = _digest(slot, SLOT_BYTES[size])
         rest = size - len(first)
@@ -137,6 +139,42 @@ class UnknownShape(NamedTuple):
 def plain_shape(fields: MessagesSettings) -> TurnShape:
     """Return the shape for a collection without messages: text ids, dates and texts."""
     return TurnShape(roles={ours: theirs for theirs, ours in fields.roles.items()})
+
+
+def sampled_fields(fields: MessagesSettings) -> Row:
+    """Return the projection of messages that a shape is learned from: of contents, which may be long, the form."""
+    content = f"${fields.content}"
+    text = {
+        "$switch": {
+            "branches": [
+                {"case": {"$eq": [{"$type": "$$part.text"}, "string"]}, "then": ""},
+                {"case": {"$eq": [{"$type": "$$part.text"}, "object"]}, "then": {"value": ""}},
+            ],
+            "default": "$$REMOVE",
+        }
+    }
+    part = {
+        "$switch": {
+            "branches": [
+                {"case": {"$eq": [{"$type": "$$part"}, "string"]}, "then": ""},
+                {
+                    "case": {"$eq": [{"$type": "$$part"}, "object"]},
+                    "then": {"type": "$$part.type", "text": text},
+                },
+            ],
+            "default": None,
+        }
+    }
+    parts = {"$map": {"input": {"$slice": [content, SAMPLED_PARTS]}, "as": "part", "in": part}}
+    kind, empty = {"$type": content}, {"string": "", "array": parts, "object": {}, "binData": False}
+    form = {
+        "$switch": {
+            "branches": [{"case": {"$eq": [kind, name]}, "then": value} for name, value in empty.items()],
+            "default": content,
+        }
+    }
+    named = (fields.session_id, fields.role, fields.user_id, fields.created_at)
+    return dict.fromkeys(named, 1) | {fields.content: form}
 
 
 def learned_shape(documents: Sequence[Document], fields: MessagesSettings) -> TurnShape | UnknownShape:

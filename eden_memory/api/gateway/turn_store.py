@@ -20,9 +20,11 @@ from eden_memory.api.gateway.turn_shape import (
     checked_fields,
     learned_shape,
     plain_shape,
+    sampled_fields,
 )
 from eden_memory.api.gateway.turns import ChatTurn, Lost
 from eden_memory.directory.author_store import MessageAuthors
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.change_stream import PLAIN
@@ -83,6 +85,7 @@ class TurnStore:
         self._inbox = source[inbox_name(settings)]
         self._authors = MessageAuthors(source, memory, settings)
         self._recorded = memory[settings.names[Message.COLLECTION]]
+        self._forgotten = MongoForgetting(memory, settings.names)
         self._makes_sessions = settings.gateway.create_sessions
         self._extra = checked_fields(settings.gateway.message_fields, settings.messages)
         self._learned: LearnedTurns | None = None
@@ -97,7 +100,10 @@ class TurnStore:
         demand_type(who.user, ids.user, self._fields.user_id, "EDEN_GATEWAY_USER_IDS")
 
     async def put(self, who: ChatAccess, turns: Sequence[ChatTurn], at: datetime) -> int:
-        """Insert the missing turns in order, and return how many; safe to repeat."""
+        """Insert the missing turns in order, and return how many; safe to repeat.
+
+        What memory knows was stored once: if its message is missing, somebody has deleted it, and it stays away.
+        """
         if not turns:
             return 0
         shape = (await self._current()).shape
@@ -105,8 +111,12 @@ class TurnStore:
         said = [
             TurnToWrite(turn, who.session, who.user, who.agent, at + n * step) for n, turn in enumerate(turns)
         ]
+        known = await self._remembered([_typed_id(shape, turn) for turn in turns])
+        said = [written for written in said if _typed_id(shape, written.turn) not in known]
+        if not said:
+            return 0
         if isinstance(shape, UnknownShape):
-            return await self._ask(said)
+            return await _insert(self._inbox, [_asked(written) for written in said])
         rows = [shape.row(written, self._fields, self._extra) for written in said]
         return await _insert(self._messages, rows)
 
@@ -116,9 +126,12 @@ class TurnStore:
         """As :meth:`put`, but a cut history hides that a turn was said before: it then counts as said again.
 
         The history is cut if it does not reach back to the session's first message; a turn that is stored is said
-        again, rather than sent again, if the user has said something else since.
+        again, rather than sent again, if the user has said something else since. So does a turn whose message was
+        deleted, and an answer: the provider has just given it.
         """
         stored = await self.put(who, turns, at)
+        if stored < len(turns):
+            stored += await self._put_again(who, turns, at)
         if stored == len(turns) or not history:
             return stored
         places = await self._places(who)
@@ -135,14 +148,16 @@ class TurnStore:
     async def put_lost(self, who: ChatAccess, lost: Lost, before: datetime) -> int:
         """Insert an answer of the history that is not stored, dated before a time; return 0 or 1."""
         shape = (await self._current()).shape
+        slot = (TurnShape() if isinstance(shape, UnknownShape) else shape).range_of(lost.answer.slot)
+        typed = {name: encode_id(bound) for name, bound in slot.items()}
         if isinstance(shape, UnknownShape):
             asked = await self._known(encode_id(lost.behind), lost.behind)
-            slot = TurnShape().range_of(lost.answer.slot)
-            typed = {name: encode_id(text) for name, text in slot.items()}
             taken = await self._known(typed, slot)
         else:
             asked = await self._messages.find_one({"_id": shape.lost_id(lost.behind)}, {"_id": 1})
-            taken = await self._messages.find_one({"_id": shape.range_of(lost.answer.slot)}, {"_id": 1})
+            taken = await self._messages.find_one({"_id": slot}, {"_id": 1}) or await self._recorded.find_one(
+                {"_id": typed}, {"_id": 1}
+            )
         if not asked or taken:
             return 0
         return await self.put(who, [lost.answer], before - timedelta(milliseconds=1))
@@ -190,12 +205,35 @@ class TurnStore:
                 log.info("the gateway stores turns through the inbox", reason=self._learned.shape.reason)
         return self._learned
 
-    async def _ask(self, said: Sequence[TurnToWrite]) -> int:
-        """Write the turns to the inbox as texts to remember; each is one message, however often it is written."""
-        names = [written.turn.name for written in said]
-        known = await self._recorded.distinct("_id", {"_id": {"$in": [encode_id(name) for name in names]}})
-        rows = [_asked(written) for written in said if encode_id(written.turn.name) not in known]
-        return await _insert(self._inbox, rows) if rows else 0
+    async def _put_again(self, who: ChatAccess, turns: Sequence[ChatTurn], at: datetime) -> int:
+        """Insert turns that were said again after their messages were deleted, under names of their own."""
+        stored = 0
+        for turn in turns:
+            again = await self._said_again(who, turn) if turn.mark else None
+            stored += 0 if again is None else await self.put(who, [again], at)
+        return stored
+
+    async def _said_again(self, who: ChatAccess, turn: ChatTurn) -> ChatTurn | None:
+        """Return the turn under the first of its names whose message was not deleted; None if it was sent again."""
+        shape = (await self._current()).shape
+        own = [_typed_id(shape, turn.repeat(number)) for number in range(REPEATS)]
+        ended: Row = {"$or": [{"deleted": True}, {"forgotten": True}]}
+        others: Row = {"session_id": encode_id(who.session), "role": "user", "_id": {"$nin": own}}
+        for number, name in enumerate(own):
+            row = await self._recorded.find_one({"_id": name, **ended}, {"created_at": 1, "time": 1})
+            if row is None:
+                return turn.repeat(number)
+            dated = "created_at" if row.get("created_at") else "time"
+            later: Row = {dated: {"$gt": row[dated]}}
+            if turn.role != "assistant" and not await self._recorded.find_one(others | later, {"_id": 1}):
+                return None
+        return None
+
+    async def _remembered(self, typed: Sequence[str]) -> set[str]:
+        """Return the messages that memory knows, or was asked to forget."""
+        known = set(await self._recorded.distinct("_id", {"_id": {"$in": list(typed)}}))
+        marks = await self._forgotten.among([("message", name) for name in typed])
+        return known | {name for name in typed if marks.entity_gone("message", name, 0)}
 
     async def _known(self, typed: Any, name: Any) -> bool:
         """Return whether memory knows such a message, or a request for it waits."""
@@ -211,7 +249,7 @@ async def learned_turns(source: AsyncDatabase[Row], settings: Settings) -> Learn
     if chosen == "inbox":
         return LearnedTurns(UnknownShape("EDEN_GATEWAY_TURNS=inbox"))
     newest = source.get_collection(fields.collection, codec_options=PLAIN).find(
-        sort=[("_id", -1)], limit=SAMPLE
+        {}, sampled_fields(fields), sort=[("_id", -1)], limit=SAMPLE
     )
     documents = await newest.to_list()
     shape = learned_shape(documents, fields)
@@ -248,6 +286,11 @@ def _reads_back(
         ):
             return False
     return True
+
+
+def _typed_id(shape: TurnShape | UnknownShape, turn: ChatTurn) -> str:
+    """Return the id under which memory knows the turn."""
+    return encode_id(turn.name if isinstance(shape, UnknownShape) else shape.id_of(turn))
 
 
 def _name(turn: ChatTurn) -> str:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pymongo.errors import PyMongoError
 from starlette.datastructures import Headers
 
-from eden_memory.access.admission import Turned, Unknown, is_own_origin
+from eden_memory.access.admission import OTHER_SITES, Turned, Unknown, is_own_origin
 from eden_memory.api.http.doors import AdmittedRoute
 from eden_memory.api.http.problem import AGAIN_SECONDS, status_of
 from eden_memory.api.ui.pages import error_page
@@ -64,11 +64,15 @@ class AdmittedPage(_FromBrowsers, AdmittedRoute):
 
 
 def _demand_own_page(request: Request) -> None:
-    """Raise Turned for a request that another site's page makes; forms must say that they are of ours."""
+    """Raise Turned for a request that another site's page makes; forms must say that they are of ours.
+
+    A link leads here from anywhere, as far as admission lets it; what a page loads into itself does not.
+    """
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
     own = origin is not None and is_own_origin(origin, request.headers.get("host", ""))
     if request.method in SAFE_METHODS:
-        refused = origin is not None and not own
+        loaded = site in OTHER_SITES and request.headers.get("sec-fetch-dest") != "document"
+        refused = (origin is not None and not own) or loaded
     else:
         refused = not own or site not in (None, "same-origin")
     if refused:

@@ -10,6 +10,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 import uvicorn
+from fastapi import FastAPI
 from pydantic import SecretStr
 
 from eden_memory.access.admission import RequestAdmission
@@ -35,6 +36,7 @@ class Doors:
     http: httpx2.AsyncClient
     secrets: dict[str, str]
     """Key's name → secret."""
+    app: FastAPI
 
     @property
     def url(self) -> str:
@@ -53,7 +55,7 @@ async def doors_of(kit: Kit, *, operator: bool = False) -> AsyncGenerator[Doors]
             await until(lambda: server.started or task.done())
             url = f"http://127.0.0.1:{bound.getsockname()[1]}"
             async with httpx2.AsyncClient(base_url=url, timeout=30) as http:
-                yield Doors(kit, memory, keys, http, {})
+                yield Doors(kit, memory, keys, http, {}, app)
             app.state.doors.stopping.set()
             server.should_exit = True
             await task

@@ -98,3 +98,12 @@ def test_a_question_around_what_was_pasted_is_heard() -> None:
     assert may_need_recall(f"What did I say about this? {pasted}", "")
     assert may_need_recall(f"{pasted} What did I say about this?", "")
     assert not may_need_recall(pasted, "")
+
+
+@pytest.mark.parametrize("shift", range(0, 40, 4))
+def test_no_half_of_a_secret_is_searched_for_where_a_long_message_is_cut(shift: int) -> None:
+    secret = "".join(f"{number:x}A" for number in range(30, 60))
+    behind = f"{' ' * (1_270 + shift)}What did I say?"
+    query = query_of(f"{'word ' * 9_000}password: {secret}{behind}", Settings())
+    assert query.endswith("What did I say?")
+    assert not any(secret[start : start + 16] in query for start in range(len(secret) - 15))

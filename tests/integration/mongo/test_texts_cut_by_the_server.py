@@ -1,0 +1,81 @@
+"""What MongoDB cuts of a message's content is what the tailer cuts of it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as how
+from hypothesis import strategies as st
+from pymongo import MongoClient
+
+from eden_memory.mongo.document_fields import TEXT_PARTS, Unusable, cut, cut_in_query, text_of
+from eden_memory.settings import Settings
+
+pytestmark = pytest.mark.servers
+Strategy = st.SearchStrategy[Any]
+TEXT = st.text(st.sampled_from("ab \n[…]é船🛶$"), max_size=130)
+KIND: Strategy = st.sampled_from([*TEXT_PARTS, "image_url", "thinking", 5])
+OTHER: Strategy = st.one_of(st.none(), st.integers(0, 9), st.lists(TEXT, max_size=2), st.just({"value": 5}))
+
+
+def _value(text: str) -> dict[str, Any]:
+    return {"value": text}
+
+
+def _part(kind: Any, text: Any) -> dict[str, Any]:
+    return {"type": kind, "text": text}
+
+
+def _untyped(text: Any) -> dict[str, Any]:
+    return {"text": text}
+
+
+VALUE: Strategy = st.one_of(TEXT, st.builds(_value, TEXT), OTHER)
+PART: Strategy = st.one_of(
+    TEXT,
+    st.builds(_part, KIND, VALUE),
+    st.builds(_untyped, VALUE),
+    OTHER,
+)
+CONTENT: Strategy = st.one_of(
+    TEXT, st.lists(PART, max_size=12), st.lists(st.sampled_from("ab"), max_size=300), OTHER
+)
+
+
+@pytest.fixture
+def things(settings: Settings) -> Any:
+    assert settings.mongodb.uri is not None
+    with MongoClient[dict[str, Any]](settings.mongodb.uri.get_secret_value()) as client:
+        yield client[settings.mongodb.database]["things"]
+
+
+@how(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(content=CONTENT, limit=st.sampled_from([1, 7, 20, 60]))
+def test_it_is_cut_alike(things: Any, content: Any, limit: int) -> None:
+    things.replace_one({"_id": 1}, {"message": {"said": content}}, upsert=True)
+    found = things.find_one({"_id": 1}, {"message.said": cut_in_query("message.said", limit)})
+    assert _text(found["message"]["said"], limit) == _text(content, limit)
+
+
+def test_a_message_without_content_and_the_largest_one_are_cut_alike(things: Any) -> None:
+    parts = ["x" * 4_000_000, {"type": "text", "text": "é" * 4_000_000}, {"type": "text", "text": "end"}]
+    things.insert_many(
+        [{"_id": "none"}, {"_id": "parts", "said": parts}, {"_id": "text", "said": "é船" * 3_000_000}]
+    )
+    found = {row["_id"]: row.get("said") for row in things.find({}, {"said": cut_in_query("said", 8_000)})}
+    assert found == {
+        "none": None,
+        "parts": cut(text_of(parts), 8_000),
+        "text": cut("é船" * 3_000_000, 8_000),
+    }
+
+
+def _text(content: Any, limit: int) -> str | None:
+    try:
+        return cut(text_of(content), limit)
+    except Unusable:
+        return None
