@@ -12,6 +12,7 @@ from eden_memory.directory.directory_store import group_of, text_of
 from eden_memory.directory.own_sessions import whose
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
+from eden_memory.mongo.lenient_decoding import LENIENT
 from eden_memory.schemas.documents import SessionState
 from eden_memory.settings import Settings
 
@@ -27,7 +28,7 @@ class MongoPresence:
     def __init__(
         self, source: AsyncDatabase[dict[str, Any]], memory: AsyncDatabase[dict[str, Any]], settings: Settings
     ) -> None:
-        self._source, self._settings = source, settings
+        self._source, self._settings = source.with_options(codec_options=LENIENT), settings
         self._states = memory[settings.names[SessionState.COLLECTION]]
         self._written = MessageAuthors(source, memory, settings)
 

@@ -11,6 +11,7 @@ from eden_memory.directory.participants import DEFAULT_AGENT, NO_AUTHORS, Missin
 from eden_memory.directory.stream_store import streams_in
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
+from eden_memory.mongo.lenient_decoding import LENIENT
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.ids import NoId
 from eden_memory.schemas.scopes import SharedSessions, Sharing
@@ -34,7 +35,7 @@ class MongoDirectory:
     """`database` is the application's; `streams` the collection of `memory_streams`."""
 
     def __init__(self, database: AsyncDatabase[dict[str, Any]], streams: Any, settings: Settings) -> None:
-        self._database, self._streams = database, streams
+        self._database, self._streams = database.with_options(codec_options=LENIENT), streams
         self._sessions, self._agents = settings.sessions, settings.agents
         self._users, self._groups = settings.users, settings.groups
         chosen = settings.memory.without_users
