@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
-from bson.binary import UuidRepresentation
-from bson.codec_options import CodecOptions
 from pymongo import AsyncMongoClient, ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
@@ -22,7 +20,7 @@ from eden_memory.memory.browsing_store import Browsing
 from eden_memory.memory.export_store import Export
 from eden_memory.memory.results import FactOrigin
 from eden_memory.mongo.client import connect
-from eden_memory.mongo.lenient_decoding import LENIENT
+from eden_memory.mongo.lenient_decoding import PLAIN
 from eden_memory.observability.why_store import Explanations
 from eden_memory.placement import Placement
 from eden_memory.recent.recent_messages import RecentMessages
@@ -32,7 +30,6 @@ from eden_memory.settings import Settings
 
 Client = AsyncMongoClient[dict[str, Any]]
 Database = AsyncDatabase[dict[str, Any]]
-STRICT = CodecOptions[dict[str, Any]](uuid_representation=UuidRepresentation.STANDARD)
 
 
 def utc_now() -> datetime:
@@ -61,7 +58,7 @@ class ProcessMemory:
         self._owns_client, self._engine = client is None, engine
         self.database = _database(self.client, given.mongodb.database)
         """Of memory."""
-        self.source = _database(self.client, given.source_database, LENIENT)
+        self.source = _database(self.client, given.source_database)
         """Of the application, with `memory_inbox`."""
         live = MongoLive(self.database, given.mongodb.prefix)
         fixed = given.placement != Placement()
@@ -151,11 +148,11 @@ def _connected(settings: Settings) -> Client:
     return connect(settings.mongodb, mongodb_endpoint(settings))
 
 
-def _database(client: Client, name: str, options: CodecOptions[dict[str, Any]] = STRICT) -> Database:
+def _database(client: Client, name: str) -> Database:
     """As we need it, however the application has set up its client."""
     return client.get_database(
         name,
-        codec_options=options.with_options(tz_aware=True, tzinfo=UTC),
+        codec_options=PLAIN.with_options(tz_aware=True, tzinfo=UTC),
         read_preference=ReadPreference.PRIMARY,
         read_concern=ReadConcern("majority"),
         write_concern=WriteConcern("majority", j=True),

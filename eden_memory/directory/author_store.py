@@ -17,7 +17,7 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
-from eden_memory.mongo.lenient_decoding import LENIENT
+from eden_memory.mongo.readable import EACH, decoded
 from eden_memory.schemas.events.chat import AGENT_SIDE, role_of, roles_of, values_of
 from eden_memory.schemas.ids import NoId
 from eden_memory.settings import TAILER, MessagesSettings, Settings
@@ -52,13 +52,13 @@ class MessageAuthors:
         self._paths, self._source_name = settings.messages, settings.source_name
         self._messages = source.get_collection(
             settings.messages.collection,
-            codec_options=LENIENT,
+            codec_options=EACH,
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("local"),  # also what is acknowledged, and not yet on a majority
         )
         self._inbox = source.get_collection(
             settings.names["inbox"],
-            codec_options=LENIENT,
+            codec_options=EACH,
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("local"),
         )
@@ -93,6 +93,12 @@ class MessageAuthors:
         None in place of all: they cannot be known. A session without messages of users is left out.
         """
         writers = await self._writers_in(session_ids)
+        if writers is None and len(session_ids) > 1:  # what cannot be read hides its own session alone
+            each = await asyncio.gather(*(self.everybody_in([name]) for name in session_ids))
+            return {
+                name: None if found is None else found.get(name, frozenset())
+                for name, found in zip(session_ids, each, strict=True)
+            }
         return None if writers is None else _by_session(writers)
 
     async def _writers_in(self, session_ids: Collection[str]) -> list[_Writer] | None:
@@ -185,12 +191,13 @@ class MessageAuthors:
 
 
 async def _grouped(
-    collection: AsyncCollection[dict[str, Any]], match: Mapping[str, Any], fields: Sequence[str]
+    collection: AsyncCollection[Any], match: Mapping[str, Any], fields: Sequence[str]
 ) -> list[list[Any]]:
     """Return the values of the fields in messages, each combination once; an index on them answers."""
     grouped = {"$group": {"_id": {f"f{n}": f"${field}" for n, field in enumerate(fields)}}}
     cursor = await collection.aggregate([{"$match": match}, grouped], maxTimeMS=MOST_MILLISECONDS)
-    return [[row["_id"].get(f"f{n}") for n in range(len(fields))] async for row in cursor]
+    rows = [decoded(row)["_id"] async for row in cursor]
+    return [[row.get(f"f{n}") for n in range(len(fields))] for row in rows]
 
 
 def _writer(session: Any, author: Any, role: str) -> _Writer:

@@ -8,7 +8,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion, TypeDecoder, Ty
 from bson.raw_bson import RawBSONDocument
 
 from eden_memory.error_text import describe
-from eden_memory.mongo.changes import Document
+from eden_memory.mongo.changes import Document, Unreadable
 
 UUID_BYTES = 16
 PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(
@@ -22,7 +22,7 @@ PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(
 class _ProperUuid(TypeDecoder):
     """Decodes a UUID of 16 bytes; the driver refuses a document for one of any other length."""
 
-    bson_type = Binary
+    bson_type = Binary  # pyright: ignore
 
     def transform_bson(self, value: Binary) -> Any:
         """Return the UUID, or other binary data as it is."""
@@ -37,31 +37,24 @@ SHALLOW: CodecOptions[RawBSONDocument] = LENIENT.with_options(document_class=Raw
 """Decodes the outer fields alone, so that a field which cannot be decoded does not hide the others."""
 
 
-class Unreadable(dict[str, Any]):
-    """A document that cannot be decoded: its `_id`, None where that cannot be read either, and why."""
-
-    def __init__(self, identity: Any, reason: str) -> None:
-        super().__init__(_id=identity)
-        self.reason = reason
-
-
 def decode_documents(documents: bytes) -> list[Document]:
     """Decode documents that stand one after the other; each on its own if one of them cannot be decoded."""
     try:
-        return list(bson.decode_all(documents, PLAIN))
+        return list(bson.decode_all(documents, PLAIN))  # pyright: ignore[reportUnknownMemberType]
     except Exception:  # noqa: BLE001 - whatever it is, one document raised it
-        return [decode_document(raw.raw) for raw in bson.decode_all(documents, SHALLOW)]
+        each: Any = bson.decode_all(documents, SHALLOW)  # pyright: ignore[reportUnknownMemberType]
+        return [decode_document(document.raw) for document in each]
 
 
-def decode_document(raw: bytes) -> Document:
+def decode_document(raw: bytes | memoryview) -> Document:
     """Decode a document as far as it can be: whole, or its `_id` alone."""
     try:
-        return bson.decode(raw, LENIENT)
+        return bson.decode(raw, LENIENT)  # pyright: ignore[reportUnknownMemberType]
     except Exception as error:  # noqa: BLE001 - it is the document's
         return Unreadable(_identity(raw), f"it cannot be decoded: {describe(error)}")
 
 
-def decode_outer_fields(raw: bytes) -> dict[str, Any]:
+def decode_outer_fields(raw: bytes | memoryview) -> dict[str, Any]:
     """Decode a document, and each document that one of its fields holds as far as that can be."""
     return {
         name: decode_document(value.raw) if isinstance(value, RawBSONDocument) else value
@@ -69,7 +62,7 @@ def decode_outer_fields(raw: bytes) -> dict[str, Any]:
     }
 
 
-def _identity(raw: bytes) -> Any:
+def _identity(raw: bytes | memoryview) -> Any:
     try:
         return decode_outer_fields(raw).get("_id")
     except Exception:  # noqa: BLE001 - as above

@@ -18,8 +18,7 @@ from eden_memory.forgotten import Mark, Marks
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import Unusable, getter, moment_of, text_of
-from eden_memory.mongo.lenient_decoding import LENIENT
-from eden_memory.mongo.readable import readable
+from eden_memory.mongo.readable import EACH, readable
 from eden_memory.recent.recent_rules import WrittenMessage
 from eden_memory.redaction import redactor_of
 from eden_memory.schemas.documents import Message, WindowTexts
@@ -62,7 +61,7 @@ class WrittenMessages:
         self._recorded = memory[names[Message.COLLECTION]]
         self._windows = memory[names[WindowTexts.COLLECTION]]
         sessions = settings.sessions
-        self._sessions = None if sessions.collection is None else source[sessions.collection]
+        self._sessions = None if sessions.collection is None else _local(source, sessions.collection)
         self._users = sessions.users
         self._order = [(name, DESCENDING) for name in dict.fromkeys((self._paths.created_at, "_id"))]
         self._indexed: dict[str, tuple[float, bool]] = {}
@@ -153,7 +152,7 @@ class WrittenMessages:
             return []
         found = self._sessions.find({self._users: user}, {"_id": 1}, sort=[("_id", -1)], limit=MOST_SESSIONS)
         rows = await found.max_time_ms(MOST_MILLISECONDS).to_list()
-        return [name for row in rows if (name := _typed(row["_id"])) is not None]
+        return list(filter(None, readable("directory", rows, lambda row: _typed(row["_id"]))))
 
     async def _in_sessions(self, session_ids: Sequence[str]) -> list[WrittenMessage]:
         wanted = [decode_id(name) for name in session_ids]
@@ -265,7 +264,7 @@ def _local(database: Database, name: str) -> AsyncCollection[Row]:
     """Also what is acknowledged, and not yet on a majority."""
     return database.get_collection(
         name,
-        codec_options=LENIENT,
+        codec_options=EACH,
         read_preference=ReadPreference.PRIMARY,
         read_concern=ReadConcern("local"),
     )

@@ -1,5 +1,7 @@
 """Whatever one request or one document holds costs that one alone: the next request is served, the rest is shown."""
 
+# ruff: noqa: RUF001 - texts of other scripts
+
 import asyncio
 import json
 import logging
@@ -7,13 +9,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
+from urllib.parse import urlencode
 
-import httpx2
 import pytest
 from bson import ObjectId
 
 from eden_memory.errors import EdenError
-from eden_memory.settings import GatewaySettings
+from eden_memory.recent import recent_messages, written_message_store
+from eden_memory.settings import GatewaySettings, MemorySettings
 from tests.integration.context.harness import kit_for
 from tests.integration.doors.conftest import Doors, doors_of, namespaced
 from tests.integration.doors.mcp_door import SENT
@@ -29,19 +32,44 @@ from tests.integration.doors.odd_inputs import (
 )
 from tests.integration.source.odd_documents import FIELDS, VALUES, raw
 from tests.integration.source.odd_documents import written as put
-from tests.model_server.chat_upstream import ChatUpstream
+from tests.model_server.chat_upstream import served
 from tests.servers import TestServers
 
 pytestmark = pytest.mark.servers
 AT_ONCE = 8
 SAID = "We adopted a greyhound named Pixel on Sunday."
+KEY = "AKIA" + "IOSFODNN7EXAMPLE"
+HIDDEN = "\u200e \u061c \u2028 \x85 \x9b \U000e0101 \U000e0041"
+"""A reader does not see it, and a context does not show it."""
+
+
+@pytest.fixture(autouse=True)
+def however_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, too: answers would rather lack what is not formed yet than wait for it."""
+    monkeypatch.setattr(recent_messages, "MOST_SECONDS", 30.0)
+    monkeypatch.setattr(written_message_store, "MOST_MILLISECONDS", 30_000)
+
+
+async def indifferent(scope: Any, receive: Any, send: Any) -> None:
+    """A provider that gives the same answer to everything."""
+    while (await receive()).get("more_body"):
+        pass
+    choice = {"index": 0, "message": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": written({"id": "c", "choices": [choice]})})
 
 
 @pytest.fixture(scope="module")
-async def doors(servers: TestServers, upstream: ChatUpstream) -> AsyncGenerator[Doors]:
+async def gateway() -> AsyncGenerator[GatewaySettings]:
+    async with served(indifferent) as url:
+        yield GatewaySettings(upstream=f"{url}/v1", agent_id="a", memory_seconds=60)  # pyright: ignore[reportCallIssue]
+
+
+@pytest.fixture(scope="module")
+async def doors(servers: TestServers, gateway: GatewaySettings) -> AsyncGenerator[Doors]:
     """Doors without keys, so that whoever asks may ask for everything."""
-    gateway = GatewaySettings(upstream=upstream.openai_url, agent_id="a", memory_seconds=60)  # pyright: ignore[reportCallIssue]
-    settings = namespaced(servers, gateway=gateway)
+    settings = namespaced(servers, gateway=gateway, memory=MemorySettings(recent=False))
     async with kit_for(settings) as kit:
         try:
             await kit.session("s1", ("ada",))
@@ -84,7 +112,7 @@ async def test_whatever_a_model_gives_a_tool_it_gets_a_sentence(doors: Doors) ->
         body = written({"jsonrpc": "2.0", "id": 1, **call})
         answer = await doors.http.post("/mcp", content=body, headers=headers)
         told = answer.text
-        broken = answer.status_code >= 500 or '"code":-32603' in told or "Error executing tool" in told
+        broken = answer.status_code >= 500 or "log says why" in told
         return f"{answer.status_code} {body[:200]!r}: {told[:300]}" if broken else None
 
     assert await refused(mcp_calls(), ask) == []
@@ -107,12 +135,9 @@ async def test_whatever_stands_in_an_address_the_inspector_shows_a_page(doors: D
 
     async def send(text: str) -> str | None:
         fields = {"text": text, "how": "fact", "version": "1"}
-        body = "&".join(f"{name}={httpx2.QueryParams({name: value})}" for name, value in ()) or json.dumps(
-            fields
-        )
         answer = await doors.http.post(
             "/ui/add?agent=a&user=ada",
-            content=body.encode("utf-8", "surrogatepass"),
+            content=urlencode(fields, errors="surrogatepass"),
             headers={"origin": doors.url, "content-type": "application/x-www-form-urlencoded"},
         )
         return f"{answer.status_code} {text[:100]!r}" if answer.status_code >= 500 else None
@@ -123,23 +148,27 @@ async def test_whatever_stands_in_an_address_the_inspector_shows_a_page(doors: D
 
 
 async def test_whatever_the_python_door_gets_it_answers_or_says_what_is_wrong(doors: Doors) -> None:
-    service = doors.memory.agent("a")
+    service: Any = doors.memory.agent("a")
 
     async def ask(text: str) -> str | None:
         wrong = list[str]()
         where = {"user": "ada"}
         for name, call in {
-            "search": lambda: service.search([text], **where),
+            "search": lambda: service.search_facts([text], **where),
             "context": lambda: service.get_memory_context(None, "ada", text),
             "context of": lambda: service.get_memory_context(text, text),
             "add": lambda: service.add(text, **where),
-            "verbatim": lambda: service.add(text, verbatim=True, **where),
+            "word for word": lambda: service.add(text, verbatim=True, **where),
+            "pin": lambda: service.pin("user:s.a:s.ada", text, **where),
+            "start": lambda: service.on_session_start(text, text),
+            "stream": lambda: service.set_stream(text, extraction_guidance=text),
+            "export": lambda: doors.memory.export_user(text),
             "forget": lambda: service.forget("message", text, **where),
             "edit": lambda: service.edit("f-1", text, **where),
             "history": lambda: service.history(text, **where),
             "why": lambda: service.why(text, **where),
             "list": lambda: service.list_facts(cursor=text, **where),
-            "end": lambda: service.end_session(text),
+            "end": lambda: service.on_session_end(text),
         }.items():
             try:
                 await call()
@@ -154,10 +183,9 @@ async def test_whatever_the_python_door_gets_it_answers_or_says_what_is_wrong(do
 
 
 async def test_one_odd_document_costs_no_other_its_place_at_any_door(
-    servers: TestServers, upstream: ChatUpstream, caplog: pytest.LogCaptureFixture
+    servers: TestServers, gateway: GatewaySettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Odd values in every field of messages, sessions, users, groups and the agent, mapped or not."""
-    gateway = GatewaySettings(upstream=upstream.openai_url, agent_id="a", memory_seconds=60)  # pyright: ignore[reportCallIssue]
     settings = namespaced(servers, gateway=gateway)
     async with kit_for(settings) as kit:
         try:
@@ -166,8 +194,10 @@ async def test_one_odd_document_costs_no_other_its_place_at_any_door(
                 seen = await _everywhere(doors)
         finally:
             await kit.client.drop_database(settings.mongodb.database)
-    assert {door: text for door, text in seen.items() if "greyhound" not in text} == {}
-    assert TOKEN not in "".join(seen.values())
+    assert [door for door, text in seen.items() if "greyhound" not in text] == []
+    assert not {TOKEN, KEY} & {secret for secret in (TOKEN, KEY) if secret in "".join(seen.values())}
+    for door in ("context", "recall", "python"):
+        assert not set(HIDDEN.replace(" ", "")) & set(seen[door]), door
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
@@ -215,7 +245,8 @@ async def _write(kit: Any) -> None:
     await put(kit.database["users"], [raw({"_id": "ann", "name": "Ann", "unmapped": VALUES["a short UUID"]})])
     await put(kit.database["agents"], [raw({"_id": "a", "name": "A", "unmapped": VALUES["a short UUID"]})])
     await put(kit.database["messages"], messages)
-    said = {**whole, "content": f"{SAID} My token is {TOKEN}.", "created_at": now + timedelta(minutes=1)}
+    content = f"{SAID} {HIDDEN} 凭证为{KEY}，My token is {TOKEN}."
+    said = {**whole, "content": content, "created_at": now + timedelta(minutes=1)}
     await kit.database["messages"].insert_one({"_id": "good", **said})
 
 
