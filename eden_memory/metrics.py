@@ -27,6 +27,11 @@ REDACTED = Counter(
     "Secrets replaced in texts on their way to Kafka and to a search, by kind; a text read again counts again",
     ["kind"],
 )
+UNREADABLE = Counter(
+    "eden_unreadable_documents",
+    "Documents left out of an answer because they cannot be read, by what they are; one read again counts again",
+    ["document"],
+)
 TAILER_POSITION_LOST = Counter(
     "eden_tailer_position_lost", "Times the stream's position was lost and a merge closed the gap"
 )

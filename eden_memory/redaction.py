@@ -1,7 +1,7 @@
 """Replace secrets in texts before they become memory: keys, tokens, passwords in addresses, card numbers.
 
-The detectors of named keys are those of bc-detect-secrets, a maintained fork of detect-secrets. A text without a word
-of 16 characters and without 13 digits in a row has no secret that they know: one pass clears most chat messages.
+The detectors of named keys are those of bc-detect-secrets, a maintained fork of detect-secrets. Secrets consist of
+ASCII, so every pattern is compiled for ASCII: a letter of another script beside a secret ends a word as a space does.
 """
 
 import re
@@ -15,10 +15,10 @@ from eden_memory.metrics import REDACTED
 from eden_memory.settings import Settings
 from eden_memory.task_ending import off_the_loop
 
-VERSION = "s1"
+VERSION = "s2"
 """Version of the detectors. Increase it whenever what they find changes, also by an update of the library."""
 SHORTEST = 16
-"""Length of the shortest secret, except card numbers."""
+"""Length of the shortest secret, except card numbers, private keys and passwords in addresses."""
 BY_LIBRARY = {
     "aws": "AWSKeyDetector",
     "discord": "DiscordBotTokenDetector",
@@ -46,21 +46,31 @@ _FEWEST_DIGITS = 13
 """Of a card number."""
 _DIGITS = re.compile(rf"[0-9](?:[ -]?[0-9]){{{_FEWEST_DIGITS - 1}}}")
 _LONG_WORD = b"x" * SHORTEST
-_AS_WORDS = bytes(ord(" " if chr(byte) in " \t\n\r\v\f" else "x") for byte in range(256))
+_AS_WORDS = bytes(ord("x") if ord("!") <= byte <= ord("~") else ord(" ") for byte in range(256))
 _NO_DIGITS = bytes(byte for byte in range(256) if chr(byte) not in "0123456789")
-_CARD = re.compile(r"(?<![\w.+-])[2-6](?:[ -]?[0-9]){12,18}(?![\w-])")
+_MOST_DIGITS = 19
+_ISSUED = re.compile(
+    r"4(?:.{12}|.{15}|.{18})"  # Visa
+    r"|(?:5[1-5]|2[2-7]).{14}"  # Mastercard, Mir
+    r"|3[47].{13}"  # American Express
+    r"|3(?:0[0-59]|[689].).{11}"  # Diners Club
+    r"|3(?:0[0-59]|[689].|5[2-8]).{13,16}"  # Diners Club, JCB
+    r"|(?:5[0678]|6.).{14,17}"  # Maestro, UnionPay, Discover, RuPay, Elo
+)
+"""First digits and length of card numbers: a device's number (IMEI), for example, has the same check digit."""
 _OURS: Mapping[str, str] = {
     "private_key": r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----(?s:.*?)"
     r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----|\Z)",
     "provider_key": r"(?<![\w-])sk[-_](?=[\w-]*[0-9])[\w-]{20,}|(?<![\w-])AIza[\w-]{35}",
     "access_token": r"(?<![\w-])(?:github_pat_\w{22,}|gl(?:pat|dt|rt)-[\w-]{20,}|hf_[A-Za-z0-9]{30,}"
     r"|pypi-[\w-]{40,}|xapp-[\w-]{20,}|ya29\.[\w-]{20,})",
-    "secret": r"(?P<kept>(?i:\b(?:(?:api|access|secret)[ _-]?key|secret|(?:auth[ _-]?)?token|password|passwd|bearer)"
-    r"[\"']?(?:\s{1,3}is)?\s{0,3}[:= ]\s{0,3}[\"']?))"
+    "secret": r"(?P<kept>(?i:(?<![A-Za-z0-9])"
+    r"(?:(?:api|access|secret)[ _-]?key|secret|(?:auth[ _-]?)?token|password|passwd|bearer)"
+    r"[\"']?(?:\s{1,3}is)?\s{0,3}(?:[:= ]|[^\x00-\x7f]{1,3})\s{0,3}[\"']?))"
     r"(?=[\w+/=.-]{0,200}[0-9])(?=[\w+/=.-]{0,200}[A-Za-z])[\w+/=.-]{16,}",
-    "url_password": r"(?<=://)[^\s:/@]{1,128}:[^\s/@]{1,128}(?=@)",
 }
-_JWT = re.compile(r"(?<![\w-])eyJ[\w-]+\.[\w-]+(?:\.[\w-]*)?")
+_URL_PASSWORD = re.compile(r"(?<=://)[^\s:/@]{1,128}:[^\s/@]{1,128}(?=@)")
+_JWT = re.compile(r"(?<![\w-])eyJ[\w-]+\.[\w-]+(?:\.[\w-]*)?", re.ASCII)
 _LONGEST_HALF = 400
 _PART = f"[!-~]{{{SHORTEST},{_LONGEST_HALF}}}"
 """Of a secret, beside the seam; text in scripts without spaces stays."""
@@ -68,12 +78,16 @@ _AT_SEAM = re.compile(f"(?={re.escape(SEAM)})")
 _BEFORE_SEAM, _AFTER_SEAM = re.compile(rf"{_PART}\Z"), re.compile(rf"{_PART}(?:\n{_PART})*")
 
 
+def _is_long(text: str) -> bool:
+    return len(text) >= SHORTEST
+
+
 class Detector(NamedTuple):
-    """A kind of secret: its pattern, and a check that a match is real."""
+    """A kind of secret: its pattern, and a check that a match is real. A match that the check fails on is real."""
 
     kind: str
     pattern: re.Pattern[str]
-    is_real: Callable[[str], bool] = bool
+    is_real: Callable[[str], bool] = _is_long
 
 
 class Redactor:
@@ -156,17 +170,25 @@ def without_secrets(text: str, settings: Settings) -> str:
 def may_hold_a_secret(text: str) -> bool:
     """Return whether a text is worth the detectors' time: quickly, and never False where they would find one.
 
-    Two looks at its bytes clear most texts: a long word is long in bytes, too, and a card number has its digits.
+    A text without 16 printable ASCII characters in a row and without 13 digits in a row holds no secret, except for
+    private keys and passwords in addresses.
     """
+    if "-----BEGIN" in text or ("@" in text and "://" in text):
+        return True
     raw = text.encode(errors="replace")
-    if _LONG_WORD in raw.translate(_AS_WORDS) and max(map(len, text.split()), default=0) >= SHORTEST:
+    if _LONG_WORD in raw.translate(_AS_WORDS):
         return True
     return len(raw.translate(None, _NO_DIGITS)) >= _FEWEST_DIGITS and _DIGITS.search(text) is not None
 
 
 def is_card_number(text: str) -> bool:
-    """Check a card number by its check digit (ISO/IEC 7812, Luhn)."""
-    digits = [int(character) for character in text if character.isdigit()]
+    """Return whether a number is one of a card: by its issuer's first digits, its length and its check digit."""
+    return _ISSUED.fullmatch(re.sub("[ -]", "", text)) is not None and has_check_digit(text)
+
+
+def has_check_digit(text: str) -> bool:
+    """Check the last digit of a number as cards and devices have it (ISO/IEC 7812, Luhn)."""
+    digits = [int(character) for character in text if character.isdecimal()]
     doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
     return len(digits) >= _FEWEST_DIGITS and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
 
@@ -191,27 +213,47 @@ def _without_halves(text: str) -> str:
 
 
 def _mark(detector: Detector, found: re.Match[str]) -> str:
-    if not detector.is_real(found.group()):
+    if not _is_real(detector, found.group()):
         return found.group()
     REDACTED.labels(detector.kind).inc()
     kept = found.groupdict().get("kept") or ""
     return f"{kept}[redacted: {detector.kind.replace('_', ' ')}]"
 
 
+def _is_real(detector: Detector, text: str) -> bool:
+    try:
+        return detector.is_real(text)
+    except Exception:  # noqa: BLE001 - no text may stop who reads it: a web token nested too deeply, for example
+        return True
+
+
+def _is_web_token(text: str) -> bool:
+    return _is_long(text) and _library("jwt", "JwtTokenDetector").is_formally_valid(text)
+
+
 @cache
 def _detectors() -> tuple[Detector, ...]:
     return (
         *_by_library(),
-        Detector("json_web_token", _JWT, _library("jwt", "JwtTokenDetector").is_formally_valid),
-        *(Detector(kind, re.compile(pattern)) for kind, pattern in _OURS.items()),
-        Detector("card_number", _CARD, is_card_number),
+        Detector("json_web_token", _JWT, _is_web_token),
+        *(Detector(kind, re.compile(pattern, re.ASCII)) for kind, pattern in _OURS.items()),
+        Detector("url_password", _URL_PASSWORD, bool),
+        *(
+            Detector("card_number", _card(digits), is_card_number)
+            for digits in range(_MOST_DIGITS, _FEWEST_DIGITS - 1, -1)
+        ),
     )
 
 
 def _by_library() -> Iterator[Detector]:
     for module, name in BY_LIBRARY.items():
         for pattern in _library(module, name).denylist:
-            yield Detector(module, pattern)
+            yield Detector(module, re.compile(pattern.pattern, pattern.flags & ~re.UNICODE | re.ASCII))
+
+
+def _card(digits: int) -> re.Pattern[str]:
+    """Return the pattern of a card number of one length; other numbers may stand behind it (`… 1111 12/27`)."""
+    return re.compile(rf"(?<![\w.+-])[2-6](?:[ -]?[0-9]){{{digits - 1}}}(?![\w-])", re.ASCII)
 
 
 def _library(module: str, name: str) -> Any:

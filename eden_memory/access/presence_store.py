@@ -12,6 +12,7 @@ from eden_memory.directory.directory_store import group_of, text_of
 from eden_memory.directory.own_sessions import whose
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
+from eden_memory.mongo.readable import found_documents
 from eden_memory.schemas.documents import SessionState
 from eden_memory.settings import Settings
 
@@ -65,8 +66,14 @@ class MongoPresence:
         if paths.collection is None or not together:
             return {}
         listed = [{paths.members: {"$all": [decode_id(user) for user in users]}} for users in together]
-        found = self._source[paths.collection].find({"$or": listed}, {paths.members: 1, paths.name: 1})
-        rows = await found.sort("_id").limit(MOST_GROUPS * len(together)).to_list()
+        rows = await found_documents(
+            "directory",
+            self._source[paths.collection],
+            {"$or": listed},
+            {paths.members: 1, paths.name: 1},
+            sort=[("_id", 1)],
+            limit=MOST_GROUPS * len(together),
+        )
         groups = {name: group_of(paths, row) for row in rows if (name := _id(row["_id"])) is not None}
         shared = {
             users: [name for name, group in groups.items() if users <= (group.members or frozenset())]
@@ -116,8 +123,10 @@ class MongoPresence:
         wanted = list(dict.fromkeys(typed_ids))
         if collection is None or not wanted:
             return {}
-        rows = self._source[collection].find({"_id": {"$in": [decode_id(typed_id) for typed_id in wanted]}})
-        return {encode_id(row["_id"]): row for row in await rows.to_list()}
+        query = {"_id": {"$in": [decode_id(typed_id) for typed_id in wanted]}}
+        rows = await found_documents("directory", self._source[collection], query)
+        found = [(_id(row["_id"]), row) for row in rows]
+        return {name: row for name, row in found if name is not None}  # None: 5.0, which is found for 5
 
     async def _authors(self, sessions: Iterable[str]) -> dict[str, frozenset[str] | None]:
         """Return the authors by session, UNNAMED and those of messages deleted or changed since among them."""

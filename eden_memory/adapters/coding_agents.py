@@ -31,7 +31,7 @@ def captured(text: str) -> CapturedTurn:
     """Read a hook's JSON; no messages if it reports something else. Raises Invalid."""
     try:
         event: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Invalid(
             "the input is not a JSON object", "Let the agent's hook call this, or pipe its JSON here."
         ) from None
@@ -88,7 +88,7 @@ def _of_line(line: str) -> Iterator[TurnMessage]:
         entry: Any = json.loads(line)
         if entry["type"] == "assistant":
             yield from _message("assistant", text_of(entry["message"]["content"]), str(entry.get("uuid", "")))
-    except (ValueError, KeyError, TypeError, AttributeError, Unusable):
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError, Unusable):
         return
 
 

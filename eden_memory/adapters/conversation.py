@@ -10,7 +10,7 @@ from uuid import uuid4
 from eden_memory.api.gateway.chat_access import ChatAccess
 from eden_memory.api.gateway.turn_shape import UnknownShape
 from eden_memory.api.gateway.turn_store import TurnStore, learned_turns
-from eden_memory.api.gateway.turns import ChatTurn, session_prefix
+from eden_memory.api.gateway.turns import ChatTurn, session_prefix, storable
 from eden_memory.api.reach import SessionReach
 from eden_memory.api.service import MemoryService
 from eden_memory.api.tool import INSTRUCTIONS, answer, search_tool
@@ -146,4 +146,4 @@ class ChatMessages:
 
     def _turn(self, said: TurnMessage) -> ChatTurn:
         slot = session_prefix(self._session)
-        return ChatTurn(slot + (said.name or uuid4().hex), slot, said.role, said.text)
+        return ChatTurn(slot + (said.name or uuid4().hex), slot, said.role, storable(said.text))

@@ -115,7 +115,10 @@ class Requests:
     async def _write(self, asked: Sequence[Asked]) -> None:
         """Insert the requests in order, as the change stream carries them."""
         inbox = self.memory.source[self.memory.settings.names[InboxFormNow.COLLECTION]]
-        await inbox.insert_many([request.model_dump(exclude_none=True) for request in asked])
+        try:
+            await inbox.insert_many([request.model_dump(exclude_none=True) for request in asked])
+        except UnicodeEncodeError:
+            raise Invalid("a text is not valid Unicode", "Leave out lone surrogates.") from None
 
 
 def checked(document: type[Any], fields: dict[str, Any], **rest: Any) -> Any:

@@ -10,6 +10,7 @@ from eden_memory.directory.own_sessions import whose
 from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
+from eden_memory.mongo.readable import found_document
 from eden_memory.schemas.documents import SessionState
 
 
@@ -79,7 +80,8 @@ class SessionReach:
             return KnownSession(own.agent_id, None if own.user_id is None else frozenset((own.user_id,)))
         if self._mapped.collection is None:
             return KnownSession(DEFAULT_AGENT, await self._authors(session_id), listed=False)
-        row = await self._source[self._mapped.collection].find_one({"_id": decode_id(session_id)})
+        sessions = self._source[self._mapped.collection]
+        row = await found_document("directory", sessions, {"_id": decode_id(session_id)})
         if row is None:
             return None
         listed, agent = getter(self._mapped.users)(row), getter(self._mapped.agent_id)(row)

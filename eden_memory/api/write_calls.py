@@ -15,6 +15,7 @@ from eden_memory.memory.browsing_store import Browsing, scopes_of
 from eden_memory.memory.results import Added
 from eden_memory.mongo.application_ids import raw, typed
 from eden_memory.mongo.document_fields import getter
+from eden_memory.mongo.readable import found_document
 from eden_memory.schemas.documents import Message as StoredMessage
 from eden_memory.schemas.events.chat import participant_of, role_of, roles_of
 from eden_memory.schemas.events.forgetting import Forgettable
@@ -173,7 +174,8 @@ class ForgetPermission:
         if row is not None and row.get("session_id") is not None:
             return row["session_id"], row.get("user_id"), row["role"]
         paths = settings.messages
-        said = await self._memory.source[paths.collection].find_one({"_id": raw(message, "message")})
+        messages = self._memory.source[paths.collection]
+        said = await found_document("message", messages, {"_id": raw(message, "message")})
         fields = (paths.session_id, paths.user_id, paths.role)
         session, user, role = (getter(path)(said or {}) for path in fields)
         if session is None:

@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
-from bson.binary import UuidRepresentation
-from bson.codec_options import CodecOptions
 from pymongo import AsyncMongoClient, ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
@@ -22,6 +20,7 @@ from eden_memory.memory.browsing_store import Browsing
 from eden_memory.memory.export_store import Export
 from eden_memory.memory.results import FactOrigin
 from eden_memory.mongo.client import connect
+from eden_memory.mongo.lenient_decoding import PLAIN
 from eden_memory.observability.why_store import Explanations
 from eden_memory.placement import Placement
 from eden_memory.recent.recent_messages import RecentMessages
@@ -155,12 +154,9 @@ def _connected(settings: Settings) -> Client:
 
 def _database(client: Client, name: str) -> Database:
     """As we need it, however the application has set up its client."""
-    options = CodecOptions[dict[str, Any]](
-        tz_aware=True, tzinfo=UTC, uuid_representation=UuidRepresentation.STANDARD
-    )
     return client.get_database(
         name,
-        codec_options=options,
+        codec_options=PLAIN.with_options(tz_aware=True, tzinfo=UTC),
         read_preference=ReadPreference.PRIMARY,
         read_concern=ReadConcern("majority"),
         write_concern=WriteConcern("majority", j=True),

@@ -132,7 +132,7 @@ def _mapping(
 def _read(file: Path) -> Mapping[str, Any]:
     try:
         written = json.loads(file.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         raise Invalid(f"{file} cannot be read as JSON") from None
     if not isinstance(written, dict):
         raise Invalid(

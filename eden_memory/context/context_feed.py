@@ -14,6 +14,8 @@ from eden_memory.directory.author_store import role_values
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import getter
+from eden_memory.mongo.lenient_decoding import LENIENT
+from eden_memory.mongo.readable import leave_out
 from eden_memory.schemas.documents import ForgottenMark, Live, SessionState, Snapshot, Stream
 from eden_memory.settings import Settings
 from eden_memory.task_ending import run_until_first
@@ -236,7 +238,8 @@ class ContextFeed:
         while True:
             try:
                 async with asyncio.timeout(OPEN_SECONDS):
-                    stream = await self._client[feed.database].watch(
+                    database = self._client.get_database(feed.database, codec_options=LENIENT)
+                    stream = await database.watch(
                         feed.pipeline,
                         full_document=feed.full_document,
                         max_await_time_ms=int(self._await_seconds * 1_000),
@@ -264,10 +267,19 @@ class ContextFeed:
                 event = await stream.try_next()
             if event is None:
                 continue
-            for change in feed.changed(event):
+            for change in _read(event, feed):
                 self._on_change(change)
             if feed.rest and not _holds_more(stream):
                 await asyncio.sleep(feed.rest)
+
+
+def _read(event: Mapping[str, Any], feed: Feed) -> list[ContextChange]:
+    """Return the changes of an event; of a document that cannot be read, that anything may have changed."""
+    try:
+        return list(feed.changed(event))
+    except Exception as error:  # noqa: BLE001 - whatever it is, this document raised it
+        leave_out("change", {}, error)
+        return [ContextChange("everything")]
 
 
 def _holds_more(stream: Any) -> bool:

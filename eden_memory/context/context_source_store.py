@@ -3,9 +3,9 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from pydantic import ValidationError
 from pymongo import ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
@@ -15,15 +15,14 @@ from eden_memory.access.sharing import WIDE, private_keys
 from eden_memory.access.visible import Asker, Present, VisibleMemory, broad_scopes, view_of, with_unlisted
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.directory.participants import Streams
-from eden_memory.logs import LibraryLogger, scope_in_logs
 from eden_memory.memory.snapshot_projection import recent_fact
 from eden_memory.memory.snapshot_store import MongoHidden
 from eden_memory.mongo.documents import document_of
+from eden_memory.mongo.readable import readable
 from eden_memory.schemas.documents import RECENT_FACTS, Fact, Snapshot, Stream
 from eden_memory.schemas.scopes import Scope, Sharing
 from eden_memory.settings import Settings
 
-log = LibraryLogger()
 Database = AsyncDatabase[dict[str, Any]]
 GROUPS_KNOWN = 10_000
 
@@ -88,7 +87,8 @@ class MongoContextSource:
             sort=[("valid_from", -1), ("_id", 1)],
             limit=self._most_facts,
         )
-        facts = [recent_fact(document_of(Fact, row)) async for row in found]
+        rows = readable("fact", await found.to_list(), partial(document_of, Fact))
+        facts = [recent_fact(fact) for fact in rows]
         return snapshot.model_copy(update={"recent_facts": tuple(facts)})
 
     async def users(self, asked: Sequence[Asker]) -> dict[Asker, frozenset[str] | None]:
@@ -111,8 +111,9 @@ class MongoContextSource:
     async def _read(self, keys: Iterable[str], sessions: Iterable[str]) -> dict[str, Snapshot]:
         by_key, by_session = {"_id": {"$in": list(keys)}}, {"session_id": {"$in": list(sessions)}}
         query: dict[str, Any] = {"$or": [by_key, by_session]} if sessions else by_key
-        found = [_snapshot(row) for row in await self._snapshots.find(query).to_list()]
-        return {snapshot.scope_key: snapshot for snapshot in found if snapshot is not None}
+        rows = await self._snapshots.find(query).to_list()
+        found = readable("snapshot", rows, partial(document_of, Snapshot))
+        return {snapshot.scope_key: snapshot for snapshot in found}
 
 
 def _who(asked: Asker) -> tuple[str, str | None]:
@@ -135,11 +136,3 @@ def _private(
         if snapshot.scope in WIDE and snapshot.agent_id in streams
     )
     return frozenset[str]().union(*keys)
-
-
-def _snapshot(row: Mapping[str, Any]) -> Snapshot | None:
-    try:
-        return document_of(Snapshot, row)
-    except ValidationError:
-        log.warning("a snapshot cannot be read and is left out", scope=scope_in_logs(str(row.get("_id"))))
-        return None

@@ -1,10 +1,9 @@
 """Render the visible scopes as XML for an agent's prompt. Pure.
 
-Whatever a memory says, it stays inside its element: markup is escaped, what XML forbids is removed, and an item
-of a list is one line.
+Whatever a memory says, it stays inside its element: markup is escaped, what a reader would not see is removed, which
+includes all that XML forbids, and an item of a list is one line.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,6 +17,7 @@ from eden_memory.memory.snapshot_projection import oldest_first
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import MemorySettings
+from eden_memory.unseen import without_unseen
 from eden_memory.word_limits import CHARACTERS_OF_A_WORD, fitted, words_of
 
 NOTICE = (
@@ -27,10 +27,6 @@ LONGEST_MESSAGE = 80
 """Words of one message that is not formed yet."""
 LONGEST_NAME = 200
 """Characters of a group's name or a session's title."""
-_FORBIDDEN = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff"  # what XML 1.0 has no way to write
-    "\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"  # directions and tags: a reader would not see them
-)
 _ORDER = ("agent", "shard", "group", "user", "session")
 
 
@@ -98,10 +94,7 @@ def age_of(moment: datetime, now: datetime) -> str:
 
 def clean(text: str) -> str:
     """Escape text for an element, with its lines."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if not text.replace("\n", "").isprintable():  # all that is forbidden is not, and asking costs less
-        text = _FORBIDDEN.sub("", text)
-    return escape(text, quote=False).strip()
+    return escape(without_unseen(text), quote=False).strip()
 
 
 def one_line(text: str) -> str:
@@ -115,9 +108,7 @@ def attribute(text: str) -> str:
 
 
 def _joined(text: str) -> str:
-    if not text.isprintable():
-        text = _FORBIDDEN.sub(" ", text)
-    return " ".join(text.split())
+    return " ".join(without_unseen(text).split())
 
 
 def _memories(shown: Sequence[VisibleScope]) -> Iterator[str]:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bson.errors import BSONError
 from pymongo import ReadPreference
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
@@ -16,13 +17,17 @@ from pymongo.read_concern import ReadConcern
 
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
+from eden_memory.mongo.readable import EACH, decoded
 from eden_memory.schemas.events.chat import AGENT_SIDE, role_of, roles_of, values_of
+from eden_memory.schemas.ids import NoId
 from eden_memory.settings import TAILER, MessagesSettings, Settings
 
 log = LibraryLogger()
 Database = AsyncDatabase[dict[str, Any]]
 Authors = dict[str, frozenset[str | None] | None]
 """Typed ids by session; None among them: a user whom nobody names; None in their place: they cannot be known."""
+NO_ID = ""
+"""In the place of an author that is no id: then it is not known who is in the session."""
 MOST_MILLISECONDS = 2_000
 """Time limit of one query: without an index on the session it reads the whole collection."""
 
@@ -47,11 +52,15 @@ class MessageAuthors:
         self._paths, self._source_name = settings.messages, settings.source_name
         self._messages = source.get_collection(
             settings.messages.collection,
+            codec_options=EACH,
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("local"),  # also what is acknowledged, and not yet on a majority
         )
         self._inbox = source.get_collection(
-            settings.names["inbox"], read_preference=ReadPreference.PRIMARY, read_concern=ReadConcern("local")
+            settings.names["inbox"],
+            codec_options=EACH,
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("local"),
         )
         self._roles = roles_of(settings.messages.roles)
         self._agent_side = role_values(settings.messages, AGENT_SIDE)
@@ -78,12 +87,18 @@ class MessageAuthors:
             return together
         return dict(zip(wanted, await asyncio.gather(*map(self._of, wanted)), strict=True))
 
-    async def everybody_in(self, session_ids: Collection[str]) -> dict[str, frozenset[str | None]] | None:
+    async def everybody_in(self, session_ids: Collection[str]) -> Authors | None:
         """Return the users who write in each of a few sessions, in two queries; None among them: an unnamed one.
 
         None in place of all: they cannot be known. A session without messages of users is left out.
         """
         writers = await self._writers_in(session_ids)
+        if writers is None and len(session_ids) > 1:  # what cannot be read hides its own session alone
+            each = await asyncio.gather(*(self.everybody_in([name]) for name in session_ids))
+            return {
+                name: None if found is None else found.get(name, frozenset())
+                for name, found in zip(session_ids, each, strict=True)
+            }
         return None if writers is None else _by_session(writers)
 
     async def _writers_in(self, session_ids: Collection[str]) -> list[_Writer] | None:
@@ -92,10 +107,12 @@ class MessageAuthors:
         wanted = {"$in": [decode_id(name) for name in session_ids]}
         try:
             found = await asyncio.gather(self._in_messages(wanted), self._in_inbox(wanted))
-        except TypeError:
-            self._warn("an author is no id", "Run `eden doctor`.")
+        except (TypeError, BSONError):
+            self._warn("a session or an author is no id", "Run `eden doctor`.")
             return None
         writers = [writer for some in found for writer in some]
+        if any(writer.author == NO_ID for writer in writers):
+            self._warn("an author is no id", "Run `eden doctor`.")
         # a collation may take different ids for the same
         return writers if {writer.session for writer in writers} <= set(session_ids) else None
 
@@ -144,12 +161,14 @@ class MessageAuthors:
                 ),
                 self._in_inbox(session),
             )
+            if any(writer.author == NO_ID for writer in added):
+                raise NoId("an added text")
             authors = {encode_id(author) for author in named if author is not None}
             nobody_named = {None} if unnamed is not None else set[None]()
             return frozenset(authors | nobody_named | {writer.author for writer in added if writer.counts})
         except OperationFailure as error:  # too slow, or not allowed
             self._warn(type(error).__name__, index_hint(self._messages.database.name, paths))
-        except TypeError:
+        except (TypeError, BSONError):
             self._warn("an author is no id", "Run `eden doctor`.")
         return None
 
@@ -172,23 +191,28 @@ class MessageAuthors:
 
 
 async def _grouped(
-    collection: AsyncCollection[dict[str, Any]], match: Mapping[str, Any], fields: Sequence[str]
+    collection: AsyncCollection[Any], match: Mapping[str, Any], fields: Sequence[str]
 ) -> list[list[Any]]:
     """Return the values of the fields in messages, each combination once; an index on them answers."""
     grouped = {"$group": {"_id": {f"f{n}": f"${field}" for n, field in enumerate(fields)}}}
     cursor = await collection.aggregate([{"$match": match}, grouped], maxTimeMS=MOST_MILLISECONDS)
-    return [[row["_id"].get(f"f{n}") for n in range(len(fields))] async for row in cursor]
+    rows = [decoded(row)["_id"] async for row in cursor]
+    return [[row.get(f"f{n}") for n in range(len(fields))] for row in rows]
 
 
 def _writer(session: Any, author: Any, role: str) -> _Writer:
-    return _Writer(encode_id(session), None if author is None else encode_id(author), role)
+    name = encode_id(session)
+    try:
+        return _Writer(name, None if author is None else encode_id(author), role)
+    except NoId:
+        return _Writer(name, NO_ID, role)
 
 
-def _by_session(writers: Iterable[_Writer]) -> dict[str, frozenset[str | None]]:
+def _by_session(writers: Iterable[_Writer]) -> Authors:
     authors: dict[str, set[str | None]] = {}
     for writer in writers:
         authors.setdefault(writer.session, set()).add(writer.author)
-    return {session: frozenset(found) for session, found in authors.items()}
+    return {session: None if NO_ID in found else frozenset(found) for session, found in authors.items()}
 
 
 def role_values(messages: MessagesSettings, ours: Collection[str]) -> list[Any]:

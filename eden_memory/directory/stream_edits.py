@@ -6,6 +6,7 @@ from typing import Any, Self, get_args
 from urllib.parse import quote
 
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from eden_memory.constants import LONGEST_GUIDANCE, LONGEST_SHARD_NAME, MOST_RETENTION_DAYS
 from eden_memory.errors import EdenError, Invalid
@@ -74,6 +75,10 @@ def changed_stream(before: Row, fields: Row, settings: Settings) -> Stream:
         raise Invalid(
             f"the stream is not valid: {reasons_of(error)}", f"Its fields: {', '.join(SETTABLE)}."
         ) from None
+    try:
+        stream.model_dump_json()
+    except PydanticSerializationError:
+        raise Invalid("a text of the stream is not valid Unicode", "Leave out lone surrogates.") from None
     _demand_scope_has(stream)
     _demand_limits(stream)
     for field, roles in ROLES_OF.items():

@@ -1,6 +1,5 @@
 """Assignment of a model's facts and reflections to scopes, checked against what the model was shown."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -20,11 +19,9 @@ from eden_memory.schemas.ids import split
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope, ScopeKind
 from eden_memory.scope_limits import label_of
+from eden_memory.unseen import without_unseen
 from eden_memory.word_limits import fitted
 
-_NOT_TEXT = re.compile(
-    "[\u0000-\u001f\u007f-\u009f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\U000e0000-\U000e007f]"
-)
 _OPEN_TO_OTHERS: frozenset[ScopeKind] = frozenset({"agent", "group", "shard"})
 _OF_THE_AGENT: frozenset[ScopeKind] = frozenset({"agent", "shard"})
 SHARED_ROLES = frozenset({"user", "assistant", "system", "other"})
@@ -165,7 +162,7 @@ class ScopeAssignment:
 
     def _text(self, stated: str, words: int) -> str:
         """Return the text in one line, without invisible characters, within the word limit."""
-        text = " ".join(_NOT_TEXT.sub(" ", stated).replace(self.fence, " ").split())
+        text = " ".join(without_unseen(stated).replace(self.fence, " ").split())
         short = fitted(text, words)
         self.counts["shortened"] += short != text
         return short

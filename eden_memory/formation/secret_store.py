@@ -1,4 +1,4 @@
-"""The installation's secret, from which fences are made (eden_memory.formation.prompts.Fence): created once."""
+"""The installation's secret, from which keys are made (eden_memory.formation.prompts.Fence): created once."""
 
 import os
 from datetime import UTC, datetime

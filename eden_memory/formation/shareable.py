@@ -19,15 +19,15 @@ from eden_memory.formation.plain_languages import (
     has_any,
     is_among,
 )
-from eden_memory.redaction import is_card_number
+from eden_memory.redaction import has_check_digit
 
 _LOCAL = r"[^\s@<>()\[\],;:]"
 _EMAIL = re.compile(rf"(?<!{_LOCAL}){_LOCAL}+(?:@|\s?[(\[]at[)\]]\s?)[\w-]+(?:\.[\w-]+)+", re.IGNORECASE)
 _CALLED = r"(?:phone|telephone|tel|cell|mobile|fax|whatsapp|call|text|ring|reach|handy|telefon|mobil|móvil)"
 _PHONES = (
-    re.compile(r"(?<![\w.])\+\s?\d(?:[ .\-/()\u00a0\u2011]{0,2}\d){6,14}(?!\w)"),
-    re.compile(r"(?<![\w.,])(?:00[1-9]|0[1-9])(?:[ .\-/()\u00a0\u2011]{0,2}\d){6,12}(?![\w])"),
-    re.compile(r"(?<![\w.,-])\(?[2-9]\d{2}\)?[ .-]\d{3}[ .-]\d{4}(?![\w-])"),
+    re.compile(r"(?a:(?<![\w.]))\+\s?\d(?:[ .\-/()\u00a0\u2011]{0,2}\d){6,14}(?a:(?!\w))"),
+    re.compile(r"(?a:(?<![\w.,]))(?:00[1-9]|0[1-9])(?:[ .\-/()\u00a0\u2011]{0,2}\d){6,12}(?a:(?!\w))"),
+    re.compile(r"(?a:(?<![\w.,-]))\(?[2-9]\d{2}\)?[ .-]\d{3}[ .-]\d{4}(?a:(?![\w-]))"),
     re.compile(rf"\b{_CALLED}\b\D{{0,25}}\d(?:[ .\-/()]{{0,2}}\d){{5,14}}(?!\w)", re.IGNORECASE),
 )
 _DATE = re.compile(r"\b(?:\d{4}[-./]\d{1,2}[-./]\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{4})\b(?:[T ]\d{2}:\d{2})?")
@@ -55,8 +55,8 @@ _ADDRESSES = (
         re.IGNORECASE,
     ),
 )
-_IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]){11,30}\b")
-_LONG_NUMBER = re.compile(r"(?<![\w.])\d(?:[ -]?\d){11,18}(?!\w)")
+_IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]){11,30}\b", re.ASCII)
+_LONG_NUMBER = re.compile(r"(?a:(?<![\w.]))\d(?:[ -]?\d){11,18}(?a:(?!\w))")
 _NUMBERED = re.compile(
     r"\b(?:account|acct|iban|sort code|routing|card|credit card|debit card|passport|licen[cs]e|social security"
     r"|ssn|national id|identity card|id card|id number|personal number|personnummer|tax id|tax number|insurance"
@@ -65,9 +65,9 @@ _NUMBERED = re.compile(
     re.IGNORECASE,
 )
 _IDENTIFIERS = (
-    re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"),  # US social security number
-    re.compile(r"(?<![\w-])(?:19|20)?\d{6}[-+]\d{4}(?![\w-])"),  # Nordic personal number
-    re.compile(r"\b[A-CEGHJ-PR-TW-Z]{2} ?\d{2} ?\d{2} ?\d{2} ?[A-D]\b"),  # UK national insurance
+    re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])", re.ASCII),  # US social security number
+    re.compile(r"(?<![\w-])(?:19|20)?\d{6}[-+]\d{4}(?![\w-])", re.ASCII),  # Nordic personal number
+    re.compile(r"\b[A-CEGHJ-PR-TW-Z]{2} ?\d{2} ?\d{2} ?\d{2} ?[A-D]\b", re.ASCII),  # UK national insurance
 )
 NUMBERED_DIGITS = 5
 
@@ -80,7 +80,7 @@ def is_personal(text: str) -> bool:
         or any(pattern.search(text) for pattern in (*_ADDRESSES, *_IDENTIFIERS))
         or any(sum(map(str.isdigit, match.group())) >= NUMBERED_DIGITS for match in _NUMBERED.finditer(text))
         or any(_is_iban(match.group()) for match in _IBAN.finditer(text))
-        or any(is_card_number(match.group()) for match in _LONG_NUMBER.finditer(text))
+        or any(has_check_digit(match.group()) for match in _LONG_NUMBER.finditer(text))
     )
 
 

@@ -1,6 +1,7 @@
 """Conversations exported from ChatGPT and Claude: their messages, and a request to form each conversation."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, cast
@@ -28,11 +29,15 @@ class ExportedMessage(NamedTuple):
     at: Any
 
 
+NOTHING = ExportedMessage(None, "user", "", None)
+
+
 class ExportedConversation(NamedTuple):
     """A conversation of an export, by its own id."""
 
     own: Any
-    messages: Sequence[ExportedMessage]
+    messages: Sequence[ExportedMessage | None]
+    """None: a message that cannot be read."""
 
 
 async def chatgpt(path: str, to: ImportedAs) -> AsyncIterator[Entry]:
@@ -71,17 +76,19 @@ def _conversation(
     except Unimportable as error:
         yield SkippedItem(where, error.reason, error.bad)
         return
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except Exception:  # noqa: BLE001 - whatever it is, this conversation raised it
         yield SkippedItem(where, "it is not a conversation in the format of the export", bad=True)
         return
     number, last = 0, None
-    for own, role, text, at in found.messages:
-        if text.strip():
-            number += 1
-            place, last = f"{where}, message {number}", at or last
+    for message in found.messages:
+        place = f"{where}, message {number + 1}"
+        if message is None:
+            yield SkippedItem(place, "it is not a message in the format of the export", bad=True)
+        elif message.text.strip():
+            number, last = number + 1, message.at or last
             yield imported_or_skipped(
                 place,
-                lambda: to.message(place, own, session, role, text, scope, last),  # noqa: B023 - called at once
+                partial(to.message, place, message.own, session, message.role, message.text, scope, last),
             )
     if number:
         yield to.formed(where, session, scope)
@@ -99,16 +106,22 @@ def _of_chatgpt(fields: Fields) -> ExportedConversation:
         name = nodes[name].get("parent")
     messages = (node.get("message") for node in reversed(branch))
     own = fields.get("conversation_id") or fields["id"]
-    return ExportedConversation(
-        own, [read for message in messages if (read := _message(message)) is not None]
-    )
+    return ExportedConversation(own, [_or_none(_message, message) for message in messages])
 
 
-def _message(message: Fields | None) -> ExportedMessage | None:
-    """Return what a person or the assistant said; None for all else."""
+def _or_none(read: Callable[[Any], ExportedMessage], message: Any) -> ExportedMessage | None:
+    """Return a message, None for one that cannot be read: it costs no other its place."""
+    try:
+        return read(message)
+    except Exception:  # noqa: BLE001 - whatever it is, this message raised it
+        return None
+
+
+def _message(message: Fields | None) -> ExportedMessage:
+    """Return what a person or the assistant said; without text for all else."""
     role = ROLES.get(message["author"]["role"]) if message else None
     if message is None or role is None or _inside(message, "metadata", HIDDEN):
-        return None
+        return NOTHING
     return ExportedMessage(
         message["id"], role, _text(_inside(message, "content", "parts")), message.get("create_time")
     )
@@ -120,16 +133,17 @@ def _inside(fields: Fields, name: str, inner: str) -> Any:
 
 
 def _of_claude(fields: Fields) -> ExportedConversation:
-    said = (
-        ExportedMessage(
-            message["uuid"],
-            ROLES[message["sender"]],
-            _text(message.get("text")) or _text(message.get("content")),
-            message.get("created_at"),
-        )
-        for message in fields["chat_messages"]
+    said = [_or_none(_claudes, message) for message in fields["chat_messages"]]
+    return ExportedConversation(fields["uuid"], said)
+
+
+def _claudes(message: Fields) -> ExportedMessage:
+    return ExportedMessage(
+        message["uuid"],
+        ROLES[message["sender"]],
+        _text(message.get("text")) or _text(message.get("content")),
+        message.get("created_at"),
     )
-    return ExportedConversation(fields["uuid"], list(said))
 
 
 def _text(parts: Any) -> str:

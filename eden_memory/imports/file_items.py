@@ -99,24 +99,23 @@ def _in_file(file: Path, where: str, to: ImportedAs) -> Iterator[Entry]:
     if page is None:
         yield imported_or_skipped(where, partial(_memory_file, text, where, to))
     else:
-        yield from _mirrored(page, where, to)
+        found = imported_or_skipped(where, partial(_mirrored, page, where, to))
+        yield from [found] if isinstance(found, SkippedItem) else found
 
 
-def _mirrored(page: MirrorPage, where: str, to: ImportedAs) -> Iterator[Entry]:
-    """Yield a scope's memories: a line each; the summary becomes the scope's consolidated text."""
-    try:
-        scope = _scope_of(page.scope_key, to.mapping)
-    except Unimportable as error:
-        yield SkippedItem(where, error.reason, error.bad)
-        return
+def _mirrored(page: MirrorPage, where: str, to: ImportedAs) -> list[Entry]:
+    """Return a scope's memories: a line each; the summary becomes the scope's consolidated text."""
+    scope, found = _scope_of(page.scope_key, to.mapping), list[Entry]()
     if scope.kind == "shard":
         blob = next((line.text for line in page.lines if line.kind == "blob"), "")
-        yield ImportedItem(where, "shard", stream_of({"content": blob}, scope), scope)
+        found.append(ImportedItem(where, "shard", stream_of({"content": blob}, scope), scope))
     make = {"blob": to.blob, "reflection": to.reflection, "fact": to.fact}
     for number, line in enumerate(page.lines):
         if line.text:
             place = f"{where}, {line.kind} {number}"
-            yield imported_or_skipped(place, partial(make[line.kind], place, line.id, line.text, scope, None))
+            item = partial(make[line.kind], place, line.id, line.text, scope, None)
+            found.append(imported_or_skipped(place, item))
+    return found
 
 
 def _scope_of(key: str, mapping: ImportMapping) -> Scope:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -30,6 +30,7 @@ from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import DEFAULTS
 from eden_memory.word_limits import words_of
 
+T = TypeVar("T")
 Kind = Literal["fact", "reflection", "blob", "message", "shard"]
 Request = InboxFactCommand | InboxMemoryCommand | InboxAddedText | InboxFormNow
 PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -270,12 +271,14 @@ def _mapped(mapping: Mapping[str, str], theirs: Any, what: str) -> str:
         raise Unimportable(reason, bad=True) from None
 
 
-def imported_or_skipped(where: str, make: Callable[[], ImportedItem]) -> Entry:
-    """Return what `make` returns, or why it cannot."""
+def imported_or_skipped(where: str, make: Callable[[], T]) -> T | SkippedItem:
+    """Return what `make` returns, or why it cannot: whatever an item raises is about that item."""
     try:
         return make()
     except Unimportable as error:
         return SkippedItem(where, error.reason, error.bad)
+    except Exception as error:  # noqa: BLE001 - as above
+        return SkippedItem(where, f"it cannot be read ({type(error).__name__})", bad=True)
 
 
 def stream_of(row: Mapping[str, Any], scope: Scope) -> Stream:

@@ -17,6 +17,8 @@ LONG_NUMBER = 100
 TOO_LONG = f"it is longer than {LONGEST:,} bytes"
 ARRAY = re.compile(r'\s*(\{\s*"[A-Za-z_]+"\s*:\s*)?\[')
 BLANK = re.compile(r"[\s,]*")
+MARKS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+OPENING, CLOSING = ("[", "{"), ("]", "}")
 
 
 class Element(NamedTuple):
@@ -85,17 +87,33 @@ def _of_array(file: BinaryIO, begin: int) -> Iterator[Element]:
     text = _Text(file, begin)
     while (character := text.next_character()) != "]":
         number += 1
-        element: Any = None
-        while character and element is None:
+        found: Element | None = None
+        while character and found is None:
             try:
                 element, text.at = decoder.raw_decode(text.read, text.at)
-            except (JSONDecodeError, RecursionError):
+                found = Element(f"item {number}", element)
+            except RecursionError:
+                if (end := _end_of(text.read, text.at)) is not None:
+                    found, text.at = Element(f"item {number}", None, "it is nested too deeply"), end
+                elif len(text.read) - text.at > LONGEST or not text.more():
+                    break
+            except JSONDecodeError:
                 if len(text.read) - text.at > LONGEST or not text.more():
                     break
-        if element is None:
+        if found is None:
             yield Element(f"item {number}", None, "it is not valid JSON, and what follows cannot be read")
             return
-        yield Element(f"item {number}", element)
+        yield found
+
+
+def _end_of(text: str, at: int) -> int | None:
+    """Return where a list or an object ends that is nested too deeply to be read; None behind the text."""
+    depth = 0
+    for mark in MARKS.finditer(text, at):
+        depth += (mark.group() in OPENING) - (mark.group() in CLOSING)
+        if depth == 0 and mark.group() in CLOSING:
+            return mark.end()
+    return None
 
 
 def _number(digits: str) -> int | float:

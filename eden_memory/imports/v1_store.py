@@ -10,7 +10,6 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from pydantic import ValidationError
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import ConfigurationError, PyMongoError
@@ -26,6 +25,7 @@ from eden_memory.imports.import_items import (
     stream_of,
 )
 from eden_memory.mongo.application_ids import typed
+from eden_memory.mongo.lenient_decoding import LENIENT
 from eden_memory.schemas.scopes import Scope
 
 Row = dict[str, Any]
@@ -39,7 +39,8 @@ async def v1(path: str, to: ImportedAs) -> AsyncIterator[Entry]:
     client: AsyncMongoClient[Row] = AsyncMongoClient(path, tz_aware=True, serverSelectionTimeoutMS=10_000)
     try:
         async with client:
-            async for entry in V1Memories(client.get_default_database(), to).read():
+            database = client.get_default_database(codec_options=LENIENT)
+            async for entry in V1Memories(database, to).read():
                 yield entry
     except ConfigurationError:
         raise Invalid("the address names no database", "mongodb://HOST/DATABASE") from None
@@ -76,7 +77,7 @@ class V1Memories:
             return
         if row.get("content"):
             yield self._blob(where, row, scope)
-        waiting = [*row.get("unabsorbed_memory_ids", ()), *row.get("unabsorbed_directive_ids", ())]
+        waiting = _listed(row, "unabsorbed_memory_ids", "unabsorbed_directive_ids")
         async for entry in self._memories(waiting, "directive", scope):
             yield entry
 
@@ -89,15 +90,15 @@ class V1Memories:
             agent = self._to.mapping.agent_of(row.get("agent_id"))
             scope = Scope.of_shard(agent, row["shard_name"])
             yield ImportedItem(where, "shard", stream_of(row, scope), scope)
-        except (KeyError, TypeError, ValidationError, Unimportable):
+        except Exception:  # noqa: BLE001 - whatever it is, this shard raised it
             yield SkippedItem(where, "its agent or name cannot be used", bad=True)
             return
         if row.get("content"):
             yield self._blob(where, row, scope)
-        facts = [*row.get("facts", ()), *row.get("relevant_facts", ())]
+        facts = _listed(row, "facts", "relevant_facts")
         async for entry in self._memories(facts, "fact", Scope.of_agent(agent)):
             yield entry
-        async for entry in self._memories(row.get("unabsorbed_memory_ids", ()), "suggestion", scope):
+        async for entry in self._memories(_listed(row, "unabsorbed_memory_ids"), "suggestion", scope):
             yield entry
 
     def _blob(self, where: str, row: Row, scope: Scope) -> Entry:
@@ -147,7 +148,7 @@ class V1Memories:
         """Return a reflection of the session; Unimportable if it names none."""
         if row.get("source_session_id") is None:
             raise Unimportable("it names no session", bad=True)
-        users = chain.from_iterable(other.get("related_users", ()) for other in rows)
+        users = chain.from_iterable(_listed(other, "related_users") for other in rows)
         audience = tuple(sorted({self._to.mapping.user_of(user) for user in users}))
         session = typed(row["source_session_id"], "session")
         scope = Scope.of_session(self._to.mapping.agent_of(row.get("agent_id")), session, audience)
@@ -170,3 +171,8 @@ class V1Memories:
         others = {"memory_type": {"$exists": True, "$nin": ["episode", *left_out]}}
         if count := await self._database[SESSIONS].count_documents(others):
             yield SkippedItem(f"{SESSIONS}, other types", "its type has no counterpart here", count=count)
+
+
+def _listed(row: Row, *names: str) -> list[Any]:
+    """Return what stands in these lists of a document; what is no list has nothing."""
+    return [item for name in names if isinstance(listed := row.get(name), list) for item in listed]  # pyright: ignore

@@ -6,6 +6,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from operator import itemgetter
 from typing import Any, Literal, cast, get_args
@@ -20,6 +21,7 @@ from eden_memory.memory.memory_index_store import EARLIEST
 from eden_memory.memory.results import BlobView, FactHistory, FactOrigin, FactView, Page, ReflectionView
 from eden_memory.memory.snapshot_store import MongoHidden, without
 from eden_memory.mongo.documents import document_of
+from eden_memory.mongo.readable import readable
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Access, Consolidated, Fact, Message, Reflection
 from eden_memory.schemas.provenance import SourceMessage
@@ -140,14 +142,14 @@ class Browsing:
             raise Invalid("facts have no such order", f"Sort by: {', '.join(FACT_LISTS)}.")
         scopes = scopes_of(asked, view)
         rows, cursor = await self._page(FACT_LISTS[sort], asked, view, filters)
-        found = (document_of(Fact, row) for row in rows)
+        found = readable("fact", rows, partial(document_of, Fact))
         return Page(tuple(views.fact_view(fact, scopes[fact.scope_key], asked) for fact in found), cursor)
 
     async def reflections(self, asked: Asker, view: VisibleMemory, filters: Filters) -> Page[ReflectionView]:
         """Newest first."""
         scopes = scopes_of(asked, view)
         rows, cursor = await self._page(REFLECTIONS, asked, view, filters)
-        found = (document_of(Reflection, row) for row in rows)
+        found = readable("reflection", rows, partial(document_of, Reflection))
         return Page(
             tuple(
                 views.reflection_view(reflection, scopes[reflection.scope_key], asked) for reflection in found
@@ -163,7 +165,7 @@ class Browsing:
         rows = (
             await self._database[self._names[Consolidated.COLLECTION]].find({"_id": {"$in": keys}}).to_list()
         )
-        blobs = {row["_id"]: document_of(Consolidated, row) for row in rows}
+        blobs = {blob.id: blob for blob in readable("blob", rows, partial(document_of, Consolidated))}
         return [views.blob_view(blobs[key], scopes[key]) for key in keys if key in blobs]
 
     async def history(self, asked: Asker, view: VisibleMemory, fact_id: str) -> FactHistory:
@@ -202,7 +204,8 @@ class Browsing:
         """Return the reflections of a fact's scope that rest on any of its messages, oldest first."""
         query: Row = {"message_ids": {"$in": list(fact.message_ids)}, "scope_key": fact.scope_key}
         rows = self._database[self._names[Reflection.COLLECTION]].find({**query, "retired_at": None})
-        return [document_of(Reflection, row) async for row in rows.sort([("formed_at", 1), ("_id", 1)])]
+        found = await rows.sort([("formed_at", 1), ("_id", 1)]).to_list()
+        return list(readable("reflection", found, partial(document_of, Reflection)))
 
     async def sources(self, what: str, target: str) -> tuple[SourceMessage, ...]:
         """Return the messages on which a stored fact or reflection rests; none for anything else."""

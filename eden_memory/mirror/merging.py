@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Literal
 
 from eden_memory.imports.mirror_page import BLOB, Kind, MirrorLine, MirrorPage, digest_of
@@ -93,10 +92,9 @@ class Merged:
         return not any(line.text for line in self.lines)
 
     @property
-    def stamp(self) -> str:
-        """A name for the base: the same memory gives the same name."""
-        told = "\n".join(f"{name} {item.version} {item.digest}" for name, item in sorted(self.base.items()))
-        return f"m{sha256(told.encode()).hexdigest()[:16]}"
+    def told(self) -> str:
+        """The base as a text: the same memory gives the same text."""
+        return "\n".join(f"{name} {item.version} {item.digest}" for name, item in sorted(self.base.items()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from eden_memory.api.service import MemoryService
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.errors import NotFound
 from eden_memory.formation.memory_commands import added_reflection_id
+from eden_memory.formation.secret_store import installation_secret
 from eden_memory.imports.mirror_page import BLOB, normalised
 from eden_memory.memory.browsing_store import scopes_of
 from eden_memory.memory.fact_hash import fact_id
@@ -64,6 +65,10 @@ class MirroredMemory(MemoryService):
     @property
     def _requests(self) -> CommandRequests:
         return MirrorRequests(self.memory, self._agent_id, self._asked_by, self._request)
+
+    async def secret(self) -> bytes:
+        """Return the installation's secret, from which the key of the mirror's notes is made."""
+        return await installation_secret(self.memory.database, self.memory.settings.names)
 
     def follow(self) -> AsyncGenerator[MemoryChange]:
         """Yield what is visible now, and then changes."""

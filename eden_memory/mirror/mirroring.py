@@ -21,6 +21,7 @@ from eden_memory.mirror.merging import BaseItem, FileCommand, Merged, MirroredIt
 from eden_memory.mirror.mirror_folder import ANSWERS, MirrorFolder
 from eden_memory.mirror.mirrored_memory import MirroredMemory, Shown
 from eden_memory.mirror.scope_file import ScopeFile, remove_others
+from eden_memory.mirror.sealed_notes import SealedNotes
 from eden_memory.schemas.scopes import Scope
 from eden_memory.task_ending import run_until_first
 
@@ -69,6 +70,7 @@ class Mirroring:
         self._restored: set[str] = set()
         """The scopes whose files are restored: later edits of these are meant."""
         self._files: dict[str, ScopeFile] = {}
+        self._notes: SealedNotes | None = None
         self._shown: Shown = {}
         self._sent_now: set[str] = set()
         self._due, self._stale = asyncio.Event(), True
@@ -129,7 +131,12 @@ class Mirroring:
             del self._files[key]
         remove_others(self._folder.path, self._folder.own, self._shown)
         for key in self._shown.keys() - self._files.keys():
-            self._files[key] = ScopeFile(self._folder.path, self._folder.own, key)
+            self._files[key] = ScopeFile(self._folder.path, self._folder.own, key, await self._sealed())
+
+    async def _sealed(self) -> SealedNotes:
+        if self._notes is None:
+            self._notes = SealedNotes(await self._memory.secret())
+        return self._notes
 
     async def _settled(self, file: ScopeFile) -> str | None:
         """Return the file's text, once nobody is writing it."""

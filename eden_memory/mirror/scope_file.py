@@ -1,10 +1,9 @@
 """The file of one scope, and what is noted beside it: from which memory it was written, and the commands sent.
 
-The notes hold ids, versions and hashes, no text. A file names the memory that it was written from, so an editor that
-saves an old state of it is understood, too.
+The notes hold ids, versions and hashes, no text, and are encrypted. A file names the memory that it was written
+from, so an editor that saves an old state of it is understood, too.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
@@ -22,6 +21,7 @@ from eden_memory.imports.mirror_page import (
 )
 from eden_memory.mirror.atomic_files import exchange, read_text, replace_text, write_text
 from eden_memory.mirror.merging import BaseItem, FileConflict, Merged, SentCommand
+from eden_memory.mirror.sealed_notes import SealedNotes
 
 KEPT_BASES = 50
 LONGEST_NAME = 100
@@ -51,12 +51,12 @@ def remove_others(folder: Path, own: Path, shown: Iterable[str]) -> None:
 class ScopeFile:
     """One scope's file in the mirror's folder; `own`: the folder of the mirror's notes."""
 
-    def __init__(self, folder: Path, own: Path, scope_key: str) -> None:
-        self.scope_key, name = scope_key, file_name(scope_key)
+    def __init__(self, folder: Path, own: Path, scope_key: str, notes: SealedNotes) -> None:
+        self.scope_key, name, self._notes = scope_key, file_name(scope_key), notes
         self.path, self.conflicts = folder / f"{name}.md", folder / f"{name}{CONFLICTS}.md"
         self._own, self._aside = own / name, own / name / "aside.md"
         self._own.mkdir(mode=0o700, exist_ok=True)
-        noted: dict[str, Any] = json.loads(read_text(self._own / "state.json") or "{}")
+        noted: dict[str, Any] = notes.read(self._own / "state") or {}
         self._newest: str | None = noted.get("newest")
         self._written: list[str] = noted.get("written", [])
         self._absent = False
@@ -86,8 +86,9 @@ class ScopeFile:
         stamp = self._newest if page is None else page.base
         if stamp is None:
             return {}
-        text = read_text(self._own / f"{stamp}.json") if stamp.isalnum() else None
-        return None if text is None else {name: BaseItem(*item) for name, item in json.loads(text).items()}
+        is_one = stamp.isalnum() and len(stamp) < LONGEST_NAME
+        noted = self._notes.read(self._own / f"{stamp}.base") if is_one else None
+        return None if noted is None else {name: BaseItem(*item) for name, item in noted.items()}
 
     def write(self, former: str | None, merged: Merged) -> bool:
         """Write the file in place of `former`; False if it holds something else by now.
@@ -97,24 +98,25 @@ class ScopeFile:
         self._absent = former is None and self._newest is not None and merged.is_empty
         if self._absent:
             return True
-        text = rendered(MirrorPage(self.scope_key, merged.stamp, merged.lines, pins=merged.pins))
+        stamp = f"m{self._notes.name(merged.told)}"
+        text = rendered(MirrorPage(self.scope_key, stamp, merged.lines, pins=merged.pins))
         if text == former and self.is_as_written(text):
             return True
         items = {name: (item.version, item.digest) for name, item in sorted(merged.base.items())}
-        write_text(self._own / f"{merged.stamp}.json", json.dumps(items))
+        self._notes.write(self._own / f"{stamp}.base", items)
         self._written = [*([] if former is None else [digest_of(former)]), digest_of(text)]
         self._note()
         if text != former and not replace_text(self.path, former, text, self._aside):
             return False
-        self._newest = merged.stamp
+        self._newest = stamp
         self._note()
         self._drop_old_bases()
         return True
 
     def _drop_old_bases(self) -> None:
-        noted = sorted(self._own.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-        for path in noted[: -KEPT_BASES - 1]:
-            if path.stem not in (self._newest, "state"):
+        noted = sorted(self._own.glob("*.base"), key=lambda path: path.stat().st_mtime_ns)
+        for path in noted[:-KEPT_BASES]:
+            if path.stem != self._newest:
                 path.unlink()
 
     def note_sent(self, sent: Mapping[str, SentCommand]) -> None:
@@ -126,7 +128,7 @@ class ScopeFile:
     def _note(self) -> None:
         sent = {key: asdict(command) for key, command in self.sent.items()}
         noted = {"newest": self._newest, "written": self._written, "sent": sent}
-        write_text(self._own / "state.json", json.dumps(noted))
+        self._notes.write(self._own / "state", noted)
 
     def add_conflicts(self, conflicts: Sequence[FileConflict]) -> bool:
         """Append conflicts to the file beside this one, each once; return whether there were new ones."""

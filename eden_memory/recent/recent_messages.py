@@ -12,7 +12,7 @@ from pymongo.errors import PyMongoError
 
 from eden_memory.access.presence_store import MongoPresence
 from eden_memory.access.visible import Asker, VisibleMemory
-from eden_memory.directory.author_store import MessageAuthors
+from eden_memory.directory.author_store import Authors, MessageAuthors
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.own_sessions import whose
 from eden_memory.directory.participants import Audiences, Missing, Off, SessionFacts
@@ -168,7 +168,7 @@ def _heard(task: asyncio.Task[Any]) -> None:
 def _session_now(
     name: str,
     facts: SessionFacts | Missing,
-    authors: Mapping[str, frozenset[str | None]] | None,
+    authors: Authors | None,
     state: Mapping[str, Any],
 ) -> SessionNow:
     written = None if authors is None else authors.get(name, frozenset())

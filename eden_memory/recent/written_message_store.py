@@ -18,6 +18,7 @@ from eden_memory.forgotten import Mark, Marks
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import Unusable, cut_in_query, getter, moment_of, text_of
+from eden_memory.mongo.readable import EACH, readable
 from eden_memory.recent.recent_rules import WrittenMessage
 from eden_memory.redaction import RedactedTexts, redactor_of
 from eden_memory.schemas.documents import Message, WindowTexts
@@ -64,7 +65,7 @@ class WrittenMessages:
         self._recorded = memory[names[Message.COLLECTION]]
         self._windows = memory[names[WindowTexts.COLLECTION]]
         sessions = settings.sessions
-        self._sessions = None if sessions.collection is None else source[sessions.collection]
+        self._sessions = None if sessions.collection is None else _local(source, sessions.collection)
         self._users = sessions.users
         self._order = [(name, DESCENDING) for name in dict.fromkeys((self._paths.created_at, "_id"))]
         self._indexed: dict[str, tuple[float, bool]] = {}
@@ -75,16 +76,17 @@ class WrittenMessages:
         """Return the sessions that the user has written in since a time, or is listed in; the last ones first."""
         user = decode_id(user_id)
         inbox, authored, added, listed = await asyncio.gather(
-            self._inbox.distinct("session_id", {"kind": "added_text", "user_id": user}),
+            self._inbox.find({"kind": "added_text", "user_id": user}, {"session_id": 1}).to_list(),
             self._authored(user, MOST_AUTHORED, self._mapping.without_text),
             self._added_by(user_id, since),
             self._listing(user),
         )
-        written = (self._mapping.message(row) for row in authored)
+        written = readable("message", authored, self._mapping.message)
         recent = [
             message.session_id for message in written if message is not None and message.said_at >= since
         ]
-        named = [*filter(None, map(_typed, inbox)), *recent, *added, *listed]
+        waiting = readable("message", inbox, lambda row: _typed(row.get("session_id")))
+        named = [*filter(None, waiting), *recent, *added, *listed]
         return list(dict.fromkeys(named))[
             : MOST_SESSIONS + 1
         ]  # the session that asks is one of them, as a rule
@@ -105,7 +107,7 @@ class WrittenMessages:
         user = decode_id(user_id)
         own = await self._authored(user, MOST_LOOKED_AT, self._mapping.fields)
         waiting = await self._waiting({"user_id": user}, MOST_LOOKED_AT)
-        found = [*map(self._mapping.message, own), *waiting]
+        found = [*readable("message", own, self._mapping.message), *waiting]
         added = await self._added({"user_id": user_id}, MOST_LOOKED_AT)
         by_id = {message.message_id: message for message in (*added, *filter(None, found)) if message.text}
         return list(by_id.values())
@@ -113,8 +115,8 @@ class WrittenMessages:
     async def being_forgotten(self) -> Marks:
         """Return marks for the requests to forget that no stage has carried out yet."""
         asked = self._inbox.find({"kind": "forget", "what": {"$in": ["message", "session", "user"]}})
-        targets = [(row["what"], _typed(row["target"])) async for row in asked]
-        return Marks(Mark(what, target, "for_ever") for what, target in targets if target is not None)
+        rows = readable("forget request", await asked.to_list(), _named)
+        return Marks(Mark(what, target, "for_ever") for what, target in rows if target is not None)
 
     async def recorded(self, message_ids: Iterable[str]) -> dict[str, Row]:
         """Return what formation-trigger keeps of these messages, without their texts."""
@@ -146,14 +148,14 @@ class WrittenMessages:
             return []
         found = self._sessions.find({self._users: user}, {"_id": 1}, sort=[("_id", -1)], limit=MOST_SESSIONS)
         rows = await found.max_time_ms(MOST_MILLISECONDS).to_list()
-        return [name for row in rows if (name := _typed(row["_id"])) is not None]
+        return list(filter(None, readable("directory", rows, lambda row: _typed(row["_id"]))))
 
     async def _in_sessions(self, session_ids: Sequence[str]) -> list[WrittenMessage]:
         wanted = [decode_id(name) for name in session_ids]
         query = {self._paths.session_id: {"$in": wanted}, self._paths.role: {"$in": self._mapping.shown}}
         found = self._messages.find(query, self._mapping.fields, sort=self._order, limit=MOST_MESSAGES)
         rows = await found.max_time_ms(MOST_MILLISECONDS).batch_size(TOGETHER).to_list()
-        return [message for row in rows if (message := self._mapping.message(row)) is not None]
+        return list(filter(None, readable("message", rows, self._mapping.message)))
 
     async def _waiting_texts(self, session_ids: Sequence[str]) -> list[WrittenMessage]:
         """Return added texts that the tailer has not carried yet."""
@@ -162,8 +164,8 @@ class WrittenMessages:
 
     async def _waiting(self, of: Row, most: int) -> list[WrittenMessage]:
         fields = {"session_id": 1, "role": 1, "created_at": 1, "text": cut_in_query("text", self._text_limit)}
-        rows = self._inbox.find({"kind": "added_text", **of}, fields, sort=[("_id", DESCENDING)], limit=most)
-        return [message async for row in rows if (message := _added_text(row)) is not None]
+        found = self._inbox.find({"kind": "added_text", **of}, fields, sort=[("_id", DESCENDING)], limit=most)
+        return list(filter(None, readable("message", await found.to_list(), _added_text)))
 
     async def _added_texts(self, session_ids: Sequence[str], since: datetime) -> list[WrittenMessage]:
         """Return added texts as formation-trigger keeps them: in their row, or in their closed window."""
@@ -224,7 +226,11 @@ class MessageFields:
         return [value for name, role in self._roles.items() if role in wanted for value in values_of(name)]
 
 
-def _added_text(row: Row) -> WrittenMessage | None:
+def _named(row: Stored) -> tuple[Any, str | None]:
+    return row["what"], _typed(row.get("target"))
+
+
+def _added_text(row: Stored) -> WrittenMessage | None:
     """Return the text of an inbox document; its ObjectId, or the time given with it, says when it was said."""
     name, session, text = _typed(row["_id"]), _typed(row.get("session_id")), row.get("text")
     times = [time for time in (_moment(row.get("created_at")), _moment(row["_id"])) if time is not None]
@@ -261,5 +267,8 @@ async def _has_index(collection: AsyncCollection[Row], path: str) -> bool:
 def _local(database: Database, name: str) -> AsyncCollection[Row]:
     """Also what is acknowledged, and not yet on a majority."""
     return database.get_collection(
-        name, read_preference=ReadPreference.PRIMARY, read_concern=ReadConcern("local")
+        name,
+        codec_options=EACH,
+        read_preference=ReadPreference.PRIMARY,
+        read_concern=ReadConcern("local"),
     )

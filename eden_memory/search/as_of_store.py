@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.models.question import Asking, Embedder
+from eden_memory.mongo.readable import readable
 from eden_memory.names import Names
 from eden_memory.search.fact_candidates import FactCandidate, Ranked, When
 from eden_memory.search.search_documents import KEPT, candidate
@@ -76,20 +78,24 @@ class PointInTimeLists:
         known = dict[str, FactCandidate]()
         earlier, contradicting = set[str](), set[str | None]()
         async for row in self._facts.find(asked, FIELDS, batch_size=AT_ONCE):
-            if row.get("embedding_model") != self._model:
-                row["embedding"] = None
-            fact, since = candidate(row), stated_earlier(row, when.as_of)
-            began = fact if since is None else replace(fact, began_at=since)
-            then = as_known(began, row["active"], row.get("history", []), when)
-            if then is None or then.is_hidden(when):
-                continue
-            if since is None:
-                known[then.fact_id] = then
-                contradicting.add(fact.replaced_by)
-            else:
-                known[then.fact_id] = replace(then, valid_from=since)
-                earlier.add(then.fact_id)
+            for fact, since, then in readable("fact", [row], partial(self._then, when=when)):
+                if then is None or then.is_hidden(when):
+                    continue
+                if since is None:
+                    known[then.fact_id] = then
+                    contradicting.add(fact.replaced_by)
+                else:
+                    known[then.fact_id] = replace(then, valid_from=since)
+                    earlier.add(then.fact_id)
         return {fact_id: known[fact_id] for fact_id in known if fact_id not in earlier & contradicting}
+
+    def _then(self, row: Row, when: When) -> tuple[FactCandidate, datetime | None, FactCandidate | None]:
+        """Return a fact, since when it was stated earlier, and what was known of it then."""
+        if row.get("embedding_model") != self._model:
+            row["embedding"] = None
+        fact, since = candidate(row), stated_earlier(row, when.as_of)
+        began = fact if since is None else replace(fact, began_at=since)
+        return fact, since, as_known(began, row["active"], row.get("history", []), when)
 
 
 def stated_earlier(row: Mapping[str, Any], as_of: datetime | None) -> datetime | None:

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from eden_memory.access.sharing import rests_on_users
 from eden_memory.errors import EdenError
 from eden_memory.mongo.documents import decoded_rows, encoded_row, packed_of, quickly_decoded
+from eden_memory.mongo.readable import leave_out
 from eden_memory.schemas.scopes import ScopeKey
 from eden_memory.search.fact_candidates import FactCandidate
 
@@ -71,14 +72,23 @@ class CachedFact(NamedTuple):
 
 
 def cached_facts(batch: bytes, model: str) -> dict[str, CachedFact | None]:
-    """Return the facts of a batch of BSON documents by id, None for those that are not active any more."""
-    return {row["_id"]: _cached(row, model) if row["active"] else None for row in quickly_decoded(batch)}
+    """Return the facts of a batch of BSON documents by id, None for those not active any more, or not readable."""
+    facts = dict[str, CachedFact | None]()
+    for row in quickly_decoded(batch):
+        try:
+            facts[row["_id"]] = _cached(row, model) if row["active"] else None
+        except Exception as error:  # noqa: BLE001 - whatever it is, this document raised it
+            leave_out("fact", row, error)
+            facts[row["_id"]] = None
+    return facts
 
 
 def _cached(row: Row, model: str) -> CachedFact:
     of_users = rests_on_users(row["scope_key"], row.get("sources", ()))
     expires_at = row.get("expires_at")
     vector = packed_of(row.get("embedding")) if row.get("embedding_model") == model else None
+    if not (isinstance(row["content"], str) and row["formed_at"] and row["valid_from"] and row["version"]):
+        raise ValueError("a field that every fact has is missing")
     return CachedFact(
         fact_id=row["_id"],
         text=row["content"],

@@ -14,6 +14,7 @@ from eden_memory.api.gateway.chat_request import ChatRequest
 from eden_memory.api.gateway.remembering import Remembering
 from eden_memory.api.gateway.turn_store import TurnStore
 from eden_memory.api.gateway.turns import Turns, last_user_text
+from eden_memory.error_text import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import GATEWAY_TURNS
 from eden_memory.mongo.application_ids import typed
@@ -100,6 +101,10 @@ class TurnWriter:
                     log.error("turns of a chat are lost", turns=turns, reason=type(error).__name__)
                 else:
                     await asyncio.sleep(pause)
+            except Exception as error:  # noqa: BLE001 - whatever it is, these turns raised it: again, it would be the same
+                GATEWAY_TURNS.labels("lost").inc(max(turns, 1))
+                log.error("turns of a chat are lost", turns=turns, reason=describe(error))
+                return
             else:
                 GATEWAY_TURNS.labels("stored").inc(stored)
                 GATEWAY_TURNS.labels("known").inc(max(turns - stored, 0))

@@ -79,7 +79,7 @@ class Turns:
 
     def answer(self, text: str) -> ChatTurn | None:
         """Return the turn that answers the request."""
-        said = _Said("assistant", _storable(text), _mark("assistant", text.strip()))
+        said = _Said("assistant", storable(text), _mark("assistant", text.strip()))
         return self._turn(said, self._seen[self._last, said.mark]) if said.text else None
 
     def _named(self, said: _Said) -> ChatTurn:
@@ -95,7 +95,7 @@ class Turns:
     def _instructions(self, messages: Iterable[Any]) -> list[ChatTurn]:
         texts = [_text(message) for message in messages if role_of(message) in INSTRUCTIONS]
         slot = f"{self.session}{_digest('instructions')}-"
-        return [ChatTurn(slot + _digest(text), slot, "system", _storable(text)) for text in texts if text]
+        return [ChatTurn(slot + _digest(text), slot, "system", storable(text)) for text in texts if text]
 
 
 def _name(slot: str, mark: str, nth: int) -> str:
@@ -122,7 +122,7 @@ def _lost(history: Sequence[ChatTurn]) -> Lost | None:
 def _said(message: dict[str, Any]) -> _Said:
     role = ROLES.get(message["role"], "other")
     text = _text(message)
-    return _Said(role, _storable(text), _mark(role, text, *_beside(role, message)))
+    return _Said(role, storable(text), _mark(role, text, *_beside(role, message)))
 
 
 def _text(message: dict[str, Any]) -> str:
@@ -149,7 +149,7 @@ def _is_text(part: Any) -> bool:
     )
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """Return the text as MongoDB accepts it: without lone surrogates, cut at MOST_CHARACTERS."""
     return cut(text.encode(errors="replace").decode(), MOST_CHARACTERS)
 

@@ -191,6 +191,9 @@ def told(read: Callable[P, Awaitable[str]]) -> Callable[P, Awaitable[str]]:
         except PyMongoError as error:
             log.warning("MongoDB does not answer", resource=read.__name__, reason=type(error).__name__)
             raise ResourceError("the memory cannot be reached at this moment") from None
+        except Exception as error:
+            log.error("a resource failed", resource=read.__name__, exc_info=error)
+            raise ResourceError("this read failed; the server's log says why") from None
 
     return telling
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
 from mcp_types import ToolAnnotations
 from pydantic import Field
 from pymongo.errors import PyMongoError
@@ -309,6 +310,11 @@ def told(tool: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
         except PyMongoError as error:
             log.warning("MongoDB does not answer", tool=tool.__name__, reason=type(error).__name__)
             raise ToolError("the memory cannot be reached at this moment, try again later") from None
+        except (ToolError, MCPError):
+            raise
+        except Exception as error:  # the SDK would give the model the error's text, which may hold content
+            log.error("a tool failed", tool=tool.__name__, reason=type(error).__name__, exc_info=error)
+            raise ToolError("this call failed; the server's log says why") from None
 
     return telling
 

@@ -20,6 +20,7 @@ from eden_memory.errors import EdenError, NotFound
 from eden_memory.mongo.application_ids import TYPED, id_of
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
+from eden_memory.mongo.readable import found_document
 from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import session_of, user_of
@@ -145,7 +146,7 @@ async def _agent(memory: Memory, session: Any) -> Any:
     mapped = memory.settings.sessions
     row = None
     if mapped.collection is not None and session is not None:
-        row = await memory.source[mapped.collection].find_one({"_id": session})
+        row = await found_document("directory", memory.source[mapped.collection], {"_id": session})
     said = getter(mapped.agent_id)(row) if row is not None else None
     return decode_id(DEFAULT_AGENT) if said is None else said
 

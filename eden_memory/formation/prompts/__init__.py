@@ -27,6 +27,7 @@ from eden_memory.formation.prompt_material import (
     longest_answer,
 )
 from eden_memory.models.question import Prompt
+from eden_memory.unseen import without_unseen
 
 
 class Fence:
@@ -142,12 +143,6 @@ def _environment() -> Environment:
 NAME_CHARACTERS = 40
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MARKS = {"assistant": " (agent)", "tool": " (tool)", "system": " (system)", "other": " (other)"}
-_UNSEEN = re.compile(
-    "[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f"  # control characters, but for those that end a line
-    "\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff"  # direction marks, and what has no width
-    "\U000e0000-\U000e007f]"  # tags
-)
-"""Characters that a reader of the text would not see."""
 _NOT_IN_NAMES = re.compile(r"[^\w .,'’&/+-]+")  # noqa: RUF001 - names hold it
 
 
@@ -155,7 +150,7 @@ _NOT_IN_NAMES = re.compile(r"[^\w .,'’&/+-]+")  # noqa: RUF001 - names hold it
 def name(text: str) -> str:
     """Return a name in one line of at most 40 characters, without brackets and colons, which mark a line."""
     return (
-        " ".join(_NOT_IN_NAMES.sub(" ", _UNSEEN.sub("", text)).split())[:NAME_CHARACTERS].strip() or "Someone"
+        " ".join(_NOT_IN_NAMES.sub(" ", without_unseen(text)).split())[:NAME_CHARACTERS].strip() or "Someone"
     )
 
 
@@ -166,7 +161,7 @@ def language_or(language: str | None, otherwise: str) -> str:
 
 def one_line(text: str) -> str:
     """Return a text in one line."""
-    return " ".join(_UNSEEN.sub("", text).split())
+    return " ".join(without_unseen(text).split())
 
 
 def plain(text: str, fence: str) -> str:
@@ -210,5 +205,5 @@ def _day(time: datetime) -> str:
 
 def _lines(text: str, fence: str) -> list[str]:
     """Return the lines that are not blank, whatever separates them (also U+2028 and the like), without the fence."""
-    seen = _UNSEEN.sub("", text).replace(fence, " ")
+    seen = without_unseen(text).replace(fence, " ")
     return [" ".join(line.split()) for line in seen.splitlines() if line.strip()]

@@ -59,7 +59,7 @@ def test_what_holds_no_message_is_passed_over(event: dict[str, Any]) -> None:
     assert said(**event) == []
 
 
-@pytest.mark.parametrize("text", ["", "[]", "5", "{", '{"prompt": "a"}', '{"session_id": 5}'])
+@pytest.mark.parametrize("text", ["", "[]", "5", "{", "[" * 10_000, '{"prompt": "a"}', '{"session_id": 5}'])
 def test_what_is_no_hooks_json_is_refused_without_repeating_it(text: str) -> None:
     with pytest.raises(Invalid, match="hook"):
         captured(text)

@@ -1,14 +1,13 @@
 """The context's XML: order, limits, ages, and that no content ever breaks out of its element."""
 
-from html import escape
 from xml.etree import ElementTree
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.access.visible import VisibleScope
 from eden_memory.context.context_xml import (
-    _FORBIDDEN,  # pyright: ignore[reportPrivateUsage]
     FactLine,
     age_of,
     attribute,
@@ -20,6 +19,7 @@ from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.ids import encode
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import MemorySettings
+from eden_memory.unseen import without_unseen
 from tests.unit.context.parts import AGENT, NOON, before, fact, reflection, shown
 
 USER, GROUP = Scope.of_user("s.a", "s.ada"), Scope.of_group("s.a", "i.7")
@@ -164,7 +164,7 @@ CONTENT = st.one_of(
             '" onload="x\' \x00\x0b\x1f\ufffe\ud800',
             "<![CDATA[x]]>",
             "<?xml version='1.0'?><!DOCTYPE a [<!ENTITY b 'c'>]>",
-            "\u202etxet desrever\U000e0041",
+            "\u202etxet desrever\U000e0041\u200e\u061c\u2028\x85\U000e0101",
         ]
     ),
 )
@@ -210,23 +210,20 @@ def test_no_content_or_name_breaks_out_of_its_element(contents: list[str], name:
 @given(st.text(st.characters(codec="utf-8"), max_size=80))
 def test_what_can_be_written_is_read_back_as_it_was(text: str) -> None:
     xml = context_xml([shown(AGENT, blob=text)], NOON, MemorySettings())
-    readable = "".join(one for one in text if one.isprintable() or one in "\n\t")
-    if text == readable and text.strip() and not set(text) & set("\ufffe\uffff"):
+    if text == without_unseen(text) and text.strip():
         assert ElementTree.fromstring(xml)[0][0].text == text.strip()
 
 
 def test_what_xml_cannot_write_and_nobody_would_see_is_taken_out_with_and_without_line_breaks() -> None:
-    """The fast way past the expression asks whether all is printable: it must never let one of these through."""
-    ranges = ((0, 9), (0x0B, 0x0D), (0x0E, 0x20), (0xD800, 0xE000), (0xFFFE, 0x10000))
-    unseen = ((0x202A, 0x202F), (0x2066, 0x206A), (0xE0000, 0xE0080))
+    ranges = ((0, 9), (0x0E, 0x1C), (0x7F, 0x85), (0x86, 0xA0), (0xD800, 0xE000), (0xFFFE, 0x10000))
+    unseen = ((0x200E, 0x2010), (0x202A, 0x202F), (0x2066, 0x206A), (0x61C, 0x61D), (0xE0000, 0xE01F0))
     for one in (chr(code) for first, end in (*ranges, *unseen) for code in range(first, end)):
-        assert clean(f"a{one}b") == "ab"
+        assert clean(f"a{one}b") == one_line(f"a{one}b") == attribute(f"a{one}b") == "ab"
         assert clean(f"a{one}\nb") == "a\nb"
-        assert one_line(f"a{one}b") == one_line(f"a\n{one} b") == "a b"
+        assert one_line(f"a\n{one} b") == "a b"
 
 
-@given(st.text(max_size=40))
-def test_plain_text_is_written_as_the_slow_way_writes_it(text: str) -> None:
-    lines = text.replace("\r\n", "\n").replace("\r", "\n")
-    assert clean(text) == escape(_FORBIDDEN.sub("", lines), quote=False).strip()
-    assert attribute(text) == escape(" ".join(_FORBIDDEN.sub(" ", text).split()))
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_a_line_ends_in_one_way(end: str) -> None:
+    assert clean(f"a{end}b") == "a\nb"
+    assert one_line(f"a{end}b") == "a b"

@@ -380,3 +380,67 @@ async def test_a_mirrors_folder_is_read_line_by_line_into_its_scopes(tmp_path: P
 async def test_a_path_that_holds_nothing_to_read_is_an_error_for_people(read: Reader, tmp_path: Path) -> None:
     with pytest.raises(EdenError):
         await found(read, tmp_path / "nothing", to(user="s.ada"))
+
+
+DEEP = '{"a":' * 3_000 + "1" + "}" * 3_000
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [DEEP, "null", "[]", '"\\ud800"', "1e999", "9" * 5_000, '{"user_id": "ada", "memory": {"a": [null]}}'],
+)
+async def test_one_bad_item_of_an_array_costs_no_other_its_place(tmp_path: Path, bad: str) -> None:
+    good = json.dumps({"memory": "Likes tea", "user_id": "ada"})
+    file = tmp_path / "a.json"
+    file.write_text(f"[{good}, {bad}, {good.replace('tea', 'milk')}]")
+    entries = await found(mem0, file, to())
+    assert [item.where for item in items(entries)] == ["item 1", "item 3"]
+    assert skipped(entries) == [("item 2", True)]
+
+
+@pytest.mark.parametrize(
+    "head", ["a: " + "[" * 2_000, "? [a]\n: b", "a: !!python/object:os.system x", "created_at: 2026-99-99"]
+)
+async def test_front_matter_that_breaks_its_reader_costs_its_file_alone(tmp_path: Path, head: str) -> None:
+    (tmp_path / "a.md").write_text(f"---\n{head}\n---\nLikes milk\n")
+    (tmp_path / "b.md").write_text("---\nuser_id: ada\n---\nLikes tea\n")
+    (tmp_path / "c.md").write_text(
+        f"---\nscope: user:s.a:s.ada\nbase: m1\n{head}\n---\n\n## Facts\n\n- x\n\n<!-- end -->\n"
+    )
+    entries = await found(markdown, tmp_path, to())
+    assert "b.md" in [item.where for item in items(entries)]
+    assert {where.partition(",")[0] for where, _ in skipped(entries)} <= {"a.md", "c.md"}
+
+
+async def test_one_bad_message_costs_its_conversation_nothing_else(tmp_path: Path) -> None:
+    bad: list[Any] = [
+        None,
+        5,
+        {},
+        {"uuid": "x"},
+        {"uuid": "x", "sender": {}, "text": "hi"},
+        {"sender": "human"},
+    ]
+    said = [
+        {"uuid": "1", "sender": "human", "text": "I live in Oslo."},
+        *bad,
+        {"uuid": "2", "sender": "human", "text": "Hello."},
+    ]
+    file = tmp_path / "conversations.json"
+    file.write_text(json.dumps([{"uuid": "c", "chat_messages": said}]))
+    entries = await found(claude, file, to("claude", user="s.ada"))
+    texts = [item.request.text for item in items(entries) if isinstance(item.request, InboxAddedText)]
+    assert texts == ["I live in Oslo.", "Hello."]
+    assert len(skipped(entries)) == len(bad)
+
+
+async def test_whatever_an_item_raises_skips_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fact(self: ImportedAs, where: str, own: Any, *_: Any) -> Any:
+        raise RuntimeError(SECRET) if own == "2" else Invalid(SECRET)
+
+    monkeypatch.setattr(ImportedAs, "fact", fact)
+    entries = await found(
+        mem0, lines(tmp_path, *({"id": n, "memory": "x", "user_id": "a"} for n in "123")), to()
+    )
+    assert skipped(entries) == [(f"line {n}", True) for n in (1, 2, 3)]
+    assert SECRET not in repr(entries)

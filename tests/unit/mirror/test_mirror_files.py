@@ -8,14 +8,16 @@ from typer.testing import CliRunner
 
 from eden_memory.cli.main import app
 from eden_memory.errors import Conflict, EdenError, Invalid
-from eden_memory.imports.mirror_page import parsed
+from eden_memory.imports.mirror_page import digest_of, parsed
 from eden_memory.mirror import atomic_files
 from eden_memory.mirror.atomic_files import read_text, replace_text
 from eden_memory.mirror.merging import FileConflict, Merged, MirroredItem
 from eden_memory.mirror.mirror_folder import MirrorFolder
 from eden_memory.mirror.scope_file import KEPT_BASES, ScopeFile, file_name, remove_others
+from eden_memory.mirror.sealed_notes import SealedNotes
 
 KEY = "user:s.helper:s.ann"
+NOTES = SealedNotes(b"secret" * 6)
 
 
 def refused(first: Path, second: Path) -> bool:
@@ -53,7 +55,7 @@ def filled(number: int) -> Merged:
 
 
 def opened(tmp_path: Path) -> ScopeFile:
-    return ScopeFile(tmp_path, tmp_path / "own", KEY)
+    return ScopeFile(tmp_path, tmp_path / "own", KEY, NOTES)
 
 
 @pytest.fixture
@@ -88,7 +90,39 @@ def test_notes_hold_no_text(file: ScopeFile, tmp_path: Path) -> None:
     file.write(None, filled(1))
     noted = [one.read_text() for one in (tmp_path / "own").rglob("*") if one.is_file()]
     assert noted
-    assert not [text for text in noted if "Text" in text]
+    assert not [text for text in noted if "Text 1." in text or digest_of("Text 1.") in text]
+
+
+def test_the_same_memory_has_another_name_in_another_installation(tmp_path: Path) -> None:
+    """A hash of a text in the open would tell whoever guesses the text that it was once memory."""
+    written = list[str]()
+    for number, secret in enumerate((b"a" * 32, b"b" * 32, b"a" * 32)):
+        (tmp_path / f"{number}").mkdir()
+        file = ScopeFile(tmp_path / f"{number}", tmp_path / f"{number}", KEY, SealedNotes(secret))
+        file.write(None, filled(1))
+        written.append(file.read() or "")
+    assert written[0] == written[2] != written[1]
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"{}"])
+def test_a_damaged_note_is_removed_and_named(file: ScopeFile, tmp_path: Path, damaged: bytes) -> None:
+    file.write(None, filled(1))
+    page = parsed(file.read() or "")
+    own = tmp_path / "own" / file_name(KEY)
+    notes = [path for path in own.iterdir() if path.is_file()]
+    for path in notes:
+        path.write_bytes(damaged)
+    again = opened(tmp_path)
+    assert again.base(page) is None
+    assert not any(path.exists() for path in notes)
+
+
+def test_notes_of_another_installation_are_none(file: ScopeFile, tmp_path: Path) -> None:
+    file.write(None, filled(1))
+    page = parsed(file.read() or "")
+    other = ScopeFile(tmp_path, tmp_path / "own", KEY, SealedNotes(b"other" * 8))
+    assert other.base(page) is None
+    assert not other.is_as_written(file.read())
 
 
 def test_conflicts_are_shown_once_and_go_with_forgotten_memory(file: ScopeFile) -> None:
@@ -111,7 +145,7 @@ def test_files_of_scopes_that_vanished_before_the_mirror_started_are_removed(tmp
     (tmp_path / "mine.md").write_text("mine")
     left = "shard:s.helper:pricing"
     for key in (KEY, left):
-        file = ScopeFile(tmp_path, tmp_path / "own", key)
+        file = ScopeFile(tmp_path, tmp_path / "own", key, NOTES)
         file.write(None, filled(1))
         file.add_conflicts([FileConflict("f1", "it has changed meanwhile", "Mine.")])
     (tmp_path / "own" / file_name(left) / "aside.md").write_text("Text.")
@@ -128,7 +162,10 @@ def test_files_of_scopes_that_vanished_before_the_mirror_started_are_removed(tmp
 
 def test_no_scope_has_the_file_of_anothers_conflicts(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
-    files = [ScopeFile(tmp_path, tmp_path / "own", f"shard:s.helper:{name}") for name in ("x", "x.conflicts")]
+    files = [
+        ScopeFile(tmp_path, tmp_path / "own", f"shard:s.helper:{name}", NOTES)
+        for name in ("x", "x.conflicts")
+    ]
     assert len({path for file in files for path in (file.path, file.conflicts)}) == 4
 
 

@@ -1,6 +1,7 @@
 """The merge of a file with its memory, against every order of changes on both sides."""
 
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,10 +86,11 @@ class Folder:
                 self.sent[command.key] = SentCommand(command.version, digest, str(self.requests))
                 self.lane.waiting.append((str(self.requests), command))
         self.conflicts |= {conflict.text for conflict in merged.conflicts}
-        before, self.text = self.text, rendered(MirrorPage(KEY, merged.stamp, merged.lines))
+        stamp = sha256(merged.told.encode()).hexdigest()
+        before, self.text = self.text, rendered(MirrorPage(KEY, stamp, merged.lines))
         lost = texts_of(before) - texts_of(self.text) - self.lane.said - self.conflicts
         assert not lost, "the mirror took from the file what is nowhere else"
-        self.bases[merged.stamp], self.newest = merged.base, merged.stamp
+        self.bases[stamp], self.newest = merged.base, stamp
         keep = {one.key for one in merged.commands} | {f"{one.id}@{one.version}" for one in memory}
         self.sent = {key: one for key, one in self.sent.items() if key in keep}
         return merged

@@ -33,6 +33,12 @@ PERSONAL = (
     "Passport no. X1234567 expires in 2031.",
     "His SSN is 078-05-1120.",
     "Personal number 811228-9874.",
+    "电话+46311234567。",
+    "手机555-123-4567号",
+    "яблоко0701234567",  # noqa: RUF001
+    "卡号4111111111111111",
+    "账号DE89370400440532013000。",
+    "番号は811228-9874です",
 )
 OF_THE_WORK = (
     "Kittiwake is a Nordic Folkboat built in 1962, larch on oak.",

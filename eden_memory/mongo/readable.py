@@ -1,0 +1,70 @@
+"""Read many documents: one that cannot be read is left out, counted and named, and the others are read."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import bson
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+from pymongo.asynchronous.collection import AsyncCollection
+
+from eden_memory.error_text import describe
+from eden_memory.logs import LibraryLogger
+from eden_memory.metrics import UNREADABLE
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.lenient_decoding import LENIENT, PLAIN
+from eden_memory.tracing import span_id
+
+log = LibraryLogger()
+T = TypeVar("T")
+Row = Mapping[str, Any]
+R = TypeVar("R", bound=Row)
+EACH: CodecOptions[RawBSONDocument] = PLAIN.with_options(document_class=RawBSONDocument)
+"""For collections of the application: each document is decoded when a field of it is read."""
+OF_NOBODY = frozenset({"message", "fact", "reflection", "blob"})
+"""Kinds of documents whose ids name no person; of others the log has a hash."""
+MOST_NAMED = 1_000
+_named = set[tuple[str, str]]()
+"""What the log has named, so that it names each once."""
+
+
+def readable(kind: str, rows: Iterable[R], read: Callable[[R], T]) -> Iterator[T]:
+    """Yield what `read` makes of each row, once it is decoded; `kind` says what the documents are."""
+    for row in rows:
+        try:
+            found = read(decoded(row) if isinstance(row, RawBSONDocument) else row)  # pyright: ignore
+        except Exception as error:  # noqa: BLE001 - whatever it is, this document raised it
+            leave_out(kind, row, error)
+        else:
+            yield found
+
+
+def leave_out(kind: str, row: Row, error: Exception) -> None:
+    """Count a document that cannot be read, and name it in the log."""
+    UNREADABLE.labels(kind).inc()
+    try:
+        name = encode_id(row["_id"])
+    except Exception:  # noqa: BLE001 - not even that can be read
+        name = "unknown"
+    if (kind, name) not in _named and len(_named) < MOST_NAMED:
+        _named.add((kind, name))
+        shown = name if kind in OF_NOBODY else span_id(name)
+        log.warning("a document cannot be read and is left out", kind=kind, id=shown, reason=describe(error))
+
+
+def decoded(row: RawBSONDocument) -> dict[str, Any]:
+    """Return a document with all that can be decoded of it; times are naive."""
+    return bson.decode(row.raw, LENIENT)  # pyright: ignore[reportUnknownMemberType]
+
+
+async def found_document(kind: str, collection: AsyncCollection[Any], query: Row) -> dict[str, Any] | None:
+    """Return the document of the application that a query finds, if there is one that can be read."""
+    return next(iter(await found_documents(kind, collection, query, limit=1)), None)
+
+
+async def found_documents(
+    kind: str, collection: AsyncCollection[Any], query: Row, fields: Any = None, **options: Any
+) -> list[dict[str, Any]]:
+    """Return the documents of the application that a query finds."""
+    each = collection.with_options(codec_options=EACH)
+    return list(readable(kind, await each.find(query, fields, **options).to_list(), dict[str, Any]))
