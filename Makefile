@@ -6,7 +6,7 @@ BIN := .venv/bin
 IMAGE := run serve openai google local-models mirror otel
 STAMP := .venv/.installed
 
-.PHONY: chart docs dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics bench-traces help setup lock demo test test-slow lint format types schemas promises bench bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers bench-start screenshots eval-retrieval transcripts chaos canaries up down status doctor clean ci bench-forgetting notebook bench-scaling bench-tokens
+.PHONY: chart docs dashboards bench-comparing bench-imports bench-reform bench-replay bench-metrics bench-traces help setup lock demo test test-slow lint format types schemas promises bench bench-gate bench-search bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-inspector bench-peers bench-start screenshots eval-retrieval transcripts chaos canaries up down status doctor clean ci bench-forgetting notebook bench-scaling bench-tokens
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -84,6 +84,9 @@ bench-traces: setup ## what traces cost, every one of them and one in ten
 
 bench: bench-tailer bench-lanes bench-formation bench-context bench-gateway bench-search bench-metrics bench-traces bench-replay bench-reform bench-imports bench-forgetting bench-comparing bench-inspector bench-start bench-scaling bench-tokens ## all benchmarks
 
+bench-gate: setup ## every benchmark in short beside the accepted figures: ONLY='formation tokens' TIMES=3; ACCEPT=figure REASON=why
+	@$(BIN)/python -W ignore -m tests.bench.gate $(if $(ACCEPT),--accept '$(ACCEPT)' --because '$(REASON)',$(if $(ONLY),--only $(ONLY)) $(if $(TIMES),--times $(TIMES)))
+
 bench-tailer: setup ## the tailer against its bounds
 	@$(BIN)/python -m tests.bench.tailer
 	@$(BIN)/python -m tests.bench.tailer_pairs
@@ -107,7 +110,7 @@ bench-context: setup ## contexts: warm, cold, committed write to fresh in anothe
 bench-gateway: setup ## the gateway against the provider itself: first byte, tokens
 	@$(BIN)/python -m tests.bench.gateway
 
-bench-start: setup ## how soon help, the library and `eden run` are there, and what an idle process takes
+bench-start: setup ## how soon help, the library and `eden run` are there
 	@$(BIN)/python -W ignore -m tests.bench.start
 
 bench-search: setup ## searching 1,000 to 100,000 facts, warm and after a change, against numpy and $$text

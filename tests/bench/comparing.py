@@ -188,6 +188,6 @@ if __name__ == "__main__":
     given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_servers(dict(os.environ), Path(folder), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(folder), Path(".eden/jars")) as servers,
     ):
         asyncio.run(main(servers.mongodb_uri, given.facts, given.other)).show()

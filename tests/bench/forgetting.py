@@ -1,15 +1,16 @@
 """A user of 100,000 messages forgotten beside live traffic, and a session of 1,000 messages undone offline.
 
-`python -m tests.bench.forgetting [--messages N] [--undo N]`. Private servers; all stages in one process, the model
-server in another. The user's messages go through the real stages, with calls of 0 s and a marked fact in every tenth.
-The application's messages have the indexes that `eden doctor` asks for. What collections hold is counted before and
-after: docs/growth.md is made of it.
-Then other users write at a pace: alone, while that user is forgotten, and alone again, with calls of 1 s.
-The session of the undo is formed by the offline rules with the local embedder, like what stood there before it.
+`python -m tests.bench.forgetting [--messages N] [--undo N] [--live SESSIONS] [--each N]`. Private servers; all
+stages in one process, the model server in another. The user's messages go through the real stages, with calls of 0
+s and a marked fact in every tenth. The application's messages have the indexes that `eden doctor` asks for. What
+collections hold is counted before and after: docs/growth.md is made of it. Then other users write at a pace: alone,
+while that user is forgotten, and alone again, with calls of 1 s. The session of the undo is formed by the offline
+rules with the local embedder, like what stood there before it.
 """
 
 import argparse
 import asyncio
+import os
 import sys
 import tempfile
 import time
@@ -34,8 +35,8 @@ from tests.model_server.serving import ModelServerProcess, model_server_process
 from tests.servers import TestServers, running_servers
 
 MESSAGES, OF_A_SESSION, ONE_IN, FIRST = 100_000, 450, 10, 5_000
-SESSIONS, EACH, BESIDE = 20, 90, 270
-"""Live chats, messages of each alone, and meanwhile."""
+SESSIONS, EACH, BESIDE = 20, 90, 3
+"""Live chats, messages of each alone, and how many times as many meanwhile."""
 MOST_SECONDS, MOST_RATIO = 120.0, 1.3
 UNDONE, MOST_UNDO_SECONDS = 1_000, 10.0
 USER, VISITOR = "user-forgotten", "user-visitor"
@@ -93,7 +94,7 @@ def _of_user(message: Message) -> Message:
     }
 
 
-async def until(condition: Callable[[], Awaitable[bool]], what: str, pause: float = 0.5) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], what: str, pause: float = 0.1) -> None:
     """Look again and again until something holds."""
     end = time.monotonic() + PATIENCE
     while not await condition():
@@ -122,7 +123,7 @@ class Memories:
         """Facts and reflections, as soon as there are some and none has come for so long."""
         seen, since = (0, 0), time.monotonic()
         while time.monotonic() - since < seconds or not sum(seen):
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.2)
             if (now := await self.counts()) != seen:
                 seen, since = now, time.monotonic()
         return seen
@@ -139,7 +140,7 @@ class Memories:
         )
 
 
-async def forgetting(report: Report, servers: TestServers, messages: int) -> None:
+async def forgetting(report: Report, servers: TestServers, messages: int, live: tuple[int, int]) -> None:
     """Form the user's memory, then forget it between two turns of live traffic."""
     with tempfile.TemporaryDirectory() as name, model_server_process(base_seconds=0.0) as models:
         async with stand(servers, models, {}) as made:
@@ -149,15 +150,16 @@ async def forgetting(report: Report, servers: TestServers, messages: int) -> Non
                 await until_followed(made)
                 began = time.monotonic()
                 await write(made, history(messages), None)
-                facts, reflections = await memories.settled(20)
-                report.results["formed_in_s"] = time.monotonic() - began - 20
+                quiet = max(5.0, messages / 5_000)
+                facts, reflections = await memories.settled(quiet)
+                report.results["formed_in_s"] = time.monotonic() - began - quiet
             report.results |= {"messages": messages, "facts": facts, "reflections": reflections}
             report.results |= await _sizes(made, "formed")
             print(report.line(), file=sys.stderr, flush=True)  # noqa: T201 - a run that is ended early has this
             models.change(base_seconds=1.0)
             with running(made, Path(name) / "run.log"):
                 await until_followed(made)
-                await _by_turns(report, made, memories)
+                await _by_turns(report, made, memories, *live)
 
 
 async def _index(made: Stand) -> None:
@@ -179,9 +181,9 @@ async def _sizes(made: Stand, when: str) -> dict[str, float]:
     return sizes
 
 
-async def _by_turns(report: Report, made: Stand, memories: Memories) -> None:
-    alone = [*_delays(await lived(made, numbered(SESSIONS, EACH, 0), PACE))]
-    live = asyncio.create_task(lived(made, numbered(SESSIONS, BESIDE, 200), PACE))
+async def _by_turns(report: Report, made: Stand, memories: Memories, sessions: int, each: int) -> None:
+    alone = [*_delays(await lived(made, numbered(sessions, each, 0), PACE))]
+    live = asyncio.create_task(lived(made, numbered(sessions, BESIDE * each, 200), PACE))
     await asyncio.sleep(5)  # until windows close
     began = time.time()
     async with installation(made.settings) as at:
@@ -192,13 +194,14 @@ async def _by_turns(report: Report, made: Stand, memories: Memories) -> None:
         settled = time.time()
         beside = [*_delays(await live, began, settled)]
         left = await _left(LookingAgain(at), receipt)
-    alone += _delays(await lived(made, numbered(SESSIONS, EACH, 400), PACE))
+    alone += _delays(await lived(made, numbered(sessions, each, 400), PACE))
     report.results |= await _sizes(made, "forgotten")
     report.results |= {"forgotten_s": seconds, "receipt_s": settled - began}
     _described(report, alone, beside)
     print(report.line(), file=sys.stderr, flush=True)  # noqa: T201 - the same
     assert not left, f"left: {left[:3]}"
     report.ratios["seconds_to_most"] = seconds / MOST_SECONDS
+    report.ratios["seconds_to_formed"] = seconds / report.results["formed_in_s"]
     said = f"target; {report.results['facts']:,.0f} facts, {report.results['reflections']:,.0f} reflections"
     what = f"a user of {report.results['messages']:,.0f} messages"
     report.rows += [
@@ -295,13 +298,15 @@ async def _undone(at: Installation, session: str) -> tuple[float, float]:
     return planned, time.monotonic() - began
 
 
-async def measured(report: Report, servers: TestServers, messages: int, undone: int) -> None:
+async def measured(
+    report: Report, servers: TestServers, messages: int, undone: int, live: tuple[int, int]
+) -> None:
     """Both, into the report; 0 leaves one out."""
     if undone:
         with model_server_process() as models:
             await undoing(report, servers, models, undone)
     if messages:
-        await forgetting(report, servers, messages)
+        await forgetting(report, servers, messages, live)
 
 
 def main() -> None:
@@ -309,13 +314,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=MESSAGES)
     parser.add_argument("--undo", type=int, default=UNDONE)
+    parser.add_argument("--live", type=int, default=SESSIONS, help="chats beside it")
+    parser.add_argument("--each", type=int, default=EACH, help="messages of a live chat alone")
     given = parser.parse_args()
     report = Report("forgetting", "forgetting beside live traffic, and undoing an attack")
     with (
         tempfile.TemporaryDirectory() as name,
-        running_servers({}, Path(name), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(name), Path(".eden/jars")) as servers,
     ):
-        asyncio.run(measured(report, servers, given.messages, given.undo))
+        asyncio.run(measured(report, servers, given.messages, given.undo, (given.live, given.each)))
     report.show()
 
 

@@ -127,7 +127,7 @@ async def measure(sessions: int, each: int, rounds: int) -> Report:
     fast: list[Run] = []
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_servers({}, Path(folder), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(folder), Path(".eden/jars")) as servers,
         model_server_process(base_seconds=1.0) as models,
     ):
         known = of_known_size(models)
@@ -142,6 +142,8 @@ async def measure(sessions: int, each: int, rounds: int) -> Report:
     describe_delays(report, spread)
     describe(report, "fast", 0.0, fast)
     describe_bare(report, "fast", fast[-1], bare)
+    bare_ms = 1_000 * sum(bare.values()) / (fast[-1].messages / WINDOW)
+    report.ratios["beyond_calls_p50_of_bare_cpu"] = report.results["beyond_calls_p50_ms"] / bare_ms
     report.rows.append(Row("load of the machine, last minute", os.getloadavg()[0], ""))
     return report
 
@@ -154,7 +156,7 @@ async def measure_hot(sessions: int) -> Report:
     script = "tests.bench.formation_load:hot_script"
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_servers({}, Path(folder), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(folder), Path(".eden/jars")) as servers,
         model_server_process(script, base_seconds=1.0, token_seconds=0.005) as models,
     ):
         done = await run(servers, models, load, None, more)

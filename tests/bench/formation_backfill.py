@@ -7,6 +7,7 @@ formation-trigger` cuts windows, each in a process of its own.
 
 import argparse
 import asyncio
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -138,7 +139,7 @@ def main() -> None:
     given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_servers({}, Path(folder), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(folder), Path(".eden/jars")) as servers,
     ):
         report(asyncio.run(measured(servers, given.messages))).show()
 

@@ -1,9 +1,10 @@
 """CPU of the process with all stages where few chats arrive in bursts, and where nothing arrives at all.
 
-`python -m tests.bench.formation_pace [--rounds N]`. Private servers, the model server as a process of its own,
-calls of 1 s, settings as `eden run` has them (a watermark every 10 s). Users write at random moments, each message
-by itself; the assistant answers within 0.3 s. The provider is one of known size (`of_known_size`): before, calls
-waited seconds for a place at an endpoint that was still being tried out, and the delay beyond calls was mostly that.
+`python -m tests.bench.formation_pace [--rounds N] [--chats N N] [--each N] [--idle SECONDS]`. Private servers, the
+model server as a process of its own, calls of 1 s, settings as `eden run` has them (a watermark every 10 s). Users
+write at random moments, each message by itself; the assistant answers within 0.3 s. The provider is one of known
+size (`of_known_size`): before, calls waited seconds for a place at an endpoint that was still being tried out, and
+the delay beyond calls was mostly that.
 """
 
 import argparse
@@ -31,8 +32,10 @@ from tests.bench.report import Report, Row, median, percentile
 from tests.model_server.serving import ModelServerProcess, model_server_process
 from tests.servers import TestServers, running_servers
 
-PACES: Mapping[str, tuple[float, int, int, float]] = {"busy": (60.0, 16, 90, 2.5), "quiet": (6.0, 4, 90, 5.0)}
-"""Messages a second, chats, messages of each, target of CPU seconds per 1,000 messages."""
+PACES: Mapping[str, tuple[float, float]] = {"busy": (60.0, 2.5), "quiet": (6.0, 5.0)}
+"""Messages a second, target of CPU seconds per 1,000 messages."""
+CHATS, EACH = (16, 4), 90
+"""Chats of each pace, messages of each chat."""
 IDLE_CORE, IDLE_SECONDS, SETTLED_SECONDS = 0.02, 40.0, 10.0
 ANSWERS = 0.1, 0.3
 """Seconds after which the assistant answers."""
@@ -68,29 +71,41 @@ async def write_chats(made: Stand, load: Sequence[Message], pace: float | None) 
         await made.database["messages"].insert_one(message)
 
 
-async def paced(servers: TestServers, models: ModelServerProcess, name: str, code: Path | None = None) -> Run:
+async def paced(
+    servers: TestServers,
+    models: ModelServerProcess,
+    name: str,
+    code: Path | None = None,
+    chats: Sequence[int] = CHATS,
+    each: int = EACH,
+) -> Run:
     """Run the chats of a pace."""
-    pace, chats, each, _ = PACES[name]
-    load = list(conversations(chats, each))
+    pace, _ = PACES[name]
+    load = list(conversations(chats[list(PACES).index(name)], each))
     more = {**LIKE_EDEN_RUN, **of_known_size(models)}
     return await run(servers, models, load, pace, more, writes=write_chats, code=code)
 
 
-async def idle(servers: TestServers, models: ModelServerProcess, code: Path | None = None) -> float:
+async def idle(
+    servers: TestServers,
+    models: ModelServerProcess,
+    code: Path | None = None,
+    seconds: float = IDLE_SECONDS,
+) -> float:
     """Return the share of a core that a process takes to which nothing comes."""
     with tempfile.TemporaryDirectory() as folder:
         async with stand(servers, models, LIKE_EDEN_RUN, code) as made:
             with running(made, Path(folder) / "run.log") as process:
                 await until_followed(made)
-                await asyncio.sleep(SETTLED_SECONDS)
+                await asyncio.sleep(min(SETTLED_SECONDS, seconds))
                 before, began = cpu_seconds(process), time.monotonic()
-                await asyncio.sleep(IDLE_SECONDS)
+                await asyncio.sleep(seconds)
                 return (cpu_seconds(process) - before) / (time.monotonic() - began)
 
 
 def describe(report: Report, name: str, runs: Sequence[Run]) -> None:
     """Add CPU, delays beyond the calls and lost markers of the rounds of a pace."""
-    pace, _, _, target = PACES[name]
+    pace, target = PACES[name]
     beyond = [(delay - calls) * 1_000 for done in runs for delay, calls in done.formed.delays()]
     cpu = [1_000 * done.cpu / done.messages for done in runs]
     found = {
@@ -116,20 +131,20 @@ def describe(report: Report, name: str, runs: Sequence[Run]) -> None:
     ]
 
 
-async def measure(rounds: int) -> Report:
+async def measure(rounds: int, chats: Sequence[int], each: int, seconds: float) -> Report:
     """Measure idling and both paces, by turns."""
     report = Report("formation-pace", "CPU of all stages in one process by how much arrives")
     runs: dict[str, list[Run]] = {name: [] for name in PACES}
     cores: list[float] = []
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_servers({}, Path(folder), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(folder), Path(".eden/jars")) as servers,
         model_server_process(base_seconds=1.0) as models,
     ):
         for _ in range(rounds):
-            cores.append(await idle(servers, models))
+            cores.append(await idle(servers, models, seconds=seconds))
             for name in PACES:
-                runs[name].append(await paced(servers, models, name))
+                runs[name].append(await paced(servers, models, name, chats=chats, each=each))
     report.results["idle_core"] = median(cores)
     report.rows += [
         Row("idle process, 1,000 times", 1_000 * median(cores), "of a core", 1_000 * IDLE_CORE, "target"),
@@ -145,7 +160,11 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    asyncio.run(measure(parser.parse_args().rounds)).show()
+    parser.add_argument("--chats", type=int, nargs=2, default=CHATS, help="of each pace")
+    parser.add_argument("--each", type=int, default=EACH, help="messages of a chat")
+    parser.add_argument("--idle", type=float, default=IDLE_SECONDS, help="seconds of idling")
+    given = parser.parse_args()
+    asyncio.run(measure(given.rounds, given.chats, given.each, given.idle)).show()
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ async def measure(other: Path, pairs: int, names: Sequence[str]) -> Report:
     found: dict[str, list[tuple[Figures, Figures]]] = {name: [] for name in names}
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_servers({}, Path(folder), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(folder), Path(".eden/jars")) as servers,
         model_server_process(base_seconds=1.0) as models,
     ):
         for name in list(names) * pairs:

@@ -11,6 +11,7 @@ that), and of all that it has to write: messages take their formation, sessions 
 import argparse
 import asyncio
 import logging
+import os
 import random
 import tempfile
 import time
@@ -261,7 +262,7 @@ def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_servers({}, Path(folder), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(folder), Path(".eden/jars")) as servers,
     ):
         where = servers.mongodb_uri, servers.kafka_bootstrap
         rates = figures(*where, given.messages, given.sessions, given.rounds)

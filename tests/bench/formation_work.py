@@ -63,31 +63,25 @@ async def work_of(
 
 async def _records(settings: Settings, client: dict[str, Any]) -> tuple[int, int, int]:
     """How many there are in the run's topics, their bytes, and how often all groups read one, in all."""
+    readers = {
+        TopicPartition(topic.name, number): sum(name in pipeline.NAMES for name in topic.declaration.groups)
+        for topic in load_topics(settings.kafka)
+        if topic.declaration is not None
+        for number in range(topic.partitions)
+    }
     consumer: Any = AIOKafkaConsumer(**client, auto_offset_reset="none", enable_auto_commit=False)
     await consumer.start()
     records = size = deliveries = 0
     try:
-        for topic in load_topics(settings.kafka):
-            if topic.declaration is None:
-                continue
-            groups = sum(name in pipeline.NAMES for name in topic.declaration.groups)
-            tps = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
-            number, bytes_ = await _read(consumer, tps)
-            records, size, deliveries = records + number, size + bytes_, deliveries + groups * number
+        ends: dict[TopicPartition, int] = await consumer.end_offsets(list(readers))
+        left = {tp: end for tp, end in ends.items() if end}
+        consumer.assign(list(left))
+        for tp in left:
+            consumer.seek(tp, 0)
+        while left := {tp: end for tp, end in left.items() if await consumer.position(tp) < end}:
+            for tp, found in (await consumer.getmany(timeout_ms=1_000)).items():
+                records, deliveries = records + len(found), deliveries + readers[tp] * len(found)
+                size += sum(len(one.value or b"") for one in found)
     finally:
         await consumer.stop()
     return records, size, deliveries
-
-
-async def _read(consumer: Any, tps: list[TopicPartition]) -> tuple[int, int]:
-    ends: dict[TopicPartition, int] = await consumer.end_offsets(tps)
-    consumer.assign([tp for tp, end in ends.items() if end])
-    number = size = 0
-    for tp, end in ends.items():
-        if not end:
-            continue
-        consumer.seek(tp, 0)
-        while await consumer.position(tp) < end:
-            for one in (await consumer.getmany(tp, timeout_ms=1_000)).get(tp, ()):
-                number, size = number + 1, size + len(one.value or b"")
-    return number, size

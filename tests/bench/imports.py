@@ -85,7 +85,7 @@ async def main(arguments: Sequence[str]) -> None:
         folder = Path(name)
         file = folder / "mem0.jsonl"
         write(file, given.items, given.users)
-        with running_servers(dict(os.environ), folder, Path(".eden/jars")) as servers:
+        with running_servers(os.environ, folder, Path(".eden/jars")) as servers:
             settings = settings_in(folder, servers.mongodb_uri, servers.kafka_bootstrap)
             await eden(settings, "topics", "apply", "--yes")
             await eden(settings, "setup")

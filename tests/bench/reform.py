@@ -155,7 +155,7 @@ def main() -> None:
     report = Report("reform", "what a reform of the demo conversation is expected to cost")
     with (
         tempfile.TemporaryDirectory() as name,
-        running_servers({}, Path(name), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(name), Path(".eden/jars")) as servers,
     ):
         asyncio.run(estimated(report, settings_for(servers, "demo"), Path(name)))
     report.show()

@@ -208,7 +208,7 @@ def main() -> None:
     report = Report("reform-delays", "live windows alone and beside a reform")
     with (
         tempfile.TemporaryDirectory() as name,
-        running_servers({}, Path(name), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(name), Path(".eden/jars")) as servers,
     ):
         work = delays(report, servers, given.sessions, given.each, given.seconds, given.rounds)
         asyncio.run(work)

@@ -1,9 +1,10 @@
 """How fast a reform is, against live formation of the same messages with the same model server: messages/s.
 
-`python -m tests.bench.reform_rate [--sessions N] [--each N]`. Private servers, live stages in one process, the reform
-as the command in another, the model server in a third; calls of 0 s and of 1 s. Live formation forms the history,
-written at once; then it is formed anew with another prompt (every call is paid), and with none changed (every answer
-is there). Of a reform the time counts from its first window to the end of the command; its start is shown apart.
+`python -m tests.bench.reform_rate [--sessions N] [--each N] [--calls SECONDS …]`. Private servers, live stages in
+one process, the reform as the command in another, the model server in a third; calls of 0 s and of 1 s. Live
+formation forms the history, written at once; then it is formed anew with another prompt (every call is paid), and
+with none changed (every answer is there). Of a reform the time counts from its first window to the end of the
+command; its start is shown apart.
 """
 
 import argparse
@@ -15,7 +16,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.bench.formation_run import (
     MOST_SECONDS,
@@ -103,10 +103,10 @@ async def rates(
         ]
 
 
-async def measure(servers: TestServers, sessions: int, each: int) -> Report:
-    """With calls that take no time, and with calls of a second."""
+async def measure(servers: TestServers, sessions: int, each: int, calls: Sequence[float]) -> Report:
+    """Measure with calls that take so many seconds."""
     report = Report("reform-rate", f"a reform of {sessions * each:,} messages against live formation")
-    for seconds in (0.0, 1.0):
+    for seconds in calls:
         await rates(report, servers, sessions, each, seconds)
     return report
 
@@ -116,12 +116,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sessions", type=int, default=SESSIONS)
     parser.add_argument("--each", type=int, default=EACH)
+    parser.add_argument("--calls", type=float, nargs="+", default=[0.0, 1.0], help="seconds of a call")
     given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as name,
-        running_servers(dict[str, Any](os.environ), Path(name), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(name), Path(".eden/jars")) as servers,
     ):
-        asyncio.run(measure(servers, given.sessions, given.each)).show()
+        asyncio.run(measure(servers, given.sessions, given.each, given.calls)).show()
 
 
 if __name__ == "__main__":

@@ -324,7 +324,7 @@ if __name__ == "__main__":
     stages_on_servers.PARTITIONS = 6  # as topics.yaml has it: memory grows with what waits in each
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_servers(dict(os.environ), Path(folder), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(folder), Path(".eden/jars")) as servers,
     ):
         at = servers.mongodb_uri, servers.kafka_bootstrap
         counted = given.facts, given.reflections, given.blobs, given.scopes

@@ -1,12 +1,14 @@
 """Formation by 1, 2 and 4 processes beside its simulation, by partitions and by what the provider allows.
 
-`python -m tests.bench.scaling [--rounds N]`. Private servers, the model server as a process of its own, calls of
-1 s. Each process may make only 4 calls at once: so it waits for calls nearly all the time, and four processes mean
-something on two cores. 24 sessions of 90 messages are written at once; the clock starts when the first window closes.
+`python -m tests.bench.scaling [--rounds N] [--sessions N] [--of PLANT …]`. Private servers, the model server as a
+process of its own, calls of 1 s. Each process may make only 4 calls at once: so it waits for calls nearly all the
+time, and four processes mean something on two cores. 24 sessions of 90 messages are written at once; the clock
+starts when the first window closes.
 """
 
 import argparse
 import asyncio
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -34,7 +36,7 @@ ASSIGNMENTS = range(15)
 """Seeds of simulated assignments of partitions: each run has one of its own."""
 
 
-async def real(servers: TestServers, models: ModelServerProcess, plant: Plant) -> Run:
+async def real(servers: TestServers, models: ModelServerProcess, plant: Plant, sessions: int) -> Run:
     """Form the load by real processes."""
     models.change(base_seconds=plant.call_seconds, calls_per_second=plant.calls_per_second)
     more = {
@@ -42,7 +44,7 @@ async def real(servers: TestServers, models: ModelServerProcess, plant: Plant) -
         "EDEN_MODELS_AT_ONCE": str(plant.at_once),
         PARTITIONS: str(plant.partitions),
     }
-    load = list(conversations(SESSIONS, WINDOWS_EACH * WINDOW))
+    load = list(conversations(sessions, WINDOWS_EACH * WINDOW))
     return await run(servers, models, load, None, more, processes=plant.processes)
 
 
@@ -62,16 +64,16 @@ def seconds_of_a_call(runs: Sequence[Run]) -> float:
     return mean(call.seconds for call in calls if (call.operation, call.outcome) == ("chat", "answered"))
 
 
-def simulated_rates(plant: Plant) -> list[float]:
+def simulated_rates(plant: Plant, sessions: int) -> list[float]:
     """Messages a second of simulated runs, by assignment of partitions."""
-    windows = burst(SESSIONS, WINDOWS_EACH)
+    windows = burst(sessions, WINDOWS_EACH)
     return [len(windows) * WINDOW / simulated(plant, windows, seed).seconds for seed in ASSIGNMENTS]
 
 
 def describe(report: Report, name: str, runs: Sequence[Run], plant: Plant) -> None:
     """Add rates, measured and simulated, CPU and what was lost or paid twice."""
     rates = [done.messages / seconds_of(done) for done in runs]
-    foretold = median(simulated_rates(plant))
+    foretold = median(simulated_rates(plant, runs[0].messages // (WINDOWS_EACH * WINDOW)))
     found = {
         "messages_per_s": median(rates),
         "call_s": plant.call_seconds,
@@ -94,28 +96,27 @@ def describe(report: Report, name: str, runs: Sequence[Run], plant: Plant) -> No
     ]
 
 
-async def measured(rounds: int) -> Mapping[str, Sequence[Run]]:
-    """Run all plants by turns."""
-    runs: dict[str, list[Run]] = {name: [] for name in PLANTS}
+async def measured(rounds: int, sessions: int, names: Sequence[str]) -> Mapping[str, Sequence[Run]]:
+    """Run these plants by turns."""
+    runs: dict[str, list[Run]] = {name: [] for name in names}
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_servers({}, Path(folder), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(folder), Path(".eden/jars")) as servers,
         model_server_process() as models,
     ):
         for _ in range(rounds):
-            for name, plant in PLANTS.items():
-                runs[name].append(await real(servers, models, plant))
+            for name in names:
+                runs[name].append(await real(servers, models, PLANTS[name], sessions))
     return runs
 
 
 def compared(runs: Mapping[str, Sequence[Run]]) -> Report:
     """Simulate each plant with the seconds of its own runs; a simulation has an event loop of its own."""
-    report = Report(
-        "scaling", f"{SESSIONS * WINDOWS_EACH * WINDOW:,} messages, {AT_ONCE} calls at once a process"
-    )
-    for name, plant in PLANTS.items():
-        of_call, busy = seconds_of_a_call(runs[name]), busy_of_a_call(runs[name])
-        describe(report, name, runs[name], replace(plant, call_seconds=of_call, busy_seconds=busy))
+    messages = next(iter(runs.values()))[0].messages
+    report = Report("scaling", f"{messages:,} messages, {AT_ONCE} calls at once a process")
+    for name, done in runs.items():
+        of_call, busy = seconds_of_a_call(done), busy_of_a_call(done)
+        describe(report, name, done, replace(PLANTS[name], call_seconds=of_call, busy_seconds=busy))
     return report
 
 
@@ -123,7 +124,10 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    compared(asyncio.run(measured(parser.parse_args().rounds))).show()
+    parser.add_argument("--sessions", type=int, default=SESSIONS)
+    parser.add_argument("--of", action="append", choices=PLANTS, help="of these plants alone")
+    given = parser.parse_args()
+    compared(asyncio.run(measured(given.rounds, given.sessions, given.of or list(PLANTS)))).show()
 
 
 if __name__ == "__main__":

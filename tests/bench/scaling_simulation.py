@@ -258,11 +258,12 @@ def main() -> None:
     parser.add_argument(
         "--delay", type=float, default=1.0, help="p99 of a window's delay minus its calls, at most"
     )
+    parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="messages a second")
     given = parser.parse_args()
     report = Report(
         "scaling-simulation", f"simulated: calls of {given.call:g} s, {given.busy:g} s of a process each"
     )
-    for rate in RATES:
+    for rate in given.rates:
         plant = needed(rate, Plant(1, call_seconds=given.call, busy_seconds=given.busy), given.delay)
         describe(report, rate, plant, given.delay)
     report.show()

@@ -1,4 +1,4 @@
-"""How soon commands and processes are there: help, the library's import, `eden run` until it is ready, and idling.
+"""How soon commands and processes are there: help, the library's import, and `eden run` until it is ready.
 
 `python -m tests.bench.start [--rounds N]`: private servers; everything was started once before, `eden run` in the
 same namespace, so that files are in the system's cache and modules are compiled. Wall time of each whole process,
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.bench.formation_pace import IDLE_CORE, LIKE_EDEN_RUN, idle
+from tests.bench.formation_pace import LIKE_EDEN_RUN
 from tests.bench.formation_run import Stand, cpu_seconds, running, stand
 from tests.bench.report import Report, Row, median
 from tests.model_server.serving import model_server_process
@@ -63,14 +63,14 @@ def ready(made: Stand, log: Path) -> tuple[float, float]:
 
 
 async def measure(rounds: int) -> Report:
-    """Measure starts by turns, then idling as often."""
+    """Measure starts by turns."""
     report = Report("start", "seconds until commands and processes are there")
     # An installed program has its modules compiled; with this set, every start would compile those of a checkout.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     starts = {name: Starts() for name in (*COMMANDS, "ready")}
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_servers({}, Path(folder), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(folder), Path(".eden/jars")) as servers,
         model_server_process() as models,
     ):
         async with stand(servers, models, LIKE_EDEN_RUN) as made:
@@ -79,8 +79,7 @@ async def measure(rounds: int) -> Report:
                     _add(starts[name], await asyncio.to_thread(started, command), number)
                 log = Path(folder) / "run.log"
                 _add(starts["ready"], await asyncio.to_thread(ready, made, log), number)
-        cores = [await idle(servers, models) for _ in range(rounds)]
-    _describe(report, starts, cores)
+    _describe(report, starts)
     return report
 
 
@@ -91,7 +90,7 @@ def _add(starts: Starts, found: tuple[float, float], number: int) -> None:
         starts.cpu.append(found[1])
 
 
-def _describe(report: Report, starts: Mapping[str, Starts], cores: Sequence[float]) -> None:
+def _describe(report: Report, starts: Mapping[str, Starts]) -> None:
     for name, what, target, bound in (
         ("help", "eden --help", HELP, "typer"),
         ("import", "import of MemoryService", IMPORT, "libraries"),
@@ -109,11 +108,8 @@ def _describe(report: Report, starts: Mapping[str, Starts], cores: Sequence[floa
         report.ratios[f"{name}_cpu_over_bound"] = median(found.cpu) / median(least.cpu)
     report.rows += [
         Row("Python that imports nothing", median(starts["bare"].wall), "s"),
-        Row("idle process with all stages", median(cores), "of a core", IDLE_CORE, "target"),
-        Row("idle: least of the rounds", min(cores), "of a core", max(cores), "most"),
         Row("load of the machine at the end", psutil.getloadavg()[0], ""),
     ]
-    report.results["idle_core"] = median(cores)
 
 
 if __name__ == "__main__":

@@ -324,7 +324,7 @@ def main() -> None:
     logging.disable(logging.ERROR)
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_servers({}, Path(folder), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(folder), Path(".eden/jars")) as servers,
     ):
         work = million(servers) if asked.million else measure(servers, asked.messages, asked.rounds)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

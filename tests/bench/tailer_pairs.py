@@ -8,6 +8,7 @@ object as the last line: medians over the pairs; the ratios are medians of the p
 import argparse
 import asyncio
 import logging
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -132,7 +133,7 @@ def main() -> None:
     logging.disable(logging.ERROR)
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_servers({}, Path(folder), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(folder), Path(".eden/jars")) as servers,
     ):
         work = measure(servers, asked.pairs, asked.messages, asked.rate, asked.seconds)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

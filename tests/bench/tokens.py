@@ -1,14 +1,16 @@
 """Prompt tokens at full price and from the provider's cache, by provider, with memory that is new and that has grown.
 
-`python -m tests.bench.tokens`. Private servers; the model server speaks each provider's format and caches prompts as
-that provider documents it. 4 users talk with one agent in 10 windows each, whose memory they share. "Grown": each
-consolidation writes a text of all words allowed, and each window says something of the agent.
+`python -m tests.bench.tokens [--windows N] [--of MODEL …]`. Private servers; the model server speaks each
+provider's format and caches prompts as that provider documents it. 4 users talk with one agent in 10 windows each,
+whose memory they share. "Grown": each consolidation writes a text of all words allowed, and each window says
+something of the agent.
 """
 
 import argparse
 import asyncio
+import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.bench.formation_load import conversations
@@ -20,9 +22,9 @@ from tests.servers import TestServers, running_servers
 
 USERS, WINDOWS_EACH = 4, 10
 MODELS: Mapping[str, tuple[str, str]] = {
-    "OpenAI, from 1,024 tokens": ("openai", "gpt-5-mini"),
-    "Gemini 2.5, from 2,048": ("google", "gemini-2.5-flash"),
-    "Gemini 3, from 4,096": ("google", "gemini-3-flash-preview"),
+    "OpenAI": ("openai", "gpt-5-mini"),
+    "Gemini 2.5": ("google", "gemini-2.5-flash"),
+    "Gemini 3": ("google", "gemini-3-flash-preview"),
 }
 GOAL = 110_000.0
 STAGES = ("fact-extraction", "fact-dedup", "reflection-extraction", "consolidation")
@@ -81,31 +83,37 @@ def describe(report: Report, name: str, done: Run) -> None:
         report.rows.append(Row(f"cached of {stage}", shares[0], "tokens", shares[1], "its prompt tokens"))
 
 
-async def formed(servers: TestServers, models: ModelServerProcess, provider: str, model: str) -> Run:
+async def formed(
+    servers: TestServers, models: ModelServerProcess, provider: str, model: str, windows: int
+) -> Run:
     """Form all conversations by a provider's model."""
-    load = list(conversations(USERS, WINDOWS_EACH * WINDOW))
+    load = list(conversations(USERS, windows * WINDOW))
     return await run(servers, models, load, None, settings(provider, model, models))
 
 
-async def measure() -> Report:
-    """Run every provider with both memories."""
-    report = Report("tokens", f"prompt tokens of {USERS * WINDOWS_EACH * WINDOW:,} messages")
+async def measure(windows: int, names: Sequence[str]) -> Report:
+    """Run these models with both memories."""
+    report = Report("tokens", f"prompt tokens of {USERS * windows * WINDOW:,} messages")
     scripts = {"new memory": None, "grown memory": "tests.bench.tokens:grown_script"}
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_servers({}, Path(folder), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(folder), Path(".eden/jars")) as servers,
     ):
         for memory, script in scripts.items():
             with model_server_process(script, base_seconds=0.2) as models:
-                for name, (provider, model) in MODELS.items():
-                    describe(report, f"{name}, {memory}", await formed(servers, models, provider, model))
+                for name in names:
+                    done = await formed(servers, models, *MODELS[name], windows)
+                    describe(report, f"{name}, {memory}", done)
     return report
 
 
 def main() -> None:
     """Measure and print."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    asyncio.run(measure()).show()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--windows", type=int, default=WINDOWS_EACH, help="of each user")
+    parser.add_argument("--of", action="append", choices=MODELS, help="of these models alone")
+    given = parser.parse_args()
+    asyncio.run(measure(given.windows, given.of or list(MODELS))).show()
 
 
 if __name__ == "__main__":

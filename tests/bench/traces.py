@@ -105,7 +105,7 @@ def main(records: int, rounds: int) -> Report:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_servers(dict(os.environ), Path(folder), Path(".eden/jars")) as servers,
+        running_servers(os.environ, Path(folder), Path(".eden/jars")) as servers,
         discarding_collector() as endpoint,
     ):
         figures = {
