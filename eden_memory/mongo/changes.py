@@ -24,6 +24,14 @@ COLLECTION_GONE = frozenset({"drop", "rename", "dropDatabase", "invalidate"})
 """Operations after which the collection can no longer be followed event by event."""
 
 
+class Unreadable(dict[str, Any]):
+    """A document that cannot be decoded: its `_id`, None where that cannot be read either, and why."""
+
+    def __init__(self, identity: Any, reason: str) -> None:
+        super().__init__(_id=identity)
+        self.reason = reason
+
+
 class ChangeEvent(NamedTuple):
     """One change event; ids and field values are the driver's, ``time` is its cluster time."""
 
