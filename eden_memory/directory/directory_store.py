@@ -1,6 +1,7 @@
 """Read the application's sessions, agents, users and groups; collections that are not mapped are derived."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any, NamedTuple, cast
 
@@ -10,7 +11,9 @@ from eden_memory.directory.own_sessions import whose
 from eden_memory.directory.participants import DEFAULT_AGENT, NO_AUTHORS, Missing, Off, SessionFacts
 from eden_memory.directory.stream_store import streams_in
 from eden_memory.mongo.bson_ids import decode_id, encode_id
+from eden_memory.mongo.changes import Unreadable
 from eden_memory.mongo.document_fields import getter
+from eden_memory.mongo.lenient_decoding import decode_documents
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.ids import NoId
 from eden_memory.schemas.scopes import SharedSessions, Sharing
@@ -82,7 +85,7 @@ class MongoDirectory:
         gone = frozenset(
             name
             for name, row in (await self._read(self._users.collection, everybody)).items()
-            if getter(self._users.memory)(row) is False
+            if getter(self._users.memory)(row) is False or isinstance(row, Unreadable)
         )
         paths = self._sessions
         off = {
@@ -125,6 +128,8 @@ class MongoDirectory:
             return SessionDocument(DEFAULT_AGENT, None, None)
         if row is None:
             return Missing(f"no document {session_id} in {self._sessions.collection}")
+        if isinstance(row, Unreadable):
+            return Missing(f"the document {session_id} in {self._sessions.collection}: {row.reason}")
         paths, field = self._sessions, ""
         try:
             field, agent = paths.agent_id, getter(paths.agent_id)(row)
@@ -141,12 +146,13 @@ class MongoDirectory:
         wanted = list(dict.fromkeys(ids))
         if collection is None or not wanted:
             return {}
-        found = (
-            await self._database[collection]
-            .find({"_id": {"$in": [decode_id(typed) for typed in wanted]}})
-            .to_list()
-        )
-        return {encode_id(row["_id"]): row for row in found}
+        found: dict[str, Row] = {}
+        asked = {"_id": {"$in": [decode_id(typed) for typed in wanted]}}
+        async for batch in self._database[collection].find_raw_batches(asked):
+            for row in decode_documents(cast(bytes, batch)):
+                with suppress(NoId):  # 5.0 is found for 5
+                    found[encode_id(row["_id"])] = row
+        return found
 
     async def _streams_of(self, agents: Iterable[str]) -> dict[str, list[Stream]]:
         """Return the shards of agents, scopes switched off, and streams that say how an agent shares."""
@@ -165,8 +171,8 @@ class MongoDirectory:
         streams: Mapping[str, list[Stream]],
     ) -> SessionFacts | Missing:
         agent = agents.get(session.agent_id)
-        if self._agents.collection is not None and agent is None:
-            return Missing(f"no document {session.agent_id} in {self._agents.collection}")
+        if self._agents.collection is not None and (agent is None or isinstance(agent, Unreadable)):
+            return Missing(f"no document {session.agent_id} in {self._agents.collection} that can be read")
         known = [(user, users[user]) for user in named if user in users]
         own = streams.get(session.agent_id, ())
         shards = sorted(
