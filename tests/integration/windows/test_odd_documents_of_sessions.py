@@ -31,7 +31,6 @@ async def test_windows_close_beside_odd_documents_of_the_application(kit: Kit) -
         await kit.put(watermark(90, 15, partition) for partition in range(PARTITIONS))
         await formations.until(2)
         assert {window.session_id for window in formations.windows} == {"s.odd", "s.good"}
-        await formations.until_true(lambda: True, "what is there")
     waits = (await kit.state("s.wrong"))["waits_for"]
     assert "agent_id of the document s.wrong" in waits
 
