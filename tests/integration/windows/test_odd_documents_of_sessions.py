@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from bson import DatetimeMS, DBRef
 
+from tests.awaiting import until
 from tests.integration.source.odd_documents import BAD_UUID
 from tests.integration.stages_on_servers import PARTITIONS
 from tests.integration.windows.harness import Kit, changed
@@ -35,13 +36,19 @@ async def test_windows_close_beside_odd_documents_of_the_application(kit: Kit) -
     assert "agent_id of the document s.wrong" in waits
 
 
-async def test_windows_close_beside_stored_documents_that_cannot_be_read(kit: Kit) -> None:
-    """What stands in our own collections may be broken, too."""
-    await kit.database["sessions"].insert_many([{"_id": name, "users": [1]} for name in ("broken", "good")])
-    await kit.database["memory_messages"].insert_one({"_id": "s.lost", "session_id": "s.broken", "place": 1})
-    async with kit.running(changed(kit.settings, **MAPPED)), kit.topic("memory.formations") as formations:
-        await kit.put([message("s.m1", "s.broken", 1, 0), message("s.m2", "s.good", 2, 0)])
-        await kit.put([asked("s.broken", 10, 1), asked("s.good", 11, 1)])
+async def test_windows_close_beside_stored_messages_that_cannot_be_read(kit: Kit) -> None:
+    """A Watermark closes quiet sessions of a partition together; what stands in our own collections may be broken."""
+    sessions = [f"s.good{number}" for number in range(2 * PARTITIONS)] + ["s.broken"]
+    waiting = [message(f"{name}m{n}", name, n, 0) for name in sessions for n in range(1, 6)]
+    async with kit.running():
+        await kit.put(waiting)
+        await until(lambda: _waits(kit, len(waiting)), "all messages wait")
+    await kit.database["memory_messages"].update_one({"_id": "s.brokenm2"}, {"$unset": {"role": ""}})
+    async with kit.running(), kit.topic("memory.formations") as formations:
         await kit.put(watermark(90, 15, partition) for partition in range(PARTITIONS))
-        (one,) = await formations.until(1)
-        assert one.session_id == "s.good"
+        await formations.until(len(sessions) - 1)
+        assert {window.session_id for window in formations.windows} == set(sessions) - {"s.broken"}
+
+
+async def _waits(kit: Kit, count: int) -> bool:
+    return len(await kit.waiting()) == count
