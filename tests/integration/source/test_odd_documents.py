@@ -6,9 +6,11 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from bson import encode  # pyright: ignore[reportUnknownVariableType]
 from bson.raw_bson import RawBSONDocument
 from pymongo import IndexModel
 
+from eden_memory.mongo.lenient_decoding import PLAIN, decode_document
 from tests.integration.source.harness import Kit, Topic, message, until
 from tests.integration.source.odd_documents import (
     VALUES,
@@ -144,13 +146,19 @@ async def test_a_text_that_breaks_a_detector_costs_itself_alone(chat: Kit) -> No
         assert (recorded, refused) in ((["i.2"], [dead_key(1)]), (["i.1", "i.2"], []))
 
 
+def as_the_driver_writes_it(value: Any) -> bool:
+    """Tell whether a value is the same once it was read and written again."""
+    spelled = raw({"_id": value}).raw
+    return encode(decode_document(spelled), codec_options=PLAIN) == spelled
+
+
 async def test_odd_requests_cost_themselves_alone(chat: Kit) -> None:
     request = {"kind": "added_text", "session_id": "s0", "text": "remember this"}
     documents: list[RawBSONDocument] = [
         raw({"_id": f"{field} {name}", **request, field: value})
         for field in ("kind", "session_id", "text", "user_id", "created_at", "_id")
         for name, value in VALUES.items()
-        if field != "_id" or name not in ("what is not UTF-8", "lone surrogates")  # stay: nothing names them
+        if field != "_id" or as_the_driver_writes_it(value)  # others stay: no query of the driver names them
     ]
     await written(chat.inbox, documents)
     async with chat.topic() as topic, chat.tailing():
