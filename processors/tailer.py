@@ -35,6 +35,14 @@ class Tailer:
         return mapped
 
     def _message(self, mapped: Mapped, change: ChangeEvent) -> None:
+        """Map a change of a message; whatever it raises is its document's dead letter."""
+        try:
+            self._change(mapped, change)
+        except Exception as error:  # noqa: BLE001 - one document never stops the others
+            document = change.document or {"_id": change.id}
+            self._mapping.refuse(mapped, change.collection, document, change.version, change.time, error)
+
+    def _change(self, mapped: Mapped, change: ChangeEvent) -> None:
         record, messages = self._mapping.add_record, self._messages
         if change.operation == DELETE:
             self._ended(mapped, change)

@@ -102,7 +102,6 @@ def source_mapping(settings: Settings) -> SourceMapping:
         settings.messages.collection,
         inbox_name(settings),
         to_json,
-        redactor,
     )
 
 

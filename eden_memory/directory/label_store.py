@@ -34,8 +34,8 @@ class Labels:
             return {}
         wanted = [decode_id(typed) for typed in ids]
         rows = await self._source[collection].find({"_id": {"$in": wanted}}, {path: 1}).to_list()
-        named = ((encode_id(row["_id"]), text_of(getter(path)(row))) for row in rows)
-        return {identity: name for identity, name in named if name is not None}
+        named = ((_first_id([row["_id"]]), text_of(getter(path)(row))) for row in rows)
+        return {identity: name for identity, name in named if identity is not None and name is not None}
 
     async def member_of(self, group_id: str) -> str | None:
         """Return a user whom a group lists; None where nothing lists any."""

@@ -10,24 +10,28 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from bson import decode  # pyright: ignore[reportUnknownVariableType]
-from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import OperationFailure, PyMongoError
 
 from eden_memory.error_text import describe
-from eden_memory.mongo.changes import PART, ChangeBatch, ChangeEvent, PositionLost, SourceFailed, version_of
-
-PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(
-    tz_aware=False,
-    uuid_representation=4,
-    unicode_decode_error_handler="replace",
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+from eden_memory.mongo.changes import (
+    PART,
+    ChangeBatch,
+    ChangeEvent,
+    PositionLost,
+    SourceFailed,
+    Unreadable,
+    version_of,
 )
+from eden_memory.mongo.lenient_decoding import PLAIN, decode_outer_fields
+
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 """Answers are taken apart only as far as is needed to ask for the next one."""
 BATCH = re.compile(rb"\x04(?:first|next)Batch\x00")
@@ -182,17 +186,19 @@ class ChangeStream:
         count = len(places) - 1
         size = max(PART, count) if AN_UPDATE in cursor else PART
         for start in range(0, count, size):
-            part = cursor[places[start] : places[min(start + size, count)]]
-            yield [self._change(event) for event in decode(_document(part), PLAIN).values()]
+            yield [self._change(event) for event in _events(cursor, places[start : start + size + 1])]
 
     def _change(self, event: dict[str, Any]) -> ChangeEvent:
         token: str = event["_id"]["_data"]
         key = event.get("documentKey")
+        identity, document = key["_id"] if key else None, event.get("fullDocument")
+        if isinstance(document, Unreadable):
+            document["_id"] = identity
         return ChangeEvent(
             event["operationType"],
             self._concerned(event),
-            key["_id"] if key else None,
-            event.get("fullDocument"),
+            identity,
+            document,
             event.get("fullDocumentBeforeChange"),
             event.get("touched"),
             _version(token, in_transaction="txnNumber" in event),
@@ -222,6 +228,16 @@ def _places(raw: bytes, at: int) -> list[int]:
         at += LENGTH.unpack_from(raw, at)[0]
         places.append(at)
     return places
+
+
+def _events(cursor: bytes, places: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Decode the events at some places; one by one if a document in one of them cannot be decoded."""
+    try:
+        yield from decode(_document(cursor[places[0] : places[-1]]), PLAIN).values()
+    except Exception:  # noqa: BLE001 - whatever it is, one document raised it
+        for begins, ends in pairwise(places):
+            event = cursor[cursor.index(0, begins) + 1 : ends]
+            yield decode_outer_fields(event)
 
 
 def _document(elements: bytes) -> bytes:

@@ -152,13 +152,17 @@ async def _finish(leader: Leader, position: TailerPosition, progress: "ReadProgr
 async def carry_inbox(leader: Leader) -> None:
     """Publish the inbox, behind every message, and go over to the stream, which finds requests to read again.
 
-    Its version is taken after it was read: no request, and no message before a request, has a higher one.
+    The version of requests that are read together is taken after that: no message before a request has a higher one.
     """
-    waiting = await leader.source.inbox.waiting()
-    now, mapped = await leader.source.changes.now(), Mapped()
-    for document in waiting:
-        leader.mapping.add_request(mapped, document, now.version, now.time)
-    await leader.publish(mapped, now.time, "inbox")
+    async with aclosing(leader.source.inbox.waiting()) as waiting:
+        async for documents in waiting:
+            now, mapped = await leader.source.changes.now(), Mapped()
+            for document in documents:
+                leader.mapping.add_request(mapped, document, now.version, now.time)
+            await leader.publish(mapped, now.time, "inbox")
+            await leader.advance(leader.position)
+            if leader.stopping.is_set():
+                return
     await leader.settle(replace(leader.position, phase="stream"))
 
 

@@ -3,24 +3,26 @@
 Any application may write there (invariant request-after-messages).
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, cast
 from uuid import UUID
 
 from bson import ObjectId
 from bson.errors import InvalidId
-from pymongo import AsyncMongoClient
+from pymongo import AsyncMongoClient, DeleteOne
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.errors import EdenError, NotAnId, NotFound
 from eden_memory.mongo.bson_ids import decode_id, encode_id
-from eden_memory.mongo.change_stream import PLAIN
-from eden_memory.mongo.changes import Document
+from eden_memory.mongo.changes import Document, SourceFailed, version_of
+from eden_memory.mongo.lenient_decoding import PLAIN, decode_documents
 from eden_memory.settings import Settings
 from eden_memory.source.messages_store import source_errors
 
 Row = dict[str, Any]
+MOST = 1_000
+"""Documents that are read together at most."""
 TYPED = ("s.", "i.", "u.", "o.")
 ENDS = ("\n\n", "\n", ". ", " ")
 """Where a text is best cut, the best first."""
@@ -30,17 +32,38 @@ class MongoInbox:
     """The inbox collection of the application's database."""
 
     def __init__(self, client: AsyncMongoClient[dict[str, Any]], database: str, collection: str) -> None:
+        self._client = client
         self._collection = client.get_database(database, codec_options=PLAIN).get_collection(collection)
 
-    async def waiting(self) -> Sequence[Document]:
-        """Return all documents there, oldest first."""
+    async def waiting(self, kind: str | None = None) -> AsyncGenerator[Sequence[Document], None]:
+        """Yield the documents there, or those of a kind, oldest first, as many at once as the server sends."""
+        wanted = {} if kind is None else {"kind": kind}
         with source_errors(f"reading {self._collection.full_name}"):
-            return await self._collection.find(sort=[("_id", 1)]).to_list()
+            async with self._collection.find_raw_batches(
+                wanted, sort=[("_id", 1)], batch_size=MOST
+            ) as cursor:
+                async for batch in cursor:
+                    yield decode_documents(cast(bytes, batch))
+
+    async def oldest_ids(self, *, besides: str) -> tuple[list[Any], str]:
+        """Return the ids of the first documents there that are not of a kind, and the version of now."""
+        wanted, found = {"kind": {"$ne": besides}}, list[Document]()
+        with source_errors(f"reading {self._collection.full_name}"):
+            async with self._client.start_session(causal_consistency=True) as session:
+                async for batch in self._collection.find_raw_batches(
+                    wanted, {"_id": 1}, sort=[("_id", 1)], limit=MOST, session=session
+                ):
+                    found += decode_documents(cast(bytes, batch))
+                now = session.operation_time
+        if now is None:
+            raise SourceFailed("the server gives no operation time: it is no replica set")
+        return [document["_id"] for document in found], version_of(now.time, now.inc)
 
     async def erase(self, ids: Iterable[Any]) -> None:
         """Remove carried documents."""
+        removals = [DeleteOne({"_id": identity}) for identity in ids]
         with source_errors(f"erasing from {self._collection.full_name}"):
-            await self._collection.delete_many({"_id": {"$in": list(ids)}})
+            await self._collection.bulk_write(removals, ordered=False)
 
 
 async def ask(inbox: AsyncCollection[Row], document: Row) -> ObjectId:

@@ -1,13 +1,13 @@
 """Read what `chat.messages` holds of every message, once, before a merge or a reading again.
 
-A million messages do not fit into the memory that a tailer may use, so they go to a temporary SQLite file.
+A million messages do not fit into the memory that a tailer may use, so they go to a temporary database. SQLite
+removes its file's name as soon as it opens it, so nothing is left however the process ends.
 """
 
 import sqlite3
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from hashlib import blake2b
-from tempfile import NamedTemporaryFile
 from typing import Literal, NamedTuple
 
 import orjson
@@ -24,6 +24,8 @@ from eden_memory.source.chat_topics import PublishFailed
 WATERMARKS = b"watermark:"
 ENDED = b"-"
 """The digest of a tombstone."""
+UNREADABLE = b"?"
+"""The digest of a record that cannot be read."""
 CONTENT = ("message_id", "session_id", "role", "user_id", "text", "characters", "truncated", "created_at")
 """Fields of a MessageRecorded that decide whether a message changed; what an older record lacks counts as null."""
 ERASED = frozenset({b"forgotten", b"opted_out"})
@@ -55,8 +57,7 @@ class Known:
     """The messages that the topic holds; committed records and those left behind uncommitted are told apart."""
 
     def __init__(self) -> None:
-        self._file = NamedTemporaryFile(prefix="eden-known-", suffix=".sqlite")  # noqa: SIM115 - closed in close()
-        self._database = sqlite3.connect(self._file.name, isolation_level=None)
+        self._database = sqlite3.connect("", isolation_level=None)
         self._database.executescript(
             """PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16000;
             CREATE TABLE known (key BLOB, partition INT, source TEXT, seen BLOB, committed BLOB,
@@ -68,9 +69,8 @@ class Known:
         return int(self._database.execute("SELECT count(*) FROM known").fetchone()[0])
 
     def close(self) -> None:
-        """Remove the file."""
+        """Remove the database."""
         self._database.close()
-        self._file.close()
 
     async def read(self, topic: MessagesTopic) -> None:
         """Read the whole topic, once as consumers see it and once as it was committed; KafkaError."""
@@ -162,7 +162,7 @@ class Known:
 
 @asynccontextmanager
 async def known_messages(topic: MessagesTopic) -> AsyncGenerator[Known]:
-    """Read the topic, and remove the file behind the block; PublishFailed when the broker does not answer."""
+    """Read the topic, and forget it behind the block; PublishFailed when the broker does not answer."""
     known = Known()
     try:
         try:
@@ -198,10 +198,14 @@ def digest_of(value: bytes | None) -> bytes:
 
 
 def _row(record: Record) -> Row:
-    reason, source = _header(record, "ce_reason"), _header(record, "ce_source").decode()
+    """Return what is known of a record; one that cannot be read differs from every document."""
+    reason, source = _header(record, "ce_reason"), _header(record, "ce_source").decode(errors="replace")
     erased = record.value is None and reason in ERASED
-    edited = orjson.loads(record.value).get("edited_at") if record.value else None
-    return record.key or b"", record.partition, source, digest_of(record.value), erased, edited
+    try:
+        edited = orjson.loads(record.value).get("edited_at") if record.value else None
+        return record.key or b"", record.partition, source, digest_of(record.value), erased, edited
+    except Exception:  # noqa: BLE001 - whatever it is, this record raised it
+        return record.key or b"", record.partition, source, UNREADABLE, erased, None
 
 
 def _header(record: Record, wanted: str) -> bytes:
@@ -210,7 +214,7 @@ def _header(record: Record, wanted: str) -> bytes:
 
 def _is_message(record: Record) -> bool:
     """Tell whether a record is of the messages collection: an added text has no document there."""
-    if record.key is None or record.key.startswith(WATERMARKS):
+    if record.key is None or record.key.startswith(WATERMARKS) or not record.key.isascii():
         return False
     if not _header(record, "ce_type").startswith(b"eden.MessageRecorded."):
         return False

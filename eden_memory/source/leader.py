@@ -24,7 +24,7 @@ from eden_memory.source.inbox_mapping import FORGOTTEN
 from eden_memory.source.inbox_store import MongoInbox
 from eden_memory.source.messages_store import CollectionReader, source_errors
 from eden_memory.source.position_store import MongoPositions, TailerPosition
-from eden_memory.source.source_mapping import Mapped, SourceMapping, Unmapped
+from eden_memory.source.source_mapping import Mapped, SourceMapping
 from eden_memory.task_ending import end
 from eden_memory.telemetry.spans import sent
 
@@ -34,8 +34,8 @@ MESSAGE = MessageRecorded.__name__
 FENCED_SECONDS = 43_200.0
 """By default Kafka forgets a producer after a day in a partition where it writes nothing, its transactional id after
 a week, and with them whom it shuts out."""
-DEAD_TOGETHER = 10
-"""Originals of dead letters held in memory at once: each may have 16 MB."""
+DEAD_TOGETHER = 1_000
+"""Dead letters that are noted and sent at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Leader:
         await self.settle(TailerPosition(now.position, now.version, phase))
 
     async def publish(self, mapped: Mapped, now: datetime, origin: str, *, more: bool = False) -> None:
-        """Send the records of a batch; send the documents that became no record, whole, to the dead letters.
+        """Send the records of a batch, and a dead letter for each document that became no record.
 
         `more`: the records may wait until the publisher is told to ship them, with those of the next calls. What is
         to be forgotten is marked first: readers heed a request while it waits in the inbox, and its mark from then.
@@ -112,7 +112,9 @@ class Leader:
                 "document cannot be used", collection=refused.collection, id=identity, reason=refused.reason
             )
         for start in range(0, len(mapped.unmapped), DEAD_TOGETHER):
-            await self._bury(mapped.unmapped[start : start + DEAD_TOGETHER], now)
+            together = mapped.unmapped[start : start + DEAD_TOGETHER]
+            letters = [self.mapping.dead_letter(refused, now) for refused in together]
+            await self.publisher.bury(letters, [self.mapping.named_in(refused) for refused in together])
         if asked := [record for record in mapped.records if record.topic == FORGOTTEN]:
             with source_errors("marking what is to be forgotten"):
                 await self.source.mark(asked)
@@ -121,11 +123,6 @@ class Leader:
         sent(mapped.records, begun)
         self._carried.extend(mapped.carried)
         self.published |= MESSAGE in _count(origin, mapped)
-
-    async def _bury(self, unmapped: Sequence[Unmapped], now: datetime) -> None:
-        originals = await self.source.messages.originals([refused.document["_id"] for refused in unmapped])
-        letters = self.mapping.dead_letters(unmapped, originals, now)
-        await self.publisher.bury(letters, [self.mapping.named_in(refused) for refused in unmapped])
 
     async def advance(self, position: TailerPosition) -> None:
         """Move to `position`: everything before it was published. When it is time, make that final beside it."""

@@ -173,10 +173,10 @@ class MessageMapping:
         return self._typed(value, "_id")
 
     def session_id(self, document: Document | None) -> str | None:
-        """Return the typed id of the session that a document names, if any."""
+        """Return the typed id of the session that a document names, if it can be read."""
         try:
             return None if document is None else self._id(self._session(document), "session_id")
-        except Unusable:
+        except Exception:  # noqa: BLE001 - whatever stands there, it is no session
             return None
 
     def tombstone(

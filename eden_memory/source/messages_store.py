@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from bson import ObjectId, Timestamp
+from bson import ObjectId, Timestamp, decode, encode  # pyright: ignore[reportUnknownVariableType]
+from bson.errors import InvalidId
 from pymongo import ASCENDING, AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import PyMongoError
@@ -14,12 +15,17 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.error_text import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
-from eden_memory.mongo.change_stream import PLAIN
-from eden_memory.mongo.changes import Document, DocumentPage, SourceFailed, version_of
+from eden_memory.mongo.changes import Document, DocumentPage, SourceFailed, Unreadable, version_of
+from eden_memory.mongo.lenient_decoding import LENIENT, PLAIN, decode_documents
+from eden_memory.schemas.ids import NoId
 
 log = LibraryLogger("eden.tailer")
 LAST_SECOND = 2**32 - 1
 """Of an ObjectId."""
+REPLACEMENT = "\ufffd"
+"""Stands in decoded text for what was not UTF-8."""
+PAGE_BYTES = 16_000_000
+"""Bytes of documents after which a page ends before it has all of its documents."""
 
 
 @contextmanager
@@ -79,7 +85,7 @@ class CollectionReader:
         with source_errors(f"reading {self._collection.full_name}"):
             return await self._collection.find_one({}, {"_id": 1}) is None
 
-    async def pages(self, after: Any, session: Any = None) -> AsyncGenerator[DocumentPage, None]:
+    async def pages(self, after: bytes | None, session: Any = None) -> AsyncGenerator[DocumentPage, None]:
         """Yield pages after `after` (a page's `last`; None: from the first document on), of one session or of all."""
         with source_errors(f"reading {self._collection.full_name}"):
             if session is not None:
@@ -105,46 +111,71 @@ class CollectionReader:
             for index in indexes.values()
         )
 
-    async def _by_index(self, after: Any) -> AsyncGenerator[DocumentPage, None]:
-        """Yield pages, each read by its own query, after its own cluster time."""
-        while True:
+    async def _by_index(self, after: bytes | None) -> AsyncGenerator[DocumentPage, None]:
+        """Yield pages, each read by its own query, after its own cluster time.
+
+        A page ends at a document that has a place, or the next page could not begin there; it gets longer until it
+        holds one.
+        """
+        longer, more = 1, True
+        while more:
             async with self._client.start_session(causal_consistency=True) as session:
                 moment = await self._cluster_time(session)
-                cursor = self._collection.find(
-                    self._wanted, self._project, hint=self.index, limit=self._page + 1, session=session
-                ).batch_size(self._page + 1)
-                if after is not None:
-                    place = dict(zip((self._created_at, "_id"), after, strict=True))
-                    cursor = cursor.min(list(place.items()))
-                found = await cursor.to_list()
-            documents = [document for document in found if after is None or document["_id"] != after[1]]
+                found, more = await self._from(after, longer, session)
+            documents = found[1:] if after is not None and found and self._place(found[0]) == after else found
+            while more and documents and not self._has_place(documents[-1]):
+                documents.pop()
             if documents:
-                after = self._place(documents[-1])
+                longer, after = 1, self._place(documents[-1])
                 yield self._paged(documents, moment)
-            if len(found) <= self._page:
-                return
+            else:
+                longer *= 2
 
-    async def _sorted(self, after: Any, wanted: dict[str, Any]) -> AsyncGenerator[DocumentPage, None]:
+    async def _from(
+        self, after: bytes | None, longer: int, session: AsyncClientSession
+    ) -> tuple[list[Document], bool]:
+        """Return documents from a place on, that of the place too; and whether there may be more."""
+        limit = self._page * longer + 1
+        cursor = self._collection.find_raw_batches(
+            self._wanted, self._project, hint=self.index, limit=limit, batch_size=limit, session=session
+        )
+        if after is not None:
+            cursor.min(list(zip((self._created_at, "_id"), _values(after), strict=True)))
+        found, size = list[Document](), 0
+        async with cursor:
+            async for batch in cursor:
+                found += decode_documents(cast(bytes, batch))
+                size += len(cast(bytes, batch))
+                if size >= PAGE_BYTES * longer:
+                    return found, True
+        return found, len(found) == limit
+
+    async def _sorted(
+        self, after: bytes | None, wanted: dict[str, Any]
+    ) -> AsyncGenerator[DocumentPage, None]:
         """Yield pages of one sorted query: the cluster time before it counts for all of them."""
         wanted = wanted if after is None else {"$and": [wanted, self._beyond(after)]}
         async with self._client.start_session(causal_consistency=True) as session:
             moment = await self._cluster_time(session)
-            cursor = self._collection.find(wanted, self._project, sort=self.index, session=session)
+            cursor = self._collection.find_raw_batches(
+                wanted, self._project, sort=self.index, session=session, batch_size=self._page
+            )
             documents: list[Document] = []
-            async for document in cursor.allow_disk_use(True).batch_size(self._page):
-                documents.append(document)
-                if len(documents) == self._page:
+            async for batch in cursor.allow_disk_use(True):
+                documents += decode_documents(cast(bytes, batch))
+                if documents and self._has_place(documents[-1]):
                     yield self._paged(documents, moment)
                     documents = []
             if documents:
                 yield self._paged(documents, moment)
 
-    def _beyond(self, after: Any) -> dict[str, Any]:
-        created, identity = {"$literal": after[0]}, {"$literal": after[1]}
+    def _beyond(self, after: bytes) -> dict[str, Any]:
+        created, identity = ({"$literal": value} for value in _values(after))
         field = {"$ifNull": [f"${self._created_at}", None]}
         return {
             "$expr": {
                 "$or": [
+                    {"$isArray": [field]},  # sorted by the least of its values, wherever that is
                     {"$gt": [field, created]},
                     {"$and": [{"$eq": [field, created]}, {"$gt": ["$_id", identity]}]},
                 ]
@@ -172,20 +203,48 @@ class CollectionReader:
         seconds = min(max(int(since.timestamp()), 0), LAST_SECOND)
         return ObjectId(f"{seconds:08x}{'0' * 16}")
 
-    def _place(self, document: Document) -> list[Any]:
+    def _place(self, document: Document) -> bytes:
+        """Return where a document stands in the order, in a form that any store can keep."""
+        return encode({"place": [self._time(document), document["_id"]]}, codec_options=PLAIN)
+
+    def _has_place(self, document: Document) -> bool:
+        """Tell whether its place is known exactly: text that is not UTF-8 is changed, a list of times has several."""
+        time, identity = self._time(document), document["_id"]
+        changed = any(isinstance(value, str) and REPLACEMENT in value for value in (time, identity))
+        return not (changed or isinstance(document, Unreadable) or isinstance(time, list))
+
+    def _time(self, document: Document) -> Any:
+        """Return what orders the document; a list that stands on the way to it as it is."""
         value: Any = document
         for name in self._created_at.split("."):
-            value = cast(Document, value).get(name) if isinstance(value, dict) else None
-        return [value, document["_id"]]
-
-    async def originals(self, ids: Sequence[Any]) -> Sequence[Document]:
-        """Return whole documents by id; those that are gone are left out."""
-        with source_errors(f"reading {self._collection.full_name}"):
-            return await self._collection.find({"_id": {"$in": list(ids)}}).to_list()
+            if not isinstance(value, list):
+                value = cast(Document, value).get(name) if isinstance(value, dict) else None
+        return cast(Any, value)
 
     async def existing(self, encoded_ids: Sequence[str]) -> set[str]:
-        """Return those of the typed ids that still have a document."""
-        ids = [decode_id(encoded) for encoded in encoded_ids]
+        """Return those of the typed ids that still have a document; what is no typed id has none."""
+        ids = [value for value in map(_decoded, encoded_ids) if value is not None]
         with source_errors(f"reading {self._collection.full_name}"):
             found = await self._collection.find({"_id": {"$in": ids}}, {"_id": 1}).to_list()
-        return {encode_id(document["_id"]) for document in found}
+        return {typed for document in found if (typed := _encoded(document["_id"])) is not None}
+
+
+def _decoded(encoded: str) -> Any:
+    try:
+        return decode_id(encoded)
+    except (ValueError, InvalidId):
+        return None
+
+
+def _encoded(identity: Any) -> str | None:
+    """Return the typed id of a document that a query by ids found; 5.0 is found for 5, and is no id."""
+    try:
+        return encode_id(identity)
+    except NoId:
+        return None
+
+
+def _values(place: bytes) -> list[Any]:
+    """Return the time and the `_id` of a place."""
+    values: list[Any] = decode(place, LENIENT)["place"]
+    return values

@@ -1,22 +1,22 @@
 """Map documents of the messages collection and of the inbox to records. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from eden_memory.kafka.outgoing import CUT, DEAD, Outgoing, why_dead
-from eden_memory.mongo.changes import Document, DocumentPage, RereadRequest
+from eden_memory.error_text import describe
+from eden_memory.kafka.outgoing import DEAD, Outgoing, why_dead
+from eden_memory.mongo.changes import Document, DocumentPage, RereadRequest, Unreadable
 from eden_memory.mongo.document_fields import Unusable
-from eden_memory.redaction import Redactor
 from eden_memory.schemas.envelope import rfc3339
 from eden_memory.source.inbox_mapping import REREAD, InboxMapping
 from eden_memory.source.message_mapping import TOPIC, MessageMapping, Origin, Reason, watermark
-from eden_memory.stages.dead_letter_ids import NamedIds, ids_in, objects_in
+from eden_memory.stages.dead_letter_ids import NamedIds, ids_in
 
-LONGEST_ORIGINAL = 3_500_000
 LONGEST_KEY = 1_024
+NO_ID = b'{"_id": null}'
 
 ToJson = Callable[[Document], bytes]
 """Return a document as (extended) JSON."""
@@ -64,30 +64,35 @@ class SourceMapping:
         collection: str,
         inbox: str,
         to_json: ToJson,
-        redactor: Redactor | None = None,
     ) -> None:
         self.message_mapping, self.collection, self.inbox = messages, collection, inbox
-        self._requests, self._to_json, self._redactor = requests, to_json, redactor
+        self._requests, self._to_json = requests, to_json
 
     def map_page(self, page: DocumentPage, origin: Origin) -> Mapped:
         """Map a page of messages that were read from the collection, not from the stream."""
         mapped = Mapped()
         for document in page.documents:
-            time = self.message_mapping.written_at(document, page.time)
-            self.add_record(mapped, document, page.version, time, origin)
-            if origin != "backfill":
-                self._emptied(mapped, document, page.version, time, origin)
+            time = None
+            try:
+                time = self.message_mapping.written_at(document, page.time)
+                self.add_record(mapped, document, page.version, time, origin)
+                if origin != "backfill":
+                    self._emptied(mapped, document, page.version, time, origin)
+            except Exception as error:  # noqa: BLE001 - whatever it is, this document raised it
+                written = page.time if time is None else datetime.fromisoformat(time.decode())
+                self.refuse(mapped, self.collection, document, page.version, written, error)
         return mapped
 
     def created_since(self, page: DocumentPage, since: datetime) -> DocumentPage:
         """Return the page with the documents created at `since` or later, and those that give no time."""
         latest = rfc3339(since)
-        kept = [
-            document
-            for document in page.documents
-            if (self.message_mapping.created_at(document) or latest) >= latest
-        ]
+        kept = [document for document in page.documents if (self._created(document) or latest) >= latest]
         return page._replace(documents=kept)
+
+    def _created(self, document: Document) -> str | None:
+        with suppress(Exception):  # it is refused when it is mapped
+            return self.message_mapping.created_at(document)
+        return None
 
     def add_record(
         self,
@@ -100,21 +105,30 @@ class SourceMapping:
         even_empty: bool = False,
         edited: bool = False,
     ) -> None:
-        """Add the record of a message; count it if it has no text, or note why it cannot be a record.
+        """Add the record of a message; count it if it has no text. Raises whatever the document makes it raise.
 
         `even_empty`: record a message without text too. `edited`: its text may have changed at `time`.
         """
-        try:
-            if even_empty or self.message_mapping.has_text(document):
-                mapped.records.append(
-                    self.message_mapping.record(document, version, time, origin, edited=edited)
-                )
-                mapped.authorless += self.message_mapping.lacks_author(document)
-            else:
-                mapped.empty += 1
-        except Unusable as error:
-            written = datetime.fromisoformat(time.decode())
-            mapped.unmapped.append(Unmapped(self.collection, document, str(error), version, written))
+        _demand_readable(document)
+        if even_empty or self.message_mapping.has_text(document):
+            record = self.message_mapping.record(document, version, time, origin, edited=edited)
+            mapped.authorless += self.message_mapping.lacks_author(document)
+            mapped.records.append(record)
+        else:
+            mapped.empty += 1
+
+    def refuse(
+        self,
+        mapped: Mapped,
+        collection: str,
+        document: Document,
+        version: str,
+        written: datetime,
+        error: Exception,
+    ) -> None:
+        """Note that a document cannot become a record, and what it made the mapping raise."""
+        reason = str(error) if isinstance(error, Unusable) else describe(error)
+        mapped.unmapped.append(Unmapped(collection, document, reason, version, written))
 
     def _emptied(self, mapped: Mapped, document: Document, version: str, time: bytes, origin: Origin) -> None:
         with suppress(Unusable):
@@ -124,43 +138,27 @@ class SourceMapping:
     def add_request(self, mapped: Mapped, document: Document, version: str, time: datetime) -> None:
         """Add what an inbox document requests."""
         try:
+            _demand_readable(document)
             if document.get("kind") == REREAD:
                 mapped.rereads.append(self._requests.reread(document))
                 return
             mapped.records.append(self._requests.record(document, version, time))
-        except Unusable as error:
-            mapped.unmapped.append(Unmapped(self.inbox, document, str(error), version, time))
+        except Exception as error:  # noqa: BLE001 - whatever it is, this document raised it
+            self.refuse(mapped, self.inbox, document, version, time, error)
         mapped.carried.append(document["_id"])
 
-    def dead_letters(
-        self, unmapped: Sequence[Unmapped], originals: Sequence[Document], time: datetime
-    ) -> list[Outgoing]:
-        """Return the dead letters of unmapped documents; `originals` are the whole messages that still exist."""
-        whole = {(self.collection, repr(document["_id"])): document for document in originals}
-        return [
-            self._dead_letter(
-                refused,
-                whole.get((refused.collection, repr(refused.document["_id"])), refused.document),
-                time,
-            )
-            for refused in unmapped
-        ]
-
-    def _dead_letter(self, refused: Unmapped, document: Document, time: datetime) -> Outgoing:
-        original = self._to_json(self._redactor.document(document) if self._redactor else document)
+    def dead_letter(self, refused: Unmapped, time: datetime) -> Outgoing:
+        """Return the dead letter of an unmapped document: its `_id` and the reason, nothing of its content."""
         place = {"collection": refused.collection, "version": refused.version}
-        key = self.dead_key(document)
-        headers = why_dead(TOPIC, "Unusable", refused.reason, time, place)
-        if len(original) > LONGEST_ORIGINAL:
-            headers.append((CUT, str(len(original)).encode()))
-        return Outgoing(TOPIC + DEAD, key, original[:LONGEST_ORIGINAL], headers, key)
+        key = self.dead_key(refused.document)
+        return Outgoing(TOPIC + DEAD, key, key, why_dead(TOPIC, "Unusable", refused.reason, time, place), key)
 
     def named_in(self, refused: Unmapped) -> NamedIds:
         """Return what an unmapped document names, as far as it can be read."""
         document = refused.document
         if refused.collection == self.inbox:
             asked = {name: self.message_id(document.get(name)) for name in ("session_id", "user_id")}
-            return ids_in([*objects_in(document), asked], refused.time)
+            return ids_in([asked], refused.time)
         message = {
             "message_id": self.message_id(document["_id"]),
             "session_id": self.message_mapping.session_id(document),
@@ -170,8 +168,11 @@ class SourceMapping:
         return ids_in([message], refused.time)
 
     def dead_key(self, document: Document) -> bytes:
-        """Return the Kafka key of a document's dead letter."""
-        return self._to_json({"_id": document["_id"]})[:LONGEST_KEY]
+        """Return the Kafka key of a document's dead letter: its `_id`, as far as it can be written."""
+        try:
+            return self._to_json({"_id": document["_id"]})[:LONGEST_KEY]
+        except Exception:  # noqa: BLE001 - whatever stands there, it is the document's
+            return NO_ID
 
     def key_of(self, document: Document) -> bytes | None:
         """Return the Kafka key of a message's document; None if its `_id` cannot be an id."""
@@ -182,7 +183,7 @@ class SourceMapping:
         """Return the typed id of a message's `_id`; None if it cannot be an id."""
         try:
             return self.message_mapping.message_id(value)
-        except Unusable:
+        except Exception:  # noqa: BLE001 - whatever it is, it is no id
             return None
 
     def tombstone(self, key: bytes, version: str, time: datetime, reason: Reason, partition: int) -> Outgoing:
@@ -192,3 +193,8 @@ class SourceMapping:
     def watermark(self, partition: int, version: str, time: datetime) -> Outgoing:
         """Return the record which says that a partition holds everything up to a cluster time."""
         return watermark(partition, version, time, self.message_mapping.source)
+
+
+def _demand_readable(document: Document) -> None:
+    if isinstance(document, Unreadable):
+        raise Unusable(document.reason)

@@ -11,6 +11,8 @@ from typing import Any
 from eden_memory import metrics
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.changes import ChangeBatch, ChangeEvent, PositionLost, SourceFailed
+from eden_memory.source.inbox_mapping import REREAD
+from eden_memory.source.inbox_store import MOST
 from eden_memory.source.leader import Leader
 from eden_memory.source.message_mapping import TOPIC
 from eden_memory.source.rereader import MessageRereader
@@ -36,7 +38,7 @@ class StreamFollower:
     ) -> None:
         self._leader, self._map_changes, self._rereader = leader, map_changes, rereader
         self._seconds, self._watermarked = watermark_seconds, -watermark_seconds
-        self._orphans: set[Any] = set()
+        self._orphans: dict[str, Any] = {}
         self._orphans_until = ""
 
     async def run(self) -> None:
@@ -66,7 +68,7 @@ class StreamFollower:
         if gone is not None:
             # The position stays before it: whoever comes next meets it again, however this ends.
             raise PositionLost(f"the messages collection cannot be followed any further: {gone}")
-        self._release_orphans(batch)
+        await self._release_orphans(batch)
         await self._publish_watermarks(batch)
         await leader.advance(replace(leader.position, token=batch.position, version=batch.version))
         leader.published_until = batch.time
@@ -74,7 +76,9 @@ class StreamFollower:
     async def _publish_part(self, changes: Sequence[ChangeEvent], now: datetime) -> str | None:
         """Publish the records of some changes of a batch; return why the collection is gone, if it is."""
         mapped = self._map_changes(changes)
-        self._orphans.difference_update(mapped.carried)
+        if self._orphans:
+            for carried in mapped.carried:
+                self._orphans.pop(repr(carried), None)
         self._rereader.request(mapped.rereads)
         await self._leader.publish(mapped, now, "stream", more=True)
         for operation, number in Counter(change.operation for change in changes).items():
@@ -105,20 +109,25 @@ class StreamFollower:
     async def _find_orphans(self) -> None:
         """Find the inbox documents that an earlier leader carried and did not live to erase.
 
-        They are there now, and the stream, up to now, does not bring them again.
+        They are there now, and the stream, up to now, does not bring them again. Requests to read again stay.
         """
-        waiting = Mapped()
-        for document in await self._leader.source.inbox.waiting():
-            self._leader.mapping.add_request(waiting, document, "", NEVER)
+        source, waiting = self._leader.source, Mapped()
+        async for documents in source.inbox.waiting(REREAD):
+            for document in documents:
+                self._leader.mapping.add_request(waiting, document, "", NEVER)
         self._rereader.request(waiting.rereads)
-        self._orphans = set(waiting.carried)
-        if self._orphans:
-            self._orphans_until = (await self._leader.source.changes.now()).version
+        found, self._orphans_until = await source.inbox.oldest_ids(besides=REREAD)
+        self._orphans = {repr(identity): identity for identity in (*waiting.carried, *found)}
 
-    def _release_orphans(self, batch: ChangeBatch) -> None:
+    async def _release_orphans(self, batch: ChangeBatch) -> None:
+        """Erase the orphans, and look for more, once the stream has passed the moment when they were found."""
         if self._orphans and batch.version >= self._orphans_until:
-            self._leader.erase_later(list(self._orphans))
+            orphans = list(self._orphans.values())
+            self._leader.erase_later(orphans)
             self._orphans.clear()
+            if len(orphans) >= MOST:
+                await self._leader.settle()
+                await self._find_orphans()
 
 
 async def _question_sent() -> None:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eden_memory.directory.participants import Directory, Missing, SessionFacts
+from eden_memory.error_text import describe
+from eden_memory.logs import LibraryLogger
 from eden_memory.usage.budget_rules import Admitted, HeldWindow, WindowBudgets
 from eden_memory.windows.messages_before import EarlierWindows, place_before
 from eden_memory.windows.session_state import Session
@@ -20,6 +22,7 @@ from eden_memory.windows.window_request import (
     stored_window,
 )
 
+log = LibraryLogger()
 FREE = Admitted()
 NOT_ASKED: Mapping[str, Admitted | HeldWindow] = {}
 LARGEST_REQUEST = 3_900_000
@@ -143,7 +146,15 @@ class FormationRequests:
             for window in found.values()
             for message in window.messages[-self._most_before :]
         }
-        known = await self._store.messages(last - set(batch.messages.known))
+        try:
+            known = await self._store.messages(last - set(batch.messages.known))
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+        ) as error:  # a window is formed also where nothing explains it
+            log.error("messages before a window cannot be read", error=describe(error))
+            return EarlierWindows()
         return EarlierWindows(found, known | batch.messages.known, self._most_before)
 
     async def _admit(

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from bson.errors import InvalidDocument
 from pymongo import UpdateMany, UpdateOne
@@ -11,6 +11,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
+from eden_memory.error_text import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.shared_reads import SharedReads
@@ -36,6 +37,8 @@ from eden_memory.windows.window_rule import Limits
 from eden_memory.windows.window_text_store import erase_window_texts
 
 log = LibraryLogger()
+K = TypeVar("K")
+V = TypeVar("V")
 CLAUSES = 200
 """Sessions whose waiting messages one query looks for from a place of their own on."""
 TRIGGER_INDEXES: Indexes = {
@@ -90,7 +93,7 @@ class MongoTriggerStore:
     async def sessions(self, ids: Iterable[str], partition: int) -> dict[str, Session]:
         """Return sessions with the messages that wait in them; one that has no document is of `partition`.
 
-        A session whose document cannot be read is left out.
+        A session whose document, or one of whose messages, cannot be read is left out.
         """
         wanted = list(ids)
         rows = await self._sessions.find({"_id": {"$in": wanted}}).to_list() if wanted else []
@@ -102,25 +105,23 @@ class MongoTriggerStore:
         for name in wanted:
             try:
                 sessions[name] = self._session(name, partition, found.get(name), waiting[name])
-            except (KeyError, TypeError, ValueError) as error:
-                log.error("a session cannot be read", session=name, error=type(error).__name__)
+            except Exception as error:  # noqa: BLE001 - whatever it is, one of the session's documents raised it
+                log.error("a session cannot be read", session=name, error=describe(error))
         return sessions
 
-    async def _waiting(self, formed_to: Mapping[str, int]) -> Mapping[str, list[StoredMessage]]:
-        """Return the messages that wait in sessions, in order: those with a place behind the last window's."""
+    async def _waiting(self, formed_to: Mapping[str, int]) -> Mapping[str, list[Row]]:
+        """Return the messages that wait in sessions: those with a place behind the last window's."""
         unformed = [name for name, place in formed_to.items() if place == 0]
         formed = [(name, place) for name, place in formed_to.items() if place]
         clauses: list[Row] = [{"session_id": {"$in": unformed}, "place": {"$gt": 0}}] if unformed else []
         for start in range(0, len(formed), CLAUSES):
             some = formed[start : start + CLAUSES]
             clauses.append({"$or": [{"session_id": name, "place": {"$gt": place}} for name, place in some]})
-        found: defaultdict[str, list[StoredMessage]] = defaultdict(list)
+        found: defaultdict[str, list[Row]] = defaultdict(list)
         for clause in clauses:
             for row in await self._messages.find(clause).to_list():
-                if row["formation_id"] is None:
-                    found[row["session_id"]].append(documents.message_of(row))
-        for messages in found.values():
-            messages.sort(key=_place)
+                if row.get("formation_id") is None:
+                    found[row["session_id"]].append(row)
         return found
 
     async def due(self, partition: int, time: datetime, most: int) -> list[str]:
@@ -183,9 +184,9 @@ class MongoTriggerStore:
         return set(await self._messages.distinct("user_id", wanted))
 
     async def windows(self, formation_ids: Iterable[str]) -> dict[str, StoredWindow]:
-        """Return closed windows whose texts are still there."""
+        """Return closed windows whose texts are still there; one that cannot be read is left out."""
         rows = await self._window_rows.get(formation_ids)
-        return {name: documents.window_of(row) for name, row in rows.items() if _kept(row)}
+        return _read({name: row for name, row in rows.items() if _kept(row)}, documents.window_of)
 
     async def windows_at(
         self, places: Collection[WindowPlace], most: int
@@ -193,11 +194,11 @@ class MongoTriggerStore:
         """Return windows by session and number, with their last messages, `most` at most."""
         each: list[Row] = [{"session_id": session, "seq": seq} for session, seq in places]
         fields: Row = {"session_id": 1, "seq": 1, "requested": 1, "messages": {"$slice": -most}}
-        found: dict[WindowPlace, EarlierWindow] = {}
+        found: dict[WindowPlace, Row] = {}
         for start in range(0, len(each), CLAUSES):
             rows = self._windows.find({"$or": each[start : start + CLAUSES]}, fields)
-            found |= {(row["session_id"], row["seq"]): documents.earlier_window_of(row) async for row in rows}
-        return found
+            found |= {(row["session_id"], row["seq"]): row async for row in rows}
+        return _read(found, documents.earlier_window_of)
 
     async def erase_in_windows(self, message_ids: Sequence[str]) -> None:
         """Erase the texts of messages in closed windows, and where they explain others."""
@@ -271,9 +272,8 @@ class MongoTriggerStore:
         pulls.append(UpdateMany(empty, {"$unset": {"unpublished": ""}}))
         await self._sessions.bulk_write(pulls, ordered=True)
 
-    def _session(
-        self, name: str, partition: int, row: Row | None, waiting: Sequence[StoredMessage]
-    ) -> Session:
+    def _session(self, name: str, partition: int, row: Row | None, waiting_rows: Sequence[Row]) -> Session:
+        waiting = sorted(map(documents.message_of, waiting_rows), key=_place)
         if row is None:
             return Session(
                 name,
@@ -284,9 +284,20 @@ class MongoTriggerStore:
         return documents.session_of(row, self._limits, waiting)
 
 
+def _read(rows: Mapping[K, Row], read: Callable[[Row], V]) -> dict[K, V]:
+    """Return what `read` makes of each row; a window that cannot be read is left out."""
+    found: dict[K, V] = {}
+    for key, row in rows.items():
+        try:
+            found[key] = read(row)
+        except Exception as error:  # noqa: BLE001 - whatever it is, this window raised it
+            log.error("a window cannot be read", formation=row.get("_id"), error=describe(error))
+    return found
+
+
 def _kept(row: Row) -> bool:
     """Tell whether a window still has its texts, or never had any."""
-    return row["erased_at"] is None or not row["messages"]
+    return row.get("erased_at") is None or not row.get("messages")
 
 
 def _place(message: StoredMessage) -> int:

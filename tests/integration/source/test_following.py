@@ -153,7 +153,7 @@ async def test_huge_documents_do_not_stop_the_stream(chat: Kit) -> None:
         assert topic.last() == {"i.1": "changed", "i.3": "text 3"}
 
 
-async def test_what_cannot_be_used_goes_to_the_dead_letters_whole(chat: Kit) -> None:
+async def test_what_cannot_be_used_is_named_by_a_dead_letter_without_its_content(chat: Kit) -> None:
     unusable: list[dict[str, Any]] = [
         {"_id": 1, "role": "user", "content": "no session", "more": {"price": Decimal128("1.5")}},
         {"_id": 2, "session_id": [1], "content": "x"},
@@ -170,18 +170,14 @@ async def test_what_cannot_be_used_goes_to_the_dead_letters_whole(chat: Kit) -> 
         await topic.until(lambda: topic.texts == ["text 9"], "the usable message")
         await dead.until(lambda: len(dead.records) == len(unusable), "the dead letters")
         found = {one.key: one for one in dead.records}
-        *whole, huge = unusable
-        for document in whole:
-            letter = found[json_util.dumps({"_id": document["_id"]}, json_options=RELAXED)]
-            assert json_util.loads((letter.value or b"").decode(), json_options=AWARE) == document
+        assert set(found) == {
+            json_util.dumps({"_id": document["_id"]}, json_options=RELAXED) for document in unusable
+        }
+        assert all((letter.value or b"").decode() == key for key, letter in found.items())
         assert found['{"_id": 1}'].headers["__connect.errors.exception.message"] == "it has no session_id"
-        cut = found[json_util.dumps({"_id": huge["_id"]}, json_options=RELAXED)]
-        assert len(cut.value or b"") == 3_500_000
-        assert int(cut.headers["__connect.errors.cut"]) > 5_000_000
 
 
 RELAXED = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
-AWARE = json_util.JSONOptions(tz_aware=True, uuid_representation=UuidRepresentation.STANDARD)
 
 
 async def test_text_that_is_not_utf_8_does_not_stop_the_stream(chat: Kit) -> None:

@@ -1,8 +1,10 @@
 """What is older than the stream: the first start's backfill, and the merge after a lost position."""
 
 import asyncio
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from pymongo import IndexModel
 from eden_memory import metrics
 from eden_memory.settings import Settings
 from eden_memory.source.leadership import Leadership
-from tests.integration.source.harness import Kit, Topic, message, until
+from tests.integration.source.harness import Kit, Topic, message, tailer_process, until
 
 pytestmark = pytest.mark.servers
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -309,6 +311,50 @@ async def test_a_merge_that_is_cut_short_is_done_again(chat: Kit) -> None:
 async def _merging(chat: Kit) -> bool:
     position = await chat.position()
     return position.get("phase") == "merge" and position.get("read", 0) >= 20
+
+
+async def test_a_merge_that_is_killed_leaves_no_file(
+    app: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    await app.messages.insert_many([message(number) for number in range(MANY)])
+    async with app.tailing(), app.topic() as topic:
+        await topic.until(lambda: len(topic.records) == MANY, "the messages")
+        await app.following()
+    await garbage_token(app)
+    await app.messages.update_many({}, {"$set": {"content": "changed"}})
+    slow = app.with_tailer(batch_messages=5, commit_seconds=0.001)
+    async with tailer_process(slow, tmp_path / "log") as tailer:
+        await until(lambda: _merging(app), "the merge is under way")
+        tailer.process.kill()
+        await tailer.ended()
+    assert list(folder.iterdir()) == []
+    async with app.tailing(), app.topic() as topic:
+        await merged(app, topic)
+
+
+async def test_the_inbox_is_carried_without_holding_all_of_it(chat: Kit) -> None:
+    size, count = 400_000, 400
+    for start in range(0, count, 20):
+        await chat.inbox.insert_many(
+            [{"_id": start + n, "kind": "none", "padding": f"{n}" * size} for n in range(20)]
+        )
+    whole = (await chat.source.command("collStats", chat.inbox.name))["size"]
+    tracemalloc.start()
+    try:
+        async with chat.tailing(), chat.topic("chat.messages.dead") as dead:
+            await chat.following()
+            await until(lambda: _carried(chat), "the inbox is carried")
+            _, peak = tracemalloc.get_traced_memory()
+            await dead.until(lambda: len(dead.records) >= count, "its dead letters")
+    finally:
+        tracemalloc.stop()
+    assert peak < whole / 2
+
+
+async def _carried(chat: Kit) -> bool:
+    return await chat.inbox.count_documents({}) == 0
 
 
 async def test_without_a_position_but_with_records_nothing_is_published_twice(chat: Kit) -> None:

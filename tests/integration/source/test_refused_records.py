@@ -33,27 +33,6 @@ async def committed(chat: Kit) -> None:
     await until(behind, "the position is saved")
 
 
-@pytest.mark.parametrize(("size", "length", "left"), [(40_000, 100_000, True), (700, 2_000, False)])
-async def test_a_dead_letter_is_cut_until_its_topic_takes_it(
-    chat: Kit, size: int, length: int, left: bool
-) -> None:
-    limit(chat.settings, topic_name(chat, "chat.messages.dead"), size)
-    content = os.urandom(length).hex()
-    async with chat.tailing(), chat.topic() as topic:
-        await chat.following()
-        await chat.insert(1, session_id=None, content=content)
-        await chat.insert(2)
-        await topic.until(lambda: "text 2" in topic.texts, "the message after it")
-        await committed(chat)
-        (letter,) = await _committed_letters(chat)
-    assert letter.value is not None
-    assert bool(letter.value) is left
-    whole = f'{{"_id": 1, "session_id": null, "role": "user", "content": "{content}'.encode()
-    assert whole.startswith(letter.value) or letter.value.startswith(whole)
-    assert int(said(letter)["cut"]) > 2 * length
-    assert said(letter)["exception.message"] == "it has no session_id"
-
-
 async def test_a_record_that_its_topic_does_not_take_is_a_dead_letter(chat: Kit) -> None:
     limit(chat.settings, topic_name(chat, "chat.messages"), 2_500)
     content = os.urandom(3_900).hex()

@@ -114,7 +114,8 @@ async def _dead_letters(running: System, killed: Killed, session: str, word: str
     await running.source["messages"].insert_one(odd)
     await running.form(session)
     await until(lambda: _dead(running, "memory.facts.dead", word), "a fact is a dead letter")
-    await until(lambda: _dead(running, "chat.messages.dead", word), "a document is a dead letter")
+    identity = str(odd["_id"])
+    await until(lambda: _dead(running, "chat.messages.dead", identity), "a document is a dead letter")
     await killed.perhaps()
     await asyncio.to_thread(limit, running.settings, facts, 4_259_840)
     return [*names, odd["_id"]]

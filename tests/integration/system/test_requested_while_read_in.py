@@ -1,6 +1,6 @@
 """Requests that the application makes while the tailer reads its collection in form all that was written before."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -45,6 +45,19 @@ class Application:
 
         return slow
 
+    def beside_batches(
+        self, method: Callable[..., AsyncGenerator[Any]]
+    ) -> Callable[..., AsyncGenerator[Any]]:
+        """The method of the tailer's, before and after each of whose batches the application writes."""
+
+        async def slow(*given: Any) -> AsyncGenerator[Any]:
+            await self.writes()
+            async for batch in method(*given):
+                await self.writes()
+                yield batch
+
+        return slow
+
     async def remembered(self) -> None:
         """Until a fact of each session is stored."""
 
@@ -65,7 +78,7 @@ async def test_what_is_written_and_requested_at_any_moment_of_the_reading_in_is_
         await application.writes()
         with monkeypatch.context() as meanwhile:
             meanwhile.setattr(ChangeStream, "now", application.beside(ChangeStream.now))
-            meanwhile.setattr(MongoInbox, "waiting", application.beside(MongoInbox.waiting))
+            meanwhile.setattr(MongoInbox, "waiting", application.beside_batches(MongoInbox.waiting))
             async with stages(running.settings):
                 await until(lambda: _follows(running), "the collection is read in")
                 await application.remembered()
@@ -85,11 +98,12 @@ async def test_what_a_killed_reading_in_has_requested_covers_what_only_the_next_
         asked: list[MongoInbox] = []
         failed: list[FencedPublisher] = []
 
-        async def waiting_behind_a_session(inbox: MongoInbox) -> Any:
+        async def waiting_behind_a_session(inbox: MongoInbox, kind: str | None = None) -> AsyncGenerator[Any]:
             if not asked:
                 await application.writes()
             asked.append(inbox)
-            return await waiting(inbox)
+            async for batch in waiting(inbox, kind):
+                yield batch
 
         async def confirmed_unknown_to_the_leader(publisher: FencedPublisher) -> bool:
             anything = await confirmed(publisher)

@@ -8,8 +8,9 @@ from bson import json_util
 
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.changes import ChangeEvent, Document, version_of
+from eden_memory.mongo.changes import ChangeEvent, Document, DocumentPage, version_of
 from eden_memory.processors.tailer import Tailer
+from eden_memory.redaction import Redactor
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import MessageRecorded, decode
 from eden_memory.source.inbox_mapping import InboxMapping
@@ -20,12 +21,17 @@ SOURCE = "tailer/app.messages"
 PATHS = FieldPaths("session_id", "role", "content", "user_id", "created_at")
 BEGAN = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 MESSAGES, INBOX = "messages", "memory_inbox"
+VERSION = "69a42000" + "00000001"
 
 
 def mapping(
-    paths: FieldPaths = PATHS, *, roles: Mapping[str, str] | None = None, text_limit: int = 8_000
+    paths: FieldPaths = PATHS,
+    *,
+    roles: Mapping[str, str] | None = None,
+    text_limit: int = 8_000,
+    redactor: Redactor | None = None,
 ) -> MessageMapping:
-    return MessageMapping(paths, SOURCE, encode_id, roles=roles, text_limit=text_limit)
+    return MessageMapping(paths, SOURCE, encode_id, roles=roles, text_limit=text_limit, redactor=redactor)
 
 
 def to_json(document: Document) -> bytes:
@@ -59,6 +65,10 @@ def change(
     named = document["_id"] if document is not None else identity
     version = version_of(int(moment.timestamp()), 1, position)
     return ChangeEvent(operation, collection, named, document, before, touched, version, moment)
+
+
+def page(*documents: Document) -> DocumentPage:
+    return DocumentPage(documents, documents[-1]["_id"], VERSION, BEGAN)
 
 
 def recorded(outgoing: Outgoing) -> MessageRecorded:

@@ -1,62 +1,108 @@
-"""What cannot be used: the dead letter holds the original, the reason and where it came from."""
+"""What cannot be used: the dead letter says which document, why and where from, and nothing that stands in it."""
 
 import json
 from typing import Any
 
-from bson import Decimal128, json_util
+import pytest
 
-from eden_memory.source.source_mapping import LONGEST_ORIGINAL
-from tests.unit.source.mappings import BEGAN, change, mapped, message, source_mapping
+from eden_memory.mongo.changes import Unreadable
+from eden_memory.redaction import Redactor
+from eden_memory.source.message_mapping import FieldPaths, MessageMapping
+from tests.unit.source.mappings import BEGAN, change, mapped, mapping, message, page, recorded, source_mapping
+
+PREFIX = "__connect.errors."
 
 
-def dead(document: dict[str, Any], original: dict[str, Any] | None = None) -> Any:
-    result = mapped(change(1, "insert", document))
+def dead(document: dict[str, Any], **where: Any) -> Any:
+    result = mapped(change(1, "insert", document, **where))
     assert not result.records
-    (letter,) = source_mapping().dead_letters(result.unmapped, [] if original is None else [original], BEGAN)
-    return letter
+    (refused,) = result.unmapped
+    return source_mapping().dead_letter(refused, BEGAN)
 
 
 def headers(letter: Any) -> dict[str, str]:
     return {name: value.decode() for name, value in letter.headers}
 
 
-def test_a_dead_letter_holds_the_whole_original_as_extended_json() -> None:
-    projected = message(5, session_id=None)
-    original = {**projected, "unmapped": Decimal128("1.5"), "when": BEGAN}
-    letter = dead(projected, original)
-    assert (
-        json_util.loads(letter.value.decode(), json_options=json_util.JSONOptions(tz_aware=True)) == original
-    )
+def test_a_dead_letter_names_the_document_and_holds_none_of_its_content() -> None:
+    letter = dead(message(5, session_id=None, content="a secret"))
     assert (letter.topic, json.loads(letter.key)) == ("chat.messages.dead", {"_id": 5})
-
-
-def test_a_dead_letter_of_what_is_gone_holds_what_there_was() -> None:
-    assert json.loads(dead(message("gone", session_id=None)).value)["content"] == "hello"
+    assert letter.value == letter.key
+    assert "a secret" not in str(letter)
 
 
 def test_a_dead_letter_says_why_and_where_from() -> None:
     found = headers(dead(message(session_id=None)))
-    prefix = "__connect.errors."
-    assert found[prefix + "exception.message"] == "it has no session_id"
-    assert found[prefix + "collection"] == "messages"
-    assert found[prefix + "version"] == change(1, "insert").version
-    assert prefix + "cut" not in found
+    assert found[PREFIX + "exception.message"] == "it has no session_id"
+    assert found[PREFIX + "collection"] == "messages"
+    assert found[PREFIX + "version"] == change(1, "insert").version
 
 
-def test_a_dead_letter_of_a_huge_original_is_cut_and_says_so() -> None:
-    huge = message(session_id=None, content="x" * 4_000_000)
-    letter = dead(huge)
-    assert len(letter.value) == LONGEST_ORIGINAL == 3_500_000
-    assert int(headers(letter)["__connect.errors.cut"]) > 4_000_000
+def test_a_dead_letter_stays_short_whatever_the_id() -> None:
+    letter = dead(message({"nested": "y" * 5_000}))
+    assert len(letter.key) == len(letter.value) == 1_024
 
 
-def test_the_key_of_a_dead_letter_stays_short_whatever_the_id() -> None:
-    assert len(dead(message({"nested": "y" * 5_000})).key) == 1_024
+def test_a_request_that_cannot_be_used_is_named_alike() -> None:
+    letter = dead({"_id": "same", "kind": "no such kind", "text": "a secret"}, collection="memory_inbox")
+    assert headers(letter)[PREFIX + "collection"] == "memory_inbox"
+    assert json.loads(letter.value) == {"_id": "same"}
 
 
-def test_an_inbox_document_never_gets_a_messages_original() -> None:
-    asked = {"_id": "same", "kind": "no such kind"}
-    result = mapped(change(1, "insert", asked, collection="memory_inbox"))
-    (letter,) = source_mapping().dead_letters(result.unmapped, [message("same", content="of another")], BEGAN)
-    assert letter.value is not None
-    assert json.loads(letter.value) == asked
+class Poisoned(Exception):  # noqa: N818 - what a detector may raise
+    pass
+
+
+class FaultyRedactor(Redactor):
+    """Raises for some texts."""
+
+    def __call__(self, text: str) -> str:
+        if "poison" in text:
+            raise Poisoned(text)
+        return text
+
+
+def poisoned() -> MessageMapping:
+    return mapping(redactor=FaultyRedactor())
+
+
+@pytest.mark.parametrize("operation", ["insert", "update", "replace"])
+def test_whatever_a_change_raises_is_its_own_dead_letter(operation: str) -> None:
+    result = mapped(
+        change(1, "insert", message("a")),
+        change(2, operation, message("b", content="poison"), touched=["content"]),
+        change(3, "insert", message("c")),
+        messages=poisoned(),
+    )
+    assert [recorded(one).message_id for one in result.records if one.value] == ["s.a", "s.c"]
+    (refused,) = result.unmapped
+    assert refused.document["_id"] == "b"
+    assert refused.reason.startswith("Poisoned")
+    assert "poison" not in refused.reason.removeprefix("Poisoned")
+
+
+@pytest.mark.parametrize("origin", ["backfill", "merge", "reread"])
+def test_whatever_a_document_of_a_page_raises_is_its_own_dead_letter(origin: Any) -> None:
+    documents = [message("a"), message("b", content="poison"), message("c")]
+    result = source_mapping(poisoned()).map_page(page(*documents), origin)
+    assert [recorded(one).message_id for one in result.records] == ["s.a", "s.c"]
+    assert [refused.document["_id"] for refused in result.unmapped] == ["b"]
+
+
+def test_a_deletion_ends_its_message_though_its_session_cannot_be_read() -> None:
+    strange = {"_id": "a", "session_id": "\ud800"}
+    (end,) = mapped(change(1, "delete", identity="a", before=strange)).records
+    assert (end.key, end.value) == (b"s.a", None)
+
+
+@pytest.mark.parametrize("field", FieldPaths._fields)
+def test_a_lone_surrogate_costs_its_own_message_alone(field: str) -> None:
+    spoiled = message("a", **{field: "\ud800"})
+    result = mapped(change(1, "insert", spoiled), change(2, "insert", message("b")))
+    assert recorded(result.records[-1]).message_id == "s.b"
+    assert len(result.records) + len(result.unmapped) == 2
+
+
+def test_a_document_that_cannot_be_decoded_is_named_with_the_reason() -> None:
+    result = mapped(change(1, "insert", Unreadable("a", "it cannot be decoded: InvalidBSON")))
+    assert [refused.reason for refused in result.unmapped] == ["it cannot be decoded: InvalidBSON"]

@@ -8,7 +8,6 @@ import pytest
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.kafka.record import Record
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.changes import DocumentPage
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import MessageRecorded
 from eden_memory.source.inbox_mapping import InboxMapping
@@ -17,15 +16,18 @@ from eden_memory.source.message_mapping import TOPIC
 from eden_memory.stages.codec import Encoder
 from eden_memory.stages.stage import Delivery
 from eden_memory.windows.trigger_batch import erased
-from tests.unit.source.mappings import BEGAN, SOURCE, message, recorded, source_mapping
+from tests.unit.source.mappings import (
+    BEGAN,
+    SOURCE,
+    VERSION,
+    message,
+    page,
+    recorded,
+    source_mapping,
+)
 
-VERSION = "69a42000" + "00000001"
 WHEN_AND_HOW = {"version", "origin", "edited_at", "mapping"}
 """Fields of a record that say nothing of the message itself."""
-
-
-def page(*documents: dict[str, Any]) -> DocumentPage:
-    return DocumentPage(documents, documents[-1]["_id"], VERSION, BEGAN)
 
 
 def known(*records: Outgoing) -> Known:

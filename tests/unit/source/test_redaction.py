@@ -25,19 +25,14 @@ from eden_memory.schemas.scopes import Scope
 from eden_memory.source.inbox_mapping import InboxMapping
 from eden_memory.source.known_message_topics import digest_of
 from eden_memory.source.message_mapping import MessageMapping
-from eden_memory.source.source_mapping import SourceMapping
 from tests.evals.conversations import there, turns
 from tests.unit.source.mappings import (
     BEGAN,
-    INBOX,
-    MESSAGES,
     PATHS,
     SOURCE,
     change,
     map_one,
-    mapped,
     message,
-    to_json,
 )
 
 DEMO = Path(__file__).parents[3] / "examples/demo.jsonl"
@@ -74,11 +69,6 @@ ORDINARY = (
 
 def redacting(limit: int = 8_000) -> MessageMapping:
     return MessageMapping(PATHS, SOURCE, encode_id, text_limit=limit, redactor=Redactor())
-
-
-def source() -> SourceMapping:
-    requests = InboxMapping(SOURCE, encode_id, 8_000, Redactor())
-    return SourceMapping(redacting(), requests, MESSAGES, INBOX, to_json, Redactor())
 
 
 @pytest.mark.parametrize(("kind", "secret"), SECRETS.items())
@@ -255,18 +245,6 @@ def test_what_the_inbox_asks_for_loses_its_secrets_too() -> None:
         record = requests.record(asked, version, BEGAN)
         assert SECRETS["aws"].encode() not in (record.value or b"")
         assert b"[redacted: aws]" in (record.value or b"")
-
-
-def test_a_dead_letter_of_the_tailer_holds_no_secret_and_keeps_its_key() -> None:
-    document = message(SECRETS["aws"], session_id=None, content=["kept", {"deep": SECRETS["stripe"]}])
-    result = mapped(change(1, "insert", document))
-    (letter,) = source().dead_letters(result.unmapped, [], BEGAN)
-    found = json.loads(letter.value or b"")
-    assert found["content"] == ["kept", {"deep": "[redacted: stripe]"}]
-    assert (found["_id"], json.loads(letter.key)) == (SECRETS["aws"], {"_id": SECRETS["aws"]})
-    assert document["content"] == ["kept", {"deep": SECRETS["stripe"]}], (
-        "the application's document is untouched"
-    )
 
 
 EXAMPLES = Path(__file__).parents[3] / "schemas/examples"
