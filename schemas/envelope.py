@@ -13,6 +13,8 @@ SPEC_VERSION = "1.0"
 CONTENT_TYPE = "application/json"
 TYPE_PREFIX = "eden."
 SCHEMA_PREFIX = "urn:eden-memory:schema:"
+STORE_FORMAT = 1
+"""Raise it when documents or records change so that a store, topic or export made before can no longer be read."""
 NAME_NOT_UTF8, VALUE_OF_NOT_UTF8 = "eden.name-not-utf8", "eden.value-of-name-not-utf8"
 """Headers in place of one whose name is not UTF-8: its name's bytes, and its value."""
 
@@ -30,8 +32,17 @@ def event_type(name: str, version: int) -> str:
 
 
 def data_schema(name: str, version: int) -> str:
-    """The `ce_dataschema`: a URN that ends as the exported file's name does, `…:MessageRecorded.v1`."""
-    return f"{SCHEMA_PREFIX}{name}.v{version}"
+    """The `ce_dataschema`: the store format, and the exported file's name, as in `…:1:MessageRecorded.v1`."""
+    return f"{SCHEMA_PREFIX}{STORE_FORMAT}:{name}.v{version}"
+
+
+def store_format_of(headers: Iterable[tuple[str, bytes | None]]) -> int | None:
+    """The store format of a record, 0 where it names none; None for a record that is not ours."""
+    schema = (dict(headers).get("ce_dataschema") or b"").decode(errors="replace")
+    number = schema.removeprefix(SCHEMA_PREFIX).partition(":")[0]
+    if not schema.startswith(SCHEMA_PREFIX):
+        return None
+    return int(number) if number.isdecimal() else 0
 
 
 def parse_type(ce_type: str) -> tuple[str, int]:

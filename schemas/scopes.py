@@ -47,8 +47,8 @@ class LargeAudience(Part):
         return cls(users=len(users), hash=_hash_of(users))
 
 
-Audience = tuple[EntityId, ...] | LargeAudience
-"""Up to 100 users are listed. Earlier versions list more; of more, records now hold number and hash."""
+Audience = Annotated[tuple[EntityId, ...], Field(max_length=LISTED_USERS)] | LargeAudience
+"""Up to 100 users are listed; of more, records hold number and hash."""
 
 
 def audience_of(users: Collection[str]) -> Audience:

@@ -23,12 +23,14 @@ from eden_memory.housekeeping.consumption_store import ConsumptionMarks
 from eden_memory.housekeeping.janitor import PAUSE_SECONDS, ROUND_SECONDS, Janitor
 from eden_memory.housekeeping.ledger_bounds_store import LedgerBounds
 from eden_memory.housekeeping.topics_check import TopicsCheck
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.lag import LagReader
 from eden_memory.kafka.topic_admin import topics_exist
+from eden_memory.kafka.topic_reading import first_records
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.memory.version_store import count_documents, heed_versions
+from eden_memory.memory.version_store import another_format, count_documents, heed_versions
 from eden_memory.mongo.client import connect, hosts, server_time
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.observability.first_memories import FirstMemories
@@ -36,6 +38,7 @@ from eden_memory.observability.lag_export import Census, LagExport
 from eden_memory.processors import pipeline
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.replay.namespaces.standby_writers import standby_writers
+from eden_memory.schemas.envelope import STORE_FORMAT, store_format_of
 from eden_memory.schemas.events import (
     REGISTRY,
     FactChanged,
@@ -174,11 +177,24 @@ def _servers(settings: Settings) -> str:
 
 
 async def _topics_there(settings: Settings, check: TopicsCheck) -> None:
-    """An EdenError that names the topics that `eden topics apply` has not made yet, or that were changed."""
-    config = admin_config(settings.kafka, endpoints(settings).kafka)
+    """An EdenError for topics that `eden topics apply` has not made yet, that were changed, or of another format."""
+    bootstrap = endpoints(settings).kafka
     names = [topic.name for topic in load_topics(settings.kafka, settings.placement)]
-    await topics_exist(config, names, settings.run.start_seconds)
-    await until_there(check.look, _servers(settings), settings.run.start_seconds, SERVERS_HINT)
+    await topics_exist(admin_config(settings.kafka, bootstrap), names, settings.run.start_seconds)
+
+    async def look() -> None:
+        await check.look()
+        await _heed_topics(client_kwargs(settings.kafka, bootstrap), names)
+
+    await until_there(look, _servers(settings), settings.run.start_seconds, SERVERS_HINT)
+
+
+async def _heed_topics(kafka: KafkaArguments, topics: Sequence[str]) -> None:
+    """Raise EdenError if the first record of a topic has another store format: all would be dead letters."""
+    for record in await first_records(kafka, topics):
+        written = store_format_of(record.headers)
+        if written not in (None, STORE_FORMAT):
+            raise another_format(f"records in {record.topic}", written)
 
 
 async def _collections_there(settings: Settings, client: MongoClient) -> None:

@@ -103,14 +103,6 @@ class Audiences:
     """The users of the newest generation of which they are known."""
 
     @classmethod
-    def of_lists(cls, audiences: Iterable[Collection[str]]) -> "Audiences":
-        """Build from each generation's whole audience."""
-        found = cls()
-        for users in audiences:
-            found = found.followed_by(users)
-        return found
-
-    @classmethod
     def of_changes(cls, changes: Iterable[AudienceDelta]) -> "Audiences":
         """Build from stored changes."""
         kept, newest = tuple(changes), set[str]()

@@ -12,8 +12,14 @@ from pydantic import BaseModel, ValidationError
 from eden_memory.errors import Conflict, Invalid, NotFound
 from eden_memory.imports.json_elements import TOO_LONG, bounded_lines
 from eden_memory.memory.memory_batch import Memory
-from eden_memory.schemas.documents.base import STORE_FORMAT
-from eden_memory.schemas.envelope import Envelope, EnvelopeError, event_type, parse_type, rfc3339
+from eden_memory.schemas.envelope import (
+    STORE_FORMAT,
+    Envelope,
+    EnvelopeError,
+    event_type,
+    parse_type,
+    rfc3339,
+)
 from eden_memory.schemas.events import REGISTRY, ScopeConsolidated
 from eden_memory.schemas.exported import ExportedGap, ExportedRecord, ExportEnd, ExportHeader, ExportLine
 from eden_memory.schemas.reasons import reasons

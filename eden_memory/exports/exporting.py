@@ -24,8 +24,7 @@ from eden_memory.kafka.topic_reading import reading
 from eden_memory.memory.memory_batch import Memory, is_forgotten, named_by
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import WRITER
-from eden_memory.schemas.documents.base import STORE_FORMAT
-from eden_memory.schemas.envelope import Envelope, EnvelopeError
+from eden_memory.schemas.envelope import STORE_FORMAT, Envelope, EnvelopeError
 from eden_memory.schemas.events import (
     REGISTRY,
     FactChanged,

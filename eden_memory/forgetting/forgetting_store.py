@@ -533,7 +533,7 @@ def _fact(row: Mapping[str, Any]) -> Resting:
 
 def _statements(row: Mapping[str, Any]) -> tuple[FactStatement, ...]:
     if row["version"] == 1:
-        return (statement(1, row["content"], _sources(row), row.get("said_at")),)
+        return (statement(1, row["content"], _sources(row), row["said_at"]),)
     return tuple(FactStatement.model_validate(said, strict=False) for said in row.get("statements", ()))
 
 
@@ -558,7 +558,7 @@ def _reflection(row: Mapping[str, Any], scope: Scope | None = None) -> Resting:
         scope or _scope(row),
         _sources(row),
         row["formed_at"],
-        versions=int(row.get("version", 1)),
+        versions=int(row["version"]),
         texts=_texts(row),
         commands=_commands(row),
     )

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from pymongo import DeleteMany, ReadPreference, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
@@ -44,11 +44,10 @@ from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.windows.window_text_store import FACTS, REFLECTIONS, WITH_TEXTS, of_messages, readers_of
 
 Row = dict[str, Any]
-N = TypeVar("N", str, str | re.Pattern[str])
 ABSORBING = ("consolidation", "propagation")
 """Stages that ask about the reflections that a version of a blob absorbs."""
 ERASURE_INDEXES: Indexes = {Erasure.COLLECTION: (index_on("restated", sparse=True),)}
-FOUND = dict.fromkeys(("members", "kinds", "parts", "dead", "record_count", "records.t"), 1)
+FOUND = dict.fromkeys(("members", "kinds", "parts", "record_count", "records.t"), 1)
 """Fields of an outcome that say what it led to, without its records' values."""
 TOGETHER = 200
 """Outcomes or questions that one query looks for."""
@@ -197,17 +196,10 @@ class ForgottenLedgers:
         return found
 
     async def _deciding(self, members: Sequence[str]) -> dict[str, Row]:
-        """Return the outcomes of these members of the ledger, and of dead letters that were sent again (`ID#1`).
+        """Return the outcomes of these members of the ledger, and of dead letters that were sent again (`ID#1`)."""
+        return await self._found("members", members) | await self._found("retry_of", members)
 
-        Earlier versions did not store what a retry is of; where a letter was given up, its number is looked for.
-        """
-        rows = await self._found("members", members)
-        rows |= await self._found("retry_of", members)
-        dead = {name for row in rows.values() if "dead" in row for name in row["members"]}
-        again = (re.compile(f"^{re.escape(name)}#") for name in members if name in dead)
-        return rows | await self._found("members", again)
-
-    async def _found(self, field: str, names: Iterable[str | re.Pattern[str]]) -> dict[str, Row]:
+    async def _found(self, field: str, names: Iterable[str]) -> dict[str, Row]:
         rows: dict[str, Row] = {}
         for some in _slices(names):
             found = self._outcomes.find({field: {"$in": some}}, FOUND)
@@ -321,7 +313,7 @@ def _units(units: Sequence[str]) -> list[str | re.Pattern[str]]:
     return [*units, *(re.compile(f"^{re.escape(unit)}[#/:]") for unit in units)]
 
 
-def _slices(names: Iterable[N]) -> Iterator[list[N]]:
+def _slices(names: Iterable[str]) -> Iterator[list[str]]:
     """Yield the names, each once, as many at a time as one query takes."""
     every = list(dict.fromkeys(names))
     return (every[start : start + TOGETHER] for start in range(0, len(every), TOGETHER))
@@ -330,7 +322,7 @@ def _slices(names: Iterable[N]) -> Iterator[list[N]]:
 def _following(row: Row) -> list[str]:
     """Return the members that read what a fact extraction has published."""
     asked = [member.partition(":")[2] for member in row["members"] if member.startswith(f"{FACTS}:")]
-    count = row.get("record_count") or max(len(row.get("kinds", ())), len(row.get("records", ())))
+    count = row["record_count"] if "record_count" in row else len(row["records"])
     return [
         f"{reader}:{event_id(cause, FACTS, number, int(retry or 0))}"
         for cause, _, retry in (member.partition("#") for member in asked)

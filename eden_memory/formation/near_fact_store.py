@@ -60,7 +60,7 @@ def known_fact(row: Row) -> KnownFact:
         sources=_SOURCES.validate_python(row.get("sources", ()), strict=False, extra="ignore"),
         formed_at=row["formed_at"],
         valid_from=row["valid_from"],
-        said_at=row.get("said_at") or row["formed_at"],
+        said_at=row["said_at"],
         occurred_at=row.get("occurred_at"),
         expires_at=row.get("expires_at"),
         private=row.get("private", False),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
@@ -17,6 +17,8 @@ from eden_memory.kafka.connection import start
 from eden_memory.kafka.record import Record, as_record
 
 POLL_MS = 500
+STILL_SECONDS = 30.0
+"""Seconds without a record after which a partition is given up."""
 TOGETHER = 5_000
 Offsets = Mapping[TopicPartition, int]
 
@@ -152,6 +154,23 @@ async def reading(
     """Topics by their whole names; EdenError where one is not there. `since`: offsets to begin from."""
     async with reading_partitions(kafka, await all_partitions(kafka, topics), since) as reader:
         yield reader
+
+
+async def first_records(kafka: KafkaArguments, topics: Sequence[str]) -> list[Record]:
+    """Return one record of each topic that holds any: the first of one of its partitions.
+
+    EdenError where the broker gives none for `STILL_SECONDS`.
+    """
+    async with TopicOffsets(kafka, topics) as offsets:
+        begins, ends = await offsets.begins(), await offsets.ends()
+    asked = list({tp.topic: tp for tp in ends if begins[tp] < ends[tp]}.values())
+    found: list[Record] = []
+    if asked:
+        async with reading_partitions(kafka, asked) as reader:
+            for tp in asked:
+                async with aclosing(reader.batches(tp, patience=STILL_SECONDS)) as batches:
+                    found += (await anext(batches, list[Record]()))[:1]
+    return found
 
 
 async def partitions_of(consumer: Any, topics: Iterable[str]) -> list[TopicPartition]:

@@ -279,6 +279,7 @@ def blob_after(batch: ScopeBatch, stored: StoredScope, versions: Iterable[Stored
         return None
     newest, earlier = kept[0], kept[1 : HISTORY + 1]
     assert newest.consolidated_at is not None
+    assert newest.said_at is not None
     return Consolidated(
         _id=batch.key,
         **scope_fields(batch.scope, stored.snapshot),
@@ -287,7 +288,7 @@ def blob_after(batch: ScopeBatch, stored: StoredScope, versions: Iterable[Stored
         word_limit=newest.word_limit,
         absorbed=newest.absorbed,
         last_consolidated_at=newest.consolidated_at,
-        said_at=newest.said_at or newest.consolidated_at,
+        said_at=newest.said_at,
         pins=newest.pins,
         command=newest.command,
         history=tuple(_blob_version(blob) for blob in earlier),
@@ -403,12 +404,13 @@ def _versions_in(blob: Consolidated | None) -> Iterable[StoredBlob]:
 
 def _blob_version(blob: StoredBlob) -> BlobVersion:
     assert blob.consolidated_at is not None
+    assert blob.said_at is not None
     return BlobVersion(
         version=blob.version,
         content=blob.content,
         absorbed=blob.absorbed,
         consolidated_at=blob.consolidated_at,
-        said_at=blob.said_at or blob.consolidated_at,
+        said_at=blob.said_at,
         pins=blob.pins,
         command=blob.command,
     )

@@ -19,7 +19,7 @@ from eden_memory.schemas.documents import (
     Snapshot,
 )
 from eden_memory.schemas.events import ScopeChanged
-from eden_memory.schemas.scopes import LargeAudience, Scope, audience_of
+from eden_memory.schemas.scopes import Scope
 
 
 class UnreadBlob:
@@ -46,9 +46,6 @@ def snapshot_after(
     return base.model_copy(
         update={
             **_blob(blob),
-            "audience": base.audience
-            if isinstance(base.audience, LargeAudience)
-            else audience_of(base.audience),
             "buffer": buffer,
             "recent_facts": _recent(base, stored, facts),
             "active_facts": base.active_facts + _active(facts.values()) - _active(stored.facts.values()),

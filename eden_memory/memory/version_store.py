@@ -12,7 +12,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.errors import EdenError
 from eden_memory.names import Names
 from eden_memory.schemas.documents import DOCUMENTS
-from eden_memory.schemas.documents.base import STORE_FORMAT
+from eden_memory.schemas.envelope import STORE_FORMAT
 from eden_memory.schemas.scopes import Sharing
 
 KEY = "events"
@@ -35,12 +35,7 @@ async def heed_versions(
     versions = database[names["versions"]]
     stored = await versions.find_one({"_id": KEY}) or {"format": STORE_FORMAT}
     if stored.get("format") != STORE_FORMAT:
-        raise EdenError(
-            f"another version of this program made the memory in {database.name} (store format "
-            f"{stored.get('format', 0)}; this version reads {STORE_FORMAT})",
-            "Form memory again from your chat: set EDEN_MONGODB_PREFIX and EDEN_KAFKA_TOPIC_PREFIX to new names, and "
-            "run `eden setup`. Or run the version that made it.",
-        )
+        raise another_format(f"memory in {database.name}", stored.get("format", 0))
     written: Mapping[str, int] = stored.get("versions", {})
     newer = [f"{name} v{number}" for name, number in sorted(written.items()) if number > known.get(name, 0)]
     if newer:
@@ -50,6 +45,15 @@ async def heed_versions(
         )
     raised = {f"versions.{name}": number for name, number in known.items()}
     await versions.update_one({"_id": KEY}, {"$max": raised, "$set": {"format": STORE_FORMAT}}, upsert=True)
+
+
+def another_format(what: str, found: int) -> EdenError:
+    """Return the error for a store of another format, with the way out."""
+    return EdenError(
+        f"another version of this program made the {what} (store format {found}; this version reads {STORE_FORMAT})",
+        "Form memory again from your chat: set EDEN_MONGODB_PREFIX and EDEN_KAFKA_TOPIC_PREFIX to new names, and "
+        "run `eden setup`. Or run the version that made it.",
+    )
 
 
 async def settle_sharing(

@@ -108,6 +108,6 @@ def _ownerless(rows: Sequence[Mapping[str, Any]], older: float) -> set[Any]:
 
 
 def _client(row: Mapping[str, Any]) -> str | None:
-    """The name of the client; None for one that gives none, such as an older version of this program."""
+    """The name of the client; None for one that gives none."""
     _, named, name = row.get("clientMetadata", {}).get("platform", "").rpartition(CLIENT)
     return name if named else None

@@ -86,7 +86,7 @@ def explained_message(fate: MessageFate) -> Explained:
 def outcome_of(fate: MessageFate) -> ExplainedOutcome:
     """Return what became of a message."""
     row = fate.row
-    if fate.forgotten or (row is not None and row.get("forgotten", False)):
+    if fate.forgotten or (row is not None and row["forgotten"]):
         return "forgotten"
     if fate.switched_off or (row is not None and row["opted_out"]):
         return "switched_off"

@@ -101,7 +101,7 @@ def unsettled(
 def _waits(message: WrittenMessage, row: Row | None, settled: Collection[str]) -> bool:
     if row is None:
         return True
-    gone = row["deleted"] or row["opted_out"] or row.get("forgotten", False)
+    gone = row["deleted"] or row["opted_out"] or row["forgotten"]
     if gone or row["session_id"] != message.session_id:
         return False
     return row["formation_id"] is None or row["formation_id"] not in settled

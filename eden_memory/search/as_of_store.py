@@ -72,9 +72,7 @@ class PointInTimeLists:
         if when.occurred:
             asked["occurred_at"] = when.occurred
         if when.as_of is not None:
-            said, formed = ({name: {"$lte": when.as_of}} for name in ("said_at", "formed_at"))
-            joined = {"sources.said_at": {"$lte": when.as_of}}
-            asked["$or"] = [said, {"said_at": None, **formed}, joined]
+            asked["$or"] = [{name: {"$lte": when.as_of}} for name in ("said_at", "sources.said_at")]
         known = dict[str, FactCandidate]()
         earlier, contradicting = set[str](), set[str | None]()
         async for row in self._facts.find(asked, FIELDS, batch_size=AT_ONCE):
@@ -94,7 +92,7 @@ class PointInTimeLists:
         if row.get("embedding_model") != self._model:
             row["embedding"] = None
         fact, since = candidate(row), stated_earlier(row, when.as_of)
-        began = fact if since is None else replace(fact, began_at=since)
+        began = fact if since is None else replace(fact, said_at=since)
         return fact, since, as_known(began, row["active"], row.get("history", []), when)
 
 
@@ -104,14 +102,14 @@ def stated_earlier(row: Mapping[str, Any], as_of: datetime | None) -> datetime |
     An older statement that was read in late joins a fact and changes no time of it. Only a fact that never had
     another text tells what such a statement said. Of a session, its newest message counts.
     """
-    versions, began = row.get("history", []), row.get("said_at")
-    if as_of is None or began is None or began <= as_of or len(versions) + 1 != row["version"]:
+    versions, began = row.get("history", []), row["said_at"]
+    if as_of is None or began <= as_of or len(versions) + 1 != row["version"]:
         return None
     if any(version["content"] != row["content"] for version in versions):
         return None
     newest: dict[str, datetime] = {}
     for source in row.get("sources", ()):
-        said = source.get("said_at") or began
+        said = source["said_at"]
         newest[source["session_id"]] = max(said, newest.get(source["session_id"], said))
     return min((said for said in newest.values() if said <= as_of), default=None)
 

@@ -16,7 +16,7 @@ from eden_memory.names import Names
 from eden_memory.search.as_of_store import PointInTimeLists
 from eden_memory.search.fact_candidates import Ranked, When
 from eden_memory.search.search_documents import SHOWN, candidate, checked
-from eden_memory.search.search_index_store import ENGLISH, TEXT_INDEX, VECTOR_INDEX, found, ways_of
+from eden_memory.search.search_index_store import TEXT_INDEX, VECTOR_INDEX, WAYS
 from eden_memory.search.text_index import AskedWord, asked_words
 
 Row = dict[str, Any]
@@ -49,8 +49,6 @@ class AtlasFactLists:
         self._facts = database[names["facts"]]
         self._model = model
         self._then = PointInTimeLists(database, names, model, embedder)
-        self._ways: tuple[str, ...] | None = None
-        """The ways in which the text index has words, once it was asked for them."""
 
     async def semantic(
         self,
@@ -84,15 +82,11 @@ class AtlasFactLists:
         if not when.is_warm:
             return await self._then.textual(keys, words, most, least, when)
 
-        if self._ways is None:
-            self._ways = ways_of(await found(self._facts) or ())
-        ways = self._ways
-
         async def found_by(query: str, asked: Sequence[AskedWord]) -> list[Ranked]:
             if not asked:
                 return []
             return await self._ranked(
-                lambda limit: by_words(keys, query[:LONGEST], limit, least, ways), keys, most, when
+                lambda limit: by_words(keys, query[:LONGEST], limit, least), keys, most, when
             )
 
         return await asyncio.gather(*(found_by(*asked) for asked in zip(queries, words, strict=True)))
@@ -136,11 +130,9 @@ def nearest(scope_keys: Sequence[str], vector: bytes, model: str, most: int, lea
     ]
 
 
-def by_words(
-    scope_keys: Sequence[str], query: str, most: int, least: float, ways: Sequence[str] = (ENGLISH,)
-) -> list[Row]:
-    """Facts by words: as written, in these ways, or with a typo; `searchScore` is Lucene's BM25."""
-    path = ["content", *({"value": "content", "multi": way} for way in ways)]
+def by_words(scope_keys: Sequence[str], query: str, most: int, least: float) -> list[Row]:
+    """Facts by words: as written, in each of `WAYS`, or with a typo; `searchScore` is Lucene's BM25."""
+    path = ["content", *({"value": "content", "multi": way} for way in WAYS)]
     exact: Row = {"query": query, "path": path, "score": {"boost": {"value": EXACT_BOOST}}}
     fuzzy: Row = {"query": query, "path": "content", "fuzzy": {"maxEdits": 1, "prefixLength": 1}}
     return [

@@ -57,6 +57,8 @@ class FactCandidate:
     valid_from: datetime
     """Since when this version holds."""
     version: int
+    said_at: datetime
+    """When what began it was said."""
     retired_at: datetime | None = None
     vector: bytes | None = None
     """Packed float32 (schemas.fields.pack_vector), where the store has it at hand."""
@@ -67,17 +69,10 @@ class FactCandidate:
     expires_at: datetime | None = None
     of_users: bool = False
     """Of an agent, group or shard: it rests on what users said (eden_memory.access.sharing)."""
-    began_at: datetime | None = None
-    """When what began it was said, where that is stored."""
     occurred_at: datetime | None = None
     """When what it tells of happened, where its text says so."""
     kind: MemoryKind = "fact"
     """Of a reflection, `fact_id` is the id of the reflection."""
-
-    @property
-    def said_at(self) -> datetime:
-        """When what began it was said."""
-        return self.began_at or self.formed_at
 
     def is_hidden(self, when: When) -> bool:
         """Whether it has expired, or rests on what users said in a scope where that is private."""

@@ -86,9 +86,7 @@ class ReflectionLists:
 def _said_by(as_of: datetime) -> list[Row]:
     """Return what finds reflections of which a version was said by then: what came later takes no place."""
     said = {"said_at": {"$lte": as_of}}
-    formed = {"said_at": None, "formed_at": {"$lte": as_of}}
-    earlier_formed = {"history": {"$elemMatch": {"said_at": None}}, "formed_at": {"$lte": as_of}}
-    return [said, formed, {"history": {"$elemMatch": said}}, earlier_formed]
+    return [said, {"history": {"$elemMatch": said}}]
 
 
 def as_it_was(row: Mapping[str, Any], when: When) -> FactCandidate | None:
@@ -105,19 +103,15 @@ def as_it_was(row: Mapping[str, Any], when: When) -> FactCandidate | None:
         scope_key=row["scope_key"],
         text=version["content"],
         formed_at=row["formed_at"],
-        valid_from=_said_at(version, row),
-        version=version.get("version", 1),
+        valid_from=version["said_at"],
+        version=version["version"],
+        said_at=version["said_at"],
         retired_at=retired_at,
         session_ids=tuple(row.get("session_ids", ())),
-        began_at=_said_at(version, row),
     )
 
 
 def _version(row: Mapping[str, Any], as_of: datetime | None) -> Mapping[str, Any] | None:
     """Return the newest version that was said by then."""
     versions = (row, *row.get("history", ()))
-    return next((version for version in versions if as_of is None or _said_at(version, row) <= as_of), None)
-
-
-def _said_at(version: Mapping[str, Any], row: Mapping[str, Any]) -> datetime:
-    return version.get("said_at") or row["formed_at"]
+    return next((version for version in versions if as_of is None or version["said_at"] <= as_of), None)

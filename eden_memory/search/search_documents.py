@@ -46,6 +46,7 @@ def candidate(row: Mapping[str, Any], vector: bytes | None = None) -> FactCandid
         formed_at=row["formed_at"],
         valid_from=row["valid_from"],
         version=row["version"],
+        said_at=row["said_at"],
         retired_at=row.get("retired_at"),
         vector=vector or packed_of(row.get("embedding")),
         session_ids=tuple(row.get("session_ids", ())),
@@ -53,7 +54,6 @@ def candidate(row: Mapping[str, Any], vector: bytes | None = None) -> FactCandid
         replaced_by=row.get("replaced_by"),
         expires_at=row.get("expires_at"),
         of_users=row.get("of_users", False) or rests_on_users(row["scope_key"], row.get("sources", ())),
-        began_at=row.get("said_at"),
         occurred_at=row.get("occurred_at"),
     )
 

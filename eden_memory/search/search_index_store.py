@@ -17,9 +17,8 @@ from eden_memory.schemas.documents import Fact
 
 Row = dict[str, Any]
 VECTOR_INDEX, TEXT_INDEX = "facts_vector", "facts_text"
-ENGLISH = "english"
 FOLDED: Row = {"name": "folded", "tokenizer": {"type": "standard"}, "tokenFilters": [{"type": "icuFolding"}]}
-WAYS = {ENGLISH: "lucene.english", "folded": "folded", "cjk": "lucene.cjk", "thai": "lucene.thai"}
+WAYS = {"english": "lucene.english", "folded": "folded", "cjk": "lucene.cjk", "thai": "lucene.thai"}
 """The same words by their English stems, without accents, as pairs of characters, and as Thai words; by analyzer."""
 FILTERS = ("agent_id", "user_id", "group_id", "scope", "scope_key")
 NOT_THERE = {59, 115, 31_082, 40_324, 6_047_401}
@@ -58,15 +57,6 @@ def dimensions_of(there: Sequence[Mapping[str, Any]]) -> int | None:
         for field in mapping.get("latestDefinition", {}).get("fields", ())
     ]
     return next((int(path["numDimensions"]) for path in fields if "numDimensions" in path), None)
-
-
-def ways_of(there: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The ways in which a text index that is there has words: one that was made earlier has English stems alone."""
-    for mapping in there:
-        if mapping["name"] == TEXT_INDEX:
-            fields: Row = mapping.get("latestDefinition", {}).get("mappings", {}).get("fields", {})
-            return tuple(way for way in WAYS if way in fields.get("content", {}).get("multi", {}))
-    return (ENGLISH,)
 
 
 async def make(facts: AsyncCollection[Row], dimensions: int) -> list[str] | None:

@@ -1,6 +1,6 @@
 """Messages that another field mapping read, and messages that are missing from the application's collection."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +63,7 @@ class MappingVersions:
         formed = await self._messages.count_documents({"misread": True, "forgotten": {"$ne": True}})
         if not position.get("reread_due") and position.get("mapping") in (None, self._mapping):
             return Misread(self._mapping, formed=formed)
-        stored = await self._messages.count_documents(_others(position, self._mapping))
+        stored = await self._messages.count_documents({**STORED, "mapping": {"$ne": self._mapping}})
         return Misread(self._mapping, stored, formed)
 
     async def warnings(self) -> list[str]:
@@ -76,12 +76,6 @@ class MappingVersions:
         others = {"_id": {"$in": list(message_ids)}, "mapping": {"$ne": self._mapping}}
         with source_errors("noting what was read again"):
             await self._messages.update_many(others, {"$set": {"mapping": self._mapping}})
-
-
-def _others(position: Mapping[str, Any], mapping: str) -> Row:
-    """Return the query for the application's messages that are kept and that another mapping read."""
-    same = [mapping, *([None] if position.get("first_mapping") == mapping else [])]
-    return {**STORED, "mapping": {"$nin": same}}
 
 
 async def count_recorded(messages: AsyncCollection[Row]) -> int:

@@ -72,7 +72,7 @@ class RereadOutcome:
 
 async def other_sources(positions: Rows, source: str) -> Sequence[str]:
     """Return the names of other sources whose messages are published."""
-    query = {"_id": {"$ne": source}, "token": {"$exists": True}, PUBLISHED: {"$ne": False}}
+    query = {"_id": {"$ne": source}, "token": {"$exists": True}, PUBLISHED: True}
     return [row["_id"] async for row in positions.find(query, {"_id": 1})]
 
 
@@ -135,8 +135,7 @@ class MongoPositions:
         before = stored.get("mapping")
         if self._mapping is None or self._mapping == before:
             return
-        values = {"mapping": self._mapping, "reread_due": before is not None}
-        await self._set(epoch, values if before else {**values, "first_mapping": self._mapping})
+        await self._set(epoch, {"mapping": self._mapping, "reread_due": before is not None})
 
     async def _be_the_only_one(self) -> None:
         others = await other_sources(self._positions, self._source)

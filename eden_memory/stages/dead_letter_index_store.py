@@ -4,7 +4,6 @@ A letter is noted before it is published, and its publisher looks for marks afte
 mark-read-write-mark).
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -123,11 +122,10 @@ class DeadLetterIndex:
         return [EndLetter(row["topic"], bytes(row["key"]), FORGOTTEN) for row in rows]
 
     async def _pull(self, row: Row) -> None:
-        names: list[Any] = list(row.get("members", ()))
-        names += [re.compile(f"^{re.escape(name)}#") for name in names]
-        held = {"members": {"$in": names}, "records.t": row["topic"]}
+        named = {"$in": row["members"]}
+        held = {"$or": [{"members": named}, {"retry_of": named}], "records.t": row["topic"]}
         letter = {"records": {"t": row["topic"], "k": row["key"]}}
-        if row.get("outcomes") is not None and names:
+        if row["outcomes"] is not None:
             await self._database[row["outcomes"]].update_many(held, {"$pull": letter})
 
 

@@ -10,14 +10,12 @@ from aiokafka import TopicPartition
 from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.outgoing import CUT, DEAD_HEADERS, ENDED, ORIGINAL_KEY
 from eden_memory.kafka.record import Record
-from eden_memory.kafka.topic_reading import partitions_asked, reading_partitions
+from eden_memory.kafka.topic_reading import STILL_SECONDS, partitions_asked, reading_partitions
 from eden_memory.stages.controls import DeadRetry
 from eden_memory.stages.dead_letter_ids import letter_id
 from eden_memory.stages.dead_letters import dead_topic, known_as, original, read_at
 from eden_memory.stages.outcome import StoredRecord
 
-STILL_SECONDS = 30.0
-"""Seconds without a record after which a partition is given up."""
 ID = re.compile(r"(.+)/(\d+)@(\d+)")
 OnProgress = Callable[[int, int], None]
 """(records read, records in all)."""

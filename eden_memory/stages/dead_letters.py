@@ -24,41 +24,6 @@ from eden_memory.stages.outcome import Ledger, StoredRecord
 _TEXT = 2_000
 _TRACE = 8_000
 
-RECORDED_MODULES = {
-    "Away": "eden_memory.api.gateway.upstream",
-    "CallFailed": "eden_memory.models.calls",
-    "Changed": "eden_memory.mongo.memory.memory_writing",
-    "Conflict": "eden_memory.api.errors",
-    "EdenError": "eden_memory.domain.errors",
-    "EnvelopeError": "schemas.envelope",
-    "Invalid": "eden_memory.api.errors",
-    "InvalidRequest": "eden_memory.models.providers.openai_wire",
-    "KeptElsewhere": "eden_memory.domain.keeping",
-    "LeaseLost": "eden_memory.ports",
-    "NoId": "schemas.ids",
-    "NoVector": "eden_memory.domain.facts.decisions",
-    "NotAnId": "eden_memory.api.errors",
-    "NotFound": "eden_memory.api.errors",
-    "OutcomeTooLarge": "eden_memory.domain.outcome",
-    "OverBudget": "eden_memory.api.errors",
-    "PermanentError": "eden_memory.domain.failures",
-    "PositionLost": "eden_memory.ports",
-    "ProviderAway": "eden_memory.models.guard.breaker",
-    "ProviderError": "eden_memory.domain.failures",
-    "PublishFailed": "eden_memory.runtime.tailing.transactions",
-    "QuestionSpent": "eden_memory.domain.failures",
-    "Refused": "eden_memory.api.access",
-    "Reread": "eden_memory.domain.outcome",
-    "SchemaViolation": "schemas.registry",
-    "SourceFailed": "eden_memory.ports",
-    "TooLarge": "eden_memory.api.http.middleware",
-    "TooMany": "eden_memory.api.admission",
-    "Turned": "eden_memory.api.admission",
-    "Unknown": "eden_memory.api.admission",
-    "Unusable": "eden_memory.domain.source.message_fields",
-    "_Changed": "eden_memory.mongo.trigger.trigger_store",
-}
-"""Our own errors → the module under which dead letters name them, wherever the class is now."""
 log = LibraryLogger()
 READ_SECONDS = 10.0
 
@@ -95,12 +60,7 @@ class DeathCause:
 
 
 def _class_name(error: BaseException | None) -> str:
-    if error is None:
-        return "Dead"
-    module, name = type(error).__module__, type(error).__qualname__
-    if module.startswith("eden_memory."):
-        module = RECORDED_MODULES.get(name, module)
-    return f"{module}.{name}"
+    return "Dead" if error is None else f"{type(error).__module__}.{type(error).__qualname__}"
 
 
 def dead_topic(topic: str) -> str:

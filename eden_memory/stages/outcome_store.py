@@ -1,6 +1,5 @@
 """The ledger of outcomes: written once, acknowledged by a majority, one insert per decision."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -75,16 +74,15 @@ class MongoLedger:
         return {member for member, name in zip(members, names, strict=True) if name in held}
 
     async def given_up(self, stage: str, members: Sequence[str]) -> set[str]:
-        """Those of the members that were given up, and that no retry (`member#2`) has decided since."""
+        """Those of the members that were given up, and that no retry has decided since."""
         names = {f"{stage}:{member}": member for member in members}
         dead = self._outcomes.find(
             {"members": {"$in": list(names)}, "dead": {"$exists": True}}, {"members": 1}
         )
         given_up = {name for row in await dead.to_list() for name in row["members"] if name in names}
-        retries = [re.compile(f"^{re.escape(name)}#\\d+$") for name in given_up]
-        done = self._outcomes.find({"members": {"$in": retries}, "dead": {"$exists": False}}, {"members": 1})
-        again = {name.rpartition("#")[0] for row in await done.to_list() for name in row["members"]}
-        return {names[name] for name in given_up - again}
+        decided = {"retry_of": {"$in": list(given_up)}, "dead": {"$exists": False}}
+        again: list[str] = await self._outcomes.distinct("retry_of", decided)
+        return {names[name] for name in given_up.difference(again)}
 
     async def store(self, outcome: StageOutcome) -> StageOutcome:
         """Insert it, or return what is stored under its key; Reread if a member or write is another's."""

@@ -94,7 +94,7 @@ def session_row(session: Session) -> tuple[Row, list[str]]:
         row["late"] = True
     if session.last_control is not None:
         row["last_control"] = session.last_control._asdict()
-    return row, [name for name in ("due_at", "unpublished", "late", "audiences") if name not in row]
+    return row, [name for name in ("due_at", "unpublished", "late") if name not in row]
 
 
 def _change_row(change: AudienceDelta) -> Row:
@@ -195,7 +195,7 @@ def window_of(row: Row) -> StoredWindow:
         session_id=row["session_id"],
         seq=row["seq"],
         messages=tuple(_member_of(row["session_id"], member) for member in row["messages"]),
-        before=tuple(_member_of(row["session_id"], member) for member in row.get("before", ())),
+        before=tuple(_member_of(row["session_id"], member) for member in row["before"]),
         closed=Closed(
             (),
             closed["because"],
@@ -224,7 +224,7 @@ def earlier_window_of(row: Row) -> EarlierWindow:
 
 
 def _member_of(session_id: str, row: Row) -> StoredMessage:
-    moments = {name: _moment(row.get(name)) for name in ("created_at", "edited_at")}
+    moments = {name: _moment(row[name]) for name in ("created_at", "edited_at")}
     fields: Row = {**row, **moments, "time": _aware(row["time"])}
     return StoredMessage(session_id=session_id, **fields)
 

@@ -1,6 +1,5 @@
 """Erase the texts of windows a week after facts and reflections have been found in them."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -121,8 +120,7 @@ class WindowTextRetention:
 
     async def _settled(self, member: str) -> bool:
         """Tell whether a dead letter was tried again with success, or dropped."""
-        again = {"members": {"$regex": f"^{re.escape(member)}#"}, "dead": None}
-        if await self._outcomes.find_one(again, {"_id": 1}) is not None:
+        if await self._outcomes.find_one({"retry_of": member, "dead": None}, {"_id": 1}) is not None:
             return True
         return await self._controls.find_one({"state": "dropped", "member": member}) is not None
 

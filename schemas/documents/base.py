@@ -6,9 +6,6 @@ from pydantic import ConfigDict
 
 from eden_memory.schemas.fields import Part
 
-STORE_FORMAT = 1
-"""Raise it when documents or records change so that a store or export made before can no longer be read."""
-
 
 class Document(Part):
     """One document of a collection.

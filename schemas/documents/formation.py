@@ -52,7 +52,7 @@ class Message(Document):
     missing: bool = False
     """A merge did not find its document any more; its memory stays until `eden forget --missing`."""
     mapping: str | None = None
-    """The version of the field mapping that read it; null for an added text, and where an earlier program wrote."""
+    """The version of the field mapping that read it; null for an added text."""
     misread: bool = False
     """Formed as an earlier field mapping read it, and read again since; `eden reform` forms it anew."""
 
@@ -117,8 +117,6 @@ class SessionState(Document):
     """True where something waits that was written before `last_control`: the next Watermark closes it."""
     audience_changes: tuple[KeptAudience, ...] = ()
     """Of each generation of the session's memory, how its audience differs from the one before."""
-    audiences: tuple[tuple[EntityId, ...], ...] = ()
-    """Before there were `audience_changes`: of each generation, the users who may see it."""
     users: tuple[EntityId, ...]
     """Authors seen."""
     due_at: Moment | None = None

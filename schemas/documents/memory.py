@@ -1,7 +1,6 @@
 """Memory itself: facts, reflections, blobs, streams, snapshots, ready contexts, access counts."""
 
-from datetime import datetime
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -17,18 +16,6 @@ HISTORY = 20
 """Versions that a fact or blob keeps."""
 BUFFER = 2_000
 RECENT_FACTS = 40
-
-
-def _formed_at(fields: dict[str, Any]) -> datetime:
-    return fields["formed_at"]
-
-
-def _consolidated_at(fields: dict[str, Any]) -> Any:
-    return fields["consolidated_at"]
-
-
-def _last_consolidated_at(fields: dict[str, Any]) -> datetime:
-    return fields["last_consolidated_at"]
 
 
 class _Scoped(Document):
@@ -197,7 +184,7 @@ class StoredBlob(Document):
     absorbed: tuple[KeyText, ...] = ()
     word_limit: Ordinal = 1
     consolidated_at: Moment | None = None
-    said_at: Moment | None = Field(default_factory=_consolidated_at)
+    said_at: Moment | None = None
     """The newest `said_at` of the reflections that the text holds."""
     pins: tuple[str, ...] = ()
     command: MemoryCommandRef | None = None
@@ -285,7 +272,7 @@ class Snapshot(_Scoped):
     pins: tuple[str, ...] = ()
     """Sentences of the blob that every later version keeps."""
     consolidated_at: Moment | None = None
-    blob_said_at: Moment | None = Field(default_factory=_consolidated_at)
+    blob_said_at: Moment | None = None
     """The newest `said_at` of the reflections that the blob holds; null without a blob."""
     buffer: Annotated[tuple[BufferedReflection, ...], Field(max_length=BUFFER)] = ()
     """What no blob has absorbed, by `said_at`, oldest first; of more than 2,000 the oldest."""

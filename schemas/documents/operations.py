@@ -129,8 +129,6 @@ class Position(Document):
     """Whether any message of the source was published; null before the first start."""
     mapping: str | None = None
     """The version of the field mapping that reads the source now."""
-    first_mapping: str | None = None
-    """The first version that was noted here: that of messages that name none."""
     reread_due: bool = False
     """The mapping has changed since everything was read with one."""
     reread: RereadResult | None = None

@@ -7,11 +7,9 @@ data, dashboard, script or consumer: give it a new version or a migration, or ke
 import asyncio
 import importlib
 import json
-import pkgutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
 from typing import Any, cast
 from unittest.mock import MagicMock
 
@@ -19,7 +17,6 @@ from prometheus_client import REGISTRY as METRICS
 from prometheus_client.metrics import MetricWrapperBase
 from pydantic import BaseModel
 
-import eden_memory
 from eden_memory.api.mcp.mcp_server import mcp_server
 from eden_memory.cli.main import COMMANDS
 from eden_memory.formation import prompts
@@ -48,7 +45,6 @@ from eden_memory.schemas.answers import (
 from eden_memory.schemas.documents import DOCUMENTS
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
-from eden_memory.stages.dead_letters import _class_name  # pyright: ignore[reportPrivateUsage]
 
 FILE = Path(__file__).with_name("promises.json")
 
@@ -67,7 +63,6 @@ def promises() -> dict[str, Any]:
         "commands": {name: _options(COMMANDS[name].load(name)) for name in sorted(COMMANDS)},
         "keys of kept answers": _answer_keys(),
         "mcp tools": asyncio.run(_tools()),
-        "errors in dead letters": dict(sorted(_errors())),
     }
 
 
@@ -122,24 +117,6 @@ async def _tools() -> dict[str, Any]:
     unconnected: Any = MagicMock(settings=Settings())  # tools are listed without a memory
     server = mcp_server(unconnected, unconnected)
     return {tool.name: sorted(tool.input_schema["properties"]) for tool in await server.list_tools()}
-
-
-def _errors() -> Iterator[tuple[str, str]]:
-    for module in _modules(eden_memory):
-        for value in vars(module).values():
-            if (
-                isinstance(value, type)
-                and issubclass(value, Exception)
-                and value.__module__ == module.__name__
-            ):
-                yield value.__qualname__, _class_name(value.__new__(value))
-
-
-def _modules(package: ModuleType) -> Iterator[ModuleType]:
-    yield package
-    for one in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if not one.name.endswith("__main__"):
-            yield importlib.import_module(one.name)
 
 
 def write() -> None:

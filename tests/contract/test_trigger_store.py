@@ -3,6 +3,7 @@
 from asyncio import gather
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import reduce
 from sys import getsizeof
 from typing import Any
 
@@ -86,7 +87,7 @@ async def test_a_session_comes_back_as_it_was_put(store: TriggerStore) -> None:
     assert (state.stored, state.partition, state.due_at) == (False, 0, None)
     state.seq, state.formed_to, state.waits_for, state.users = 3, 7, "no document", ("i.1",)
     state.outbox, state.controls = [UnpublishedWindow("s.s/3-aa", 3, True)], ["o.1"]
-    state.audiences = Audiences.of_lists([["i.1"], ["i.1", "i.2"], ["i.2"]])
+    state.audiences = reduce(Audiences.followed_by, [["i.1"], ["i.1", "i.2"], ["i.2"]], Audiences())
     assert await put(store, sessions=[state])
     found = await session(store)
     assert (found.stored, found.seq, found.formed_to) == (True, 3, 7)

@@ -105,7 +105,7 @@ def _facts(one: dict[str, Any], times: dict[int, datetime]) -> list[Unit]:
 
 def _candidate(name: str, text: str, session: int, times: dict[int, datetime]) -> FactCandidate:
     said = times[session]
-    return FactCandidate(name, SCOPE.key, text, said, said, 1, session_ids=(f"i.{session}",))
+    return FactCandidate(name, SCOPE.key, text, said, said, 1, said, session_ids=(f"i.{session}",))
 
 
 def _time(written: str) -> datetime:

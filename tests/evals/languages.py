@@ -46,7 +46,8 @@ async def found_in(language: str, vectors: KnownVectors, ranking: Ranking, kind:
     """Ask for every fact among all of its language."""
     asked = facts_in(language)
     facts = [
-        FactCandidate(str(number), SCOPE.key, fact.text, NOW, NOW, 1) for number, fact in enumerate(asked)
+        FactCandidate(str(number), SCOPE.key, fact.text, NOW, NOW, 1, NOW)
+        for number, fact in enumerate(asked)
     ]
     engine = SearchEngine(HeldFacts(await vectors.with_vectors(facts)), vectors, ranking)
     places = [await _place(engine, fact.question, str(number), kind) for number, fact in enumerate(asked)]

@@ -236,7 +236,9 @@ def facts_of(made: Sequence[Pair], scope_key: str) -> list[FactCandidate]:
     for number, pair in enumerate(made):
         for name, text, at in (("o", pair.older, pair.older_at), ("n", pair.newer, pair.newer_at)):
             session = (f"s.{name}{number}",)
-            found.append(FactCandidate(f"{name}{number}", scope_key, text, at, at, 1, session_ids=session))
+            found.append(
+                FactCandidate(f"{name}{number}", scope_key, text, at, at, 1, at, session_ids=session)
+            )
     return found
 
 

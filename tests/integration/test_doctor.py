@@ -78,26 +78,7 @@ def of(examination: Examination, check: str) -> Finding:
 async def test_a_healthy_installation_has_nothing_to_put_right(healthy: Settings) -> None:
     examination = await examine(healthy)
     assert {one.check for one in examination.findings if one.state != "ok"} == {"MongoDB permissions"}
-    assert len(examination.findings) == 27
-
-
-async def test_facts_that_an_earlier_version_merged_are_counted(
-    healthy: Settings, client: AsyncMongoClient[dict[str, Any]]
-) -> None:
-    merged: dict[str, Any] = {
-        "version": 2,
-        "retired_at": None,
-        "message_ids": ["i.1", "i.2"],
-        "statements": [],
-    }
-    others: list[dict[str, Any]] = [{"statements": [{}]}, {"message_ids": ["i.1"]}, {"version": 1}]
-    rows = [merged, *(merged | other for other in others)]
-    await client[healthy.mongodb.database][healthy.names["facts"]].insert_many(
-        [{"_id": f"f{number}"} | row for number, row in enumerate(rows)]
-    )
-    finding = of(await examine(healthy), "merged facts")
-    assert (finding.state, finding.what[:7]) == ("warn", "1 facts")
-    assert "eden rebuild" in finding.hint
+    assert len(examination.findings) == 26
 
 
 async def test_a_new_installation_is_told_what_is_missing(settings: Settings) -> None:
@@ -215,8 +196,8 @@ def test_the_command_exits_with_1_and_prints_json(
     result = CliRunner().invoke(app, ["doctor", "--json"])
     assert result.exit_code == 1
     found = json.loads(result.stdout)
-    what = "all keep the statements that they were merged from"
-    assert {"check": "merged facts", "state": "ok", "what": what, "hint": ""} in found["findings"]
+    (topics,) = (one for one in found["findings"] if one["check"] == "topics")
+    assert (topics["state"], "eden topics apply" in topics["hint"]) == ("fail", True)
     assert "createRole" in found["mongodb_role"]
 
 

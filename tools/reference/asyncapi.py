@@ -266,7 +266,7 @@ HEADERS: Mapping[str, str] = {
     "ce_source": "The program that wrote it.",
     "ce_time": "When what it tells of happened (RFC 3339, UTC, milliseconds); not when it was written.",
     "ce_subject": "The entity that it is about.",
-    "ce_dataschema": "URN of the JSON Schema; ends as the exported file's name does.",
+    "ce_dataschema": "URN of the JSON Schema: `urn:eden-memory:schema:<store format>:<Type>.v<N>`.",
     "ce_orderingkey": "What it stays in order with; murmur2 of it chooses the partition.",
     "content-type": "Of the value; on a tombstone, too.",
     "traceparent": "W3C trace context, where there is one.",

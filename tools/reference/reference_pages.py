@@ -32,7 +32,7 @@ Writers write exactly these fields, all of them, nulls spelled out; readers igno
 JSON Schemas of all versions: `schemas/json/`. Examples: `schemas/examples/`. The whole as AsyncAPI 3:
 `docs/asyncapi.yaml`.
 
-A released schema (`schemas/released.lock`, from the first release on) never changes its meaning; a change is a new
+A released schema (there is none before the first release) never changes its meaning; a change is a new
 version. Old versions are kept and still read: they are upcast step by step when decoded. To change an event: raise
 `VERSION` in its class; add the step from the old version to its line of `EVENTS` in
 `schemas/events/__init__.py`; add examples under `schemas/examples/<Type>/v<N>/`; run `make schemas`; once a program

@@ -34,7 +34,7 @@ def says_something(row: Row) -> bool:
 
 
 def content_of(row: Row) -> dict[str, Any]:
-    """The document without what is not content, nulls included: an older program left out fields that it lacked."""
+    """The document without what is not content, nulls included: an absent field and a null one are equal."""
     content = {name: value for name, value in row.items() if name not in NOT_CONTENT and value is not None}
     if "recent_facts" in content:
         content["recent_facts"] = sorted(map(_undated, content["recent_facts"]), key=itemgetter("fact_id"))

@@ -83,7 +83,6 @@ async def test_times_choose_by_what_lists_show_whenever_it_was_formed(kit: Kit) 
     said = [AT - timedelta(days=age) for age in ages]
     await store(kit, [fact(f"f-{age}", ADA, f"fact {age}", age, valid_from=said[age]) for age in ages])
     await store(kit, [reflection(f"r-{age}", ADA, "x", age, said_at=said[age]) for age in ages])
-    await kit.database["memory_reflections"].update_one({"_id": "r-0"}, {"$unset": {"said_at": ""}})
     since, until = said[5], said[1]
     async with kit.service("a") as service:
         assert await pages(service, 2, since=since, until=until) == ["f-5", "f-4", "f-3", "f-2"]

@@ -1,7 +1,6 @@
 """Memory rebuilt from its topics alone, beside live memory: equal, compacted or killed; differences are found."""
 
 import asyncio
-import json
 import signal
 from datetime import UTC, datetime
 from typing import Any
@@ -14,11 +13,8 @@ from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
 from eden_memory.replay.namespaces.namespace_names import KINDS, stage_of
 from eden_memory.replay.namespaces.switching import original_of
-from eden_memory.replay.rebuild.document_comparing_store import MemoryComparison
 from eden_memory.replay.rebuild.namespace_fill import filling
-from eden_memory.schemas.events.base import Event
 from eden_memory.stages.controls import MongoControls, Pause
-from eden_memory.stages.stage import Delivery
 from tests.chaos.formation_rebuild import compacted
 from tests.integration.replay.replay_kit import NAME, WRITER, ReplayKit, ignored, told
 from tests.integration.stages.harness import until
@@ -79,54 +75,6 @@ async def test_a_rebuild_equals_live_says_nothing_and_finds_what_differs(kit: Re
     assert code == 1, shown
     code, shown = await kit.told("namespace", "list")
     assert (code, NAME in shown, "live" in shown) == (0, False, True)
-
-
-class OfAnEarlierVersion:
-    """The event as version 1 wrote it, which did not record when something was said."""
-
-    def __init__(self, event: Event) -> None:
-        self._event = event
-
-    def json_bytes(self) -> bytes:
-        return json.dumps(_without_said_at(json.loads(self._event.json_bytes()))).encode()
-
-
-def _without_said_at(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_said_at(one) for name, one in value.items() if name != "said_at"}  # pyright: ignore
-    return [_without_said_at(one) for one in value] if isinstance(value, list) else value  # pyright: ignore
-
-
-SAID_AT = {
-    "facts": ("sources.$[].said_at",),
-    "reflections": ("said_at", "sources.$[].said_at"),
-    "consolidated": ("said_at", "history.$[].said_at"),
-    "blobs": ("said_at",),
-    "snapshots": ("blob_said_at", "buffer.$[].said_at"),
-}
-
-
-async def test_a_rebuild_equals_live_that_an_earlier_version_has_stored(kit: ReplayKit) -> None:
-    written, _ = told(12, 3)
-    await kit.put(_of_version_1(one) for one in written)
-    await kit.live()
-    for collection, fields in SAID_AT.items():
-        unset = {"$unset": dict.fromkeys(fields, "")}
-        assert (await kit.database[PREFIX + collection].update_many({}, unset)).modified_count
-    verdict, _ = await kit.rebuilt()
-    assert verdict.equal, "\n".join(map(str, verdict.differences))
-
-    planted = await kit.database[ANEW + "reflections"].find_one_and_update({}, {"$set": {"content": "other"}})
-    assert planted is not None
-    comparing = MemoryComparison(kit.database, PREFIX, ANEW)
-    (found,) = await comparing.named(await comparing.whole(), 10)
-    assert (found.id, [one.name for one in found.fields]) == (planted["_id"], ["content"])
-
-
-def _of_version_1(one: Delivery) -> Delivery:
-    assert one.event is not None
-    earlier: Any = OfAnEarlierVersion(one.event)
-    return one._replace(event=earlier, envelope=one.envelope._replace(version=1))
 
 
 async def test_a_rebuild_after_full_compaction_equals_live(kit: ReplayKit) -> None:

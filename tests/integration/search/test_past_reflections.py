@@ -24,7 +24,9 @@ async def test_newer_reflections_take_no_place_from_those_of_then(
     reworded = {"_id": "reworded", "content": "tea", "version": 2, "said_at": at(150), "history": earlier}
     old = {"_id": "old", "content": "tea", "said_at": at(4), "formed_at": at(9)}
     rows = [*newer, {**reworded, "formed_at": at(5)}, old]
-    await database[NAMES["reflections"]].insert_many([{**row, "scope_key": KEY} for row in rows])
+    await database[NAMES["reflections"]].insert_many(
+        [{"version": 1, **row, "scope_key": KEY} for row in rows]
+    )
     lists = ReflectionLists(database, NAMES, None)
     (then,) = await lists.textual([KEY], ["tea"], 10, 0.0, When(as_of=at(10)))
     assert {ranked.fact.fact_id for ranked in then} == {"old", "reworded"}

@@ -30,11 +30,12 @@ async def test_no_receipt_while_a_slice_is_a_dead_letter(kit: Bench) -> None:
     outcomes, erasures = kit.database[NAMES["outcomes"]], kit.database[NAMES["erasures"]]
     first = {"kind": "session", "target": "s.1", "forgotten_at": NOON, "leads_to": ["e1/after/fact/f"]}
     await erasures.insert_one({"_id": "e1", **first})
+    again = {"retry_of": "forgetting:e1/after/fact/f"}
     await outcomes.insert_many([outcome("e1"), outcome("e1/after/fact/f", dead="BSONObjectTooLarge")])
     assert await erased(kit) is None
-    await outcomes.insert_one(outcome("e1/after/fact/f#77", dead="again"))
+    await outcomes.insert_one(outcome("e1/after/fact/f#77", dead="again", **again))
     assert await erased(kit) is None
-    await outcomes.insert_one(outcome("e1/after/fact/f#78"))
+    await outcomes.insert_one(outcome("e1/after/fact/f#78", **again))
     assert await erased(kit) == ["e1"]
     await outcomes.update_one({"_id": "e1"}, {"$set": {"dead": "not published"}})
     assert await erased(kit) is None, "noted, but never published"

@@ -7,13 +7,16 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.errors import EdenError
 from eden_memory.memory.version_store import heed_versions
 from eden_memory.mongo.client import connect
+from eden_memory.schemas.envelope import SCHEMA_PREFIX, data_schema
 from eden_memory.settings import Settings
 from tests.integration.stages_on_servers import on_servers
 from tests.integration.windows.harness import Kit
@@ -112,6 +115,26 @@ async def test_a_program_does_not_begin_on_a_store_of_another_format(
     async with started(environment) as process:
         said = await says(process, "EDEN_KAFKA_TOPIC_PREFIX")
         assert "store format 0; this version reads 1" in said
+        assert await asyncio.wait_for(process.wait(), 60) == 1
+
+
+async def test_a_program_does_not_begin_on_topics_of_another_format(environment: dict[str, str]) -> None:
+    """Its own records, and what is none of ours, it goes past."""
+    prefix = environment["EDEN_KAFKA_TOPIC_PREFIX"]
+    written = {
+        "memory.candidates": data_schema("FactsProposed", 1).encode(),
+        "memory.usage": b"urn:somebody:else",
+        "memory.facts": SCHEMA_PREFIX.encode() + b"FactChanged.v5",
+    }
+    producer: Any
+    async with AIOKafkaProducer(bootstrap_servers=environment["EDEN_KAFKA_BOOTSTRAP"]) as producer:
+        for topic, schema in written.items():
+            await producer.send_and_wait(prefix + topic, b"{}", b"k", headers=[("ce_dataschema", schema)])
+    async with started(environment) as process:
+        said = await says(process, "EDEN_KAFKA_TOPIC_PREFIX")
+        assert f"the records in {prefix}memory.facts (store format 0; this version reads 1)" in " ".join(
+            said.split()
+        )
         assert await asyncio.wait_for(process.wait(), 60) == 1
 
 

@@ -47,9 +47,9 @@ class Kept:
 
     async def conclude(self, member: str, at: datetime, dead: str | None = None) -> None:
         stage, _, event = member.partition(":")
-        await self.ledger.store(
-            StageOutcome(f"{stage}:{event}", stage, (event,), (), (), "t", 0, 1, at, dead=dead)
-        )
+        retry_of = event.rpartition("#")[0] or None
+        outcome = StageOutcome(member, stage, (event,), (), (), "t", 0, 1, at, dead=dead, retry_of=retry_of)
+        await self.ledger.store(outcome)
 
     async def held(self) -> set[str]:
         """Windows whose texts are in the database."""

@@ -10,6 +10,7 @@ import pytest
 
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import Settings
+from eden_memory.source.configured_mapping import message_mapping
 from tests.integration.replay.reform_kit import placed, quiet, reform
 from tests.integration.source.harness import _environment  # pyright: ignore[reportPrivateUsage]
 from tests.integration.system.running_system import System, fast, stages, system, until
@@ -167,4 +168,4 @@ async def _said(caplog: pytest.LogCaptureFixture) -> bool:
 
 async def _mapping(at: System, settings: Settings) -> bool:
     position = await at.database[settings.names["positions"]].find_one({})
-    return position is not None and position["mapping"] != position["first_mapping"]
+    return position is not None and position["mapping"] == message_mapping(settings).version

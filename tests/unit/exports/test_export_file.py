@@ -18,7 +18,7 @@ from eden_memory.exports.export_file import (
     writing,
 )
 from eden_memory.imports import json_elements
-from eden_memory.schemas.documents.base import STORE_FORMAT
+from eden_memory.schemas.envelope import STORE_FORMAT
 from eden_memory.schemas.exported import ExportHeader
 from eden_memory.schemas.scopes import Scope
 from tests.unit.memory.memory_histories import NOON, blob, delivered, fact, reflection

@@ -9,7 +9,7 @@ from eden_memory.exports.held_memory import OF_USERS, PROPAGATED, HeldMemory
 from eden_memory.imports.import_items import Entry, ImportedAs, ImportedItem, ImportMapping, SkippedItem
 from eden_memory.memory.memory_batch import Memory
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.schemas.documents.base import STORE_FORMAT
+from eden_memory.schemas.envelope import STORE_FORMAT
 from eden_memory.schemas.events import Propagated
 from eden_memory.schemas.exported import ExportHeader
 from eden_memory.schemas.scopes import Scope

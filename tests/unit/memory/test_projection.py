@@ -1,12 +1,9 @@
 """Facts, reflections, blobs and snapshots out of records, case by case."""
 
-import pytest
-
 from eden_memory.constants import MOST_SOURCES
 from eden_memory.schemas.documents import HISTORY, RECENT_FACTS
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.provenance import Statement
-from eden_memory.schemas.scopes import Scope
 from tests.unit.memory.memory_histories import (
     SESSION,
     blob,
@@ -262,20 +259,6 @@ def test_what_is_formed_after_a_session_went_on_waits_for_the_threshold_again() 
     applied = mind.take([delivered(reflection("r2", at=30, scope=SESSION))])
     assert applied.snapshot is not None
     assert not applied.snapshot.closed
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_snapshot_lists_no_large_audience_whichever_record_listed_one(order: int) -> None:
-    crowd = tuple(f"i.{number}" for number in range(300))
-    large = Scope.of_session("s.assistant", "s.one", crowd)
-    listed = SESSION.model_copy(update={"audience": crowd})  # as earlier versions recorded it
-    mind, told = Mind(), [reflection("brevity", scope=listed), reflection("maps", at=1, scope=large)]
-    mind.take([delivered(one) for one in told[::order]])
-    assert mind.snapshot is not None
-    assert mind.snapshot.audience == large.audience
-    mind.snapshot = mind.snapshot.model_copy(update={"audience": crowd})  # stored before
-    mind.take([delivered(reflection("jokes", at=2, scope=large))])
-    assert mind.snapshot.audience == large.audience
 
 
 def stated(version: int, *rests_on: int) -> FactChanged:

@@ -11,7 +11,10 @@ from eden_memory.stages.outcome import StageOutcome
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SAID = WrittenMessage("s.m", "s.1", "user", "Pixel barks.", NOW, NOW)
-ROW: dict[str, Any] = {"formation_id": None, "place": 1, "deleted": False, "opted_out": False}
+ROW: dict[str, Any] = {
+    **{"formation_id": None, "place": 1},
+    **dict.fromkeys(("deleted", "opted_out", "forgotten"), False),
+}
 FORMED = ROW | {"formation_id": "f"}
 WINDOW: dict[str, Any] = {"_id": "f", "closed": {"because": "cold", "at": NOW}, "messages": [{}]}
 FACT = {"_id": "x", "active": True, "formed_at": NOW, "scope": "user", "content": "Pixel barks."}

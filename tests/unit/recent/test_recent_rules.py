@@ -23,7 +23,7 @@ JUST_ADA = frozenset({ADA})
 
 def test_the_only_user_ever_was_alone() -> None:
     assert was_alone(ASKER, "s.1", SessionNow(LISTED, frozenset()))
-    assert was_alone(ASKER, "s.1", SessionNow(LISTED, JUST_ADA, JUST_ADA, Audiences.of_lists([[ADA]])))
+    assert was_alone(ASKER, "s.1", SessionNow(LISTED, JUST_ADA, JUST_ADA, Audiences().followed_by([ADA])))
     assert was_alone(ASKER, "s.1", SessionNow(UNLISTED, JUST_ADA))
     assert was_alone(ASKER, "s.1", SessionNow(UNLISTED, frozenset(), JUST_ADA)), "an added text"
 
@@ -40,7 +40,7 @@ def test_the_only_user_ever_was_alone() -> None:
         SessionNow(LISTED, None),
         SessionNow(LISTED, frozenset({ADA, BOB})),
         SessionNow(LISTED, JUST_ADA, frozenset({BOB})),
-        SessionNow(LISTED, JUST_ADA, JUST_ADA, Audiences.of_lists([[ADA, BOB], [ADA]])),
+        SessionNow(LISTED, JUST_ADA, JUST_ADA, Audiences().followed_by([ADA, BOB]).followed_by([ADA])),
         SessionNow(UNLISTED, frozenset()),
         SessionNow(UNLISTED, JUST_ADA, anonymous=True),
     ],

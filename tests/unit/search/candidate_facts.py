@@ -23,7 +23,9 @@ def fact(
     at = NOW - timedelta(days=days)
     packed = pack_vector(vector) if vector is not None else None
     sessions = (session,) if session else ()
-    return FactCandidate(fact_id, scope_key, text or fact_id, at, at, 1, vector=packed, session_ids=sessions)
+    return FactCandidate(
+        fact_id, scope_key, text or fact_id, at, at, 1, at, vector=packed, session_ids=sessions
+    )
 
 
 def ranked(*scores: tuple[FactCandidate, float]) -> list[Ranked]:

@@ -83,7 +83,12 @@ async def test_the_settings_or_the_server_choose(
 def row(name: str, score: float, **fields: Any) -> Row:
     day = datetime(2026, 1, 1, tzinfo=UTC)
     given = {"scope_key": KEY, "content": name, "active": True, "embedding_model": "test"}
-    vector = {"embedding": vector_of(embedded(name).vector), "formed_at": day, "valid_from": day}
+    vector = {
+        "embedding": vector_of(embedded(name).vector),
+        "formed_at": day,
+        "said_at": day,
+        "valid_from": day,
+    }
     return {"_id": name, "version": 1, "score": score, **given, **vector, **fields}
 
 

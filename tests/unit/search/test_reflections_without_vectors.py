@@ -16,7 +16,14 @@ from tests.names import NAMES
 from tests.unit.search.candidate_facts import NOW
 
 AGENT = Scope.of_agent("s.a")
-ROW = {"_id": "r1", "scope_key": AGENT.key, "content": "Ana is calm near dogs.", "formed_at": NOW}
+ROW = {
+    "_id": "r1",
+    "scope_key": AGENT.key,
+    "content": "Ana is calm near dogs.",
+    "formed_at": NOW,
+    "said_at": NOW,
+    "version": 1,
+}
 
 
 class Reflections:

@@ -8,7 +8,6 @@ from pymongo.errors import OperationFailure
 from pymongo.operations import SearchIndexModel
 
 from eden_memory.errors import EdenError
-from eden_memory.search.atlas_list_store import by_words
 from eden_memory.search.search_index_store import (
     TEXT_INDEX,
     VECTOR_INDEX,
@@ -17,7 +16,6 @@ from eden_memory.search.search_index_store import (
     make,
     problems,
     wait_until_queryable,
-    ways_of,
 )
 
 Row = dict[str, Any]
@@ -74,17 +72,6 @@ def test_vectors_are_compared_by_cosine_within_scope_and_activity() -> None:
     assert (vector["path"], vector["numDimensions"], vector["similarity"]) == ("embedding", 384, "cosine")
     wanted = {"agent_id", "user_id", "group_id", "scope", "scope_key", "active", "embedding_model"}
     assert {one["path"] for one in filters if one["type"] == "filter"} == wanted
-
-
-def test_a_text_index_that_was_made_earlier_is_asked_in_the_ways_that_it_has() -> None:
-    _, now = definitions(384)[TEXT_INDEX]
-    stems: dict[str, Any] = {"mappings": {"fields": {"content": {"multi": {"english": {}}}}}}
-    assert ways_of([{"name": TEXT_INDEX, "latestDefinition": now}]) == ("english", "folded", "cjk", "thai")
-    assert ways_of([{"name": TEXT_INDEX, "latestDefinition": stems}]) == ways_of([]) == ("english",)
-    (search, *_) = by_words(["agent:s.a"], "猫", 5, 0, ("english", "cjk"))
-    should = search["$search"]["compound"]["should"]
-    multis = [{"value": "content", "multi": way} for way in ("english", "cjk")]
-    assert should[0]["text"]["path"] == ["content", *multis]
 
 
 def test_words_are_searched_within_scope_and_activity() -> None:

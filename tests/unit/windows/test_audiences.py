@@ -6,8 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.directory.participants import Audiences
-from eden_memory.windows.trigger_documents import Row, session_of, session_row
-from eden_memory.windows.window_rule import Limits
 
 USERS = [f"i.{number}" for number in range(6)]
 
@@ -29,31 +27,7 @@ def test_changes_give_the_generations_that_whole_lists_give(present: list[frozen
             lists.append(users)
             audiences = audiences.followed_by(users)
     assert [audiences.users_of(n) for n in range(1, len(lists) + 1)] == lists
-    assert Audiences.of_changes(audiences.changes) == Audiences.of_lists(lists) == audiences
-
-
-def stored(**fields: object) -> Row:
-    return {
-        "_id": "s.s",
-        "partition": 0,
-        "seq": 2,
-        "formed_to": 0,
-        "outbox": [],
-        "waits_for": None,
-        "controls": [],
-        "users": [],
-        **fields,
-    }
-
-
-def test_a_session_stored_with_whole_lists_keeps_its_generations() -> None:
-    lists = [["i.1"], ["i.1", "i.2"], ["i.3"]]
-    session = session_of(stored(audiences=lists), Limits(), ())
-    assert [session.audiences.generation_of(one) for one in lists] == [1, 2, 3]
-    assert session.audiences.generation_of(["i.2"]) == 2
-    row, removed = session_row(session)
-    assert "audiences" in removed
-    assert session_of({**stored(), **row}, Limits(), ()).audiences == session.audiences
+    assert Audiences.of_changes(audiences.changes) == audiences
 
 
 def test_what_is_stored_grows_with_the_joins_not_with_their_square() -> None:

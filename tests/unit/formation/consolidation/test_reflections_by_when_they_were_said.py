@@ -53,15 +53,6 @@ async def test_a_blob_is_as_new_as_the_newest_that_it_holds() -> None:
     assert (event.said_at, material.blob_said_at) == (at(60), None)
 
 
-async def test_of_a_blob_that_an_earlier_version_stored_the_time_of_its_consolidation_counts() -> None:
-    fields: dict[str, Any] = {"blob": "old", "blob_version": 1, "highest_blob_version": 1}
-    before = snapshot(*JANUARY, reflection(7, said=-1), **fields, consolidated_at=at(9))
-    row = before.stored()
-    del row["blob_said_at"]
-    event, material = await merged(Snapshot.model_validate(row, strict=False))
-    assert (event.said_at, material.blob_said_at) == (at(9), at(9))
-
-
 async def test_of_more_than_two_hundred_those_said_first_are_absorbed_first() -> None:
     many = [reflection(number, said=-number) for number in range(1, 251)]
     event, _ = await merged(snapshot(*many))

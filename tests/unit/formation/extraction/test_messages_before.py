@@ -226,7 +226,7 @@ async def test_one_that_is_forgotten_while_the_model_is_asked_takes_its_reflecti
         assert (formed, len(bench.model.prompts)) == ([], 1)
 
 
-async def test_records_of_earlier_versions_explain_reflections_by_nothing() -> None:
+async def test_a_window_with_no_messages_before_it_explains_reflections_by_nothing() -> None:
     bench = Bench(agreeing(), reflecting())
     window = bench.window.requested.window().model_copy(update={"before": ()})
     await bench.reflections(FactsExtracted(cause="e0", window=window, outcome="empty"))
