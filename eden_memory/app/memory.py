@@ -63,7 +63,7 @@ class ProcessMemory:
         """Of the application, with `memory_inbox`."""
         live = MongoLive(self.database, given.mongodb.prefix)
         fixed = given.placement != Placement()
-        self._following = LiveReaders(given, self._readers, None if fixed else live.placement)
+        self._following = LiveReaders(given, self._readers, live.read, fixed=fixed)
 
     @property
     def settings(self) -> Settings:

@@ -131,7 +131,7 @@ async def _restored(settings: Settings) -> list[str]:
 
 
 async def _restored_now(settings: Settings) -> list[str] | Conflict:
-    async with installation(settings) as at:
+    async with installation(settings, restored_too=True) as at:
         try:
             return await LoweredTopics(at.database, at.settings.names, at.admin).restore_left()
         except Conflict as running:

@@ -29,7 +29,7 @@ from eden_memory.memory.memory_batch import statement
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL
-from eden_memory.schemas.documents import Access, Erasure, FactStatement, StoredBlob
+from eden_memory.schemas.documents import Access, ApiKey, Erasure, FactStatement, StoredBlob
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Propagated, ScopeConsolidated, decode
 from eden_memory.schemas.provenance import SourceMessage
@@ -94,6 +94,7 @@ class MongoForgettingStore:
         self._messages = _majority(database, names["messages"])
         self._windows = _majority(database, names["windows"])
         self._erasures = _majority(database, names[Erasure.COLLECTION])
+        self._keys = _majority(database, names[ApiKey.COLLECTION])
         self._access = database[names[Access.COLLECTION]]
         self._marking = SharedReads(self._store_marks)
         self._reading_reflections = SharedReads(self._read_reflections)
@@ -103,11 +104,19 @@ class MongoForgettingStore:
         self._reading_retired = SharedReads(self._read_retired)
 
     async def mark(self, marks: Iterable[Mark], event_id: str, at: datetime) -> None:
-        """Store marks; a wider version or time takes the place of a narrower one, nothing else changes."""
+        """Store marks; a wider version or time takes the place of a narrower one, nothing else changes.
+
+        Of an API key, no mark is stored: the key is revoked.
+        """
         await self._marking.get((mark, event_id, at) for mark in marks)
 
     async def _store_marks(self, marks: list[tuple[Mark, str, datetime]]) -> Mapping[Any, None]:
-        await self._marks.bulk_write([_mark(*mark) for mark in marks], ordered=False)
+        if writes := [_mark(*mark) for mark in marks if mark[0].kind != "key"]:
+            await self._marks.bulk_write(writes, ordered=False)
+        for mark, _, at in marks:
+            if mark.kind == "key":
+                valid = {"_id": mark.target, "revoked_at": None}
+                await self._keys.update_one(valid, {"$set": {"revoked_at": at}})
         return {}
 
     async def note(self, erasure: Erasure) -> None:

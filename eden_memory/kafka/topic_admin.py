@@ -11,7 +11,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from confluent_kafka import KafkaError as LibraryError
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -117,6 +117,11 @@ class TopicAdmin:
             }
             for name, config in self._configs(names).items()
         }
+
+    def identity(self, name: str) -> str:
+        """Return the id that Kafka gave a topic; one of the same name that is made later has another."""
+        (described,) = self._admin.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT).values()
+        return str(self._answer(described).topic_id)
 
     def configure(self, settings: Mapping[str, Mapping[str, str | None]]) -> None:
         """Set these settings of topics; None: the broker's own counts again."""

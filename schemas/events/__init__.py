@@ -44,7 +44,7 @@ EVENTS: tuple[tuple[type[Event], *tuple[Upcast, ...]], ...] = (
     (ReflectionFormed, _unchanged, _unchanged, _unchanged),
     (SessionClosed, _unchanged),
     (ScopeConsolidated, _unchanged, _unchanged, _unchanged),
-    (Forgotten, _with("after", None)),
+    (Forgotten, _with("after", None), _unchanged),
     (ScopeChanged, _unchanged),
     (ModelCalled, _with("requests", 1)),
 )

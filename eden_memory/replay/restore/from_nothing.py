@@ -14,13 +14,11 @@ from aiokafka import TopicPartition
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.errors import EdenError
-from eden_memory.forgetting.forgetting_rules import mark_of
-from eden_memory.forgetting.forgetting_store import MongoForgettingStore
-from eden_memory.forgetting.pipeline_marks import own
 from eden_memory.kafka.topic_reading import all_partitions, reading
 from eden_memory.kafka.topics import Topics
 from eden_memory.memory.memory_batch import blob_ended
 from eden_memory.names import Names
+from eden_memory.processors.pipeline import FORGETTING
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import WRITER
@@ -33,11 +31,12 @@ from eden_memory.replay.rebuild.namespace_fill import (
 )
 from eden_memory.replay.restore.ledger_topics import Decisions, InFlight
 from eden_memory.replay.restore.restore_writer import Restored
+from eden_memory.replay.restore.restored_backup import marks_again
 from eden_memory.replay.restore.restored_store import MongoLost, follow_from_now
 from eden_memory.replay.restore.trigger_restore import TriggerRestore
 from eden_memory.schemas.documents import Namespace
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import REGISTRY, Forgotten, ModelCalled, ScopeChanged
+from eden_memory.schemas.events import REGISTRY, ModelCalled, ScopeChanged
 from eden_memory.source.configured_mapping import inbox_name
 from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
@@ -128,15 +127,10 @@ class FromNothing:
 
     async def _marks(self) -> None:
         """Restore the marks up to where forgetting had come: the rest comes again, and finds what it erases."""
-        done, pipeline = self._committed["forgetting"], self.at.settings.placement.pipeline
-        store = MongoForgettingStore(self.at.database, self._names)
-        count = 0
-        async for batch in self._events(Forgotten):
-            for read, envelope, place, offset in batch:
-                event = own(read, pipeline) if isinstance(read, Forgotten) else None
-                if event is not None and offset < done.get(place, 0):
-                    await store.mark([mark_of(event)], event.caused_by or envelope.id, event.forgotten_at)
-                    count += 1
+        done, group = self._committed[FORGETTING], self.topics.group(FORGETTING)
+        count = await marks_again(self.at, self.topics, done)
+        reached = {(tp.topic, tp.partition): offset for tp, offset in done.items()}
+        await MongoGroupNotes(self.at.database, self._names).note_reached(group, reached, {})
         self._say("forgotten", count, "marks of what is forgotten")
 
     async def _decisions(self) -> InFlight:

@@ -1,0 +1,199 @@
+"""A backup of MongoDB was restored: what was forgotten since is forgotten again, before anything else runs.
+
+The forgetting stage notes in MongoDB how far its group commits (Stage.noted). A MongoDB that has noted less than
+Kafka has committed is older than Kafka. Then readers show nothing, all marks are restored from `memory.forgotten`,
+and the stage itself reads that topic from the beginning. The writer reads its topics again, too: what was formed
+since the backup comes back, and no version number is given twice. If this is killed, the next `eden run` goes on.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from aiokafka import TopicPartition
+from bson import json_util
+
+from eden_memory.assembly.tailer import AS_JSON, source_mapping
+from eden_memory.errors import EdenError
+from eden_memory.forgetting.forgetting_rules import mark_of
+from eden_memory.forgetting.forgetting_store import MongoForgettingStore
+from eden_memory.forgetting.mark_store import MongoForgetting
+from eden_memory.forgetting.pipeline_marks import own
+from eden_memory.kafka.group_admin import GroupAdmin
+from eden_memory.kafka.record import Record
+from eden_memory.kafka.topic_admin import TopicAdmin
+from eden_memory.kafka.topic_reading import (
+    Offsets,
+    TopicOffsets,
+    partitions_asked,
+    reading,
+    reading_partitions,
+)
+from eden_memory.kafka.topics import Topics
+from eden_memory.logs import LibraryLogger
+from eden_memory.mongo.leases import MongoLease
+from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
+from eden_memory.replay.group_progress import GroupProgress
+from eden_memory.replay.installation import Installation
+from eden_memory.replay.namespaces.namespace_store import is_restored
+from eden_memory.schemas.documents import Context
+from eden_memory.schemas.envelope import Envelope
+from eden_memory.schemas.events import REGISTRY, Forgotten
+from eden_memory.source.source_mapping import Unmapped
+from eden_memory.stages.controls import MongoGroupNotes
+from eden_memory.stages.dead_letter_ids import LetterIds, NamedIds
+from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
+from eden_memory.stages.dead_letter_reading import dead_letter_of, is_ended
+from eden_memory.stages.dead_letters import ids_of_letter
+from eden_memory.stages.outcome import StoredRecord
+from eden_memory.task_ending import all_of
+
+log = LibraryLogger()
+LEASE, LEASE_SECONDS = "restored", 30.0
+GONE_SECONDS = 20.0
+"""Seconds until Kafka has dropped the members of processes that were killed."""
+LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredBackup:
+    """Finds that MongoDB is older than Kafka, and has the stages read again what MongoDB does not know."""
+
+    at: Installation
+
+    async def found(self) -> bool:
+        """Return whether what was forgotten has to be forgotten again first; all is prepared for that then."""
+        lease = MongoLease(self.at.database[self.at.settings.names["leases"]], LEASE, LEASE_SECONDS)
+        async with lease.held():
+            if await self._is_older():
+                await self._prepare()
+        return is_restored(await self.at.live.read())
+
+    async def until_forgotten(self) -> None:
+        """Return once forgetting and the writer have read everything, and readers show memory again."""
+        begun = monotonic()
+        groups = {self._group(stage): self._topics.read_by(stage) for stage in (FORGETTING, ATLAS_WRITER)}
+        async with GroupProgress(self.at.kafka, groups) as progress:
+            await progress.until_quiet()
+        await self.at.live.reopen()
+        seconds = round(monotonic() - begun, 1)
+        log.info("what was forgotten since the backup is forgotten again", seconds=seconds)
+
+    async def _is_older(self) -> bool:
+        """Return whether Kafka knows of commits that MongoDB has not noted."""
+        topic, group = self._topics.topic_of(Forgotten), self._group(FORGETTING)
+        identity = await asyncio.to_thread(TopicAdmin(self.at.admin).identity, topic)
+        await self._notes.heed_topic(group, topic, identity)
+        async with GroupAdmin(self.at.kafka) as groups:
+            committed = await groups.committed(group)
+        reached = await self._notes.reached(group)
+        return any(offset > reached.get((tp.topic, tp.partition), 0) for tp, offset in committed.items())
+
+    async def _prepare(self) -> None:
+        """Let readers show nothing, restore the marks, and have forgetting and the writer read everything again.
+
+        Once the marks stand, no stage remembers what is forgotten.
+        """
+        log.warning("MongoDB is older than Kafka: a backup was restored")
+        await self.at.live.shut()
+        await self.at.database[self.at.settings.names[Context.COLLECTION]].delete_many({})
+        await self._letters_again()
+        marks = await marks_again(self.at, self._topics)
+        log.info("the marks of what is forgotten are restored", count=marks)
+        for stage in (
+            ATLAS_WRITER,
+            FORGETTING,
+        ):  # in this order: until forgetting reads again, this is repeated
+            await self._read_again(stage)
+
+    async def _read_again(self, stage: str) -> None:
+        """Set a group that nobody is in back to the beginning of its topics."""
+        group, until = self._group(stage), monotonic() + GONE_SECONDS
+        topics = TopicOffsets(self.at.kafka, self._topics.read_by(stage))
+        async with topics, GroupAdmin(self.at.kafka) as groups:
+            begins = await topics.begins()
+            if stage == FORGETTING:
+                places = {(tp.topic, tp.partition): offset for tp, offset in begins.items()}
+                await self._notes.note_reached(group, places, {})
+            while True:
+                try:
+                    await groups.commit(group, begins, anew=True)
+                    return
+                except EdenError:
+                    if monotonic() > until:
+                        raise
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _letters_again(self) -> None:
+        """Note again what dead letters name that were written since the backup, and which of them have ended."""
+        database, names = self.at.database, self.at.settings.names
+        index = DeadLetterIndex(database, names, MongoForgetting(database, names))
+        await index.prepare()
+        named = [topic.name for topic in self._topics if topic.dead_of is not None]
+        if not (partitions := await partitions_asked(self.at.kafka, named)):
+            return
+        async with reading_partitions(self.at.kafka, partitions) as source:
+            async for batch in source.batches():
+                found = [self._ids(record) for record in batch if not is_ended(record)]
+                await index.note(ids for ids in found if ids is not None)
+                await index.note_ended(
+                    (record.topic, record.key or b"") for record in batch if is_ended(record)
+                )
+
+    def _ids(self, record: Record) -> LetterIds | None:
+        """Return what a dead letter names, of a stage or of a document that the tailer refused; None without text."""
+        letter, key = dead_letter_of(record), record.key or b""
+        if "collection" not in letter.why:
+            stored = StoredRecord(record.topic, record.ordering_key, key, record.value, record.headers)
+            with suppress(ValueError, KeyError):  # another program's record
+                return ids_of_letter(stored)
+            return None
+        ids = NamedIds()
+        with suppress(ValueError, KeyError, TypeError):  # a document that was cut names nothing
+            document: Any = json_util.loads(record.value or b"", json_options=AS_JSON)
+            refused = Unmapped(letter.why["collection"], document, "", letter.why["version"], letter.at)
+            ids = source_mapping(self.at.settings).named_in(refused)
+        return LetterIds(record.topic, key, letter.at, ids)
+
+    @property
+    def _topics(self) -> Topics:
+        return self.at.topics(self.at.settings.placement)
+
+    def _group(self, stage: str) -> str:
+        return self._topics.group(stage)
+
+    @property
+    def _notes(self) -> MongoGroupNotes:
+        return MongoGroupNotes(self.at.database, self.at.settings.names)
+
+
+async def marks_again(at: Installation, topics: Topics, done: Offsets | None = None) -> int:
+    """Store the marks of all Forgotten records as the forgetting stage does, and return how many there are.
+
+    `done`: only of records below these offsets; None: of all.
+    """
+    pipeline, count = at.settings.placement.pipeline, 0
+    store = MongoForgettingStore(at.database, at.settings.names, pipeline)
+    async with reading(at.kafka, [topics.topic_of(Forgotten)]) as source:
+        async for batch in source.batches():
+            marking: list[Awaitable[None]] = []
+            for record in batch:
+                if done is not None and record.offset >= done.get(_place(record), 0):
+                    continue
+                with suppress(ValueError):  # it cannot be read: the stage has made a dead letter of it
+                    envelope = Envelope.of_headers(record.headers)
+                    read = REGISTRY.decode(envelope.name, envelope.version, record.value or b"")
+                    event = own(read, pipeline) if isinstance(read, Forgotten) else None
+                    if event is not None:
+                        marks, by = [mark_of(event)], event.caused_by or envelope.id
+                        marking.append(store.mark(marks, by, event.forgotten_at))
+            await all_of(*marking)
+            count += len(marking)
+    return count
+
+
+def _place(record: Record) -> TopicPartition:
+    return TopicPartition(record.topic, record.partition)

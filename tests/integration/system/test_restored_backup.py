@@ -1,0 +1,150 @@
+"""A backup of MongoDB is restored: nothing that was forgotten since comes back, nor does a revoked key open."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from eden_memory.errors import MemoryRestored
+from eden_memory.kafka.topics import load_topics
+from eden_memory.local.mongo import LocalMongo
+from eden_memory.replay.group_progress import GroupProgress
+from eden_memory.settings import MongoSettings, Settings
+from tests.integration.system.commands import eden, kill, start
+from tests.integration.system.every_door import Asker, Said, every_door
+from tests.integration.system.running_system import System, fast, stages, system, until
+from tests.model_server.serving import Serving
+
+pytestmark = pytest.mark.servers
+ANN = Asker("first", "ann")
+GONE = ("bicycle", "cilantro", "Kestrel")
+KEPT = ("bees",)
+QUESTIONS = ("Which bicycle has Ann?", "Does Ann like cilantro?", "Who keeps bees or sails the Kestrel?")
+
+
+@dataclass
+class Backup:
+    """A mongod of its own, whose files are copied while it stands still, and put back."""
+
+    server: LocalMongo
+    copied: Path
+
+    async def take(self) -> None:
+        await self._swap(self.server.folder / "data", self.copied)
+
+    async def restore(self) -> None:
+        await self._swap(self.copied, self.server.folder / "data")
+
+    async def _swap(self, source: Path, target: Path) -> None:
+        await asyncio.to_thread(self.server.stop)
+        shutil.rmtree(target, ignore_errors=True)
+        await asyncio.to_thread(shutil.copytree, source, target)
+        await asyncio.to_thread(self.server.start)
+
+
+@pytest.fixture
+def backup(tmp_path: Path) -> Generator[Backup]:
+    server = LocalMongo(tmp_path / "mongodb", cache_gb=0.25)
+    server.start()
+    try:
+        yield Backup(server, tmp_path / "copy")
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+def own(settings: Settings, backup: Backup, shared_models: Serving) -> Settings:
+    mongodb = MongoSettings(uri=SecretStr(backup.server.endpoint), database=settings.mongodb.database)  # pyright: ignore[reportCallIssue]
+    return fast(settings.model_copy(update={"mongodb": mongodb}), shared_models)
+
+
+async def test_what_was_forgotten_since_the_backup_is_nowhere(
+    own: Settings, backup: Backup, shared_models: Serving, tmp_path: Path
+) -> None:
+    async with living(own, shared_models) as lived:
+        await lived.session("ann", id="first")
+        told = ("fact user: Ann has a red bicycle.", "note user: Ann hates cilantro.")
+        bicycle, cilantro = await lived.told("first", "ann", *told)
+        await lived.told("first", "ann", "fact user: Ann keeps nine bees in Tarn.")
+        secret = json.loads(await eden(own, "keys", "create", "adas", "--json"))["secret"]
+        await read_whole(lived)
+    await backup.take()
+    async with living(own, shared_models) as lived:
+        (sloop,) = await lived.told("first", "ann", "fact user: Ann sails the Kestrel.")
+        await lived.told("first", "ann", "fact user: Ann moved to Albi.")
+        for message in (bicycle, cilantro, sloop):
+            await eden(own, "forget", "message", message, "--yes")
+        await eden(own, "keys", "revoke", "adas")
+        await lived.shows("first", "ann", "bees", without=GONE)
+        await until(lambda: is_revoked(lived), "the key's record")
+        await read_whole(lived)
+    await backup.restore()
+    async with system(own, shared_models, run=False) as restored, every_door(restored) as doors:
+        assert "bicycle" in str(await restored.facts("ann")), "the backup holds it"
+        await eden(own, "pause", "forgetting")
+        process = await start(own, tmp_path / "run.log", "run")
+        try:
+            await until(lambda: is_shut(restored), "it was seen that MongoDB is older")
+            await until(lambda: says_nothing(restored), "the service has heard of it")
+            shut = await doors.open_to_requests(ANN, QUESTIONS)
+            assert not [text for text in shut.values() if any(word in text for word in (*GONE, *KEPT))], shut
+            assert await restored.memory("contexts").count_documents({}) == 0
+            await eden(own, "resume", "forgetting")
+            await until(lambda: is_open(restored), "what was forgotten is forgotten again")
+            said = await doors.quick(ANN, QUESTIONS) | await doors.slow(ANN, QUESTIONS)
+            assert shown(said, *GONE) == {}
+            assert "Albi" in str(await restored.facts("ann")), "what was formed since comes back"
+            assert all("bees" in said[name] for name in ("python facts", "http facts?active=all&"))
+            refused = await doors.http.get(
+                "/v1/agents/helper/facts?session=first&user=ann", headers={"X-Eden-Key": secret}
+            )
+            assert refused.status_code == 401
+        finally:
+            await kill(process)
+
+
+def shown(said: Said, *words: str) -> Said:
+    return {name: text for name, text in said.items() if any(word in text for word in words)}
+
+
+@asynccontextmanager
+async def living(settings: Settings, models: Serving) -> AsyncGenerator[System]:
+    """Everything runs for the block."""
+    async with system(settings, models) as running:
+        yield running
+
+
+async def read_whole(running: System) -> None:
+    """Until forgetting and the writer have committed all there is."""
+    topics = load_topics(running.settings.kafka)
+    groups = {topics.group(stage): topics.read_by(stage) for stage in ("forgetting", "atlas-writer")}
+    async with GroupProgress(running.client, groups) as progress:
+        await progress.until_quiet()
+
+
+async def is_revoked(running: System) -> bool:
+    found = [came.key for came in await running.records("memory.forgotten")]
+    return any(key.startswith("key:") for key in found)
+
+
+async def is_shut(running: System) -> bool:
+    live = await running.memory("live").find_one()
+    return live is not None and live["restored_at"] is not None
+
+
+async def is_open(running: System) -> bool:
+    return not await is_shut(running)
+
+
+async def says_nothing(running: System) -> bool:
+    try:
+        await running.context("first", "ann")
+    except MemoryRestored:
+        return True
+    return False
