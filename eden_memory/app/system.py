@@ -38,7 +38,7 @@ from eden_memory.processors import pipeline
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.replay.namespaces.standby_writers import standby_writers
-from eden_memory.replay.restore.restored_backup import RestoredBackup
+from eden_memory.replay.restore.restored_backup import ForgettingAgain, RestoredBackup
 from eden_memory.schemas.events import (
     REGISTRY,
     FactChanged,
@@ -54,7 +54,7 @@ from eden_memory.stages.health_server import HealthServer
 from eden_memory.stages.leased import Leased
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.patience import until_there
-from eden_memory.stages.process import Process, ProcessPart, Signals, Together
+from eden_memory.stages.process import Process, ProcessPart, Signals
 from eden_memory.task_ending import all_of, end
 from eden_memory.usage.totals_store import spent
 from eden_memory.windows.window_text_store import WindowTextRetention
@@ -144,8 +144,12 @@ async def _entered(
         await refuse_wrong_source(settings)
     stages = set(wanted) & set(pipeline.NAMES)
     await all_of(_topics_there(settings), *([_collections_there(settings, client)] if stages else ()))
-    if wanted != {LAG}:
-        await _forgotten_again(settings, client, stages)
+    backup = RestoredBackup(Installation(settings, client[settings.mongodb.database]))
+    if set(wanted) != {LAG} and await until_there(
+        backup.found, _servers(settings), settings.run.start_seconds, SERVERS_HINT
+    ):  # nothing else runs until that part has ended; then all parts are made
+        first = {pipeline.FORGETTING, pipeline.ATLAS_WRITER} & stages
+        return [ForgettingAgain(backup), *await stack.enter_async_context(stage_parts(settings, first))]
     parts: list[ProcessPart] = []
     if TAILER in wanted:
         parts.append(await stack.enter_async_context(tailing(settings, new_source=new_source)))
@@ -168,23 +172,6 @@ async def _entered(
     if WRITER in wanted:
         parts.append(standby_writers(settings, client))
     return parts
-
-
-async def _forgotten_again(settings: Settings, client: MongoClient, stages: Collection[str]) -> None:
-    """If a backup of MongoDB was restored, return once what was forgotten since is forgotten again."""
-    backup = RestoredBackup(Installation(settings, client[settings.mongodb.database]))
-    found = await until_there(backup.found, _servers(settings), settings.run.start_seconds, SERVERS_HINT)
-    if not found:
-        return
-    first = {pipeline.FORGETTING, pipeline.ATLAS_WRITER} & set(stages)
-    async with stage_parts(settings, first) as parts:
-        together = Together(parts, settings.run.drain_seconds)
-
-        async def until_forgotten() -> None:
-            await backup.until_forgotten()
-            together.stop()
-
-        await all_of(together.run(), until_forgotten())
 
 
 def _mongodb(settings: Settings) -> str:

@@ -7,17 +7,17 @@ since the backup comes back, and no version number is given twice. If this is ki
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from aiokafka import TopicPartition
 from bson import json_util
 
 from eden_memory.assembly.tailer import AS_JSON, source_mapping
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, MemoryRestored
 from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgetting.mark_store import MongoForgetting
@@ -39,9 +39,10 @@ from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_store import is_restored
+from eden_memory.replay.restore.restored_store import MongoLost
 from eden_memory.schemas.documents import Context
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import REGISTRY, Forgotten
+from eden_memory.schemas.events import REGISTRY, Event, Forgotten, ScopeChanged
 from eden_memory.source.source_mapping import Unmapped
 from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.dead_letter_ids import LetterIds, NamedIds
@@ -49,9 +50,12 @@ from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
 from eden_memory.stages.dead_letter_reading import dead_letter_of, is_ended
 from eden_memory.stages.dead_letters import ids_of_letter
 from eden_memory.stages.outcome import StoredRecord
-from eden_memory.task_ending import all_of
+from eden_memory.stages.patience import until_done
+from eden_memory.stages.process import State
+from eden_memory.task_ending import all_of, run_until_first
 
 log = LibraryLogger()
+E = TypeVar("E", bound=Event)
 LEASE, LEASE_SECONDS = "restored", 30.0
 GONE_SECONDS = 20.0
 """Seconds until Kafka has dropped the members of processes that were killed."""
@@ -77,10 +81,23 @@ class RestoredBackup:
         begun = monotonic()
         groups = {self._group(stage): self._topics.read_by(stage) for stage in (FORGETTING, ATLAS_WRITER)}
         async with GroupProgress(self.at.kafka, groups) as progress:
-            await progress.until_quiet()
+            await run_until_first(progress.until_quiet(), self._until_reopened())
+        if not await self._is_shut():
+            return
+        await revisions_beyond(self.at, self._topics, MongoLost(self.at.database, self.at.settings.names))
         await self.at.live.reopen()
         seconds = round(monotonic() - begun, 1)
         log.info("what was forgotten since the backup is forgotten again", seconds=seconds)
+
+    async def _until_reopened(self) -> None:
+        """Return once another process has seen all that was to be read."""
+        while True:
+            if not await self._is_shut():
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _is_shut(self) -> bool:
+        return is_restored(await until_done(self.at.live.read))
 
     async def _is_older(self) -> bool:
         """Return whether Kafka knows of commits that MongoDB has not noted."""
@@ -170,6 +187,27 @@ class RestoredBackup:
         return MongoGroupNotes(self.at.database, self.at.settings.names)
 
 
+class ForgettingAgain:
+    """The part of `eden run` that ends once what was forgotten since the backup is forgotten again."""
+
+    name = "restored"
+
+    def __init__(self, backup: RestoredBackup) -> None:
+        self._backup, self._stopping = backup, asyncio.Event()
+
+    async def run(self) -> None:
+        """Wait for the stages that run beside it, here or elsewhere; or until `stop`."""
+        await run_until_first(self._backup.until_forgotten(), self._stopping)
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._stopping.set()
+
+    def state(self) -> State:
+        """Never ready: readers show nothing, and no memory is formed."""
+        return State(False, MemoryRestored().what)
+
+
 async def marks_again(at: Installation, topics: Topics, done: Offsets | None = None) -> int:
     """Store the marks of all Forgotten records as the forgetting stage does, and return how many there are.
 
@@ -177,23 +215,39 @@ async def marks_again(at: Installation, topics: Topics, done: Offsets | None = N
     """
     pipeline, count = at.settings.placement.pipeline, 0
     store = MongoForgettingStore(at.database, at.settings.names, pipeline)
-    async with reading(at.kafka, [topics.topic_of(Forgotten)]) as source:
-        async for batch in source.batches():
-            marking: list[Awaitable[None]] = []
-            for record in batch:
-                if done is not None and record.offset >= done.get(_place(record), 0):
-                    continue
-                with suppress(ValueError):  # it cannot be read: the stage has made a dead letter of it
-                    envelope = Envelope.of_headers(record.headers)
-                    read = REGISTRY.decode(envelope.name, envelope.version, record.value or b"")
-                    event = own(read, pipeline) if isinstance(read, Forgotten) else None
-                    if event is not None:
-                        marks, by = [mark_of(event)], event.caused_by or envelope.id
-                        marking.append(store.mark(marks, by, event.forgotten_at))
-            await all_of(*marking)
-            count += len(marking)
+    async for batch in recorded(at, topics, Forgotten):
+        marking: list[Awaitable[None]] = []
+        for read, envelope, place, offset in batch:
+            event = own(read, pipeline)
+            if event is not None and (done is None or offset < done.get(place, 0)):
+                by = event.caused_by or envelope.id
+                marking.append(store.mark([mark_of(event)], by, event.forgotten_at))
+        await all_of(*marking)
+        count += len(marking)
     return count
 
 
-def _place(record: Record) -> TopicPartition:
-    return TopicPartition(record.topic, record.partition)
+async def revisions_beyond(at: Installation, topics: Topics, lost: MongoLost) -> None:
+    """Let the revisions of scopes continue above those that were announced."""
+    async for batch in recorded(at, topics, ScopeChanged):
+        highest: dict[str, int] = {}
+        for event, *_ in batch:
+            highest[event.scope.key] = max(event.revision, highest.get(event.scope.key, 0))
+        await lost.beyond(highest)
+
+
+async def recorded(
+    at: Installation, topics: Topics, kind: type[E]
+) -> AsyncGenerator[list[tuple[E, Envelope, TopicPartition, int]]]:
+    """Yield the events of a topic that can be read, with their place; tombstones are left out."""
+    async with reading(at.kafka, [topics.topic_of(kind)]) as source:
+        async for batch in source.batches():
+            found: list[tuple[E, Envelope, TopicPartition, int]] = []
+            for record in batch:
+                with suppress(ValueError):
+                    envelope = Envelope.of_headers(record.headers)
+                    event = record.value and REGISTRY.decode(envelope.name, envelope.version, record.value)
+                    if isinstance(event, kind):
+                        place = TopicPartition(record.topic, record.partition)
+                        found.append((event, envelope, place, record.offset))
+            yield found

@@ -16,9 +16,10 @@ from eden_memory.kafka.topics import load_topics
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.settings import MongoSettings, Settings
+from tests.awaiting import gives
 from tests.integration.system.commands import eden, kill, start
 from tests.integration.system.every_door import Asker, Said, every_door
-from tests.integration.system.running_system import System, fast, stages, system, until
+from tests.integration.system.running_system import System, fast, system, until
 from tests.model_server.serving import Serving
 
 pytestmark = pytest.mark.servers
@@ -64,8 +65,9 @@ def own(settings: Settings, backup: Backup, shared_models: Serving) -> Settings:
     return fast(settings.model_copy(update={"mongodb": mongodb}), shared_models)
 
 
+@pytest.mark.parametrize("named", [True, False], ids=["as the page says", "nobody says it"])
 async def test_what_was_forgotten_since_the_backup_is_nowhere(
-    own: Settings, backup: Backup, shared_models: Serving, tmp_path: Path
+    own: Settings, backup: Backup, shared_models: Serving, tmp_path: Path, named: bool
 ) -> None:
     async with living(own, shared_models) as lived:
         await lived.session("ann", id="first")
@@ -87,6 +89,8 @@ async def test_what_was_forgotten_since_the_backup_is_nowhere(
     await backup.restore()
     async with system(own, shared_models, run=False) as restored, every_door(restored) as doors:
         assert "bicycle" in str(await restored.facts("ann")), "the backup holds it"
+        if named:
+            await eden(own, "restored")
         await eden(own, "pause", "forgetting")
         process = await start(own, tmp_path / "run.log", "run")
         try:
@@ -95,6 +99,8 @@ async def test_what_was_forgotten_since_the_backup_is_nowhere(
             shut = await doors.open_to_requests(ANN, QUESTIONS)
             assert not [text for text in shut.values() if any(word in text for word in (*GONE, *KEPT))], shut
             assert await restored.memory("contexts").count_documents({}) == 0
+            await kill(process)
+            process = await start(own, tmp_path / "run.log", "run")
             await eden(own, "resume", "forgetting")
             await until(lambda: is_open(restored), "what was forgotten is forgotten again")
             said = await doors.quick(ANN, QUESTIONS) | await doors.slow(ANN, QUESTIONS)
@@ -107,6 +113,65 @@ async def test_what_was_forgotten_since_the_backup_is_nowhere(
             assert refused.status_code == 401
         finally:
             await kill(process)
+
+
+async def test_dead_letters_that_were_written_since_the_backup_are_found_again(
+    own: Settings, backup: Backup, shared_models: Serving, tmp_path: Path
+) -> None:
+    async with living(own, shared_models) as lived:
+        await lived.told(await lived.session("xan", id="first"), "xan", "fact user: Xan lives in Bergen.")
+        await read_whole(lived)
+    await backup.take()
+    async with living(own, shared_models) as lived:
+        for session in ("first", "second"):
+            odd = {"session_id": session, "role": "user", "user_id": "xan", "content": {"odd": session}}
+            await lived.source["messages"].insert_one(odd)
+        await until(lambda: listed(own, {"first", "second"}), "both letters")
+        await lived.forget("session", "first")
+        await until(lambda: listed(own, {"second"}), "one of them is forgotten")
+        await read_whole(lived)
+    await backup.restore()
+    async with system(own, shared_models, run=False) as restored:
+        process = await start(own, tmp_path / "run.log", "run")
+        try:
+            await until(
+                lambda: gives(restored.memory("live").count_documents({"restored_at": None}), 1), "open"
+            )
+            assert await listed(own, {"second"})
+            await restored.forget("session", "second")
+            await until(lambda: listed(own, set()), "the other letter is found by what it names")
+        finally:
+            await kill(process)
+
+
+async def test_a_restored_mongodb_that_is_named_is_read_again_though_it_looks_new(
+    own: Settings, shared_models: Serving, tmp_path: Path
+) -> None:
+    async with living(own, shared_models) as lived:
+        await lived.session("ann", id="first")
+        (bicycle,) = await lived.told("first", "ann", "fact user: Ann has a red bicycle.")
+        await lived.told("first", "ann", "fact user: Ann keeps nine bees in Tarn.")
+        await lived.forget("message", bicycle)
+        await lived.shows("first", "ann", "bees", without=["bicycle"])
+        await read_whole(lived)
+        marks = await lived.memory("forgotten").find(sort=[("_id", 1)]).to_list()
+        facts = await lived.memory("facts").find(sort=[("_id", 1)]).to_list()
+    paid = dict(shared_models.tally.calls)
+    async with system(own, shared_models, run=False) as restored:
+        await restored.memory("forgotten").delete_many({})
+        await eden(own, "restored")
+        with pytest.raises(MemoryRestored):
+            await restored.context("first", "ann")
+        assert "a backup" in await eden(own, "status")
+        process = await start(own, tmp_path / "run.log", "run")
+        try:
+            await until(lambda: is_open(restored), "everything is read again")
+            await restored.shows("first", "ann", "bees", without=["bicycle"])
+            assert await restored.memory("forgotten").find(sort=[("_id", 1)]).to_list() == marks
+            assert await restored.memory("facts").find(sort=[("_id", 1)]).to_list() == facts
+        finally:
+            await kill(process)
+    assert dict(shared_models.tally.calls) == paid, "nothing is paid again"
 
 
 def shown(said: Said, *words: str) -> Said:
@@ -148,3 +213,11 @@ async def says_nothing(running: System) -> bool:
     except MemoryRestored:
         return True
     return False
+
+
+async def listed(settings: Settings, sessions: set[str]) -> bool:
+    """Whether the letters are those of these sessions' documents."""
+    lines = (await eden(settings, "dead", "list", "--json")).splitlines()
+    letters = [json.loads(line) for line in lines if line.startswith("{")]
+    found = [await eden(settings, "dead", "show", letter["id"]) for letter in letters]
+    return sorted(name for text in found for name in ("first", "second") if name in text) == sorted(sessions)
