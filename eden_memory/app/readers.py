@@ -121,8 +121,9 @@ class LiveReaders:
                 async with self._moving:
                     await self._look()
                 self.now.contexts.watch()
-            except MemoryRestored:
-                return  # each call looks again
+            except MemoryRestored:  # calls are refused meanwhile
+                self._again = True
+                await asyncio.sleep(AGAIN_SECONDS)
             except PyMongoError as error:
                 log.warning("it is not known which namespace is live", reason=type(error).__name__)
                 self._again = True

@@ -243,8 +243,10 @@ class MongoGroupNotes:
     async def heed_topic(self, group: str, topic: str, identity: str) -> None:
         """Drop a group's noted offsets if another topic of this name has taken the place of the one they are of."""
         place = {"_id": f"{group}/{topic}"}
-        known = await self._groups.find_one(place)
-        if known is not None and known["identity"] != identity:
+        known = await self._groups.find_one(place) or {}
+        if known.get("identity") == identity:
+            return
+        if known:
             await self._groups.delete_many({"group": group, "topic": topic})
         await self._groups.update_one(place, {"$set": {"identity": identity}}, upsert=True)
 

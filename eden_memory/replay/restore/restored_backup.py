@@ -70,10 +70,11 @@ class RestoredBackup:
 
     async def found(self) -> bool:
         """Return whether what was forgotten has to be forgotten again first; all is prepared for that then."""
-        lease = MongoLease(self.at.database[self.at.settings.names["leases"]], LEASE, LEASE_SECONDS)
-        async with lease.held():
-            if await self._is_older():
-                await self._prepare()
+        if await self._is_older():
+            lease = MongoLease(self.at.database[self.at.settings.names["leases"]], LEASE, LEASE_SECONDS)
+            async with lease.held():
+                if await self._is_older():  # no other process was first
+                    await self._prepare()
         return is_restored(await self.at.live.read())
 
     async def until_forgotten(self) -> None:

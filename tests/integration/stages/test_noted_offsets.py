@@ -74,8 +74,9 @@ async def test_notes_about_a_topic_do_not_count_for_the_next_of_its_name(kit: Be
 
 def made_anew(admin: TopicAdmin, config: dict[str, Any], topic: str) -> None:
     admin.delete([topic])
-    (made,) = AdminClient(config).create_topics([NewTopic(topic, num_partitions=1)]).values()  # pyright: ignore
-    made.result(30)  # pyright: ignore
+    creating: Any = AdminClient(config)
+    (made,) = creating.create_topics([NewTopic(topic, num_partitions=1)]).values()
+    made.result(30)
 
 
 async def all_read(kit: Bench, count: int) -> bool:
