@@ -125,6 +125,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             writes=(ScopeChanged, FactCommanded, Forgotten),
             batch=500,
             decides=False,
+            noted=True,
         ),
         Stage(
             CONTEXT_CACHE,

@@ -118,10 +118,10 @@ class TopicAdmin:
             for name, config in self._configs(names).items()
         }
 
-    def identity(self, name: str) -> str:
-        """Return the id that Kafka gave a topic; one of the same name that is made later has another."""
-        (described,) = self._admin.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT).values()
-        return str(self._answer(described).topic_id)
+    def identities(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the ids that Kafka gave topics; one of the same name that is made later has another."""
+        answers = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
+        return {name: str(self._answer(answer).topic_id) for name, answer in answers.items()}
 
     def configure(self, settings: Mapping[str, Mapping[str, str | None]]) -> None:
         """Set these settings of topics; None: the broker's own counts again."""

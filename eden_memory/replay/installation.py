@@ -22,6 +22,7 @@ from eden_memory.stages.controls import MongoGroupNotes
 if TYPE_CHECKING:
     from eden_memory.kafka import KafkaArguments
     from eden_memory.kafka.group_admin import GroupAdmin
+    from eden_memory.kafka.topic_reading import Offsets
     from eden_memory.kafka.topics import Topics
 
 Database = AsyncDatabase[dict[str, Any]]
@@ -84,6 +85,14 @@ class Installation:
         from eden_memory.kafka.group_admin import GroupAdmin  # noqa: PLC0415
 
         return GroupAdmin(self.kafka)
+
+    async def set_group(
+        self, groups: "GroupAdmin", group: str, offsets: "Offsets", *, anew: bool = False
+    ) -> None:
+        """Set a group that nobody is in as `GroupAdmin.commit`, and note it, as its stage would (Stage.noted)."""
+        places = {(tp.topic, tp.partition): offset for tp, offset in offsets.items()}
+        await MongoGroupNotes(self.database, self.settings.names).note_reached(group, places, {})
+        await groups.commit(group, offsets, anew=anew)
 
     async def named(self, name: str) -> Namespace:
         """Return the namespace; EdenError if there is none of this name."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
+from pymongo import UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
@@ -227,18 +228,15 @@ class MongoGroupNotes:
 
         Whoever wrote `before` finds it again, unless a backup was restored meanwhile.
         """
-        for (topic, number), offset in offsets.items():
-            place = {"_id": f"{group}/{topic}/{number}"}
-            least = before.get((topic, number))
-            fields = {"group": group, "topic": topic, "partition": number}
-            query = place if least is None else {**place, "offset": {"$gte": least}}
-            change = {"$set": fields, "$max": {"offset": offset}}
-            written = await self._groups.update_one(query, change, upsert=least is None)
-            if least is not None and not written.matched_count:
-                raise EdenError(
-                    f"MongoDB has lost what the group {group} noted there: a backup was restored meanwhile",
-                    "Stop every process, and start `eden run` again; it forgets what was forgotten since the backup.",
-                )
+        writes = [_reached(group, place, offset, before.get(place)) for place, offset in offsets.items()]
+        if not writes:
+            return
+        result = await self._groups.bulk_write(writes, ordered=False)
+        if result.matched_count + result.upserted_count < len(writes):
+            raise EdenError(
+                f"MongoDB has lost what the group {group} noted there: a backup was restored meanwhile",
+                "Stop every process, and start `eden run` again; it forgets what was forgotten since the backup.",
+            )
 
     async def heed_topic(self, group: str, topic: str, identity: str) -> None:
         """Drop a group's noted offsets if another topic of this name has taken the place of the one they are of."""
@@ -258,3 +256,12 @@ class MongoGroupNotes:
     async def forget_reached(self, group: str | None = None) -> None:
         """Remove the noted offsets of a group, or of all: MongoDB counts as older than Kafka."""
         await self._groups.delete_many({"group": {"$exists": True} if group is None else group})
+
+
+def _reached(group: str, place: tuple[str, int], offset: int, least: int | None) -> UpdateOne:
+    topic, number = place
+    query: Document = {"_id": f"{group}/{topic}/{number}"}
+    if least is not None:
+        query["offset"] = {"$gte": least}
+    fields = {"group": group, "topic": topic, "partition": number}
+    return UpdateOne(query, {"$set": fields, "$max": {"offset": offset}}, upsert=least is None)

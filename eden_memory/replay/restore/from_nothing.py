@@ -31,7 +31,7 @@ from eden_memory.replay.rebuild.namespace_fill import (
 )
 from eden_memory.replay.restore.ledger_topics import Decisions, InFlight
 from eden_memory.replay.restore.restore_writer import Restored
-from eden_memory.replay.restore.restored_backup import marks_again, recorded, revisions_beyond
+from eden_memory.replay.restore.restored_backup import NOTED, marks_again, recorded, revisions_beyond
 from eden_memory.replay.restore.restored_store import MongoLost, follow_from_now
 from eden_memory.replay.restore.trigger_restore import TriggerRestore
 from eden_memory.schemas.documents import Namespace
@@ -77,6 +77,7 @@ class FromNothing:
         await self._trigger(flying)
         await self._memory(lost)
         await self._usage()
+        await self._note_offsets()
         await lost.done(self.told)
         settings = self.at.settings
         if await follow_from_now(self.at.database, settings, settings.source_name, inbox_name(settings)):
@@ -126,10 +127,7 @@ class FromNothing:
 
     async def _marks(self) -> None:
         """Restore the marks up to where forgetting had come: the rest comes again, and finds what it erases."""
-        done, group = self._committed[FORGETTING], self.topics.group(FORGETTING)
-        count = await marks_again(self.at, self.topics, done)
-        reached = {(tp.topic, tp.partition): offset for tp, offset in done.items()}
-        await MongoGroupNotes(self.at.database, self._names).note_reached(group, reached, {})
+        count = await marks_again(self.at, self.topics, self._committed[FORGETTING])
         self._say("forgotten", count, "marks of what is forgotten")
 
     async def _decisions(self) -> InFlight:
@@ -192,6 +190,13 @@ class FromNothing:
     @property
     def _group(self) -> str:
         return self.topics.group_prefix + STAGE
+
+    async def _note_offsets(self) -> None:
+        """Note how far the stages had come whose work is restored: this MongoDB is not older than Kafka."""
+        notes = MongoGroupNotes(self.at.database, self._names)
+        for stage in NOTED:
+            reached = {(tp.topic, tp.partition): end for tp, end in self._committed[stage].items()}
+            await notes.note_reached(self.topics.group(stage), reached, {})
 
     async def _usage(self) -> None:
         """Usage as far back as its topic goes; every call counts once, whatever comes again."""

@@ -1,9 +1,9 @@
 """A backup of MongoDB was restored: what was forgotten since is forgotten again, before anything else runs.
 
-The forgetting stage notes in MongoDB how far its group commits (Stage.noted). A MongoDB that has noted less than
-Kafka has committed is older than Kafka. Then readers show nothing, all marks are restored from `memory.forgotten`,
-and the stage itself reads that topic from the beginning. The writer reads its topics again, too: what was formed
-since the backup comes back, and no version number is given twice. If this is killed, the next `eden run` goes on.
+Forgetting and the writer note in MongoDB how far their groups commit (Stage.noted). A MongoDB that has noted less
+than Kafka has committed is older than Kafka. Then readers show nothing, all marks are restored from
+`memory.forgotten`, and both stages themselves read their topics from the beginning. What was formed since the backup
+comes back, too, and no version number is given twice. If this is killed, the next `eden run` goes on.
 """
 
 import asyncio
@@ -57,6 +57,8 @@ from eden_memory.task_ending import all_of, run_until_first
 log = LibraryLogger()
 E = TypeVar("E", bound=Event)
 LEASE, LEASE_SECONDS = "restored", 30.0
+NOTED = (ATLAS_WRITER, FORGETTING)
+"""The stages whose offsets MongoDB notes: readers show what these have done."""
 GONE_SECONDS = 20.0
 """Seconds until Kafka has dropped the members of processes that were killed."""
 LOOK_SECONDS = 0.5
@@ -80,7 +82,7 @@ class RestoredBackup:
     async def until_forgotten(self) -> None:
         """Return once forgetting and the writer have read everything, and readers show memory again."""
         begun = monotonic()
-        groups = {self._group(stage): self._topics.read_by(stage) for stage in (FORGETTING, ATLAS_WRITER)}
+        groups = {self._group(stage): self._topics.read_by(stage) for stage in NOTED}
         async with GroupProgress(self.at.kafka, groups) as progress:
             await run_until_first(progress.until_quiet(), self._until_reopened())
         if not await self._is_shut():
@@ -102,13 +104,18 @@ class RestoredBackup:
 
     async def _is_older(self) -> bool:
         """Return whether Kafka knows of commits that MongoDB has not noted."""
-        topic, group = self._topics.topic_of(Forgotten), self._group(FORGETTING)
-        identity = await asyncio.to_thread(TopicAdmin(self.at.admin).identity, topic)
-        await self._notes.heed_topic(group, topic, identity)
+        read = {topic: stage for stage in NOTED for topic in self._topics.read_by(stage)}
+        known = await asyncio.to_thread(TopicAdmin(self.at.admin).identities, list(read))
+        for topic, identity in known.items():
+            await self._notes.heed_topic(self._group(read[topic]), topic, identity)
         async with GroupAdmin(self.at.kafka) as groups:
-            committed = await groups.committed(group)
-        reached = await self._notes.reached(group)
-        return any(offset > reached.get((tp.topic, tp.partition), 0) for tp, offset in committed.items())
+            committed = {stage: await groups.committed(self._group(stage)) for stage in NOTED}
+        reached = {stage: await self._notes.reached(self._group(stage)) for stage in NOTED}
+        return any(
+            offset > reached[stage].get((tp.topic, tp.partition), 0)
+            for stage, offsets in committed.items()
+            for tp, offset in offsets.items()
+        )
 
     async def _prepare(self) -> None:
         """Let readers show nothing, restore the marks, and have forgetting and the writer read everything again.
@@ -121,10 +128,7 @@ class RestoredBackup:
         await self._letters_again()
         marks = await marks_again(self.at, self._topics)
         log.info("the marks of what is forgotten are restored", count=marks)
-        for stage in (
-            ATLAS_WRITER,
-            FORGETTING,
-        ):  # in this order: until forgetting reads again, this is repeated
+        for stage in NOTED:
             await self._read_again(stage)
 
     async def _read_again(self, stage: str) -> None:
@@ -133,12 +137,9 @@ class RestoredBackup:
         topics = TopicOffsets(self.at.kafka, self._topics.read_by(stage))
         async with topics, GroupAdmin(self.at.kafka) as groups:
             begins = await topics.begins()
-            if stage == FORGETTING:
-                places = {(tp.topic, tp.partition): offset for tp, offset in begins.items()}
-                await self._notes.note_reached(group, places, {})
             while True:
                 try:
-                    await groups.commit(group, begins, anew=True)
+                    await self.at.set_group(groups, group, begins, anew=True)
                     return
                 except EdenError:
                     if monotonic() > until:

@@ -62,13 +62,13 @@ async def test_a_mongodb_that_is_exchanged_while_a_stage_runs_ends_it(kit: Bench
 
 async def test_notes_about_a_topic_do_not_count_for_the_next_of_its_name(kit: Bench) -> None:
     topic, admin = kit.topic(Asked), TopicAdmin(kit.admin)
-    before = await asyncio.to_thread(admin.identity, topic)
+    before = (await asyncio.to_thread(admin.identities, [topic]))[topic]
     await kit.notes.heed_topic(kit.group, topic, before)
     await kit.notes.note_reached(kit.group, {(topic, 0): 7}, {})
     await kit.notes.heed_topic(kit.group, topic, before)
     assert await kit.notes.reached(kit.group) == {(topic, 0): 7}
     await asyncio.to_thread(made_anew, admin, kit.admin, topic)
-    await kit.notes.heed_topic(kit.group, topic, await asyncio.to_thread(admin.identity, topic))
+    await kit.notes.heed_topic(kit.group, topic, (await asyncio.to_thread(admin.identities, [topic]))[topic])
     assert await kit.notes.reached(kit.group) == {}
 
 

@@ -15,6 +15,7 @@ from eden_memory.api.service import MemoryService
 from eden_memory.errors import MemoryRestored
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.mongo import LocalMongo
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.settings import MongoSettings, Settings
 from tests.awaiting import gives
@@ -25,7 +26,7 @@ from tests.model_server.serving import Serving
 
 pytestmark = pytest.mark.servers
 ANN = Asker("first", "ann")
-GONE = ("bicycle", "cilantro", "Kestrel", "chess")
+GONE = ("bicycle", "cilantro", "Kestrel", "chess", "Osprey")
 KEPT = ("bees",)
 LOST = "82" + "f" * 30
 QUESTIONS = ("Which bicycle has Ann?", "Does Ann like cilantro?", "Who keeps bees or sails the Kestrel?")
@@ -77,10 +78,16 @@ async def test_what_was_forgotten_since_the_backup_is_nowhere(
         bicycle, cilantro = await lived.told("first", "ann", *told)
         (deleted,) = await lived.told("first", "ann", "fact user: Ann plays chess.")
         await lived.told("first", "ann", "fact user: Ann keeps nine bees in Tarn.")
+        (erasing,) = await lived.told("first", "ann", "fact user: Ann owns the Osprey.")
         secret = json.loads(await eden(own, "keys", "create", "adas", "--json"))["secret"]
         await read_whole(lived)
+        await eden(own, "pause", "atlas-writer")  # the backup is taken in the middle of an erasure
+        await lived.forget("message", erasing)
+        await until(lambda: is_marked(lived, erasing), "it is marked")
+        await read_whole(lived, "forgetting")
     await backup.take()
     async with living(own, shared_models) as lived:
+        await eden(own, "resume", "atlas-writer")
         (sloop,) = await lived.told("first", "ann", "fact user: Ann sails the Kestrel.")
         await lived.told("first", "ann", "fact user: Ann moved to Albi.")
         for message in (bicycle, cilantro, sloop):
@@ -92,7 +99,9 @@ async def test_what_was_forgotten_since_the_backup_is_nowhere(
         await read_whole(lived)
     await backup.restore()
     async with system(own, shared_models, run=False) as restored, every_door(restored) as doors:
-        assert "bicycle" in str(await restored.facts("ann")), "the backup holds it"
+        held = str(await restored.facts("ann"))
+        assert "bicycle" in held, "the backup holds it"
+        assert "Osprey" in held, "the backup holds it"
         if named:
             await eden(own, "restored")
         else:  # as on a server with another oplog
@@ -113,6 +122,7 @@ async def test_what_was_forgotten_since_the_backup_is_nowhere(
             process = await start(own, tmp_path / "run.log", "run")
             async with MemoryService("late", settings=own) as late:
                 await eden(own, "resume", "forgetting")
+                await eden(own, "resume", "atlas-writer")
                 await until(lambda: is_open(restored), "what was forgotten is forgotten again")
                 await until(
                     lambda: late.memory.contexts.cache.live, "a server that started meanwhile is ready"
@@ -202,12 +212,17 @@ async def living(settings: Settings, models: Serving) -> AsyncGenerator[System]:
         yield running
 
 
-async def read_whole(running: System) -> None:
-    """Until forgetting and the writer have committed all there is."""
+async def read_whole(running: System, *stages: str) -> None:
+    """Until these stages have committed all there is; none: forgetting and the writer."""
     topics = load_topics(running.settings.kafka)
-    groups = {topics.group(stage): topics.read_by(stage) for stage in ("forgetting", "atlas-writer")}
+    names = stages or ("forgetting", "atlas-writer")
+    groups = {topics.group(stage): topics.read_by(stage) for stage in names}
     async with GroupProgress(running.client, groups) as progress:
         await progress.until_quiet()
+
+
+async def is_marked(running: System, message: str) -> bool:
+    return await running.memory("forgotten").count_documents({"target": encode_id(message)}) == 1
 
 
 async def is_revoked(running: System) -> bool:
