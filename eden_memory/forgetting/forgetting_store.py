@@ -540,7 +540,7 @@ def _named(mark: Mark, kind: str) -> Row | None:
             return {"$or": [{"sources.user_id": mark.target}, {"user_id": mark.target}]}
         case "fact" | "reflection":
             return {"_id": mark.target} if mark.kind == kind else None
-        case "blob":
+        case "blob" | "key":
             return None
 
 

@@ -230,7 +230,8 @@ class Membership(ConsumerRebalanceListener):
                 offsets[tp] = offset
         if not offsets:
             return
-        await self._note_reached({(tp.topic, tp.partition): offset for tp, offset in offsets.items()})
+        if not await self._note_reached({(tp.topic, tp.partition): offset for tp, offset in offsets.items()}):
+            return
         try:
             await self._consumer.commit(offsets)
         except (CommitFailedError, IllegalStateError) as error:
@@ -269,12 +270,22 @@ class Membership(ConsumerRebalanceListener):
         except (TimeoutError, IllegalStateError):
             return None
 
-    async def _note_reached(self, offsets: dict[tuple[str, int], int]) -> None:
-        """Note offsets in MongoDB before Kafka has them: a MongoDB that has noted less was restored."""
+    async def _note_reached(self, offsets: Mapping[tuple[str, int], int]) -> bool:
+        """Note offsets in MongoDB before Kafka has them: a MongoDB that has noted less was restored.
+
+        False while MongoDB is away: they are committed later, and letting go waits for nothing.
+        """
         if (before := self._reached) is None:
-            return
-        await until_done(lambda: self._notes.note_reached(self._group, offsets, before))
+            return True
+        try:
+            await self._notes.note_reached(self._group, offsets, before)
+        except Exception as error:
+            if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
+                raise
+            log.warning("not committed, MongoDB is away", group=self._group, error=describe(error))
+            return False
         before |= {place: max(offset, before.get(place, 0)) for place, offset in offsets.items()}
+        return True
 
     async def _note(self, partitions: set[tuple[str, int]]) -> None:
         self._to_note |= partitions - self._noted

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportUnknownVariableType]
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore
 
 from eden_memory.errors import EdenError
 from eden_memory.kafka.topic_admin import TopicAdmin
