@@ -41,3 +41,13 @@ class OverBudget(EdenError):  # noqa: N818 - an answer
             f"budget {budget} has no room left: facts are found by words alone",
             "`eden budget list` shows it; search by `text` or `hybrid`.",
         )
+
+
+class MemoryRestored(EdenError):  # noqa: N818 - an answer
+    """MongoDB was restored from a backup, and what was forgotten since is not forgotten there yet."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "MongoDB was restored from a backup: nothing is shown until what was forgotten since is forgotten again",
+            "`eden run` does that, and must be running; then ask again.",
+        )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from eden_memory.schemas.events.forgetting import Forgettable, Reach
+from eden_memory.schemas.events.forgetting import Forgettable, ForgottenKind, Reach
 from eden_memory.schemas.events.formation import Window
 from eden_memory.schemas.provenance import MessageRef, SourceMessage
 from eden_memory.schemas.scopes import LISTED_USERS, Scope
@@ -15,7 +15,7 @@ from eden_memory.schemas.scopes import LISTED_USERS, Scope
 class Mark:
     """One forgotten id and how far it reaches (schemas.events.Forgotten)."""
 
-    kind: Forgettable
+    kind: ForgottenKind
     target: str
     reach: Reach
     version: str | None = None

@@ -1,5 +1,7 @@
 """memory.forgotten → marks in MongoDB, tombstones: erases what came from a forgotten message, session, user or fact.
 
+An API key is revoked; that is all of it.
+
 The mark is stored before anything is looked for (invariant mark-read-write-mark). Only the writer changes the memory
 collections: it reads the tombstones.
 """
@@ -75,6 +77,8 @@ class ForgettingStage:
         if event.after is not None and await self._waits(event, mark, event.after):
             return Gather(LOOK_AGAIN)
         await self._mark([mark], delivery)
+        if event.kind == "key":
+            return Decision(())
         return await (self._follow if event.because == "derived" else self._forget)(delivery, event, mark)
 
     async def _follow(self, delivery: Delivery, event: Forgotten, mark: Mark) -> Decision:

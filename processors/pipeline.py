@@ -116,6 +116,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             reads=(Forgotten,),
             writes=(Forgotten, FactCommanded, MemoryCommanded, FactsExtracted, FactsProposed),
             in_parts=True,
+            noted=True,
         ),
         Stage(
             ATLAS_WRITER,
@@ -124,6 +125,7 @@ def stages(handlers: Mapping[str, Handler]) -> tuple[Stage, ...]:
             writes=(ScopeChanged, FactCommanded, Forgotten),
             batch=500,
             decides=False,
+            noted=True,
         ),
         Stage(
             CONTEXT_CACHE,

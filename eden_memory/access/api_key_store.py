@@ -97,18 +97,25 @@ class ApiKeys:
         """Whether there is a key that is not revoked."""
         return await self._keys.find_one({"revoked_at": None}, {"_id": 1}) is not None
 
-    async def revoke(self, named: str) -> ApiKey:
-        """Revoke a key, named by its name or the first 8 or more characters of its hash; NotFound if none matches."""
+    async def named(self, named: str) -> ApiKey:
+        """Return the valid key of this name, or by 8 or more first characters of its hash; NotFound if none is."""
         live = [key for key in await self.list() if key.revoked_at is None]
         meant = [key for key in live if key.name == named] or [
             key for key in live if len(named) >= SHORTEST_HASH and key.id.startswith(named)
         ]
         if len(meant) != 1:
             raise NotFound(f"no valid key is named {named!r}", "`eden keys list` shows them.")
-        now, revoked = self._clock(), {"_id": meant[0].id, "revoked_at": None}
-        await self._keys.update_one(revoked, {"$set": {"revoked_at": now}})
-        self._cached.pop(meant[0].id, None)
-        return meant[0].model_copy(update={"revoked_at": now})
+        return meant[0]
+
+    async def revoke(self, named: str) -> ApiKey:
+        """Revoke a key, named as above.
+
+        A restored backup knows nothing of it: whoever revokes a key for good records it in the inbox, too.
+        """
+        key, now = await self.named(named), self._clock()
+        await self._keys.update_one({"_id": key.id, "revoked_at": None}, {"$set": {"revoked_at": now}})
+        self._cached.pop(key.id, None)
+        return key.model_copy(update={"revoked_at": now})
 
     async def _find(self, wanted: Mapping[str, Any]) -> ApiKey | None:
         row = await self._keys.find_one(wanted)

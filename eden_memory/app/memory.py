@@ -65,7 +65,7 @@ class ProcessMemory:
         """What follows changes beside the calls."""
         live = MongoLive(self.database, given.mongodb.prefix)
         fixed = given.placement != Placement()
-        self._following = LiveReaders(given, self._readers, None if fixed else live.placement, self.unawaited)
+        self._following = LiveReaders(given, self._readers, live.read, self.unawaited, fixed=fixed)
 
     @property
     def settings(self) -> Settings:

@@ -12,6 +12,7 @@ from pymongo.errors import PyMongoError
 from eden_memory.access.visible import VisibleMemory, VisibleScope
 from eden_memory.app.searching import Searching
 from eden_memory.context.cached_contexts import Contexts
+from eden_memory.errors import MemoryRestored
 from eden_memory.formation.consolidation_rules import due
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.results import ConsolidationStatus, ScopeStats
@@ -19,7 +20,8 @@ from eden_memory.names import Names
 from eden_memory.observability.why_store import Explanations
 from eden_memory.placement import Placement
 from eden_memory.recent.recent_messages import RecentMessages
-from eden_memory.schemas.documents import Reflection
+from eden_memory.replay.namespaces.namespace_store import is_restored, placed
+from eden_memory.schemas.documents import Live, Reflection
 from eden_memory.scope_limits import label_of
 from eden_memory.settings import Settings
 from eden_memory.task_ending import Unawaited, end
@@ -58,17 +60,22 @@ class Readers:
 
 
 class LiveReaders:
-    """`live` tells what is live, None: it does not matter. The former readers go on until the new are ready."""
+    """`live` reads the pointer to what is live; the former readers go on until the new are ready.
+
+    `fixed`: which namespace is live does not matter.
+    """
 
     def __init__(
         self,
         settings: Settings,
         readers: Callable[[Settings, Callable[[], None]], Readers],
-        live: Callable[[], Awaitable[Placement]] | None,
+        live: Callable[[], Awaitable[Live | None]],
         unawaited: Unawaited,
+        *,
+        fixed: bool,
     ) -> None:
-        self._readers, self._live, self._unawaited = readers, live, unawaited
-        self._known = live is None
+        self._readers, self._live, self._fixed, self._unawaited = readers, live, fixed, unawaited
+        self._known = False
         self._moving = asyncio.Lock()
         self._looking: asyncio.Task[None] | None = None
         self._again = self._closed = False
@@ -76,7 +83,10 @@ class LiveReaders:
         self.now = readers(settings, self.look_again)
 
     async def current(self) -> Readers:
-        """Return the readers of the live namespace; the first call looks up which that is. Errors are MongoDB's."""
+        """Return the readers of the live namespace; the first call looks up which that is. Errors are MongoDB's.
+
+        MemoryRestored while a restored backup may hold what was forgotten since.
+        """
         if not self._known:
             async with self._moving:
                 if not self._known:
@@ -92,7 +102,7 @@ class LiveReaders:
 
     def look_again(self) -> None:
         """Another namespace may be live."""
-        if self._live is None or self._closed:
+        if self._closed:
             return
         self._again = True
         if self._looking is None or self._looking.done():
@@ -113,16 +123,21 @@ class LiveReaders:
                 async with self._moving:
                     await self._look()
                 self.now.contexts.watch()
+            except MemoryRestored:  # calls are refused meanwhile
+                self._again = True
+                await asyncio.sleep(AGAIN_SECONDS)
             except PyMongoError as error:
                 log.warning("it is not known which namespace is live", reason=type(error).__name__)
                 self._again = True
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _look(self) -> None:
-        assert self._live is not None
-        placement = await self._live()
-        if placement != self.now.settings.placement:
-            await self._move(placement)
+        live = await self._live()
+        if is_restored(live):
+            self._known = False
+            raise MemoryRestored
+        if not self._fixed and placed(live) != self.now.settings.placement:
+            await self._move(placed(live))
         self._known = True
 
     async def _move(self, placement: Placement) -> None:

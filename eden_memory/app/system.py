@@ -36,8 +36,10 @@ from eden_memory.mongo.leases import MongoLease
 from eden_memory.observability.first_memories import FirstMemories
 from eden_memory.observability.lag_export import Census, LagExport
 from eden_memory.processors import pipeline
+from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.replay.namespaces.standby_writers import standby_writers
+from eden_memory.replay.restore.restored_backup import ForgettingAgain, RestoredBackup
 from eden_memory.schemas.envelope import STORE_FORMAT, store_format_of
 from eden_memory.schemas.events import (
     REGISTRY,
@@ -147,6 +149,16 @@ async def _entered(
     stages = set(wanted) & set(pipeline.NAMES)
     topics = topics_check(settings, client)
     await all_of(_topics_there(settings, topics), *([_collections_there(settings, client)] if stages else ()))
+    backup = RestoredBackup(Installation(settings, client[settings.mongodb.database]))
+    if set(wanted) != {LAG} and await until_there(
+        backup.found, _servers(settings), settings.run.start_seconds, SERVERS_HINT
+    ):  # nothing else runs until that part has ended; then all parts are made
+        first = {pipeline.FORGETTING, pipeline.ATLAS_WRITER} & stages
+        return [
+            topics,
+            ForgettingAgain(backup),
+            *await stack.enter_async_context(stage_parts(settings, first)),
+        ]
     parts: list[ProcessPart] = [topics]
     if TAILER in wanted:
         parts.append(await stack.enter_async_context(tailing(settings, new_source=new_source)))

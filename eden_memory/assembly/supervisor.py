@@ -19,7 +19,7 @@ class LiveParts:
     """A part of a process that has parts itself: those that `made` makes, ready to run, for a placement.
 
     `changes` tells what is live, and each time that something else is. The former parts have ended, and what they
-    stood on is closed, before the new ones are made.
+    stood on is closed, before the new ones are made. Parts of which one ends by itself are made anew.
     """
 
     name = "live"
@@ -80,7 +80,8 @@ class LiveParts:
         if self._stopping.is_set():
             return
         self._moved.clear()
-        log.info("another namespace is live", was=self._now.memory, now=self._wanted.memory)
+        if self._wanted != self._now:
+            log.info("another namespace is live", was=self._now.memory, now=self._wanted.memory)
         making = asyncio.create_task(until_done(lambda: self.begin(self._wanted)))
         try:
             await first_of(making, self._stopping)

@@ -4,9 +4,11 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from getpass import getuser
 from typing import Annotated, Any, cast
 
 import typer
+from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.access.api_key_store import SHORTEST_HASH, ApiKeys
 from eden_memory.access.callers import RIGHTS, Right
@@ -18,7 +20,10 @@ from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.documents import ApiKey
 from eden_memory.settings import Settings
+from eden_memory.source.configured_mapping import inbox_name
+from eden_memory.source.inbox_store import ask
 
+Database = AsyncDatabase[dict[str, Any]]
 COLUMNS = ("hash", "name", "rights", "agents", "users", "per minute", "created", "last used", "revoked")
 
 app = typer.Typer(help="Manage API keys of `eden serve`; only their hashes are stored.", no_args_is_help=True)
@@ -82,24 +87,29 @@ def list_(everything: Everything = False, as_json: AsJson = False) -> None:
 
 @app.command(epilog="eden keys revoke my-app")
 def revoke(named: Named) -> None:
-    """End a key; servers that run notice within seconds."""
+    """End a key; servers that run notice within seconds, and a restored backup does not bring it back."""
+    typer.echo(f"{asyncio.run(_revoke(Settings(), named)).name} is revoked")
 
-    async def work(keys: ApiKeys) -> ApiKey:
-        return await keys.revoke(named)
 
-    typer.echo(f"{asyncio.run(_with_keys(work)).name} is revoked")
+async def _revoke(settings: Settings, named: str) -> ApiKey:
+    """Ask for the record in `memory.forgotten` first: once the key is revoked here, it cannot be named any more."""
+    async with _connected(settings) as (keys, source):
+        key = await keys.named(named)
+        request = {"kind": "forget", "what": "key", "target": key.id, "asked_by": f"eden keys, {getuser()}"}
+        await ask(source[inbox_name(settings)], request)
+        return await keys.revoke(key.id)
 
 
 async def _with_keys(work: Any) -> Any:
-    async with _connected() as keys:
+    async with _connected(Settings()) as (keys, _):
         return await work(keys)
 
 
 @asynccontextmanager
-async def _connected() -> AsyncGenerator[ApiKeys]:
-    settings = Settings()
+async def _connected(settings: Settings) -> AsyncGenerator[tuple[ApiKeys, Database]]:
+    """Yield the keys, and the application's database with the inbox."""
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        yield ApiKeys(client[settings.mongodb.database], settings.names)
+        yield ApiKeys(client[settings.mongodb.database], settings.names), client[settings.source_database]
 
 
 def _typed(ids: Sequence[str] | None, name: str) -> list[str] | None:

@@ -16,10 +16,10 @@ from eden_memory.settings import Settings
 Database = AsyncDatabase[dict[str, Any]]
 
 
-async def live_now(settings: Settings) -> Settings:
+async def live_now(settings: Settings, *, restored_too: bool = True) -> Settings:
     """Return the settings of the live namespace, over a connection of its own."""
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
-        return await live_settings(settings, client[settings.mongodb.database])
+        return await live_settings(settings, client[settings.mongodb.database], restored_too=restored_too)
 
 
 async def live_if_there(settings: Settings) -> Settings:

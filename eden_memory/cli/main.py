@@ -200,6 +200,11 @@ COMMANDS: Mapping[str, Entry] = {
     "groups": Entry(
         "stage_commands:groups", "Restart a consumer group that has lost its offsets.", extra="run"
     ),
+    "restored": Entry(
+        "stage_commands:restored",
+        "Say that a backup of MongoDB was restored: `eden run` forgets again what was forgotten since.",
+        extra="run",
+    ),
     "keys": Entry("keys:app", "Manage API keys of `eden serve`; only their hashes are stored."),
     "models": Entry("models:app", "Check language models and embedders."),
     "topics": Entry(
@@ -242,7 +247,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         "reembed",
     ),
     "Replay": ("rebuild", "reform", "namespace", "export"),
-    "Look after the stages": ("source", "pause", "resume", "groups", "dead"),
+    "Look after the stages": ("source", "pause", "resume", "groups", "restored", "dead"),
     "Build on it": ("capture", "tap", "schemas"),
 }
 """The headings of `eden --help`, and the commands under each, in order."""

@@ -70,7 +70,7 @@ def _made(done: Sequence[str], database: str) -> list[str]:
 
 
 async def _work(settings: Settings, dimensions: int, wait: float, *, only_check: bool) -> list[str]:
-    async with installation(settings) as at:
+    async with installation(settings, restored_too=True) as at:
         database, names = at.database, at.settings.names
         if only_check:
             return await check_all(database, names, dimensions)

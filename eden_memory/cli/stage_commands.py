@@ -1,4 +1,4 @@
-"""`eden pause`, `eden resume` and `eden groups restart`: let a stage stand still and go on, or start over."""
+"""`eden pause`, `eden resume`, `eden groups restart`, `eden restored`: stages stand still, go on or start over."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -10,11 +10,13 @@ import typer
 
 from eden_memory.cli.live_namespace import soon
 from eden_memory.cli.terminal import confirm
-from eden_memory.errors import Invalid, NotFound
+from eden_memory.errors import Invalid, MemoryRestored, NotFound
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.processors.pipeline import NAMES
 from eden_memory.replay.installation import installation
+from eden_memory.replay.namespaces.namespace_store import is_restored
+from eden_memory.schemas.documents import Context
 from eden_memory.settings import Settings
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes, Pause
 
@@ -36,6 +38,22 @@ def resume(stage: Stage) -> None:
     typer.echo(f"{stage} goes on" if lifted else f"{stage} was not paused (an outage would end by itself)")
 
 
+def restored() -> None:
+    """Say that a backup of MongoDB was restored: `eden run` forgets again what was forgotten since.
+
+    Readers show nothing until that is done. Run it before anything else is started.
+    """
+    asyncio.run(_restored(Settings()))
+    typer.echo("nothing is shown now; `eden run` forgets again what was forgotten since the backup")
+
+
+async def _restored(settings: Settings) -> None:
+    async with installation(settings, restored_too=True) as at:
+        await at.live.shut()
+        await at.database[at.settings.names[Context.COLLECTION]].delete_many({})
+        await MongoGroupNotes(at.database, at.settings.names).forget_reached()
+
+
 def standing(settings: Settings) -> list[str]:
     """Pauses in force and what stages report, a line each; nothing where MongoDB does not answer at once."""
     return asyncio.run(soon(_standing(settings))) or []
@@ -47,9 +65,11 @@ def _check(stage: str) -> None:
 
 
 async def _standing(settings: Settings) -> list[str]:
-    async with _controls(settings) as controls:
+    async with installation(settings, restored_too=True) as at:
+        controls, live = MongoControls(at.database, at.settings.names), await at.live.read()
         pauses, troubles = await controls.pauses(), await controls.troubles()
     return [
+        *([MemoryRestored().what] if is_restored(live) else ()),
         *(f"{stopped.stage} stands still ({stopped.kind}): {stopped.reason}" for stopped in pauses),
         *(f"{stage} {reason}" for stage, reason in troubles),
     ]
@@ -68,7 +88,7 @@ async def _resume(settings: Settings, stage: str) -> int:
 @asynccontextmanager
 async def _controls(settings: Settings) -> AsyncGenerator[MongoControls]:
     """Of the namespace that is live."""
-    async with installation(settings) as at:
+    async with installation(settings, restored_too=True) as at:
         yield MongoControls(at.database, at.settings.names)
 
 

@@ -30,7 +30,7 @@ async def _watch(settings: Settings) -> None:
     progress = FormationProgress()
     console = Console(highlight=False)
     with Live(console=console, refresh_per_second=4, get_renderable=lambda: render(progress)):
-        async with watching(await live_now(settings), progress):
+        async with watching(await live_now(settings, restored_too=False), progress):
             await asyncio.Event().wait()
 
 

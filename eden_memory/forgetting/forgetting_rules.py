@@ -303,6 +303,7 @@ def erasure_of(
     """Return what a decision erases, for the receipt; `hashed` gives a text's keyed hash."""
     forgotten = delivery.event
     assert isinstance(forgotten, Forgotten)
+    assert forgotten.kind != "key", "a key leaves nothing to erase"
     named = {
         kind: tuple(f"{memory.id}@{memory.versions}" for memory in resting if memory.kind == kind)
         for kind in ("fact", "reflection")

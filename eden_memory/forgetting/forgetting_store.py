@@ -29,7 +29,7 @@ from eden_memory.memory.memory_batch import statement
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL
-from eden_memory.schemas.documents import Access, Erasure, FactStatement, StoredBlob
+from eden_memory.schemas.documents import Access, ApiKey, Erasure, FactStatement, StoredBlob
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Propagated, ScopeConsolidated, decode
 from eden_memory.schemas.provenance import SourceMessage
@@ -94,6 +94,7 @@ class MongoForgettingStore:
         self._messages = _majority(database, names["messages"])
         self._windows = _majority(database, names["windows"])
         self._erasures = _majority(database, names[Erasure.COLLECTION])
+        self._keys = _majority(database, names[ApiKey.COLLECTION])
         self._access = database[names[Access.COLLECTION]]
         self._reading_reflections = SharedReads(self._read_reflections)
         self._reading_scopes = SharedReads(self._read_scopes)
@@ -102,8 +103,14 @@ class MongoForgettingStore:
         self._reading_retired = SharedReads(self._read_retired)
 
     async def mark(self, marks: Iterable[Mark], event_id: str, at: datetime) -> None:
-        """Store marks; a wider version or time takes the place of a narrower one, nothing else changes."""
-        await self._forgotten.mark(marks, event_id, at)
+        """Store marks; a wider version or time takes the place of a narrower one, nothing else changes.
+
+        Of an API key, no mark is stored: the key is revoked.
+        """
+        several = list(marks)
+        await self._forgotten.mark((mark for mark in several if mark.kind != "key"), event_id, at)
+        for key in (mark.target for mark in several if mark.kind == "key"):
+            await self._keys.update_one({"_id": key, "revoked_at": None}, {"$set": {"revoked_at": at}})
 
     async def note(self, erasure: Erasure) -> None:
         """Store what a record has erased; a repeat adds what it finds besides."""
@@ -510,7 +517,7 @@ def _named(mark: Mark, kind: str) -> Row | None:
             return {"$or": [{"sources.user_id": mark.target}, {"user_id": mark.target}]}
         case "fact" | "reflection":
             return {"_id": mark.target} if mark.kind == kind else None
-        case "blob":
+        case "blob" | "key":
             return None
 
 

@@ -22,6 +22,7 @@ from eden_memory.stages.controls import MongoGroupNotes
 if TYPE_CHECKING:
     from eden_memory.kafka import KafkaArguments
     from eden_memory.kafka.group_admin import GroupAdmin
+    from eden_memory.kafka.topic_reading import Offsets
     from eden_memory.kafka.topics import Topics
 
 Database = AsyncDatabase[dict[str, Any]]
@@ -85,6 +86,14 @@ class Installation:
 
         return GroupAdmin(self.kafka)
 
+    async def set_group(
+        self, groups: "GroupAdmin", group: str, offsets: "Offsets", *, anew: bool = False
+    ) -> None:
+        """Set a group that nobody is in as `GroupAdmin.commit`, and note it, as its stage would (Stage.noted)."""
+        places = {(tp.topic, tp.partition): offset for tp, offset in offsets.items()}
+        await MongoGroupNotes(self.database, self.settings.names).note_reached(group, places, {})
+        await groups.commit(group, offsets, anew=anew)
+
     async def named(self, name: str) -> Namespace:
         """Return the namespace; EdenError if there is none of this name."""
         found = await self.namespaces.get(name)
@@ -100,11 +109,11 @@ class Installation:
 
 
 @asynccontextmanager
-async def installation(settings: Settings) -> AsyncGenerator[Installation]:
-    """Connect to MongoDB, and disconnect at the end."""
+async def installation(settings: Settings, *, restored_too: bool = False) -> AsyncGenerator[Installation]:
+    """Connect to MongoDB, and disconnect at the end; MemoryRestored as `live_settings`."""
     async with connect(settings.mongodb, mongodb_endpoint(settings)) as client:
         database = client[settings.mongodb.database]
-        yield Installation(await live_settings(settings, database), database)
+        yield Installation(await live_settings(settings, database, restored_too=restored_too), database)
 
 
 async def settings_of(settings: Settings, database: Database, name: str | None) -> Settings:

@@ -1,15 +1,18 @@
 """The collections `controls` and `groups`: pauses, dead letters to retry, what each consumer group committed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from pymongo import UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
+from pymongo.write_concern import WriteConcern
 
 from eden_memory.error_text import describe
+from eden_memory.errors import EdenError
 from eden_memory.logs import LibraryLogger
 from eden_memory.names import Names
 from eden_memory.task_ending import first_of
@@ -196,10 +199,15 @@ class MongoControls:
 
 
 class MongoGroupNotes:
-    """The collection `groups`: which partitions each consumer group has ever committed."""
+    """The collection `groups`: which partitions each consumer group has ever committed, and how far some are.
+
+    A group whose stage is `noted` has a document for each partition: the highest offset that it was about to commit.
+    """
 
     def __init__(self, database: AsyncDatabase[Document], names: Names) -> None:
-        self._groups = database[names["groups"]]
+        self._groups = database.get_collection(
+            names["groups"], write_concern=WriteConcern("majority", j=True)
+        )
 
     async def committed(self, group: str) -> Collection[tuple[str, int]]:
         """Topic and partition of every partition that the group committed."""
@@ -213,6 +221,52 @@ class MongoGroupNotes:
             {"_id": group}, {"$addToSet": {"partitions": {"$each": pairs}}}, upsert=True
         )
 
+    async def reached(self, group: str) -> dict[tuple[str, int], int]:
+        """Return the noted offset of each partition."""
+        found = self._groups.find({"group": group})
+        return {(row["topic"], row["partition"]): row["offset"] async for row in found}
+
+    async def note_reached(
+        self, group: str, offsets: Mapping[tuple[str, int], int], before: Mapping[tuple[str, int], int]
+    ) -> None:
+        """Note offsets that are committed next; an EdenError where less is noted than `before`.
+
+        Whoever wrote `before` finds it again, unless a backup was restored meanwhile.
+        """
+        writes = [_reached(group, place, offset, before.get(place)) for place, offset in offsets.items()]
+        if not writes:
+            return
+        result = await self._groups.bulk_write(writes, ordered=False)
+        if result.matched_count + result.upserted_count < len(writes):
+            raise EdenError(
+                f"MongoDB has lost what the group {group} noted there: a backup was restored meanwhile",
+                "Stop every process, and start `eden run` again; it forgets what was forgotten since the backup.",
+            )
+
+    async def heed_topic(self, group: str, topic: str, identity: str) -> None:
+        """Drop a group's noted offsets if another topic of this name has taken the place of the one they are of."""
+        place = {"_id": f"{group}/{topic}"}
+        known = await self._groups.find_one(place) or {}
+        if known.get("identity") == identity:
+            return
+        if known:
+            await self._groups.delete_many({"group": group, "topic": topic})
+        await self._groups.update_one(place, {"$set": {"identity": identity}}, upsert=True)
+
     async def forget(self, group: str) -> bool:
         """Let a group that lost its offsets start from the beginning; False: it is not known here."""
+        await self.forget_reached(group)
         return (await self._groups.delete_one({"_id": group})).deleted_count > 0
+
+    async def forget_reached(self, group: str | None = None) -> None:
+        """Remove the noted offsets of a group, or of all: MongoDB counts as older than Kafka."""
+        await self._groups.delete_many({"group": {"$exists": True} if group is None else group})
+
+
+def _reached(group: str, place: tuple[str, int], offset: int, least: int | None) -> UpdateOne:
+    topic, number = place
+    query: Document = {"_id": f"{group}/{topic}/{number}"}
+    if least is not None:
+        query["offset"] = {"$gte": least}
+    fields = {"group": group, "topic": topic, "partition": number}
+    return UpdateOne(query, {"$set": fields, "$max": {"offset": offset}}, upsert=least is None)

@@ -21,7 +21,7 @@ from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.schemas.documents import IndexedDeadLetter, Outcome
 from eden_memory.schemas.provenance import SourceMessage
-from eden_memory.stages.dead_letter_ids import LetterIds, NamedIds
+from eden_memory.stages.dead_letter_ids import LetterIds, NamedIds, letter_id
 from eden_memory.stages.stage import EndLetter
 
 Row = dict[str, Any]
@@ -68,6 +68,12 @@ class DeadLetterIndex:
         except BulkWriteError as error:
             if any(refused["code"] != DUPLICATE for refused in error.details["writeErrors"]):
                 raise
+
+    async def note_ended(self, letters: Iterable[tuple[str, bytes]]) -> None:
+        """Note that letters have ended whose tombstones, by topic and key, stand in their topics."""
+        if ended := [letter_id(topic, key) for topic, key in letters]:
+            query = {"_id": {"$in": ended}, "ended_by": None}
+            await self._letters.update_many(query, {"$set": {"ended_by": BY_MARKS}})
 
     async def gone(self, letters: Iterable[LetterIds]) -> list[EndLetter]:
         """Return tombstones for those of the noted letters that were ended, or that name something forgotten."""

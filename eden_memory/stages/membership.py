@@ -88,7 +88,7 @@ def new_consumer(kafka: KafkaArguments, group: str, topics: Sequence[str]) -> An
 class Membership(ConsumerRebalanceListener):
     """The partitions that this member holds; `on_revoked` is called when it has to let go of all.
 
-    `rest`: seconds between a fetch that brought little and the next one.
+    `rest`: seconds between a fetch that brought little and the next one. `noted`: as Stage.noted.
     """
 
     def __init__(
@@ -101,6 +101,7 @@ class Membership(ConsumerRebalanceListener):
         on_assigned: Callable[[], None],
         *,
         rest: float = 0.0,
+        noted: bool = False,
     ) -> None:
         self._kafka, self._rest = kafka, rest
         self._new = partial(new_consumer, kafka, group, topics)
@@ -110,6 +111,7 @@ class Membership(ConsumerRebalanceListener):
         self._notes = notes
         self._noted: set[tuple[str, int]] = set()
         self._to_note: set[tuple[str, int]] = set()
+        self._reached: dict[tuple[str, int], int] | None = {} if noted else None
         self._on_revoked = on_revoked
         self._on_assigned = on_assigned
         self._committed: dict[TopicPartition, int] = {}
@@ -228,6 +230,8 @@ class Membership(ConsumerRebalanceListener):
                 offsets[tp] = offset
         if not offsets:
             return
+        if not await self._note_reached({(tp.topic, tp.partition): offset for tp, offset in offsets.items()}):
+            return
         try:
             await self._consumer.commit(offsets)
         except (CommitFailedError, IllegalStateError) as error:
@@ -266,6 +270,23 @@ class Membership(ConsumerRebalanceListener):
         except (TimeoutError, IllegalStateError):
             return None
 
+    async def _note_reached(self, offsets: Mapping[tuple[str, int], int]) -> bool:
+        """Note offsets in MongoDB before Kafka has them: a MongoDB that has noted less was restored.
+
+        False while MongoDB is away: they are committed later, and letting go waits for nothing.
+        """
+        if (before := self._reached) is None:
+            return True
+        try:
+            await self._notes.note_reached(self._group, offsets, before)
+        except Exception as error:
+            if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
+                raise
+            log.warning("not committed, MongoDB is away", group=self._group, error=describe(error))
+            return False
+        before |= {place: max(offset, before.get(place, 0)) for place, offset in offsets.items()}
+        return True
+
     async def _note(self, partitions: set[tuple[str, int]]) -> None:
         self._to_note |= partitions - self._noted
         if not self._to_note:
@@ -283,7 +304,7 @@ class Membership(ConsumerRebalanceListener):
     async def _let_go(self) -> None:
         try:
             await self.commit()
-        except KafkaError as error:
+        except (KafkaError, EdenError) as error:
             log.warning("not committed on leaving", group=self._group, error=describe(error))
         finally:
             self._drop()
@@ -304,6 +325,7 @@ class Membership(ConsumerRebalanceListener):
         offsets: dict[TopicPartition, int | None] = {
             tp: await self._consumer.committed(tp) for tp in assigned
         }
+        restored = await self._restored(offsets)
         new = [tp for tp, offset in offsets.items() if offset is None]
         if new:
             noted = set(await until_done(lambda: self._notes.committed(self._group)))
@@ -311,6 +333,9 @@ class Membership(ConsumerRebalanceListener):
                 if (tp.topic, tp.partition) in noted:
                     offsets[tp] = await self._committed_since(tp)
             new = [tp for tp, offset in offsets.items() if offset is None]
+        if restored:
+            offsets |= dict.fromkeys(restored)
+            new += restored
         if not assigned <= self._consumer.assignment():
             return  # the next rebalance has begun
         self.homes = {tp: AssignedPartition(tp.topic, tp.partition) for tp in assigned}
@@ -319,6 +344,22 @@ class Membership(ConsumerRebalanceListener):
             self._consumer.seek(tp, offset)
         if new:
             await self._consumer.seek_to_beginning(*new)
+
+    async def _restored(self, offsets: Mapping[TopicPartition, int | None]) -> list[TopicPartition]:
+        """Return the partitions of which Kafka knows of more commits than MongoDB; the stage reads them again."""
+        if self._reached is None:
+            return []
+        self._reached = found = await until_done(lambda: self._notes.reached(self._group))
+        restored = [
+            tp for tp, offset in offsets.items() if (offset or 0) > found.get((tp.topic, tp.partition), 0)
+        ]
+        if restored:
+            log.warning(
+                "MongoDB is older than Kafka, everything is read again",
+                group=self._group,
+                partitions=_names(restored),
+            )
+        return restored
 
     async def _committed_since(self, tp: TopicPartition) -> int:
         """Asked again after the note was read: a member that held it since may have committed for the first time."""

@@ -170,6 +170,9 @@ class Stage:
     """Whether a decision without events is stored too; False where asking again costs nothing."""
     in_parts: bool = False
     """Whether a decision may be larger than one stored document: it is stored in parts then."""
+    noted: bool = False
+    """Whether MongoDB notes how far its group has committed. Where Kafka knows of more, MongoDB was restored from a
+    backup, and the stage reads its topics from the beginning."""
     timeout: float = 300.0
     """Seconds until a handler that does not return counts as failed; what it waits for a model does not count."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)

@@ -123,6 +123,7 @@ class Worker:
             self.lanes.drop_revoked,
             self._on_assigned,
             rest=stage.rest,
+            noted=stage.noted,
         )
         self._retries = DeadRetries(
             stage.name, around.kafka, around.controls, around.ledger, self._queue_retry

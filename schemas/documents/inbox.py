@@ -11,7 +11,7 @@ from pydantic import Field, WithJsonSchema
 from eden_memory.schemas.documents.base import Document
 from eden_memory.schemas.events.chat import Role
 from eden_memory.schemas.events.facts import Action, By
-from eden_memory.schemas.events.forgetting import Forgettable
+from eden_memory.schemas.events.forgetting import ForgottenKind
 from eden_memory.schemas.events.reflections import MemoryAction
 from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal
 from eden_memory.schemas.provenance import SourceMessage
@@ -116,9 +116,11 @@ class InboxReread(_Asked):
 
 
 class InboxForget(_Asked):
-    """Something to forget, by hand: for ever. Becomes Forgotten."""
+    """Something to forget, by hand: for ever; or an API key that is revoked. Becomes Forgotten."""
+
+    VERSION = 2
 
     kind: Literal["forget"]
-    what: Forgettable
+    what: ForgottenKind
     target: RawId
-    """The id of a message, session or user, or the text id of a fact, reflection or blob version."""
+    """The id of a message, session or user, the text id of a fact, reflection or blob version, or a key's SHA-256."""

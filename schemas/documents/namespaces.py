@@ -73,3 +73,6 @@ class Live(Document):
     revision: Count
     """One more at every switch."""
     switched_at: Moment
+    restored_at: Moment | None = None
+    """Since when `eden run` forgets again what was forgotten since a backup that was restored; readers show nothing
+    until it is null."""

@@ -1,4 +1,7 @@
-"""`memory.forgotten`: what is never to be remembered again, and how far that reaches. Ids only, no text."""
+"""`memory.forgotten`: what is never to be remembered again, and how far that reaches. Ids only, no text.
+
+API keys that are revoked are recorded here, too: a restored backup of MongoDB brings neither back.
+"""
 
 from typing import Annotated, Literal, Self
 
@@ -10,10 +13,13 @@ from eden_memory.schemas.ids import EntityId, Version
 from eden_memory.schemas.scopes import ScopeKey
 
 Forgettable = Literal["message", "session", "user", "fact", "reflection", "blob"]
+ForgottenKind = Forgettable | Literal["key"]
+"""`key`: an API key that is revoked."""
 Reach = Literal["up_to_version", "created_up_to", "for_ever"]
 
 ForgottenId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.~%:/@-]+$", max_length=4_096)]
-"""A message's, session's or user's id; `ID@5` for one version of a fact, `KEY@5` for one of a blob."""
+"""A message's, session's or user's id; `ID@5` for one version of a fact, `KEY@5` for one of a blob; the SHA-256 of an
+API key."""
 
 
 class Forgotten(Event):
@@ -24,7 +30,7 @@ class Forgotten(Event):
     `session_id` and `user_id` with `time`.
     """
 
-    kind: Forgettable
+    kind: ForgottenKind
     id: ForgottenId
     reach: Reach
     """up_to_version: a message seen deleted, in versions up to `version`; created_up_to: a session or user,

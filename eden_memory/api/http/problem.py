@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 
 from eden_memory.access.admission import TooMany, Turned, Unknown
 from eden_memory.access.callers import Refused
-from eden_memory.errors import Conflict, EdenError, Invalid, NotFound
+from eden_memory.errors import Conflict, EdenError, Invalid, MemoryRestored, NotFound
 from eden_memory.logs import LibraryLogger
 
 log = LibraryLogger("eden.http")
@@ -31,6 +31,7 @@ CODES: Mapping[type[EdenError], tuple[int, str]] = {
     NotFound: (404, "not-found"),
     Conflict: (409, "conflict"),
     Invalid: (422, "invalid"),
+    MemoryRestored: (503, "restored"),
     EdenError: (409, "cannot"),
 }
 """The first that fits."""
@@ -101,6 +102,8 @@ def problem_of(error: EdenError) -> JSONResponse:
         headers["WWW-Authenticate"] = 'Bearer realm="eden"'
     if isinstance(error, TooMany):
         headers["Retry-After"] = str(math.ceil(error.seconds))
+    if isinstance(error, MemoryRestored):
+        headers["Retry-After"] = str(AGAIN_SECONDS)
     return problem(status, code, error.what, error.hint, headers=headers)
 
 

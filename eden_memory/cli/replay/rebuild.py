@@ -130,6 +130,6 @@ async def from_nothing(settings: Settings, console: Console) -> None:
     """Restore everything that the topics hold, and print each step; repeating it does no harm."""
     from eden_memory.replay.restore.from_nothing import FromNothing  # noqa: PLC0415 - loads formation, 25 MB
 
-    async with installation(settings) as at:
+    async with installation(settings, restored_too=True) as at:
         with RebuildProgress(console) as bar:
             await FromNothing(at, _say(console), bar).run()

@@ -13,7 +13,7 @@ from pymongo.errors import CollectionInvalid, DuplicateKeyError, OperationFailur
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from eden_memory.errors import EdenError
+from eden_memory.errors import EdenError, MemoryRestored
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_index_store import MEMORY_INDEXES
 from eden_memory.mongo.client import server_time
@@ -153,6 +153,23 @@ class MongoLive:
         async with self._client.start_session() as session:
             await session.with_transaction(lambda inner: self._switch(to, expected, handover, inner))
 
+    async def shut(self) -> None:
+        """Have readers show nothing from now on: a backup was restored, and may hold what was forgotten since."""
+        now = datetime.now(UTC)
+        first = {
+            "memory": ORIGINAL,
+            "pipeline": ORIGINAL,
+            "previous": None,
+            "revision": 0,
+            "switched_at": now,
+        }
+        change = {"$set": {"restored_at": now}, "$setOnInsert": first}
+        await self._live.update_one({"_id": KEY}, change, upsert=True)
+
+    async def reopen(self) -> None:
+        """Have readers show memory again."""
+        await self._live.update_one({"_id": KEY}, {"$set": {"restored_at": None}})
+
     async def handed_over(self, handover: str) -> None:
         """All is announced that came with the switch."""
         await self._live.update_one({"_id": KEY, "handover": handover}, {"$set": {"handover": None}})
@@ -241,6 +258,16 @@ def placed(live: Live | None) -> Placement:
     return Placement() if live is None else Placement(live.memory, live.pipeline)
 
 
-async def live_settings(settings: Settings, database: AsyncDatabase[Row]) -> Settings:
-    """Return the settings of the live namespace."""
-    return settings.placed(await MongoLive(database, settings.mongodb.prefix).placement())
+def is_restored(live: Live | None) -> bool:
+    """Whether memory may hold what was forgotten since the backup that was restored: readers show nothing."""
+    return live is not None and live.restored_at is not None
+
+
+async def live_settings(
+    settings: Settings, database: AsyncDatabase[Row], *, restored_too: bool = False
+) -> Settings:
+    """Return the settings of the live namespace; MemoryRestored where it shows nothing now, unless `restored_too`."""
+    live = await MongoLive(database, settings.mongodb.prefix).read()
+    if is_restored(live) and not restored_too:
+        raise MemoryRestored
+    return settings.placed(placed(live))

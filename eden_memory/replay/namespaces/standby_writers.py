@@ -207,7 +207,7 @@ async def begin_where(at: Installation, topics: Sequence[str], group: str, other
     async with TopicOffsets(at.kafka, topics) as offsets, at.groups as groups:
         begun, reached = await offsets.begins(), await groups.committed(other)
         try:
-            await groups.commit(group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
+            await at.set_group(groups, group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
         except EdenError:  # another process was first, and is in it
             if begun.keys() - (await groups.committed(group)).keys():
                 raise

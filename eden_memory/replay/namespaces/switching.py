@@ -171,7 +171,7 @@ async def _handover(at: Installation, live: Placement, to: Placement) -> str | N
     group = f"{topics.group(WRITER)}.until-{uuid4().hex[:8]}"
     async with TopicOffsets(at.kafka, topics.read_by(WRITER)) as offsets, at.groups as groups:
         begun, reached = await offsets.begins(), await _announced(at, groups, topics.group(WRITER))
-        await groups.commit(group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
+        await at.set_group(groups, group, {tp: reached.get(tp, begin) for tp, begin in begun.items()})
     return group
 
 

@@ -5,7 +5,7 @@ forgotten (as far as forgetting had carried it out: the rest comes again), the l
 formation-trigger's state, memory, usage.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -14,14 +14,12 @@ from aiokafka import TopicPartition
 
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.errors import EdenError
-from eden_memory.forgetting.forgetting_rules import mark_of
-from eden_memory.forgetting.forgetting_store import MongoForgettingStore
-from eden_memory.forgetting.pipeline_marks import own
 from eden_memory.housekeeping.topics_check import TopicsCheck
-from eden_memory.kafka.topic_reading import all_partitions, reading
+from eden_memory.kafka.topic_reading import all_partitions
 from eden_memory.kafka.topics import Topics
 from eden_memory.memory.memory_batch import blob_ended
 from eden_memory.names import Names
+from eden_memory.processors.pipeline import FORGETTING
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import WRITER
@@ -34,11 +32,11 @@ from eden_memory.replay.rebuild.namespace_fill import (
 )
 from eden_memory.replay.restore.ledger_topics import Decisions, InFlight
 from eden_memory.replay.restore.restore_writer import Restored
+from eden_memory.replay.restore.restored_backup import NOTED, marks_again, recorded, revisions_beyond
 from eden_memory.replay.restore.restored_store import MongoLost, follow_from_now
 from eden_memory.replay.restore.trigger_restore import TriggerRestore
 from eden_memory.schemas.documents import Namespace
-from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import REGISTRY, Forgotten, ModelCalled, ScopeChanged
+from eden_memory.schemas.events import ModelCalled
 from eden_memory.source.configured_mapping import inbox_name
 from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
@@ -81,6 +79,7 @@ class FromNothing:
         await self._trigger(flying)
         await self._memory(lost)
         await self._usage()
+        await self._note_offsets()
         await lost.done(self.told)
         settings = self.at.settings
         if await follow_from_now(self.at.database, settings, settings.source_name, inbox_name(settings)):
@@ -131,15 +130,7 @@ class FromNothing:
 
     async def _marks(self) -> None:
         """Restore the marks up to where forgetting had come: the rest comes again, and finds what it erases."""
-        done, pipeline = self._committed["forgetting"], self.at.settings.placement.pipeline
-        store = MongoForgettingStore(self.at.database, self._names)
-        count = 0
-        async for batch in self._events(Forgotten):
-            for read, envelope, place, offset in batch:
-                event = own(read, pipeline) if isinstance(read, Forgotten) else None
-                if event is not None and offset < done.get(place, 0):
-                    await store.mark([mark_of(event)], event.caused_by or envelope.id, event.forgotten_at)
-                    count += 1
+        count = await marks_again(self.at, self.topics, self._committed[FORGETTING])
         self._say("forgotten", count, "marks of what is forgotten")
 
     async def _decisions(self) -> InFlight:
@@ -194,9 +185,7 @@ class FromNothing:
         writer = memory_writer(at, placement)
         async for names in lost.forgotten_blobs():
             await writer([_ended(name) for name in names])
-        async for batch in self._events(ScopeChanged):
-            told = [event for event, *_ in batch if isinstance(event, ScopeChanged)]
-            await lost.beyond({event.scope.key: event.revision for event in sorted(told, key=_revision)})
+        await revisions_beyond(at, self.topics, lost)
         for name, count in counts.items():
             self._say(name, count, name)
         await MongoGroupNotes(at.database, self._names).forget(self._group)
@@ -205,34 +194,22 @@ class FromNothing:
     def _group(self) -> str:
         return self.topics.group_prefix + STAGE
 
+    async def _note_offsets(self) -> None:
+        """Note how far the stages had come whose work is restored: this MongoDB is not older than Kafka."""
+        notes = MongoGroupNotes(self.at.database, self._names)
+        for stage in NOTED:
+            reached = {(tp.topic, tp.partition): end for tp, end in self._committed[stage].items()}
+            await notes.note_reached(self.topics.group(stage), reached, {})
+
     async def _usage(self) -> None:
         """Usage as far back as its topic goes; every call counts once, whatever comes again."""
         store = MongoUsage(self.at.database, self._names)
         await store.prepare()
         count = 0
-        async for batch in self._events(ModelCalled):
-            calls = {event.call_id: event for event, *_ in batch if isinstance(event, ModelCalled)}
+        async for batch in recorded(self.at, self.topics, ModelCalled):
+            calls = {event.call_id: event for event, *_ in batch}
             count += len(await store.count(list(calls.values())))
         self._say("calls", count, "calls of models, with tokens and cost")
-
-    async def _events(self, kind: Any) -> AsyncGenerator[list[tuple[Any, Envelope, TopicPartition, int]]]:
-        """The events of a topic that can be read, with their place; tombstones are left out."""
-        async with reading(self.at.kafka, [self.topics.topic_of(kind)]) as source:
-            async for batch in source.batches():
-                found: list[tuple[Any, Envelope, TopicPartition, int]] = []
-                for record in batch:
-                    try:
-                        envelope = Envelope.of_headers(record.headers)
-                        event = record.value and REGISTRY.decode(
-                            envelope.name, envelope.version, record.value
-                        )
-                    except ValueError:
-                        continue
-                    if event:
-                        found.append(
-                            (event, envelope, TopicPartition(record.topic, record.partition), record.offset)
-                        )
-                yield found
 
     def _say(self, name: str, count: int, what: str) -> None:
         self.told[name] = count
@@ -243,7 +220,3 @@ def _ended(name: str) -> Delivery:
     """The tombstone of a blob version, which the topic may no longer have."""
     key, _, version = name.rpartition("@")
     return Delivery(blob_ended(key, int(version), STAGE), None, "", name)
-
-
-def _revision(event: ScopeChanged) -> int:
-    return event.revision

@@ -85,6 +85,11 @@ class EveryDoor:
         said = {f"eden {' '.join(one)}": await self._command(*one) for one in commands}
         return said | {"mcp stdio": await self._stdio(asker, questions)}
 
+    async def open_to_requests(self, asker: Asker, questions: Sequence[str]) -> Said:
+        """What HTTP, MCP and the gateway say."""
+        said = await self._http(asker, questions) | await self._mcp(asker, questions)
+        return said | await self._gateway(asker, questions)
+
     async def ready(self, asker: Asker) -> str:
         """A context as docs/context.md says to read it: by one find, whoever the others in the session are."""
         found = self.running.memory("contexts").find(_where(asker))
