@@ -73,6 +73,7 @@ def batches(facts: int, other: int, *, anew: bool) -> Iterator[list[Stored]]:
                     "version": 1,
                     "decision": "ADD",
                     "formed_at": now,
+                    "said_at": now,
                     "valid_from": now,
                     "revision": 1,
                 }

@@ -146,6 +146,7 @@ def _row(made: Facts, number: int) -> dict[str, Any]:
         "decision": "ADD",
         "session_ids": ["s.one"],
         "formed_at": formed,
+        "said_at": formed,
         "valid_from": formed,
         "revision": 1,
     }

@@ -99,6 +99,7 @@ class Stand:
     async def place(self, phase: str, token: str | None = None) -> None:
         """Set the tailer back to before all messages, or to another position."""
         where = {"token": token or self.token, "version": "0" * 16, "phase": phase, "page": None, "read": 0}
+        where["published"] = True
         await self.database[self.settings.names["positions"]].update_one(
             {"_id": self.settings.source_name}, {"$set": where}, upsert=True
         )

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
 from eden_memory.assembly.mongo_setup import set_up
+from eden_memory.housekeeping.topics_check import TopicsCheck
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
@@ -21,6 +22,7 @@ from eden_memory.schemas.events.base import Event
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
 from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.process import ProcessPart
 from eden_memory.stages.publishing import Publisher, new_producer, partition_for
 from eden_memory.stages.slots import Slots
@@ -195,8 +197,8 @@ async def on_servers(
     )
     assert settings.mongodb.uri is not None
     assert settings.kafka.bootstrap is not None
+    config = admin_config(settings.kafka, settings.kafka.bootstrap)
     if prepare:
-        config = admin_config(settings.kafka, settings.kafka.bootstrap)
         await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
     client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
     async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as mongo:
@@ -206,6 +208,8 @@ async def on_servers(
             made = make(settings, mongo, publisher)
             if prepare:
                 await set_up(made.database, NAMES)
+                counts = PartitionCounts(made.database, NAMES)
+                await TopicsCheck(config, load_topics(settings.kafka), counts).accept()
                 await MongoLedger(made.database, NAMES).prepare()
             yield made
         finally:

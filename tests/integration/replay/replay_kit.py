@@ -83,6 +83,7 @@ class ReplayKit(StageKit):
             "EDEN_KAFKA_BOOTSTRAP": str(kafka.bootstrap),
             "EDEN_KAFKA_TOPIC_PREFIX": kafka.topic_prefix,
             "EDEN_KAFKA_GROUP_PREFIX": kafka.group_prefix,
+            "EDEN_KAFKA_PARTITIONS": str(kafka.partitions),
             "COLUMNS": "200",
         }
         command = [sys.executable, "-m", program, *words]

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.servers
 def call(name: str, stage: str, usd: str | None, session: str = "s.one", **fields: Any) -> dict[str, Any]:
     tokens = {"input_tokens": 10, "cached_tokens": 1, "output_tokens": 5}
     cost = None if usd is None else Decimal128(usd)
-    given = {"namespace": "live", "outcome": "answered", "cost_usd": cost, **tokens, **fields}
+    given = {"namespace": "live", "outcome": "answered", "requests": 1, "cost_usd": cost, **tokens, **fields}
     return {"_id": name, "stage": stage, "session_id": session, **given}
 
 

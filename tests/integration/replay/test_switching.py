@@ -278,6 +278,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "EDEN_KAFKA_BOOTSTRAP": str(settings.kafka.bootstrap),
         "EDEN_KAFKA_TOPIC_PREFIX": settings.kafka.topic_prefix,
         "EDEN_KAFKA_GROUP_PREFIX": settings.kafka.group_prefix,
+        "EDEN_KAFKA_PARTITIONS": str(settings.kafka.partitions),
         "EDEN_SESSIONS_COLLECTION": "sessions",
         "EDEN_USERS_COLLECTION": "users",
         "EDEN_LLM": settings.llm,

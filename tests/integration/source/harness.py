@@ -287,6 +287,7 @@ def _environment(settings: Settings) -> dict[str, str]:
         "EDEN_KAFKA_BOOTSTRAP": settings.kafka.bootstrap,
         "EDEN_KAFKA_TOPIC_PREFIX": settings.kafka.topic_prefix,
         "EDEN_KAFKA_GROUP_PREFIX": settings.kafka.group_prefix,
+        "EDEN_KAFKA_PARTITIONS": str(settings.kafka.partitions or PARTITIONS),
         "EDEN_TAILER_LEASE_SECONDS": str(settings.tailer.lease_seconds),
         "EDEN_TAILER_COMMIT_SECONDS": str(settings.tailer.commit_seconds),
         "EDEN_TAILER_WATERMARK_SECONDS": str(settings.tailer.watermark_seconds),

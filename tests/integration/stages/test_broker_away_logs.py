@@ -15,7 +15,7 @@ import pytest
 from eden_memory.local.kafka import LocalKafka
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING, FORMATION_TRIGGER
 from eden_memory.settings import Settings
-from tests.integration.source.harness import _environment, until  # pyright: ignore[reportPrivateUsage]
+from tests.integration.source.harness import PARTITIONS, _environment, until  # pyright: ignore[reportPrivateUsage]
 from tests.integration.system.running_system import prepare
 
 pytestmark = pytest.mark.servers
@@ -45,9 +45,8 @@ def broker(tmp_path: Path, jars_folder: Path) -> Generator[LocalKafka]:
 async def test_a_stopped_broker_does_not_fill_the_log(
     settings: Settings, broker: LocalKafka, tmp_path: Path
 ) -> None:
-    own = settings.model_copy(
-        update={"kafka": settings.kafka.model_copy(update={"bootstrap": broker.endpoint})}
-    )
+    given = {"bootstrap": broker.endpoint, "partitions": PARTITIONS}
+    own = settings.model_copy(update={"kafka": settings.kafka.model_copy(update=given)})
     await prepare(own)
     log = tmp_path / "log"
     with log.open("wb") as file:

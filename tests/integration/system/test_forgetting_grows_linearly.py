@@ -46,6 +46,7 @@ def memory(name: str, number: int) -> Row:
         "message_ids": [source["message_id"]],
         "session_ids": [SESSION],
         "formed_at": NOON,
+        "said_at": NOON,
         "version": 1,
         "hash": f"{name}{number}",
         "active": True,

@@ -213,7 +213,7 @@ async def test_what_kills_a_task_of_eden_run_ends_it_with_the_reason(
         await killed_each(made, f"http://127.0.0.1:{port}", seen)
     classes = {part for part, _ in seen}
     assert {"BudgetKeeping", "DueScopeAnnouncer", "ContextKeeping", "StandbyWriters", "Worker"} <= classes
-    assert {"TailerPart", "Leased", "LagExport", "RetirementRounds", "LiveParts"} <= classes
+    assert {"TailerPart", "Leased", "RetirementRounds", "LiveParts"} <= classes
 
 
 @pytest.mark.timeout(300)

@@ -13,6 +13,7 @@ WHOLE: dict[str, Any] = {
     "scope_key": "user:s.a:s.ada",
     "content": "Ada likes tea.",
     "formed_at": datetime(2026, 1, 1),
+    "said_at": datetime(2026, 1, 1),
     "valid_from": datetime(2026, 1, 1),
     "version": 1,
     "active": True,

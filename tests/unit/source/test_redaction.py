@@ -118,6 +118,21 @@ AT_END_OF_VALUES = {("secret", "="), ("secret", "/")}
 
 
 @pytest.mark.parametrize(
+    "value",
+    [
+        "Größe2024-geheim-passwort12",
+        "Müller12345678901234",
+        "ключ1234567890123456abcd",
+        "abcdefgh1234567ü",
+        "Größe-Schlüssel-Übung12",
+    ],
+)
+def test_a_named_secret_may_hold_letters_of_other_scripts(value: str) -> None:
+    assert Redactor()(f"password: {value}") == "password: [redacted: secret]"
+    assert Redactor()("password abcdefgh12345678是我的密码") == "password [redacted: secret]是我的密码"
+
+
+@pytest.mark.parametrize(
     ("text", "left"),
     [
         ("凭证为sk-proj-abcd1234efgh5678ijkl9012，请保密", "凭证为[redacted: provider key]，请保密"),

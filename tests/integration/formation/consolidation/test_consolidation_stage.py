@@ -148,8 +148,9 @@ async def test_scopes_over_their_threshold_are_found_at_the_start_without_an_eve
 
 
 def _row(scope: Scope, buffered: int, **fields: Any) -> dict[str, Any]:
+    times = {"formed_at": NOON, "said_at": NOON}
     buffer = [
-        {"reflection_id": f"r{number}", "content": f"insight {number}", "formed_at": NOON, "private": False}
+        {"reflection_id": f"r{number}", "content": f"insight {number}", "private": False, **times}
         for number in range(buffered)
     ]
     row: dict[str, Any] = {
