@@ -1,7 +1,8 @@
 """Replace secrets in texts before they become memory: keys, tokens, passwords in addresses, card numbers.
 
 The detectors of named keys are those of bc-detect-secrets, a maintained fork of detect-secrets. Secrets consist of
-ASCII, so every pattern is compiled for ASCII: a letter of another script beside a secret ends a word as a space does.
+ASCII, so patterns are compiled for ASCII: a letter of another script beside a secret ends a word as a space does.
+Only what is named a secret may hold other letters, too.
 """
 
 import re
@@ -9,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from hashlib import blake2b
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from eden_memory.metrics import REDACTED
 from eden_memory.settings import Settings
@@ -58,6 +59,9 @@ _ISSUED = re.compile(
     r"|(?:5[0678]|6.).{14,17}"  # Maestro, UnionPay, Discover, RuPay, Elo
 )
 """First digits and length of card numbers: a device's number (IMEI), for example, has the same check digit."""
+_BESIDE = r"(?:[:= ]|[^\x00-\x7f]{1,3})"
+"""Between the name of a secret and its value."""
+_NAMES = re.compile(r"(?:api|access|secret)[ _-]?key|secret|token|password|passwd|bearer", re.IGNORECASE)
 _OURS: Mapping[str, str] = {
     "private_key": r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----(?s:.*?)"
     r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----|\Z)",
@@ -66,7 +70,7 @@ _OURS: Mapping[str, str] = {
     r"|pypi-[\w-]{40,}|xapp-[\w-]{20,}|ya29\.[\w-]{20,})",
     "secret": r"(?P<kept>(?i:(?<![A-Za-z0-9])"
     r"(?:(?:api|access|secret)[ _-]?key|secret|(?:auth[ _-]?)?token|password|passwd|bearer)"
-    r"[\"']?(?:\s{1,3}is)?\s{0,3}(?:[:= ]|[^\x00-\x7f]{1,3})\s{0,3}[\"']?))"
+    r"[\"']?(?:\s{1,3}is)?\s{0,3}" + _BESIDE + r"\s{0,3}[\"']?))"
     r"(?=[\w+/=.-]{0,200}[0-9])(?=[\w+/=.-]{0,200}[A-Za-z])[\w+/=.-]{16,}",
 }
 _URL_PASSWORD = re.compile(r"(?<=://)[^\s:/@]{1,128}:[^\s/@]{1,128}(?=@)")
@@ -98,19 +102,6 @@ class Redactor:
     def __call__(self, text: str) -> str:
         """Return the text without its secrets."""
         return _redacted(text) if may_hold_a_secret(text) else text
-
-    def document(self, value: Any) -> Any:
-        """Return a document, or any value in it, with each text redacted; ids stay."""
-        match value:
-            case str():
-                return self(value)
-            case Mapping():
-                fields = cast("Mapping[str, Any]", value).items()
-                return {name: field if name == "_id" else self.document(field) for name, field in fields}
-            case list() | tuple():
-                return [self.document(part) for part in cast("Sequence[Any]", value)]
-            case _:
-                return value
 
 
 class RedactedTexts:
@@ -171,9 +162,11 @@ def may_hold_a_secret(text: str) -> bool:
     """Return whether a text is worth the detectors' time: quickly, and never False where they would find one.
 
     A text without 16 printable ASCII characters in a row and without 13 digits in a row holds no secret, except for
-    private keys and passwords in addresses.
+    private keys, passwords in addresses, and what is called a secret and has letters of other scripts.
     """
     if "-----BEGIN" in text or ("@" in text and "://" in text):
+        return True
+    if not text.isascii() and _NAMES.search(text) is not None:
         return True
     raw = text.encode(errors="replace")
     if _LONG_WORD in raw.translate(_AS_WORDS):
@@ -237,6 +230,7 @@ def _detectors() -> tuple[Detector, ...]:
         *_by_library(),
         Detector("json_web_token", _JWT, _is_web_token),
         *(Detector(kind, re.compile(pattern, re.ASCII)) for kind, pattern in _OURS.items()),
+        Detector("secret", re.compile(_OURS["secret"].replace(_BESIDE, "[:= ]"))),
         Detector("url_password", _URL_PASSWORD, bool),
         *(
             Detector("card_number", _card(digits), is_card_number)

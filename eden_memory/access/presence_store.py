@@ -11,8 +11,9 @@ from eden_memory.directory.author_store import MessageAuthors
 from eden_memory.directory.directory_store import group_of, text_of
 from eden_memory.directory.own_sessions import whose
 from eden_memory.mongo.bson_ids import decode_id, encode_id
+from eden_memory.mongo.changes import Unreadable
 from eden_memory.mongo.document_fields import getter
-from eden_memory.mongo.readable import found_documents
+from eden_memory.mongo.readable import documents_by_id, found_documents
 from eden_memory.schemas.documents import SessionState
 from eden_memory.settings import Settings
 
@@ -120,13 +121,7 @@ class MongoPresence:
         return session_id in rows and not isinstance(self._users(rows[session_id]), list)
 
     async def _read(self, collection: str | None, typed_ids: Iterable[str]) -> Rows:
-        wanted = list(dict.fromkeys(typed_ids))
-        if collection is None or not wanted:
-            return {}
-        query = {"_id": {"$in": [decode_id(typed_id) for typed_id in wanted]}}
-        rows = await found_documents("directory", self._source[collection], query)
-        found = [(_id(row["_id"]), row) for row in rows]
-        return {name: row for name, row in found if name is not None}  # None: 5.0, which is found for 5
+        return {} if collection is None else await documents_by_id(self._source[collection], typed_ids)
 
     async def _authors(self, sessions: Iterable[str]) -> dict[str, frozenset[str] | None]:
         """Return the authors by session, UNNAMED and those of messages deleted or changed since among them."""
@@ -156,16 +151,18 @@ class MongoPresence:
         session = seen.rows.get(asked.session_id or "", {})
         agent, user = agents.get(asked.agent_id, {}), users.get(asked.user_id or "", {})
         paths, switches = self._settings.agents, self._settings.sessions
-        opted_out = getter(self._settings.users.memory)(user) is False
+        opted_out = isinstance(user, Unreadable) or getter(self._settings.users.memory)(user) is False
+        on = not isinstance(agent, Unreadable)
+        quiet = getter(switches.memory)(session) is False or getter(switches.incognito)(session) is True
         now, by_authors = self._now(asked, seen)
         group_id = self._group_id(session)
         group = group_of(self._settings.groups, groups.get(group_id or ""))
         return Present(
             users=None if now is None else now - {UNNAMED},
             group_id=group_id,
-            user_memory=not opted_out and getter(paths.user_memory_enabled)(agent) is not False,
-            agent_memory=getter(paths.agent_memory_enabled)(agent) is not False,
-            off=getter(switches.memory)(session) is False or getter(switches.incognito)(session) is True,
+            user_memory=on and not opted_out and getter(paths.user_memory_enabled)(agent) is not False,
+            agent_memory=on and getter(paths.agent_memory_enabled)(agent) is not False,
+            off=quiet or isinstance(session, Unreadable),
             by_authors=by_authors,
             unnamed=now is not None and UNNAMED in now,
             group_name=group.name,

@@ -154,11 +154,7 @@ async def _entered(
         backup.found, _servers(settings), settings.run.start_seconds, SERVERS_HINT
     ):  # nothing else runs until that part has ended; then all parts are made
         first = {pipeline.FORGETTING, pipeline.ATLAS_WRITER} & stages
-        return [
-            topics,
-            ForgettingAgain(backup),
-            *await stack.enter_async_context(stage_parts(settings, first)),
-        ]
+        return [topics, ForgettingAgain(backup), *await _stages(settings, first, stack)]
     parts: list[ProcessPart] = [topics]
     if TAILER in wanted:
         parts.append(await stack.enter_async_context(tailing(settings, new_source=new_source)))
@@ -166,18 +162,22 @@ async def _entered(
         parts += [housekeeping(settings, client), vector_copies(settings, client)]
     if LAG in wanted:
         parts.append(lag_export(settings, client))
-    if stages:
-        parts.extend(
-            await until_there(
-                lambda: stack.enter_async_context(stage_parts(settings, wanted)),
-                _servers(settings),
-                settings.run.start_seconds,
-                SERVERS_HINT,
-            )
-        )
+    parts += await _stages(settings, stages, stack)
     if WRITER in wanted:
         parts.append(standby_writers(settings, client))
     return parts
+
+
+async def _stages(settings: Settings, names: Collection[str], stack: AsyncExitStack) -> Sequence[ProcessPart]:
+    """Return the stages of these names, once their servers are there."""
+    if not names:
+        return []
+    return await until_there(
+        lambda: stack.enter_async_context(stage_parts(settings, names)),
+        _servers(settings),
+        settings.run.start_seconds,
+        SERVERS_HINT,
+    )
 
 
 def _mongodb(settings: Settings) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
 
 from eden_memory.logs import LibraryLogger
 from eden_memory.placement import Placement
@@ -15,11 +15,15 @@ log = LibraryLogger("eden.live")
 Made = Callable[[Placement], AbstractAsyncContextManager[Sequence[ProcessPart]]]
 
 
+class MadeAnew(Exception):  # noqa: N818 - no error: what a part raises when others are to run from now on
+    """All parts are to be made again, of the same placement."""
+
+
 class LiveParts:
     """A part of a process that has parts itself: those that `made` makes, ready to run, for a placement.
 
     `changes` tells what is live, and each time that something else is. The former parts have ended, and what they
-    stood on is closed, before the new ones are made. Parts of which one ends by itself are made anew.
+    stood on is closed, before the new ones are made. They are made anew, too, when a part raises MadeAnew.
     """
 
     name = "live"
@@ -71,7 +75,8 @@ class LiveParts:
         try:
             await first_of(running, following, self._moved, self._stopping)
             together.stop()
-            await running
+            with suppress(MadeAnew):
+                await running
         finally:
             await end([running])
         await self.close()

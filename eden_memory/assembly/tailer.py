@@ -210,8 +210,9 @@ def _source(settings: Settings, client: MongoClient, *, new_source: bool) -> Sou
         """Store the marks under the ids of the records, as the forgetting stage does again."""
         for record in records:
             event = Forgotten.model_validate_json(record.value or b"")
-            event_id = Envelope.of_headers(record.headers).id
-            await marks.mark([mark_of(event)], event_id, event.forgotten_at)
+            if event.kind != "key":  # a key has no mark: the stage revokes it
+                event_id = Envelope.of_headers(record.headers).id
+                await marks.mark([mark_of(event)], event_id, event.forgotten_at)
 
     return Source(changes, reader, waiting, positions, mark)
 

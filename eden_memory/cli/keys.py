@@ -9,11 +9,13 @@ from typing import Annotated, Any, cast
 
 import typer
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import PyMongoError
 
 from eden_memory.access.api_key_store import SHORTEST_HASH, ApiKeys
 from eden_memory.access.callers import RIGHTS, Right
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import moment
+from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.application_ids import typed_id_of
@@ -96,7 +98,12 @@ async def _revoke(settings: Settings, named: str) -> ApiKey:
     async with _connected(settings) as (keys, source):
         key = await keys.named(named)
         request = {"kind": "forget", "what": "key", "target": key.id, "asked_by": f"eden keys, {getuser()}"}
-        await ask(source[inbox_name(settings)], request)
+        try:
+            await ask(source[inbox_name(settings)], request)
+        except PyMongoError as error:
+            await keys.revoke(key.id)
+            what = f"{key.name} is revoked, but the inbox cannot be written: {describe(error)}"
+            raise EdenError(what, "Should you restore an older backup, revoke it again.") from error
         return await keys.revoke(key.id)
 
 

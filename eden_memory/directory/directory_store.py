@@ -1,7 +1,6 @@
 """Read the application's sessions, agents, users and groups; collections that are not mapped are derived."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import groupby
 from typing import Any, NamedTuple, cast
 
@@ -10,10 +9,10 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.directory.own_sessions import whose
 from eden_memory.directory.participants import DEFAULT_AGENT, NO_AUTHORS, Missing, Off, SessionFacts
 from eden_memory.directory.stream_store import streams_in
-from eden_memory.mongo.bson_ids import decode_id, encode_id
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.changes import Unreadable
 from eden_memory.mongo.document_fields import getter
-from eden_memory.mongo.lenient_decoding import decode_documents
+from eden_memory.mongo.readable import documents_by_id
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.ids import NoId
 from eden_memory.schemas.scopes import SharedSessions, Sharing
@@ -91,7 +90,9 @@ class MongoDirectory:
         off = {
             name
             for name, row in rows.items()
-            if getter(paths.memory)(row) is False or getter(paths.incognito)(row) is True
+            if getter(paths.memory)(row) is False
+            or getter(paths.incognito)(row) is True
+            or isinstance(row, Unreadable)
         }
         return Off(
             frozenset(off | {name for name, named in users.items() if named and gone >= set(named)}), gone
@@ -143,16 +144,7 @@ class MongoDirectory:
 
     async def _read(self, collection: str | None, ids: Iterable[str]) -> dict[str, Row]:
         """Return documents by typed id; none where the collection is not mapped."""
-        wanted = list(dict.fromkeys(ids))
-        if collection is None or not wanted:
-            return {}
-        found: dict[str, Row] = {}
-        asked = {"_id": {"$in": [decode_id(typed) for typed in wanted]}}
-        async for batch in self._database[collection].find_raw_batches(asked):
-            for row in decode_documents(cast(bytes, batch)):
-                with suppress(NoId):  # 5.0 is found for 5
-                    found[encode_id(row["_id"])] = row
-        return found
+        return {} if collection is None else await documents_by_id(self._database[collection], ids)
 
     async def _streams_of(self, agents: Iterable[str]) -> dict[str, list[Stream]]:
         """Return the shards of agents, scopes switched off, and streams that say how an agent shares."""

@@ -1,9 +1,11 @@
 """Read many documents: one that cannot be read is left out, counted and named, and the others are read."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any, TypeVar, cast
 
 import bson
+from bson import Decimal128
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo.asynchronous.collection import AsyncCollection
@@ -11,8 +13,9 @@ from pymongo.asynchronous.collection import AsyncCollection
 from eden_memory.error_text import describe
 from eden_memory.logs import LibraryLogger
 from eden_memory.metrics import UNREADABLE
-from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.lenient_decoding import LENIENT, PLAIN
+from eden_memory.mongo.bson_ids import decode_id, encode_id
+from eden_memory.mongo.lenient_decoding import LENIENT, PLAIN, decode_documents
+from eden_memory.schemas.ids import NoId
 from eden_memory.tracing import span_id
 
 log = LibraryLogger()
@@ -68,3 +71,21 @@ async def found_documents(
     """Return the documents of the application that a query finds."""
     each = collection.with_options(codec_options=EACH)
     return list(readable(kind, await each.find(query, fields, **options).to_list(), dict[str, Any]))
+
+
+async def documents_by_id(collection: AsyncCollection[Any], typed_ids: Iterable[str]) -> dict[str, Row]:
+    """Return documents of the application by typed id; those that cannot be decoded are Unreadable.
+
+    MongoDB finds 5.0 for 5: a document has the id that it was asked for by.
+    """
+    names = {decode_id(typed_id): typed_id for typed_id in typed_ids}
+    if not names:
+        return {}
+    plain, found = collection.with_options(codec_options=PLAIN), dict[str, Row]()
+    async for batch in plain.find_raw_batches({"_id": {"$in": list(names)}}):
+        for row in decode_documents(cast(bytes, batch)):
+            identity = row["_id"]
+            value = identity.to_decimal() if isinstance(identity, Decimal128) else identity
+            with suppress(NoId, TypeError):  # another spelling, by a collation
+                found[names.get(value) or encode_id(identity)] = row
+    return found

@@ -118,11 +118,13 @@ class RecentMessages:
         private = [message for message in written if message.session_id in alone]
         if not private:
             return ()
+        shown = unsettled(user, private, known, settled, (), since)
+        texts = await self._written.redacted.of([message.content for message in shown])
+        content = {message.message_id: text for message, text in zip(shown, texts, strict=True)}
         leaving = await self._written.being_forgotten()  # a request goes once its mark stands
         marks = await self._forgotten.among(named_in(user, private))
         found = unsettled(user, private, known, settled, (marks, leaving), since)
-        texts = await self._written.redacted.of([message.content for message in found])
-        return [replace(message, content=text) for message, text in zip(found, texts, strict=True)]
+        return [replace(message, content=content[message.message_id]) for message in found]
 
     async def _known(self, written: Sequence[WrittenMessage]) -> tuple[Mapping[str, Row], set[str]]:
         """Return what formation-trigger keeps of the messages, and which of their formations are settled."""

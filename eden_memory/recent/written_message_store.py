@@ -24,7 +24,7 @@ from eden_memory.redaction import RedactedTexts, redactor_of
 from eden_memory.schemas.documents import Message, WindowTexts
 from eden_memory.schemas.events.chat import role_of, roles_of, values_of
 from eden_memory.settings import MessagesSettings, Settings
-from eden_memory.windows.window_text_store import texts_of
+from eden_memory.windows.window_request import texts_of
 
 log = LibraryLogger()
 Row = dict[str, Any]

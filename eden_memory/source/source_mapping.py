@@ -148,24 +148,25 @@ class SourceMapping:
         mapped.carried.append(document["_id"])
 
     def dead_letter(self, refused: Unmapped, time: datetime) -> Outgoing:
-        """Return the dead letter of an unmapped document: its `_id` and the reason, nothing of its content."""
-        place = {"collection": refused.collection, "version": refused.version}
+        """Return the dead letter of an unmapped document: its ids and the reason, nothing of its content."""
+        named = {name: value for name, value in self._named(refused).items() if value is not None}
+        place = {"collection": refused.collection, "version": refused.version, **named}
         key = self.dead_key(refused.document)
         return Outgoing(TOPIC + DEAD, key, key, why_dead(TOPIC, "Unusable", refused.reason, time, place), key)
 
     def named_in(self, refused: Unmapped) -> NamedIds:
         """Return what an unmapped document names, as far as it can be read."""
+        return ids_in([{**self._named(refused), "version": refused.version}], refused.time)
+
+    def _named(self, refused: Unmapped) -> dict[str, str | None]:
         document = refused.document
         if refused.collection == self.inbox:
-            asked = {name: self.message_id(document.get(name)) for name in ("session_id", "user_id")}
-            return ids_in([asked], refused.time)
-        message = {
+            return {name: self.message_id(document.get(name)) for name in ("session_id", "user_id")}
+        return {
             "message_id": self.message_id(document["_id"]),
             "session_id": self.message_mapping.session_id(document),
             "user_id": self.message_id(self.message_mapping.author(document)),
-            "version": refused.version,
         }
-        return ids_in([message], refused.time)
 
     def dead_key(self, document: Document) -> bytes:
         """Return the Kafka key of a document's dead letter: its `_id`, as far as it can be written."""

@@ -39,7 +39,7 @@ class StreamFollower:
         self._leader, self._map_changes, self._rereader = leader, map_changes, rereader
         self._seconds, self._watermarked = watermark_seconds, -watermark_seconds
         self._orphans: dict[str, Any] = {}
-        self._orphans_until = ""
+        self._orphans_until, self._more = "", False
 
     async def run(self) -> None:
         """Publish batch after batch; PositionLost when the stream cannot go on from the position."""
@@ -118,6 +118,7 @@ class StreamFollower:
         self._rereader.request(waiting.rereads)
         found, self._orphans_until = await source.inbox.oldest_ids(besides=REREAD)
         self._orphans = {repr(identity): identity for identity in (*waiting.carried, *found)}
+        self._more = len(found) == MOST
 
     async def _release_orphans(self, batch: ChangeBatch) -> None:
         """Erase the orphans, and look for more, once the stream has passed the moment when they were found."""
@@ -125,7 +126,7 @@ class StreamFollower:
             orphans = list(self._orphans.values())
             self._leader.erase_later(orphans)
             self._orphans.clear()
-            if len(orphans) >= MOST:
+            if self._more:
                 await self._leader.settle()
                 await self._find_orphans()
 

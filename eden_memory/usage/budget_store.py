@@ -97,8 +97,10 @@ class MongoBudgets:
     async def all(self) -> list[Spending]:
         """As they are stored; where a period is over, nothing has been counted in the new one yet."""
         rows = await self._budgets.find({}, sort=[("_id", 1)]).to_list()
-        now = await self.now() if rows else None
-        return [await self._current(row, now) for row in rows if now is not None]
+        if not rows:
+            return []
+        now = await self.now()
+        return [await self._current(row, now) for row in rows]
 
     async def reserve(
         self, windows: Sequence[AskedWindow], estimates: Mapping[str, Estimate]

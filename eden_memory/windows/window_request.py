@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from eden_memory.directory.own_sessions import given_to_all, whose
 from eden_memory.directory.participants import Off, SessionFacts, scopes_of
@@ -342,3 +342,8 @@ class TriggerStore(Windows, Protocol):
     async def published(self, entries: Sequence[tuple[str, str]]) -> None:
         """Clear (session id, formation id) from the outboxes: they are confirmed."""
         ...
+
+
+def texts_of(message_ids: Sequence[str]) -> dict[str, Any]:
+    """Return the projection of a window that leaves in it these messages alone, of the many that it may show."""
+    return {"$filter": {"input": "$messages", "cond": {"$in": ["$$this.message_id", list(message_ids)]}}}

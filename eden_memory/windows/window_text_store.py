@@ -61,11 +61,6 @@ def of_messages(message_ids: Sequence[str], up_to: str | None = None) -> Row:
     return {"$or": [{part: {"$elemMatch": seen}} for part in WITH_TEXTS]}
 
 
-def texts_of(message_ids: Sequence[str]) -> Row:
-    """Return the projection of a window that leaves in it these messages alone, of the many that it may show."""
-    return {"$filter": {"input": "$messages", "cond": {"$in": ["$$this.message_id", list(message_ids)]}}}
-
-
 class WindowTextRetention:
     """A round of the janitor over the collections `windows`, `outcomes` and `controls`."""
 

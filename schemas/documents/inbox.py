@@ -118,8 +118,6 @@ class InboxReread(_Asked):
 class InboxForget(_Asked):
     """Something to forget, by hand: for ever; or an API key that is revoked. Becomes Forgotten."""
 
-    VERSION = 2
-
     kind: Literal["forget"]
     what: ForgottenKind
     target: RawId

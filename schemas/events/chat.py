@@ -22,14 +22,14 @@ def roles_of(mapped: Mapping[str, str]) -> dict[str, str]:
 
 def role_of(name: Any, roles: Mapping[str, str]) -> str:
     """Return our role for what stands in a document, by `roles_of`."""
-    return roles.get(name if isinstance(name, str) else role_name(name), "other")
+    return roles.get(name if type(name) is str else role_name(name), "other")
 
 
 def role_name(value: Any) -> str:
     """Return the name of the role that stands in a document; a flag is `true` or `false`, a missing one `false`."""
     match value:
         case str():
-            return value
+            return str(value)  # BSON's code is a text, too, that cannot be a key
         case True:
             return "true"
         case False | None:

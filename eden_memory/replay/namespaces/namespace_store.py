@@ -155,7 +155,7 @@ class MongoLive:
 
     async def shut(self) -> None:
         """Have readers show nothing from now on: a backup was restored, and may hold what was forgotten since."""
-        now = datetime.now(UTC)
+        now = await server_time(self._client)
         first = {
             "memory": ORIGINAL,
             "pipeline": ORIGINAL,

@@ -11,12 +11,11 @@ from collections.abc import AsyncGenerator, Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from aiokafka import TopicPartition
-from bson import json_util
 
-from eden_memory.assembly.tailer import AS_JSON, source_mapping
+from eden_memory.assembly.supervisor import MadeAnew
 from eden_memory.errors import EdenError, MemoryRestored
 from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
@@ -43,9 +42,8 @@ from eden_memory.replay.restore.restored_store import MongoLost
 from eden_memory.schemas.documents import Context
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, Event, Forgotten, ScopeChanged
-from eden_memory.source.source_mapping import Unmapped
 from eden_memory.stages.controls import MongoGroupNotes
-from eden_memory.stages.dead_letter_ids import LetterIds, NamedIds
+from eden_memory.stages.dead_letter_ids import LetterIds, ids_in
 from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
 from eden_memory.stages.dead_letter_reading import dead_letter_of, is_ended
 from eden_memory.stages.dead_letters import ids_of_letter
@@ -170,12 +168,8 @@ class RestoredBackup:
             with suppress(ValueError, KeyError):  # another program's record
                 return ids_of_letter(stored)
             return None
-        ids = NamedIds()
-        with suppress(ValueError, KeyError, TypeError):  # a document that was cut names nothing
-            document: Any = json_util.loads(record.value or b"", json_options=AS_JSON)
-            refused = Unmapped(letter.why["collection"], document, "", letter.why["version"], letter.at)
-            ids = source_mapping(self.at.settings).named_in(refused)
-        return LetterIds(record.topic, key, letter.at, ids)
+        named = {name: letter.why.get(name) for name in ("message_id", "session_id", "user_id", "version")}
+        return LetterIds(record.topic, key, letter.at, ids_in([named], letter.at))
 
     @property
     def _topics(self) -> Topics:
@@ -198,8 +192,10 @@ class ForgettingAgain:
         self._backup, self._stopping = backup, asyncio.Event()
 
     async def run(self) -> None:
-        """Wait for the stages that run beside it, here or elsewhere; or until `stop`."""
+        """Wait for the stages that run beside it, here or elsewhere, then raise MadeAnew; or until `stop`."""
         await run_until_first(self._backup.until_forgotten(), self._stopping)
+        if not self._stopping.is_set():
+            raise MadeAnew
 
     def stop(self) -> None:
         """End `run`."""
