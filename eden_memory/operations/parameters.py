@@ -155,8 +155,11 @@ Absorbed = Annotated[
 Limit = Annotated[int, AtDoors(Annotated[int, Field(ge=1, le=MOST_LISTED)]), Field(description="of a page")]
 
 
-def _memory_id(description: str, example: str) -> Any:
-    return Field(min_length=1, max_length=4_096, pattern=ANY_ID, description=description, examples=[example])
+def _id_text(description: str, example: str, pattern: str | None = None) -> Any:
+    return Field(min_length=1, max_length=4_096, pattern=pattern, description=description, examples=[example])
+
+
+_memory_id = partial(_id_text, pattern=ANY_ID)
 
 
 FactId = Annotated[str, _memory_id("id of a fact, as lists and searches give it", "0b4e9c1d2f")]
@@ -218,12 +221,9 @@ IfDue = Annotated[
 ]
 Target = Annotated[
     str,
-    Field(
-        min_length=1,
-        max_length=4_096,
-        description="id of a message or session, plain or typed; id of a fact or reflection; of a blob "
-        "`<scope key>@<version>`",
-        examples=["s.chat-7"],
+    _id_text(
+        "id of a message or session, plain or typed; id of a fact or reflection; of a blob `<scope key>@<version>`",
+        "s.chat-7",
     ),
 ]
 Cause = Annotated[
@@ -234,25 +234,12 @@ Cause = Annotated[
 ]
 CauseTarget = Annotated[
     str,
-    Field(
-        min_length=1,
-        max_length=4_096,
-        description="id of the message, session or user; the source of an import (`mem0`); a call's id",
-        examples=["s.chat-7"],
-    ),
+    _id_text("id of the message, session or user; the source of an import (`mem0`); a call's id", "s.chat-7"),
 ]
 Preview = Annotated[
     str, Field(min_length=1, max_length=64, description="`preview` of the answer that showed what changes")
 ]
-RequestId = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=4_096,
-        description="what a request to forget or undo has answered",
-        examples=["o.65f0"],
-    ),
-]
+RequestId = Annotated[str, _id_text("what a request to forget or undo has answered", "o.65f0")]
 InTopics = Annotated[
     bool, Field(description="look in Kafka's topics, too; false: in MongoDB's collections alone")
 ]

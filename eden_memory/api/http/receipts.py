@@ -6,7 +6,9 @@ from fastapi import APIRouter, Path, Query, Request
 
 from eden_memory.access.callers import demand_operator
 from eden_memory.api.http.doors import AdmittedRoute, doors_of
+from eden_memory.operations.parameters import InTopics, RequestId
 from eden_memory.operations.receipt_calls import checked_receipt, receipt_of
+from eden_memory.operations.table import BY_NAME
 from eden_memory.receipts.receipt import CheckedReceipt, Receipt
 
 
@@ -20,29 +22,20 @@ class OperatorRoute(AdmittedRoute):
 
 
 router = APIRouter(prefix="/v1/receipts", route_class=OperatorRoute, tags=["writing"])
-RequestId = Annotated[
-    str,
-    Path(
-        min_length=1,
-        max_length=4_096,
-        description="What a request to forget or to undo has answered.",
-        examples=["o.65f0"],
-    ),
-]
-InTopics = Annotated[
-    bool, Query(description="Look in Kafka's topics, too; false: in MongoDB's collections alone.")
-]
+RECEIPT, VERIFY = BY_NAME["receipt"], BY_NAME["verify receipt"]
 
 
-@router.post("/verify", summary="Check a receipt, at any later time")
-async def verify(request: Request, body: Receipt, topics: InTopics = True) -> CheckedReceipt:
-    """422 unless this installation has signed exactly this receipt; else what it names and is there, or not clean."""
+@router.post("/verify", summary=VERIFY.summary, description=VERIFY.words)
+async def verify(
+    request: Request, body: Receipt, topics: Annotated[InTopics, Query()] = True
+) -> CheckedReceipt:
+    """Answer whether a receipt holds."""
     del body  # as it was sent: the signature is over this very receipt
     caller = request.state.caller
     return await checked_receipt(doors_of(request).memory, caller, await request.body(), in_topics=topics)
 
 
-@router.get("/{request_id}", summary="The receipt of a request to forget or to undo")
-async def receipt(request: Request, request_id: RequestId) -> Receipt:
-    """It names what was erased by ids and keyed hashes. 404 until it is carried out, 409 while something is left."""
+@router.get("/{request_id}", summary=RECEIPT.summary, description=RECEIPT.words)
+async def receipt(request: Request, request_id: Annotated[RequestId, Path()]) -> Receipt:
+    """Answer the receipt."""
     return await receipt_of(doors_of(request).memory, request.state.caller, request_id)

@@ -10,18 +10,20 @@ from fastapi.responses import StreamingResponse
 from eden_memory.api.http.doors import AdmittedRoute, demand_everywhere, doors_of
 from eden_memory.mongo.application_ids import id_of, typed
 from eden_memory.operations.parameters import Requested
+from eden_memory.operations.table import BY_NAME
 
 router = APIRouter(prefix="/v1/users/{user}", route_class=AdmittedRoute, tags=["users"])
 UserId = Annotated[
     str,
     Path(min_length=1, max_length=1_024, description="The user's id, plain or typed.", examples=["s.ada"]),
 ]
+EXPORT = BY_NAME["export user"]
 Item = tuple[str, dict[str, Any]]
 
 
-@router.get("/export", summary="Everything held about a user", response_class=StreamingResponse)
+@router.get("/export", summary=EXPORT.summary, description=EXPORT.words, response_class=StreamingResponse)
 async def export(request: Request, user: UserId) -> StreamingResponse:
-    """Sent while it is read: `{"user": …, "items": [{"collection": …, "document": …}, …]}`."""
+    """Answer with a stream of items."""
     doors, user_id = doors_of(request), id_of(user, "user")
     demand_everywhere(request.state.caller, name := typed(user_id, "user"))
     items = doors.memory.export_items(user_id)
