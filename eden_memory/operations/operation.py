@@ -86,6 +86,11 @@ class Operation:
         )
         return tuple(parameter for parameter in found if parameter is not None)
 
+    @property
+    def model_name(self) -> str:
+        """Return how the names of its pydantic models begin: `GetFact` of `get fact`."""
+        return "".join(part.capitalize() for part in self.name.split())
+
     @cached_property
     def result(self) -> Any:
         """The type of the answer at doors."""

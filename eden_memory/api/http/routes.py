@@ -28,9 +28,6 @@ from eden_memory.operations.parameters import IdText, Session, User
 from eden_memory.operations.table import OPERATIONS
 
 Answer = Callable[[Operation, Request, AdmittedCall, Mapping[str, Any]], Awaitable[Response]]
-UserId = Annotated[
-    str, Path(min_length=1, max_length=1_024, description="The user's id.", examples=["s.ada"])
-]
 
 
 async def _as_json(
@@ -92,7 +89,7 @@ def _add(
     body = next((parameter for parameter in rest if _is_model(parameter)), None)
     in_query = method == "GET" or operation.in_query
     asked = [*_about(operation, in_path), *(rest if in_query else ())]
-    name = "".join(part.capitalize() for part in operation.name.split())
+    name = operation.model_name
     arguments = {
         "request": Request,
         "agent": AgentId,

@@ -46,7 +46,6 @@ def answer_model(operation: Operation) -> type[BaseModel]:
     extra: dict[str, Any] = {} if operation.right != "read" else {"note": NOTE}
     if operation.tool is not None and operation.tool.status is not None:
         extra["status"] = (str, Field(default=operation.tool.status))
-    name = "".join(part.capitalize() for part in operation.name.split()) + "Answer"
     result = operation.result
     if _is_listed(result):
         shown: dict[str, Any] = {"items": (_shown(result), ...)}
@@ -56,7 +55,9 @@ def answer_model(operation: Operation) -> type[BaseModel]:
         shown = {field: (info.annotation, info) for field, info in result.model_fields.items()}
     else:
         shown = _fields(result)
-    return create_model(name, __config__=ConfigDict(from_attributes=True), **(extra | shown))
+    return create_model(
+        f"{operation.model_name}Answer", __config__=ConfigDict(from_attributes=True), **(extra | shown)
+    )
 
 
 def answer_of(model: type[BaseModel], found: Any) -> BaseModel:
