@@ -19,7 +19,7 @@ CONTEXT = 6
 """Words that are kept on either side of a change."""
 
 
-class Part(BaseModel):
+class ReportPart(BaseModel):
     """A part of the report, as `--json` prints it."""
 
     model_config = ConfigDict(frozen=True)
@@ -32,7 +32,7 @@ class Run(NamedTuple):
     text: str
 
 
-class MemoryText(Part):
+class MemoryText(ReportPart):
     """A fact or reflection; a blob's id is its scope key."""
 
     id: str
@@ -44,7 +44,7 @@ class MemoryText(Part):
         return len(self.text.split())
 
 
-class ChangedText(Part):
+class ChangedText(ReportPart):
     """The same in other words."""
 
     live: MemoryText
@@ -65,7 +65,7 @@ class ChangedText(Part):
         return cls(live=live, shadow=shadow, similarity=similarity, runs=runs)
 
 
-class TextCounts(Part):
+class TextCounts(ReportPart):
     """How many texts."""
 
     same: int = 0
@@ -82,7 +82,7 @@ class TextCounts(Part):
         return self.changed + self.added + self.lost
 
 
-class Differing(Part):
+class Differing(ReportPart):
     """The texts of one kind in one scope; of each list only the largest differences."""
 
     counts: TextCounts = TextCounts()
@@ -95,7 +95,7 @@ class Differing(Part):
     lost: tuple[MemoryText, ...] = ()
 
 
-class ScopeDiffers(Part):
+class ScopeDiffers(ReportPart):
     """One scope of both memories."""
 
     scope_key: str
@@ -123,7 +123,7 @@ class ScopeDiffers(Part):
         return sum(self.of(kind).counts.differing for kind in KINDS)
 
 
-class StageSpending(Part):
+class StageSpending(ReportPart):
     """Calls of models in one namespace, by one stage."""
 
     calls: int = 0
@@ -153,7 +153,7 @@ def _spent(spending: StageSpending) -> dict[str, Any]:
 Spending = Annotated[StageSpending, PlainSerializer(_spent)]
 
 
-class BothSpent(Part):
+class BothSpent(ReportPart):
     """What the two memories cost."""
 
     live: Spending = StageSpending()
