@@ -280,7 +280,7 @@ class Membership(ConsumerRebalanceListener):
         try:
             await self._notes.note_reached(self._group, offsets, before)
         except Exception as error:
-            if classify(error) not in (Kind.AWAY, Kind.TRANSIENT):
+            if not passes(error):
                 raise
             log.warning("not committed, MongoDB is away", group=self._group, error=describe(error))
             return False
