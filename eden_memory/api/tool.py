@@ -176,7 +176,7 @@ def _stages(report: SearchReport) -> list[dict[str, Any]]:
     whole = {"milliseconds": round(report.milliseconds, 1), "text_only": report.text_only}
     stages = [
         {"stage": stage.name, "milliseconds": round(stage.milliseconds, 1), "candidates": stage.candidates}
-        for stage in report.stages
+        for stage in report.stages or ()
     ]
     return [*stages, whole]
 

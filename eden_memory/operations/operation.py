@@ -112,8 +112,16 @@ class Operation:
         return inspect.signature(self.call).parameters
 
     async def asked(self, call: AdmittedCall, given: Mapping[str, Any]) -> Any:
-        """Carry it out with parameters as a door takes them, and return the answer."""
-        arguments = dict(given)
+        """Carry it out with parameters as a door takes them, and return the answer.
+
+        Parameters that are not given have the defaults of doors, which may differ from those in Python.
+        """
+        arguments: dict[str, Any] = {
+            parameter.name: parameter.default
+            for parameter in self.parameters
+            if parameter.default is not UNSET
+        }
+        arguments |= given
         for parameter in self.parameters:
             if parameter.read is not None and parameter.name in arguments:
                 arguments[parameter.name] = parameter.read(arguments[parameter.name])

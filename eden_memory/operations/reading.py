@@ -194,7 +194,7 @@ class ReadCalls:
         found = replace(report, unformed=await find_unformed(request.texts, recent, request.top_k))
         if debug:
             return found
-        return replace(found, stages=(), facts=tuple(replace(fact, scores={}) for fact in found.facts))
+        return replace(found, stages=None, facts=tuple(replace(fact, scores={}) for fact in found.facts))
 
     async def why(
         self, text: p.Words, *, session: p.Session = None, user: p.User = None

@@ -166,7 +166,8 @@ class SearchReport(View):
     """The facts that were found, best first, and how."""
 
     facts: tuple[FoundFact, ...]
-    stages: tuple[StageReport, ...] = ()
+    stages: tuple[StageReport, ...] | None = ()
+    """None where `debug` did not ask for them."""
     warnings: tuple[str, ...] = ()
     """Parts that failed and were left out: `semantic`, `text`, `rerank`, with the reason."""
     milliseconds: float = 0.0

@@ -153,7 +153,9 @@ def search(report: SearchReport, user: str | None) -> None:
     for warning in report.warnings:
         typer.echo(f"done without {terminal.plain(warning)}", err=True)
     if debug:
-        stages = ((stage.name, f"{stage.milliseconds:.1f}", stage.candidates) for stage in report.stages)
+        stages = (
+            (stage.name, f"{stage.milliseconds:.1f}", stage.candidates) for stage in report.stages or ()
+        )
         tables.console().print()
         tables.show_table(("stage", "ms", "candidates"), stages, "no stage ran")
         tables.console().print(f"{report.milliseconds:.1f} ms in all")
