@@ -6,11 +6,8 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from fastapi import FastAPI
 from pydantic import BaseModel
 
-from eden_memory.api.http import openapi
-from eden_memory.api.http.routes import ROUTERS
 from eden_memory.api.mcp.mcp_server import mcp_server
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.api.sync import SyncMemory, SyncMemoryService
@@ -20,17 +17,17 @@ from eden_memory.operations.operation import Operation, plain_type
 from eden_memory.operations.table import OPERATIONS
 from eden_memory.settings import Settings
 from tools.reference.export import ROOT
-from tools.reference.operations import AGENT, DOORS, commands, names_by_door, operations, operations_page
+from tools.reference.operations import (
+    AGENT,
+    DOORS,
+    commands,
+    http_document,
+    names_by_door,
+    operations,
+    operations_page,
+)
 
-
-def _document() -> dict[str, Any]:
-    app = FastAPI()
-    for router in ROUTERS:
-        app.include_router(router)
-    return openapi.document_of(app)
-
-
-DOCUMENT = _document()
+DOCUMENT = http_document()
 UNCONNECTED: Any = MagicMock(settings=Settings())
 TOOLS = {tool.name: tool for tool in asyncio.run(mcp_server(UNCONNECTED, UNCONNECTED).list_tools())}
 

@@ -13,17 +13,14 @@ from pathlib import Path, PurePath
 from typing import Any, get_args
 
 import yaml
-from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from eden_memory import constants
-from eden_memory.api.http import openapi
-from eden_memory.api.http.routes import ROUTERS
 from eden_memory.kafka.topics import Topics, read_topics, topics_path
 from eden_memory.settings import KafkaSettings, Settings
 from tools.reference.asyncapi import document_text
-from tools.reference.operations import operations_page
+from tools.reference.operations import http_document, operations_page
 from tools.reference.reference_pages import documents_page, events_page, metrics_page, topics_page
 
 ROOT = Path(__file__).parents[2]
@@ -57,11 +54,7 @@ def generated() -> dict[str, str]:
 
 def openapi_text() -> str:
     """The OpenAPI document as YAML."""
-    app = FastAPI()
-    for router in ROUTERS:
-        app.include_router(router)
-    document = openapi.document_of(app)
-    return OPENAPI_HEAD + yaml.safe_dump(document, sort_keys=False, width=110, allow_unicode=True)
+    return OPENAPI_HEAD + yaml.safe_dump(http_document(), sort_keys=False, width=110, allow_unicode=True)
 
 
 def stale(root: Path, wanted: Collection[str] = ()) -> list[str]:

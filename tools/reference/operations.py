@@ -138,11 +138,16 @@ def _methods(*classes: type) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _routes() -> list[str]:
+def http_document() -> dict[str, Any]:
+    """Return the OpenAPI document of the HTTP API."""
     app = FastAPI()
     for router in ROUTERS:
         app.include_router(router)
-    paths: Mapping[str, Mapping[str, Any]] = openapi.document_of(app)["paths"]
+    return openapi.document_of(app)
+
+
+def _routes() -> list[str]:
+    paths: Mapping[str, Mapping[str, Any]] = http_document()["paths"]
     return [f"{method.upper()} {path}" for path, methods in paths.items() for method in methods]
 
 
