@@ -1,7 +1,7 @@
 """An operation as a row: what is asked, which right it needs, and how each door names it."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -111,8 +111,8 @@ class Operation:
     def _signature(self) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(self.call).parameters
 
-    async def asked(self, call: AdmittedCall, given: Mapping[str, Any]) -> Any:
-        """Carry it out with parameters as a door takes them, and return the answer.
+    def asked(self, call: AdmittedCall, given: Mapping[str, Any]) -> Awaitable[Any]:
+        """Return its coroutine, called with parameters as a door takes them; `shown` makes an answer of the result.
 
         Parameters that are not given have the defaults of doors, which may differ from those in Python.
         """
@@ -126,13 +126,15 @@ class Operation:
             if parameter.read is not None and parameter.name in arguments:
                 arguments[parameter.name] = parameter.read(arguments[parameter.name])
         if "call" in self._signature:
-            found = await self.call(call, **arguments)
-        else:
-            named = {name: value for name, value in call.named.items() if name in self._signature}
-            found = await self.call(call.service, **named, **arguments)
-        return (
-            self.answer(**{next(iter(self.answer.model_fields)): found}) if isinstance(found, str) else found
-        )
+            return self.call(call, **arguments)
+        named = {name: value for name, value in call.named.items() if name in self._signature}
+        return self.call(call.service, **named, **arguments)
+
+    def shown(self, found: Any) -> Any:
+        """Return the answer at doors: a text is the only field of its model."""
+        if not isinstance(found, str):
+            return found
+        return self.answer(**{next(iter(self.answer.model_fields)): found})
 
 
 def _parameter(name: str, hint: Any, default: Any) -> Parameter | None:

@@ -4,7 +4,7 @@ Special to this door: the context's ETag here, event streams (events.py), what c
 (users.py), and receipts (receipts.py).
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from inspect import Parameter as Argument
 from inspect import Signature
@@ -16,7 +16,6 @@ from pydantic import BaseModel
 
 from eden_memory.api.http import events, receipts, users
 from eden_memory.api.http.doors import AdmittedRoute, AgentId, Where, doors_of
-from eden_memory.operations.admitted_call import AdmittedCall
 from eden_memory.operations.operation import (
     Operation,
     Parameter,
@@ -24,25 +23,22 @@ from eden_memory.operations.operation import (
     model_of,
     plain_type,
 )
-from eden_memory.operations.parameters import IdText, Session, User
+from eden_memory.operations.parameters import ContextText, IdText, Session, User
 from eden_memory.operations.table import OPERATIONS
 
-Answer = Callable[[Operation, Request, AdmittedCall, Mapping[str, Any]], Awaitable[Response]]
+Answer = Callable[[Operation, Request, Any], Response]
+"""Makes a response of what an operation answers."""
 
 
-async def _as_json(
-    operation: Operation, request: Request, call: AdmittedCall, given: Mapping[str, Any]
-) -> Response:
+def _as_json(operation: Operation, request: Request, found: Any) -> Response:
     del request
-    found = operation.json.dump_json(await operation.asked(call, given))
-    return Response(found, operation.status, media_type="application/json")
+    return Response(operation.json.dump_json(found), operation.status, media_type="application/json")
 
 
-async def _context(
-    operation: Operation, request: Request, call: AdmittedCall, given: Mapping[str, Any]
-) -> Response:
+def _context(operation: Operation, request: Request, found: ContextText) -> Response:
     """Answer the text itself, with a tag that changes with it."""
-    xml = (await operation.asked(call, given)).context
+    del operation
+    xml = found.context
     tag = f'"{sha256(xml.encode()).hexdigest()[:32]}"'
     headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization, X-Eden-Key"}
     if tag_is_known(tag, request.headers.get("if-none-match")):
@@ -117,7 +113,8 @@ def _add(
         elif sent is not None:
             asked |= _given(sent)
         rest = {name: value for name, value in (given | asked).items() if name not in about}
-        return await ANSWERS.get(operation.name, _as_json)(operation, request, call, rest)
+        found = operation.shown(await operation.asked(call, rest))
+        return ANSWERS.get(operation.name, _as_json)(operation, request, found)
 
     keyword = Argument.KEYWORD_ONLY
     answer.__signature__ = Signature(  # type: ignore[attr-defined]

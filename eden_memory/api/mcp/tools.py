@@ -68,7 +68,7 @@ def _tool(door: Door, operation: Operation, tool: Tool) -> Any:
         given = {name: None if name in texts and value == "" else value for name, value in given.items()}
         try:
             opened = await door.open(ctx.request_context, operation.right, *about, new=operation.new)
-            return answer_of(model, await operation.asked(opened, given))
+            return answer_of(model, operation.shown(await operation.asked(opened, given)))
         except EdenError as error:
             raise ToolError(" ".join(_sentences(error))) from None
         except PyMongoError as error:

@@ -58,9 +58,8 @@ def _command(name: str, show: Callable[[Any, str | None], None], words: str) -> 
 
         async def work(viewer: Viewer) -> Any:
             reach = SessionReach(viewer.memory.memory)
-            return await operation.asked(
-                AdmittedCall(LOCAL, viewer.memory, reach, viewer.session, viewer.user), asked
-            )
+            call = AdmittedCall(LOCAL, viewer.memory, reach, viewer.session, viewer.user)
+            return operation.shown(await operation.asked(call, asked))
 
         found = ask(agent, session, user, work)
         if as_json:

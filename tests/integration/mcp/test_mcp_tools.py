@@ -74,7 +74,7 @@ async def test_a_search_keeps_to_the_scopes_and_kind_it_names_and_explains_itsel
         }
         plain = await _asked(client, "search_facts", **about)
         assert {found["scope"] for found in plain["facts"]} == {AGENT.key, ADA.key}
-        assert plain["stages"] == []
+        assert plain["stages"] is None
         assert all(found["scores"] == {} for found in plain["facts"])
         for scope in (AGENT, ADA):
             found = await _asked(client, "search_facts", scopes=[scope.kind], **about)
