@@ -102,6 +102,11 @@ STAGE_PAUSES = Counter(
 DEAD_LETTERS = Counter(
     "eden_dead_letters", "Records given up, by the kind of error that ended them", ["stage", "reason"]
 )
+DEAD_LETTERS_UNSETTLED = Gauge(
+    "eden_dead_letters_unsettled",
+    "Dead letters that were neither tried again with success nor dropped",
+    ["stage"],
+)
 STAGE_PAUSED = Gauge(
     "eden_stage_paused",
     "1 while a stage stands still: by hand, for dead letters, in an outage",

@@ -88,17 +88,18 @@ class ForgettingStage:
         withdrawn = await self._withdrawn(delivery, event, made)
         ledgers = await self._store.ledgers.erase((), made, withdrawn, delivery)
         again = await self._taken_up_again(delivery, event, ())
-        letters = await self._store.letters.naming(mark, delivery.id)
-        events = [*follows(delivery, event, made, (), withdrawn), *ledgers, *letters, *again]
-        if events:
-            await self._store.note(erasure_of(delivery, made, (), withdrawn, events, self._hashed))
+        events = [*follows(delivery, event, made, (), withdrawn), *ledgers, *again]
+        letters, _ = await self._store.letters.naming(mark)
+        if events or letters:
+            await self._store.note(erasure_of(delivery, made, (), withdrawn, letters, events, self._hashed))
+        await self._store.letters.erase(letters)
         return Decision(events)
 
     async def _forget(self, delivery: Delivery, event: Forgotten, mark: Mark) -> Decision:
         """Forget a slice of what was asked for."""
         if event.kind in ("session", "user") and event.until is not None and event.after is None:
             await self._store.usage.reduce(event.kind, event.id, event.until)
-        found = await self._store.slice_of(mark, event.after, self._slice, delivery.id)
+        found = await self._store.slice_of(mark, event.after, self._slice)
         reached, anew = await self._reached(event, mark, found.resting)
         resting = await self._with_propagated(event, reached)
         told = found.told
@@ -117,8 +118,10 @@ class ForgettingStage:
         again = await self._taken_up_again(delivery, event, resting, anew)
         derived = follows(delivery, event, resting, told, withdrawn)
         pins = await self._pins_again(delivery, event, resting, withdrawn, found.scopes)
-        events = [*derived, *ledgers, *found.letters, *again, *pins, *more]
-        await self._store.note(erasure_of(delivery, resting, messages, withdrawn, events, self._hashed))
+        events = [*derived, *ledgers, *again, *pins, *more]
+        note = erasure_of(delivery, resting, messages, withdrawn, found.letters, events, self._hashed)
+        await self._store.note(note)
+        await self._store.letters.erase(found.letters)  # behind the note: a repeat finds them no more
         return Decision(events)
 
     async def _waits(self, event: Forgotten, mark: Mark, after: str) -> bool:

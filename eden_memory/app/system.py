@@ -16,6 +16,7 @@ from eden_memory.assembly.supervisor import LiveParts
 from eden_memory.assembly.tailer import refuse_wrong_source, tailing
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.formation.due_scope_store import scopes_due
 from eden_memory.housekeeping.compaction.lowered_topic_store import LoweredTopics
 from eden_memory.housekeeping.consumption import Consumption
@@ -53,6 +54,7 @@ from eden_memory.search import vector_copy_store
 from eden_memory.search.access_count_store import MongoAccesses
 from eden_memory.search.vector_copy_store import VectorCopies
 from eden_memory.settings import Settings
+from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.health_server import HealthServer
 from eden_memory.stages.leased import Leased
 from eden_memory.stages.outcome_store import MongoLedger
@@ -236,6 +238,12 @@ def topics_check(settings: Settings, client: MongoClient) -> TopicsCheck:
     return TopicsCheck(admin_config(settings.kafka, endpoints(settings).kafka), topics, counts)
 
 
+def letters_of(settings: Settings, client: MongoClient) -> DeadLetters:
+    """The dead letters of a placement."""
+    database, names = client[settings.mongodb.database], settings.names
+    return DeadLetters(database, names, MongoForgetting(database, names), settings.placement)
+
+
 def housekeeping(settings: Settings, client: MongoClient) -> Leased:
     """The janitor: removes what every consumer passed a week ago."""
     database, names = client[settings.mongodb.database], settings.names
@@ -243,7 +251,7 @@ def housekeeping(settings: Settings, client: MongoClient) -> Leased:
     kafka, admin = client_kwargs(settings.kafka, servers.kafka), admin_config(settings.kafka, servers.kafka)
     lease = MongoLease(database[names["leases"]], JANITOR, JANITOR_LEASE_SECONDS)
     outcomes, marks = MongoLedger(database, names), ConsumptionMarks(database, names)
-    texts = WindowTextRetention(database, names)
+    texts = WindowTextRetention(database, names, letters_of(settings, client).is_settled)
     bounds = LedgerBounds(database, names, settings.retention)
     lowered = LoweredTopics(database, names, admin)
     janitor = Janitor(kafka, admin, consumption(settings), marks, outcomes, _now, texts, bounds, lowered)
@@ -273,6 +281,7 @@ def lag_export(settings: Settings, client: MongoClient) -> LagExport:
     declared = topics.readers()
     database, names = client[settings.mongodb.database], settings.names
     counts = partial(count_documents, database, names)
+    programs = [settings.placement.group(program) for program in topics.file.programs]
 
     async def spent_now() -> Mapping[tuple[str, str, str, str], float]:
         return await spent(database, names, await server_time(client), settings.metrics.agents)
@@ -281,6 +290,7 @@ def lag_export(settings: Settings, client: MongoClient) -> LagExport:
         counts,
         partial(scopes_due, database, names, MongoStreams(database, names), settings.limits.formation()),
         spent_now,
+        partial(letters_of(settings, client).count, programs),
     )
     lease = MongoLease(database[names["leases"]], LAG, LAG_LEASE_SECONDS)
     formed = FormationRequested, FactsExtracted, FactsProposed, FactChanged, ReflectionFormed

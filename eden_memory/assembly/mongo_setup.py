@@ -21,10 +21,10 @@ from eden_memory.schemas.documents import (
     Answer,
     Budget,
     CountedCall,
+    DeadLetter,
     Document,
     Erasure,
     Fact,
-    IndexedDeadLetter,
     Message,
     Outcome,
     Reservation,
@@ -35,7 +35,7 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.search import search_index_store as search_indexes
 from eden_memory.settings import Settings
-from eden_memory.stages.dead_letter_index_store import DEAD_LETTER_INDEXES
+from eden_memory.stages.dead_letter_store import DEAD_LETTER_INDEXES
 from eden_memory.stages.outcome_store import OUTCOME_INDEXES, MongoLedger
 from eden_memory.usage.budget_store import BUDGET_INDEXES, MongoBudgets
 from eden_memory.usage.usage_store import USAGE_INDEXES, MongoUsage
@@ -69,7 +69,7 @@ STAGES_OWN = (
     Budget,
     Reservation,
     Erasure,
-    IndexedDeadLetter,
+    DeadLetter,
 )
 """Collections whose indexes are made by the stores that use them."""
 INDEXES: Indexes = {

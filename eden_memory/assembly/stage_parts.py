@@ -9,7 +9,6 @@ from eden_memory.assembly.handlers import LIVE, Account, MongoClient, stage_hand
 from eden_memory.assembly.stage_surroundings import surroundings
 from eden_memory.context.context_refreshing import ContextKeeping
 from eden_memory.directory.stream_store import MongoStreams
-from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.formation.due_scope_store import DueScopeAnnouncer, scopes_due
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.local.servers import endpoints
@@ -19,7 +18,6 @@ from eden_memory.mongo.leases import MongoLease
 from eden_memory.processors import pipeline
 from eden_memory.processors.context_cache import ContextCacheStage
 from eden_memory.settings import Settings
-from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
 from eden_memory.stages.outcome import Publishing
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.partition_count_store import PartitionCounts
@@ -76,9 +74,8 @@ async def stage_workers(
     """Yield the workers of the named stages on connections that the caller owns."""
     database = client[settings.mongodb.database]
     await MongoLedger(database, settings.names).prepare()
-    letters = DeadLetterIndex(database, settings.names, MongoForgetting(database, settings.names))
-    await letters.prepare()
-    around = replace(surroundings(settings, database, publisher, bounds), letters=letters)
+    around = surroundings(settings, database, publisher, bounds)
+    await around.letters.prepare()
     around = around if group_of is None else replace(around, group_of=group_of)
     async with stage_handlers(settings, client, names, account) as handlers:
         workers = [Worker(stage, around) for stage in pipeline.stages(handlers)]

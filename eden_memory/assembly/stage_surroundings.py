@@ -12,6 +12,7 @@ from eden_memory.local.servers import endpoints
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import Settings
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
+from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.handler_run import USAGE_SOURCE, UsageLog
 from eden_memory.stages.outcome import Publishing
 from eden_memory.stages.outcome_store import MongoLedger
@@ -24,6 +25,7 @@ def surroundings(
 ) -> Surroundings:
     """Return what the stages of the placement in `settings` share."""
     topics, names = load_topics(settings.kafka, settings.placement), settings.names
+    marks = MongoForgetting(database, names)
     return Surroundings(
         kafka=client_kwargs(settings.kafka, endpoints(settings).kafka),
         topic_of=topics.topic_of,
@@ -34,13 +36,8 @@ def surroundings(
         notes=MongoGroupNotes(database, names),
         controls=MongoControls(database, names),
         slots=Slots(settings.run.at_once),
+        letters=DeadLetters(database, names, marks, settings.placement),
         usage=UsageLog(publisher, topics.topic_of, USAGE_SOURCE),
-        end_published=_ledgers(settings, database).end_published,
+        end_published=ForgottenLedgers(database, names, marks, settings.placement.pipeline).end_published,
         bounds=bounds,
     )
-
-
-def _ledgers(settings: Settings, database: AsyncDatabase[dict[str, Any]]) -> ForgottenLedgers:
-    names = settings.names
-    marks = MongoForgetting(database, names)
-    return ForgottenLedgers(database, names, marks, settings.placement.pipeline)

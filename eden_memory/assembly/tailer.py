@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from bson import json_util
-from bson.binary import UuidRepresentation
 from pymongo import AsyncMongoClient
 
 from eden_memory.errors import EdenError
@@ -17,9 +15,8 @@ from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.bson_ids import encode_id, to_json
 from eden_memory.mongo.change_stream import ChangeStream
-from eden_memory.mongo.changes import Document
 from eden_memory.mongo.client import connect
 from eden_memory.mongo.leases import MongoLease
 from eden_memory.processors.tailer import Tailer
@@ -54,15 +51,12 @@ from eden_memory.source.position_store import (
     nothing_there,
     other_sources,
 )
-from eden_memory.source.rereader import MessageRereader, RefusedDocuments
+from eden_memory.source.rereader import MessageRereader
 from eden_memory.source.source_mapping import SourceMapping
-from eden_memory.stages.controls import MongoControls
-from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
+from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.partition_count_store import PartitionCounts
 
 MongoClient = AsyncMongoClient[dict[str, Any]]
-
-AS_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
 
 INBOX_FIELDS = sorted(
     {
@@ -105,11 +99,6 @@ def source_mapping(settings: Settings) -> SourceMapping:
     )
 
 
-def to_json(document: Document) -> bytes:
-    """Return a document as extended JSON, whatever it holds."""
-    return json_util.dumps(document, json_options=AS_JSON).encode()
-
-
 async def refuse_wrong_source(settings: Settings) -> None:
     """Raise EdenError if the messages collection is another than memory is formed from, or lost its documents."""
     source = settings.source_name
@@ -150,22 +139,20 @@ def _leading(
     oplog = MongoOplog(client) if settings.metrics.oplog else None
     versions = mapping_versions(settings, client)
     database = client[settings.mongodb.database]
-    letters = DeadLetterIndex(database, settings.names, MongoForgetting(database, settings.names))
+    letters = DeadLetters(database, settings.names, MongoForgetting(database, settings.names))
     used = PartitionCounts(database, settings.names).used
-    controls = MongoControls(client[settings.mongodb.database], settings.names)
     topic = MessagesTopic(kafka, topics.name(TOPIC))
-    refused = RefusedDocuments(kafka, topics.dead_of(topic.name), settings.messages.collection, controls)
 
     def lead(epoch: int, stopping: asyncio.Event) -> Awaitable[None]:
         fence = topics.prefix + settings.source_name
         publisher = FencedPublisher(kafka, fence, topics, limits, letters, used)
-        source = _source(settings, client, new_source=new_source)
+        source = _source(settings, client, letters, topic.name, new_source=new_source)
         leader = Leader(epoch, source, mapping, publisher, settings.tailer.commit_seconds, stopping)
         return Leadership(
             leader,
             Tailer(mapping),
             topic,
-            MessageRereader(leader, topic, refused, versions),
+            MessageRereader(leader, topic, versions),
             versions,
             settings.source_name,
             settings.tailer.watermark_seconds,
@@ -176,7 +163,9 @@ def _leading(
     return lead
 
 
-def _source(settings: Settings, client: MongoClient, *, new_source: bool) -> Source:
+def _source(
+    settings: Settings, client: MongoClient, letters: DeadLetters, topic: str, *, new_source: bool
+) -> Source:
     paths = ["_id", *message_paths(settings)]
     messages, inbox = settings.messages.collection, inbox_name(settings)
     changes = ChangeStream(
@@ -214,7 +203,7 @@ def _source(settings: Settings, client: MongoClient, *, new_source: bool) -> Sou
                 event_id = Envelope.of_headers(record.headers).id
                 await marks.mark([mark_of(event)], event_id, event.forgotten_at)
 
-    return Source(changes, reader, waiting, positions, mark)
+    return Source(changes, reader, waiting, positions, mark, letters, topic)
 
 
 def _collection(client: MongoClient, settings: Settings, name: str) -> Any:

@@ -5,15 +5,17 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from getpass import getuser
 from typing import Annotated, Any
 
 import typer
 
 from eden_memory.cli.terminal import confirm, parse_time
+from eden_memory.replay.dead_letters import DeadLetterHandling, Retried
 from eden_memory.replay.installation import installation
+from eden_memory.schemas.documents import DeadLetter
 from eden_memory.settings import Settings
-from eden_memory.stages.dead_letter_handling import DeadLetterHandling, Retried
-from eden_memory.stages.dead_letter_reading import DeadLetter, DeadLetterFilter
+from eden_memory.stages.dead_letter_store import DeadLetterFilter
 
 app = typer.Typer(help="List, retry and drop dead letters.", no_args_is_help=True)
 
@@ -34,11 +36,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="one JSON object a line on 
 Ids = Annotated[list[str] | None, typer.Argument(help="ids as `eden dead list` shows them")]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
 
-REPORTED = 10_000
-"""Dead letters between two lines of progress."""
 NOTES = {
-    "not of a stage": "did not come from a stage: fix its cause, then change the document (any update publishes it "
-    "again)",
+    "without a document": "is of a document that cannot be read again: fix its cause, then change the document (any "
+    "update publishes it again), or ask again for what the inbox asked",
     "incomplete": "holds only a part of its event; `eden dead drop` removes it",
 }
 
@@ -60,13 +60,13 @@ def list_(
         wanted = letters.filter(topic, stage, reason, since, until)
         rows: list[Sequence[str]] = []
         found = 0
-        async for letter, state in letters.found(wanted, settled=everything):
+        async for letter in letters.found(wanted, settled=everything):
             found += 1
             if as_json:
-                typer.echo(json.dumps(_summary(letter, state)))
+                typer.echo(json.dumps(_summary(letter)))
             elif found <= limit:
-                attempts, at = letter.why.get("attempts", ""), f"{letter.at:%Y-%m-%d %H:%M:%S}"
-                rows.append((letter.stage, at, attempts, state, letter.reason[:100], letter.id))
+                attempts, at = str(letter.attempts), f"{letter.at:%Y-%m-%d %H:%M:%S}"
+                rows.append((letter.stage, at, attempts, letter.state, _line(letter)[:100], letter.id))
         if not as_json:
             _show_table(rows, found)
 
@@ -89,9 +89,8 @@ def show(dead_letter: Annotated[str, typer.Argument(help="its id")]) -> None:
     """Show one dead letter whole: why, headers, and its original value."""
 
     async def work(letters: DeadLetterHandling) -> None:
-        letter, state = await letters.at(dead_letter)
-        told = {**_summary(letter, state), **_whole(letter)}
-        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        letter = await letters.at(dead_letter)
+        typer.echo(json.dumps({**_summary(letter), **_whole(letter)}, indent=2, ensure_ascii=False))
 
     _run(work)
 
@@ -106,14 +105,14 @@ def retry(
     until: Until = None,
     yes: Yes = False,
 ) -> None:
-    """Try dead letters again, inside the stage that gave them up; safe to repeat."""
+    """Try dead letters again, inside the stage that gave them up, or read their documents again; safe to repeat."""
 
     async def work(letters: DeadLetterHandling) -> None:
         wanted = letters.filter(topic, stage, reason, since, until)
-        results = Counter[Retried]()
-        for letter in await _chosen(letters, wanted, ids, yes, "try again"):
-            result = await letters.retry(letter)
-            results[result] += 1
+        chosen = await _chosen(letters, wanted, ids, yes, "try again")
+        done = await letters.retry(chosen, f"eden dead, {getuser()}")
+        results = Counter[Retried](done)
+        for letter, result in zip(chosen, done, strict=True):
             if result in NOTES:
                 typer.echo(f"{letter.id} {NOTES[result]}", err=True)
         if results["published"]:
@@ -135,7 +134,7 @@ def drop(
     until: Until = None,
     yes: Yes = False,
 ) -> None:
-    """Take dead letters off the list; their topic keeps them until they age out."""
+    """Take dead letters off the list, and erase the records that they hold."""
 
     async def work(letters: DeadLetterHandling) -> None:
         wanted = letters.filter(topic, stage, reason, since, until)
@@ -155,36 +154,37 @@ async def _chosen(
     return await letters.chosen(wanted, ids)
 
 
-def _report(done: int, total: int) -> None:
-    """Print progress if there are many dead letters."""
-    if total >= 2 * REPORTED and done % REPORTED == 0:
-        typer.echo(f"{done:,} of {total:,} dead letters read", err=True)
+def _line(letter: DeadLetter) -> str:
+    return letter.reason.partition("\n")[0]
 
 
-def _summary(letter: DeadLetter, state: str) -> dict[str, Any]:
+def _summary(letter: DeadLetter) -> dict[str, Any]:
     return {
         "id": letter.id,
-        "state": state,
+        "state": letter.state,
         "stage": letter.stage,
         "at": letter.at.isoformat(),
-        "reason": letter.reason,
-        "key": letter.key.decode(errors="replace"),
+        "reason": _line(letter),
+        "topic": letter.topic,
+        "key": _text(letter.key) or "",
     }
 
 
 def _whole(letter: DeadLetter) -> dict[str, Any]:
-    value = letter.record.value
-    headers = {
-        name: None if content is None else content.decode(errors="replace")
-        for name, content in letter.record.headers
-    }
-    return {"headers": headers, "value": None if value is None else value.decode(errors="replace")}
+    names = ("error", "attempts", "retries", "partition", "offset", "collection", "version", "cut")
+    why = {name: value for name in names if (value := getattr(letter, name)) is not None}
+    headers = {name: _text(content) for name, content in letter.headers}
+    named = None if letter.named is None else list(letter.named)
+    return {**why, "named": named, "trace": letter.trace, "headers": headers, "value": _text(letter.value)}
+
+
+def _text(content: bytes | None) -> str | None:
+    return None if content is None else content.decode(errors="replace")
 
 
 def _run(work: Callable[[DeadLetterHandling], Awaitable[None]]) -> None:
     async def connected() -> None:
         async with installation(Settings()) as at:
-            topics = at.topics(at.settings.placement)
-            await work(DeadLetterHandling(at.database, at.settings.names, topics, at.kafka, _report))
+            await work(DeadLetterHandling(at))
 
     asyncio.run(connected())

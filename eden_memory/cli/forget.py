@@ -20,7 +20,6 @@ from eden_memory.replay.reform.reform_store import neglected
 from eden_memory.schemas.documents import Message, Namespace
 from eden_memory.settings import Settings
 from eden_memory.source.forget_request_store import ForgetKind, ForgetRequests
-from eden_memory.stages.letter_notes_store import LetterNotes
 
 if TYPE_CHECKING:
     from eden_memory.receipts.compact_forgotten import SegmentsHold
@@ -185,7 +184,7 @@ def _say_asked(asked: "ForgettingRequested") -> None:
         typer.echo(f"{namespace.id} keeps what it holds of it until it goes on: {goes_on(namespace)}.")
     for topic, (count, until) in asked.unreadable.items():
         typer.echo(
-            f"{topic}: {count} dead letters cannot be read and name no message; Kafka deletes the last of them by "
+            f"{topic}: {count} dead letters cannot be read and name no message; the last of them is removed by "
             f"{until:%Y-%m-%d %H:%M} UTC (`eden dead list`)."
         )
 
@@ -197,7 +196,7 @@ class ForgettingRequested(NamedTuple):
     left: Sequence[Namespace]
     """Namespaces that keep the memory for now."""
     unreadable: Mapping[str, tuple[int, datetime]]
-    """Dead letters that name nothing, by topic: how many, and when they end."""
+    """Dead letters that name nothing, by topic: how many, and when the last is removed."""
 
 
 SHOWN = 50
@@ -227,7 +226,7 @@ async def _unreached(at: Installation, request_id: str = "") -> ForgettingReques
     return ForgettingRequested(
         request_id,
         await neglected(at.database, at.settings.mongodb.prefix),
-        await LetterNotes(at.database, at.settings.names).unreadable(),
+        await at.letters.unreadable(),
     )
 
 

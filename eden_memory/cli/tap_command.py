@@ -14,7 +14,6 @@ from eden_memory.cli.live_namespace import live_if_there
 from eden_memory.cli.terminal import folded, parse_time
 from eden_memory.errors import NotFound
 from eden_memory.kafka.connection import client_kwargs
-from eden_memory.kafka.outgoing import DEAD
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.observability.tapping import Filter, Start, Tapped, as_json, line, tapping
@@ -94,12 +93,9 @@ def _show(record: Tapped, *, json_lines: bool) -> None:
 
 def _full_name(settings: Settings, topic: str) -> str:
     topics = load_topics(settings.kafka, settings.placement)
-    short = topic.removesuffix(DEAD)
-    if short in topics.file.topics:
-        return topics.name(short) + topic[len(short) :]
+    if topic in topics.file.topics:
+        return topics.name(topic)
     if topic in [declared.name for declared in topics]:
         return topic
     known = ", ".join(topics.file.topics)
-    raise NotFound(
-        f"topics.yaml declares no topic {topic}", f"There are: {known}; each with `.dead` behind it."
-    )
+    raise NotFound(f"topics.yaml declares no topic {topic}", f"There are: {known}.")

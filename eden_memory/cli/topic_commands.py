@@ -151,9 +151,7 @@ def _chosen(topics: Topics, name: str | None) -> list[Topic]:
     chosen = [topic for topic in topics if topic.name in (name, topics.prefix + name)]
     if not chosen:
         declared = ", ".join(topics.file.topics)
-        raise NotFound(
-            f"{name} is not in topics.yaml", f"Declared are {declared}, each with .dead beside it."
-        )
+        raise NotFound(f"{name} is not in topics.yaml", f"Declared are {declared}.")
     return chosen
 
 
@@ -190,11 +188,10 @@ def _line(difference: TopicDifference, *, changed: bool) -> str:
 
 
 def _described(topic: Topic, found: BrokerTopic | None) -> dict[str, Any]:
-    declaration = topic.declaration.model_dump() if topic.declaration else {"dead_of": topic.dead_of}
     wanted = {"partitions": topic.partitions, "replication_factor": topic.replication_factor}
     return {
         "topic": topic.name,
-        **declaration,
+        **topic.declaration.model_dump(),
         "declared": {**wanted, "config": dict(topic.config)},
         "on_broker": _on_broker(topic, found) if found else None,
     }
@@ -207,17 +204,15 @@ def _on_broker(topic: Topic, found: BrokerTopic) -> dict[str, Any]:
 
 def _overview(topics: Iterable[Topic], found: dict[str, BrokerTopic]) -> Iterator[Sequence[str | Text]]:
     for topic in topics:
-        if topic.declaration:
-            declared, now = topic.declaration, found.get(topic.name)
-            there = f"{now.partitions} partitions" if now else Text("missing", style="red")
-            kept = Text.assemble(f"{declared.kept}, ", there)
-            yield topic.name, ", ".join(declared.events), ", ".join(declared.groups), kept
+        declared, now = topic.declaration, found.get(topic.name)
+        there = f"{now.partitions} partitions" if now else Text("missing", style="red")
+        kept = Text.assemble(f"{declared.kept}, ", there)
+        yield topic.name, ", ".join(declared.events), ", ".join(declared.groups), kept
 
 
 def _details(topic: Topic, found: BrokerTopic | None) -> Iterator[Sequence[str]]:
-    if topic.declaration:
-        for name, value in topic.declaration.model_dump(exclude={"tombstones"}).items():
-            yield name.replace("_", " "), _text(value), ""
+    for name, value in topic.declaration.model_dump(exclude={"tombstones"}).items():
+        yield name.replace("_", " "), _text(value), ""
     yield "partitions", str(topic.partitions), str(found.partitions) if found else "missing"
     for name, value in topic.config.items():
         yield name, value, (found.config.get(name) or "") if found else "missing"

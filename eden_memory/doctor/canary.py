@@ -11,11 +11,11 @@ from eden_memory.api.service import MemoryService
 from eden_memory.doctor.canary_scan_store import InTopics, in_collections, in_files, in_topics
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.segment_scan_topics import in_segment_files, segment_folders
-from eden_memory.kafka.outgoing import DEAD
 from eden_memory.kafka.topic_admin import TopicAdmin
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.receipts.compact_forgotten import compact_forgotten
 from eden_memory.replay.installation import Installation, installation
-from eden_memory.schemas.documents import InboxAddedText
+from eden_memory.schemas.documents import DeadLetter, InboxAddedText
 from eden_memory.settings import Settings
 
 PATIENCE = 120.0
@@ -71,7 +71,8 @@ class Canary:
         await inbox.insert_one({"kind": "added_text", "user_id": self.user, "text": {"odd": self.word}})
 
     async def _is_dead_letter(self) -> bool:
-        return any(name.endswith(DEAD) for name in (await self._records()).standing)
+        letters = self._at.database[self._at.settings.names[DeadLetter.COLLECTION]]
+        return await letters.find_one({"named": f"user:{encode_id(self.user)}"}, {"_id": 1}) is not None
 
     async def _is_remembered(self) -> bool:
         context = await self._service.get_memory_context(None, self.user)
@@ -83,12 +84,13 @@ class Canary:
 
     async def _in_mongodb(self) -> Finding:
         async def gone() -> bool:
-            return not await self._collections()
+            return not await self._collections() and not await self._is_dead_letter()
 
         if await _within(PATIENCE, gone):
             return Finding("canary: MongoDB", "ok", "no document of any namespace contains it any more")
-        left = ", ".join(f"{name} ({count})" for name, count in (await self._collections()).items())
-        return Finding("canary: MongoDB", "fail", f"forgotten, and still in {left}", RUNNING)
+        left = [f"{name} ({count})" for name, count in (await self._collections()).items()]
+        left += ["dead_letters"] if await self._is_dead_letter() else []
+        return Finding("canary: MongoDB", "fail", f"forgotten, and still in {', '.join(left)}", RUNNING)
 
     async def _collections(self) -> dict[str, int]:
         prefix, word = self._at.settings.mongodb.prefix, self.word.encode()

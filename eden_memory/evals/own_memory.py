@@ -40,7 +40,7 @@ from eden_memory.mongo.client import connect
 from eden_memory.names import EVAL_DATABASES
 from eden_memory.observability.formation_progress import FormationProgress
 from eden_memory.observability.watching import watching
-from eden_memory.schemas.documents import Answer, Fact, InboxFactCommand, IndexedDeadLetter
+from eden_memory.schemas.documents import Answer, DeadLetter, Fact, InboxFactCommand
 from eden_memory.schemas.ids import encode
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
@@ -240,8 +240,8 @@ class _Forming:
                 self.setup.note(text)
 
     async def _tell_of_dead_letters(self) -> None:
-        letters = self.database[self.here.names[IndexedDeadLetter.COLLECTION]]
-        if number := await letters.count_documents({"ended_by": None}):
+        letters = self.database[self.here.names[DeadLetter.COLLECTION]]
+        if number := await letters.count_documents({"state": "dead"}):
             self.setup.note(
                 f"{counted(number, 'dead letter')}: this memory lacks what they held. See {self._log}; "
                 "`eden eval --clear` lets it be formed again"

@@ -26,7 +26,7 @@ from eden_memory.schemas.events import (
 from eden_memory.schemas.events.forgetting import Forgettable
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
-from eden_memory.stages.stage import Delivery, Emit, Emitted, EndLetter, Erase
+from eden_memory.stages.stage import Delivery, Emit, Emitted, Erase
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,8 @@ class Slice:
     scopes: Sequence[Scope] = ()
     """Scopes that belong to the forgotten session or user."""
     told: Sequence[ForgottenMessage] = ()
-    letters: Sequence[EndLetter] = ()
-    """Tombstones of the dead letters that name it."""
+    letters: Sequence[str] = ()
+    """Ids of the dead letters that name it."""
     last: str | None = None
     """`<kind>/<id>` behind which there may be more; None: this is the end."""
 
@@ -297,6 +297,7 @@ def erasure_of(
     resting: Sequence[Resting],
     messages: Sequence[str],
     withdrawn: Sequence[BlobRef],
+    letters: Sequence[str],
     events: Sequence[Emitted],
     hashed: Callable[[str], str],
 ) -> Erasure:
@@ -321,11 +322,7 @@ def erasure_of(
         blobs=tuple(blob.name for blob in withdrawn),
         restated=_ids(published, FactCommanded),
         texts=tuple(sorted(hashed(text) for memory in resting for text in memory.texts)),
-        dead_letters=tuple(
-            f"{event.topic} {event.key.decode(errors='backslashreplace')}"
-            for event in events
-            if isinstance(event, EndLetter)
-        ),
+        dead_letters=tuple(letters),
         leads_to=_ids(published, Forgotten),
     )
 

@@ -34,7 +34,7 @@ from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Propagated, ScopeConsolidated, decode
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
-from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
+from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.usage.usage_store import MongoUsage
 from eden_memory.windows.window_text_store import HELD, erase_window_texts
 
@@ -84,7 +84,7 @@ class MongoForgettingStore:
         self.usage = MongoUsage(database, names)
         self._forgotten = marks = MongoForgetting(database, names)
         self.ledgers = ForgottenLedgers(database, names, marks, pipeline)
-        self.letters = DeadLetterIndex(database, names, marks)
+        self.letters = DeadLetters(database, names, marks)
         self._marks = _majority(database, names["forgotten"])
         self._facts = _majority(database, names["facts"])
         self._reflections = _majority(database, names["reflections"])
@@ -120,15 +120,15 @@ class MongoForgettingStore:
         change: Row = {"$setOnInsert": once, **({"$addToSet": lists} if lists else {})}
         await self._erasures.update_one({"_id": row["_id"]}, change, upsert=True)
 
-    async def slice_of(self, mark: Mark, after: str | None, most: int, event_id: str) -> Slice:
+    async def slice_of(self, mark: Mark, after: str | None, most: int) -> Slice:
         """Return up to `most` facts, reflections, scopes and messages, in this order, behind `<kind>/<id>`.
 
         A session's scope brings its reflections that name nothing forgotten. The last of these bring up to `most`
-        dead letters, which the record `event_id` ends.
+        dead letters.
         """
         begun, _, last = (after or f"{KINDS[0]}/").partition("/")
         if begun == LETTER:
-            return await self._with_letters(Slice(), mark, last, most, event_id)
+            return await self._with_letters(Slice(), mark, last, most)
         rows: dict[str, list[Row]] = {}
         for kind in KINDS[KINDS.index(begun) :]:
             left = most - sum(map(len, rows.values()))
@@ -149,7 +149,7 @@ class MongoForgettingStore:
             ],
             last=f"{kind}/{rows[kind][-1]['_id']}" if kind is not None and rows[kind] else None,
         )
-        return found if found.last else await self._with_letters(found, mark, "", most, event_id)
+        return found if found.last else await self._with_letters(found, mark, "", most)
 
     async def _unnamed(self, mark: Mark, scopes: Iterable[Scope]) -> list[Resting]:
         """Return the reflections of sessions' scopes that `_named` does not find."""
@@ -175,8 +175,8 @@ class MongoForgettingStore:
                 break
         return True
 
-    async def _with_letters(self, found: Slice, mark: Mark, after: str, most: int, event_id: str) -> Slice:
-        letters, last = await self.letters.page(mark, event_id, after, most)
+    async def _with_letters(self, found: Slice, mark: Mark, after: str, most: int) -> Slice:
+        letters, last = await self.letters.naming(mark, after, most)
         return replace(found, letters=letters, last=None if last is None else f"{LETTER}/{last}")
 
     async def _without_statements(self, facts: Sequence[Resting]) -> list[Resting]:

@@ -21,7 +21,6 @@ from eden_memory.forgetting.ledger_rules import (
     without_forgotten,
 )
 from eden_memory.forgotten import ForgottenMarks, Marks, ids_of
-from eden_memory.kafka.outgoing import DEAD
 from eden_memory.memory.restating import is_restated
 from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.shared_reads import SharedReads
@@ -67,8 +66,6 @@ class _Stored:
     """None: nothing is left of it."""
     erased: bool
     """Something was erased from it before."""
-    dead: bool
-    """It is a dead letter, which the index of dead letters ends."""
 
 
 class ForgottenLedgers:
@@ -266,7 +263,7 @@ class ForgottenLedgers:
         ended = [
             published_again(kept, held.envelope, held.key, cause)
             for held, kept in both
-            if (kept is not held.event or held.erased) and not held.dead
+            if kept is not held.event or held.erased
         ]
         return [record for record in ended if record is not None]
 
@@ -364,5 +361,4 @@ def _event(part: str, place: int, record: Row) -> _Stored | None:
     if erased and envelope.name in MEMORY:
         return None
     event = None if value is None else decode(envelope.name, envelope.version, bytes(value))
-    dead = record["t"].endswith(DEAD)
-    return _Stored(part, place, envelope, bytes(record["k"]).decode(), value, event, erased, dead)
+    return _Stored(part, place, envelope, bytes(record["k"]).decode(), value, event, erased)

@@ -16,14 +16,15 @@ from eden_memory.metrics import JANITOR_REMOVED
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Answer, Fact, Outcome, Snapshot
 from eden_memory.settings import RetentionSettings
-from eden_memory.windows.window_text_store import DEAD_LETTERS_KEPT, FACTS, REFLECTIONS
+from eden_memory.stages.dead_letter_store import KEPT as LETTERS_KEPT
+from eden_memory.windows.window_text_store import FACTS, REFLECTIONS
 
 Row = dict[str, Any]
 PROMISED = timedelta(days=7)
 TOGETHER = 1_000
-WINDOWS_NEED = DEAD_LETTERS_KEPT + timedelta(days=7)
+WINDOWS_NEED = LETTERS_KEPT + timedelta(days=7)
 """A window's texts go once both stages that read it are done for good, which their outcomes say: a dead letter is
-after DEAD_LETTERS_KEPT."""
+removed after LETTERS_KEPT."""
 
 
 class AppliedMarks(NamedTuple):

@@ -119,7 +119,7 @@ def _problems(topic: Topic, found: BrokerTopic, count: PartitionCount | None) ->
     if policy is None:
         return
     declared, now = (set(value.split(",")) for value in (topic.config["cleanup.policy"], policy))
-    unerased = "compact" in declared - now and topic.dead_of is None
+    unerased = "compact" in declared - now
     if unerased or "delete" in now - declared:
         why = "what is forgotten would stay in it" if unerased else "Kafka would delete records that are kept"
         yield TopicProblem(

@@ -12,7 +12,6 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError
 
 from eden_memory.errors import EdenError
-from eden_memory.kafka.outgoing import DEAD
 from eden_memory.placement import Placement
 from eden_memory.schemas.events import Event
 from eden_memory.settings import KafkaSettings
@@ -44,10 +43,6 @@ Config = dict[str, Annotated[str, BeforeValidator(_as_text)]]
 """Settings of a topic, as the broker spells them."""
 
 
-class _Configured(_Declared):
-    config: Config = Field(default_factory=dict[str, str])
-
-
 class Tombstones(_Declared):
     """Records without a value: which entity they end, who writes them, and why."""
 
@@ -62,13 +57,6 @@ class Program(_Declared):
     does: str
     later: bool = False
     """Its processor does not exist yet."""
-
-
-class DeadLetters(_Configured):
-    """How every `<topic>.dead` is kept."""
-
-    partitions: PositiveInt
-    kept: str
 
 
 class Declaration(_Declared):
@@ -92,19 +80,19 @@ class Declaration(_Declared):
         return [*self.producers, *(program for program in by if program not in self.producers)]
 
 
-class TopicsFile(_Configured):
+class TopicsFile(_Declared):
     """topics.yaml."""
 
+    config: Config = Field(default_factory=dict[str, str])
     partitions: PositiveInt
     kept: dict[str, Config]
-    dead: DeadLetters
     programs: dict[str, Program]
     topics: dict[str, Declaration]
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as the broker should have it; `dead_of` is set for a dead-letter topic."""
+    """A topic as the broker should have it."""
 
     name: str
     """With the prefix."""
@@ -112,8 +100,7 @@ class Topic:
     replication_factor: int
     config: Mapping[str, str]
     """Every setting that this program owns; it touches no others."""
-    declaration: Declaration | None
-    dead_of: str | None = None
+    declaration: Declaration
 
     @property
     def holds(self) -> timedelta:
@@ -150,10 +137,6 @@ class Topics:
         """The full name of the topic that an event is published to, by the event's class or name."""
         return self._placed(self._of_event[event if isinstance(event, str) else event.NAME])
 
-    def dead_of(self, topic: str) -> str:
-        """The dead-letter topic beside a topic (full name in, full name out)."""
-        return topic + DEAD
-
     def group(self, program: str) -> str:
         """The consumer group of a program, with the groups' prefix."""
         if program not in self.file.programs:
@@ -174,34 +157,20 @@ class Topics:
         return [self.name(short) for short, topic in self.file.topics.items() if program in topic.writers()]
 
     def __iter__(self) -> Iterator[Topic]:
-        """Every topic as the broker should have it, each followed by its dead letters."""
+        """Every topic as the broker should have it."""
         for short, declaration in self.file.topics.items():
-            name = self._placed(short)
-            yield self._topic(name, self.partitions, declaration.kept, {}, declaration=declaration)
-            dead = self.file.dead
-            yield self._topic(name + DEAD, dead.partitions, dead.kept, dead.config, dead_of=name)
+            insync = {"min.insync.replicas": str(self._kafka.min_insync_replicas)}
+            owned = {**self.file.config, **self.file.kept[declaration.kept], **insync}
+            replicas = self._kafka.replication_factor
+            yield Topic(self._placed(short), self.partitions, replicas, owned, declaration)
 
     @property
     def partitions(self) -> int:
-        """Partitions that a topic is created with (dead letters apart)."""
+        """Partitions that a topic is created with."""
         return self._kafka.partitions or self.file.partitions
 
     def _placed(self, short: str) -> str:
         return self.prefix + ("" if self.file.topics[short].shared else self._placement.topics) + short
-
-    def _topic(
-        self,
-        name: str,
-        partitions: int,
-        kept: str,
-        config: Mapping[str, str],
-        *,
-        declaration: Declaration | None = None,
-        dead_of: str | None = None,
-    ) -> Topic:
-        insync = {"min.insync.replicas": str(self._kafka.min_insync_replicas)}
-        owned = {**self.file.config, **self.file.kept[kept], **config, **insync}
-        return Topic(name, partitions, self._kafka.replication_factor, owned, declaration, dead_of)
 
 
 def topics_path() -> Path:
@@ -225,8 +194,6 @@ def _unresolved(file: TopicsFile) -> Iterator[str]:
     """Return every name in the file that refers to nothing, and every event that two topics claim."""
     events = [event for topic in file.topics.values() for event in topic.events]
     yield from (f"{event} stands in two topics" for event in sorted(set(events)) if events.count(event) > 1)
-    if file.dead.kept not in file.kept:
-        yield f"dead: kept {file.dead.kept!r} is not declared"
     for name, topic in file.topics.items():
         if topic.kept not in file.kept:
             yield f"{name}: kept {topic.kept!r} is not declared"

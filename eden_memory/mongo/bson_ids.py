@@ -1,12 +1,15 @@
 """The application's ids (BSON) to and from the typed text of `eden_memory.schemas.ids`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-from bson import Int64, ObjectId
+from bson import Int64, ObjectId, json_util
+from bson.binary import UuidRepresentation
 
 from eden_memory.schemas import ids
+
+AS_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
 
 
 def encode_id(value: Any) -> str:
@@ -21,6 +24,16 @@ def decode_id(encoded: str) -> Any:
     kind, text = ids.split(encoded)
     parsers: dict[str, Callable[[str], Any]] = {"s": str, "i": _integer, "u": UUID, "o": ObjectId}
     return parsers[kind](text)
+
+
+def to_json(document: Mapping[str, Any]) -> bytes:
+    """Extended JSON of a document, whatever stands in it."""
+    return json_util.dumps(document, json_options=AS_JSON).encode()
+
+
+def from_json(text: bytes) -> dict[str, Any]:
+    """The document that extended JSON says; a ValueError or TypeError if it says none."""
+    return dict(json_util.loads(text, json_options=AS_JSON))
 
 
 def _integer(text: str) -> int:

@@ -25,11 +25,11 @@ COLLECTION_GONE = frozenset({"drop", "rename", "dropDatabase", "invalidate"})
 
 
 class Unreadable(dict[str, Any]):
-    """A document that cannot be decoded: its `_id`, None where that cannot be read either, and why."""
+    """A document that cannot be decoded: its `_id`, or where that cannot be read None and a digest; and why."""
 
-    def __init__(self, identity: Any, reason: str) -> None:
+    def __init__(self, identity: Any, reason: str, digest: str | None = None) -> None:
         super().__init__(_id=identity)
-        self.reason = reason
+        self.reason, self.digest = reason, digest
 
 
 class ChangeEvent(NamedTuple):
@@ -62,7 +62,7 @@ class ChangeBatch(NamedTuple):
 
 
 class RereadRequest(NamedTuple):
-    """A request to read messages again: of a session (its id as the application has it), from a time on, or all."""
+    """A request to read messages again: all, or some, or those of a session (its id as the application has it)."""
 
     request: Any
     """The id of the inbox document that asks."""
@@ -72,11 +72,13 @@ class RereadRequest(NamedTuple):
     session_id: str | None = None
     """The same, typed."""
     since: datetime | None = None
+    documents: tuple[Any, ...] | None = None
+    """Only the messages with these `_id`s."""
 
     @property
     def everything(self) -> bool:
         """Whether the request covers everything."""
-        return self.session is None and self.since is None
+        return self.session is None and self.since is None and self.documents is None
 
 
 class DocumentPage(NamedTuple):

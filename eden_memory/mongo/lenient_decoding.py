@@ -1,5 +1,6 @@
 """Decode documents of the application: one field that cannot be decoded does not make others unreadable."""
 
+from hashlib import sha256
 from typing import Any
 
 import bson
@@ -51,7 +52,8 @@ def decode_document(raw: bytes | memoryview) -> Document:
     try:
         return bson.decode(raw, LENIENT)  # pyright: ignore[reportUnknownMemberType]
     except Exception as error:  # noqa: BLE001 - it is the document's
-        return Unreadable(_identity(raw), f"it cannot be decoded: {describe(error)}")
+        identity, reason = _identity(raw), f"it cannot be decoded: {describe(error)}"
+        return Unreadable(identity, reason, None if identity is not None else sha256(raw).hexdigest())
 
 
 def decode_outer_fields(raw: bytes | memoryview) -> dict[str, Any]:

@@ -31,18 +31,22 @@ OF_GROUPS = (
 
 @dataclass(slots=True)
 class Census:
-    """Count documents by collection, scopes that are due for consolidation, and the sums of usage."""
+    """Count documents by collection, dead letters, scopes that are due for consolidation, and the sums of usage."""
 
     counts: Callable[[], Awaitable[Mapping[str, int]]]
     due: Callable[[], AsyncIterable[Snapshot]]
     spent: Callable[[], Awaitable[Mapping[tuple[str, str, str, str], float]]]
     """(period, stage, model, agent) → US dollars."""
+    letters: Callable[[], Awaitable[Mapping[str, int]]]
+    """Unsettled dead letters by program, also where there is none."""
     _since: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float])
 
     async def take(self) -> None:
         """Count anew."""
         for collection, number in (await self.counts()).items():
             metrics.MEMORY_DOCUMENTS.labels(collection).set(number)
+        for program, number in (await self.letters()).items():
+            metrics.DEAD_LETTERS_UNSETTLED.labels(program).set(number)
         sums = await self.spent()
         metrics.SPENT.clear()
         for labels, usd in sums.items():
@@ -106,7 +110,7 @@ class LagExport(Leased):
     async def _clear(self) -> None:
         """Another process shows them now."""
         self._shown = None
-        for gauge in (*OF_GROUPS, metrics.MEMORY_DOCUMENTS, metrics.SPENT):
+        for gauge in (*OF_GROUPS, metrics.MEMORY_DOCUMENTS, metrics.DEAD_LETTERS_UNSETTLED, metrics.SPENT):
             gauge.clear()
         for gauge in (metrics.LAG_READ_AT, metrics.CONSOLIDATION_DUE, metrics.CONSOLIDATION_DUE_SECONDS):
             gauge.set(0)

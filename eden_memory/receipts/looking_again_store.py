@@ -11,6 +11,7 @@ from eden_memory.placement import Placement
 from eden_memory.receipts.receipt import ErasedInMemory, Receipt, StillThere
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import (
+    DeadLetter,
     Fact,
     Message,
     Namespace,
@@ -53,12 +54,18 @@ class LookingAgain:
     async def in_memory(self, receipt: Receipt) -> list[StillThere]:
         """Look in the collections alone."""
         namespaces = await self._at.namespaces.all()
-        return [
+        found = [
             there
             for memory in receipt.memories
             for placement in _placements(memory.pipeline, namespaces)
             async for there in self._in_collections(names_of(self._at, placement), memory)
         ]
+        collection = self._at.settings.names[DeadLetter.COLLECTION]
+        erased = [name for memory in receipt.memories for name in memory.dead_letters]
+        for start in range(0, len(erased), TOGETHER):
+            there = await self._at.letters.there(erased[start : start + TOGETHER])
+            found += [StillThere(collection, name) for name in there]
+        return found
 
     async def _in_collections(self, names: Names, memory: ErasedInMemory) -> AsyncIterator[StillThere]:
         database = self._at.database
@@ -86,8 +93,6 @@ class LookingAgain:
 
         topics = self._at.topics(Placement(memory.pipeline, memory.pipeline))
         wanted = {topics.topic_of(event): keys for event, keys in _keys(memory).items()}
-        for topic, _, key in (name.partition(" ") for name in memory.dead_letters):
-            wanted.setdefault(topic, set()).add(key)
         still: list[StillThere] = []
         ended = 0
         for topic, keys in wanted.items():

@@ -29,7 +29,6 @@ from eden_memory.replay.installation import Installation
 from eden_memory.replay.reform.reform_store import neglected
 from eden_memory.schemas.documents import Erasure
 from eden_memory.source.inbox_mapping import event_id_of
-from eden_memory.stages.letter_notes_store import LetterNotes
 from eden_memory.stages.outcome_store import MongoLedger
 
 Row = dict[str, Any]
@@ -55,7 +54,7 @@ class Receipts:
             behind = await neglected(self._at.database, self._at.settings.mongodb.prefix)
             found = await self._erased(request_id, {namespace.pipeline for namespace in behind})
             if found is not None:
-                unreadable = await LetterNotes(self._at.database, self._at.settings.names).unreadable()
+                unreadable = await self._at.letters.unreadable()
                 clean = [_deleted(topic, count, by) for topic, (count, by) in unreadable.items()]
                 return self._receipt(request_id, found, [namespace.id for namespace in behind], clean)
             if monotonic() > until:
@@ -198,4 +197,5 @@ def clean_topic(topic: Topic, now: datetime) -> CleanStore:
 
 def _deleted(topic: str, count: int, by: datetime) -> CleanStore:
     """Return when dead letters that cannot be read, and so may hold anything, are deleted by age."""
-    return CleanStore(store=f"Kafka: {topic}, {count} that cannot be read and name no message", by=by)
+    what = f"{count} dead letters of {topic} that cannot be read and name no message"
+    return CleanStore(store=f"MongoDB: {what}", by=by)

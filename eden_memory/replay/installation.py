@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from eden_memory.kafka.group_admin import GroupAdmin
     from eden_memory.kafka.topic_reading import Offsets
     from eden_memory.kafka.topics import Topics
+    from eden_memory.stages.dead_letter_store import DeadLetters
 
 Database = AsyncDatabase[dict[str, Any]]
 
@@ -49,6 +50,17 @@ class Installation:
     def live(self) -> MongoLive:
         """The pointer to the live namespace."""
         return MongoLive(self.database, self.settings.mongodb.prefix)
+
+    @property
+    def letters(self) -> "DeadLetters":
+        """The dead letters of the namespace's programs."""
+        from eden_memory.forgetting.mark_store import MongoForgetting  # noqa: PLC0415
+        from eden_memory.stages.dead_letter_store import DeadLetters  # noqa: PLC0415
+
+        names = self.settings.names
+        return DeadLetters(
+            self.database, names, MongoForgetting(self.database, names), self.settings.placement
+        )
 
     @property
     def prefix(self) -> str:

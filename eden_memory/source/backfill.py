@@ -9,7 +9,7 @@ more, and what the pages lack comes with the stream, at its own version.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -166,9 +166,11 @@ async def carry_inbox(leader: Leader) -> None:
     await leader.settle(replace(leader.position, phase="stream"))
 
 
-async def pages_ahead(leader: Leader, after: Any, session: Any = None) -> AsyncGenerator[DocumentPage, None]:
-    """Yield pages of the collection (or of one session), and fetch the next page meanwhile."""
-    async with aclosing(leader.source.messages.pages(after, session)) as pages:
+async def pages_ahead(
+    leader: Leader, after: Any, session: Any = None, documents: Sequence[Any] | None = None
+) -> AsyncGenerator[DocumentPage, None]:
+    """Yield pages of the collection (or of one session, or some documents), and fetch the next page meanwhile."""
+    async with aclosing(leader.source.messages.pages(after, session, documents)) as pages:
         coming = asyncio.ensure_future(anext(pages, None))
         try:
             while (page := await coming) is not None:

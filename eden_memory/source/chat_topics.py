@@ -22,11 +22,11 @@ from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import close_producer, starting
 from eden_memory.kafka.error_kinds import TOO_LARGE
 from eden_memory.kafka.fencing import fence, take_identity
-from eden_memory.kafka.outgoing import DEAD, ENDED, EVERYWHERE, EVERYWHERE_ELSE, Outgoing, cut_to, refused
+from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.kafka.topics import Topics
 from eden_memory.logs import LibraryLogger
-from eden_memory.stages.dead_letter_ids import LetterIds, NamedIds, letter_id, named_in
-from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
+from eden_memory.stages.dead_letter_store import DeadLetters
+from eden_memory.stages.dead_letters import refused_letter
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.publishing import UsedPartitions, partition_for
 
@@ -59,17 +59,17 @@ class FencedPublisher:
         transactional_id: str,
         topics: Topics,
         limits: dict[str, int] | None = None,
-        letters: DeadLetterIndex | None = None,
+        letters: DeadLetters | None = None,
         used: UsedPartitions | None = None,
     ) -> None:
-        """`letters`: notes what dead letters name, so that forgetting finds them; None: nothing is forgotten.
+        """`letters`: takes what no broker takes; None: such a record is lost.
 
         Keys of a topic that `used` does not know are spread over all its partitions.
         """
         self._read_used = used
         self._used: Mapping[str, int] = {}
         self._topics = topics
-        self._letters, self._buried = letters, dict[LetterIds, str]()
+        self._letters = letters
         self._limits = {} if limits is None else limits
         self._kafka, self._transactional_id = kafka, transactional_id
         self._producer: Any = None
@@ -80,10 +80,7 @@ class FencedPublisher:
         self._partitions: dict[str, tuple[str, int]] = {}
 
     async def start(self) -> None:
-        """Shut out every older publisher with this transactional id, then connect.
-
-        Dead letters may come twice, so their topics need no fence.
-        """
+        """Shut out every older publisher with this transactional id, then connect."""
         if self._read_used is not None:
             self._used = await self._read_used()
         async with _answered("starting"):
@@ -140,32 +137,7 @@ class FencedPublisher:
         dirty, self._dirty = self._dirty, False
         async with _answered("publishing"):
             await asyncio.gather(*self._sent)
-        await self._end_forgotten()
         return dirty
-
-    async def bury(self, letters: Sequence[Outgoing], ids: Sequence[NamedIds]) -> None:
-        """Send dead letters, and note what each names; `confirmed` ends those that name something forgotten."""
-        now = datetime.now(UTC)
-        if (index := self._letters) is not None:
-            noted = {
-                LetterIds(self._name(letter.topic), letter.key, now, named): letter.topic
-                for letter, named in zip(letters, ids, strict=True)
-            }
-            await until_done(lambda: index.note(noted))
-            self._buried |= noted
-        await self.send(letters)
-
-    async def _end_forgotten(self) -> None:
-        """End the dead letters that were sent while what they name was forgotten."""
-        buried, self._buried = self._buried, {}
-        if (index := self._letters) is None or not buried:
-            return
-        short = {letter.id: topic for letter, topic in buried.items()}
-        for end in await until_done(lambda: index.gone(buried)):
-            headers = [(ENDED, end.reason.encode())]
-            await self.send([Outgoing(short[letter_id(end.topic, end.key)], end.key, None, headers, end.key)])
-        async with _answered("publishing"):
-            await asyncio.gather(*self._sent)
 
     def _fits(self, topic: str, partition: int, record: Outgoing) -> bool:
         """Add a record to a batch that has room for it, as nearly every record does; False if there is none."""
@@ -195,22 +167,17 @@ class FencedPublisher:
         return self._producer.create_batch() if self._compressed else BatchBuilder(BATCH_BYTES, UNCOMPRESSED)
 
     async def _bury(self, record: Outgoing, limit: int) -> None:
-        """Send the dead letter of a record that is too large, or a smaller dead letter."""
+        """Store the dead letter of a record that no broker takes, without its value."""
         metrics.DEAD_LETTERS.labels("tailer", "MessageSizeTooLargeError").inc()
-        if not record.topic.endswith(DEAD):
-            log.error("a topic does not take a record", topic=record.topic, bytes=record.size, limit=limit)
-            now = datetime.now(UTC)
-            named = named_in(record.key, record.value or b"", record.headers, now) or NamedIds()
-            await self.bury([refused(record, now)], [named])
-        elif (letter := cut_to(record, limit)) is not None:
-            log.error("a dead letter is cut", topic=record.topic, bytes=record.size, limit=limit)
-            await self.send([letter])
-        else:
-            log.error("a dead letter is lost", topic=record.topic, bytes=record.size, limit=limit)
+        name = self._topics.name(record.topic)
+        log.error("a topic does not take a record", topic=name, bytes=record.size, limit=limit)
+        if (letters := self._letters) is not None:
+            letter = refused_letter(letters.origin("tailer"), name, record, datetime.now(UTC))
+            await until_done(lambda: letters.put([letter]))
 
     async def _ship(self, topic: str, partition: int) -> None:
         builder = self._building.pop((topic, partition), None)
-        if builder is None:  # handed over meanwhile: ends of dead letters are sent beside what is published
+        if builder is None:
             return
         size = builder.size()
         async with _answered("publishing"):
@@ -234,17 +201,13 @@ class FencedPublisher:
 
     async def _place(self, topic: str) -> tuple[str, int]:
         if topic not in self._partitions:
-            name = self._name(topic)
+            name = self._topics.name(topic)
             async with _answered(f"looking up {name}"):
                 found = await self._producer.partitions_for(name)
             if not found:
                 raise PublishFailed(f"topic {name} does not exist", "Create it: eden topics apply")
             self._partitions[topic] = name, self._used.get(name, len(found))
         return self._partitions[topic]
-
-    def _name(self, topic: str) -> str:
-        alive = topic.removesuffix(DEAD)
-        return self._topics.name(alive) if alive == topic else self._topics.dead_of(self._topics.name(alive))
 
 
 @asynccontextmanager

@@ -75,9 +75,8 @@ class InboxMapping:
         try:
             request = InboxReread.model_validate(_with_zones(document), strict=False)
             session = None if request.session_id is None else self._encode(request.session_id)
-            return RereadRequest(
-                request.id, self._encode(request.id), request.session_id, session, request.since
-            )
+            name, only = self._encode(request.id), request.documents
+            return RereadRequest(request.id, name, request.session_id, session, request.since, only)
         except (TypeError, ValidationError) as error:
             raise Unusable(_reason(error)) from None
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from eden_memory import metrics
@@ -25,6 +26,8 @@ from eden_memory.source.inbox_store import MongoInbox
 from eden_memory.source.messages_store import CollectionReader, source_errors
 from eden_memory.source.position_store import MongoPositions, TailerPosition
 from eden_memory.source.source_mapping import Mapped, SourceMapping
+from eden_memory.stages.dead_letter_store import DeadLetters
+from eden_memory.stages.patience import until_done
 from eden_memory.task_ending import end
 from eden_memory.telemetry.spans import sent
 
@@ -35,7 +38,7 @@ FENCED_SECONDS = 43_200.0
 """By default Kafka forgets a producer after a day in a partition where it writes nothing, its transactional id after
 a week, and with them whom it shuts out."""
 DEAD_TOGETHER = 1_000
-"""Dead letters that are noted and sent at once."""
+"""Dead letters that are stored at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,9 @@ class Source:
     positions: MongoPositions
     mark: Callable[[Sequence[Outgoing]], Awaitable[None]]
     """Store the marks that these requests to forget ask for."""
+    letters: DeadLetters
+    topic: str
+    """Where messages go, by its whole name."""
 
 
 class Leader:
@@ -101,7 +107,7 @@ class Leader:
         await self.settle(TailerPosition(now.position, now.version, phase))
 
     async def publish(self, mapped: Mapped, now: datetime, origin: str, *, more: bool = False) -> None:
-        """Send the records of a batch, and a dead letter for each document that became no record.
+        """Send the records of a batch, and store a dead letter for each document that became no record.
 
         `more`: the records may wait until the publisher is told to ship them, with those of the next calls. What is
         to be forgotten is marked first: readers heed a request while it waits in the inbox, and its mark from then.
@@ -113,8 +119,8 @@ class Leader:
             )
         for start in range(0, len(mapped.unmapped), DEAD_TOGETHER):
             together = mapped.unmapped[start : start + DEAD_TOGETHER]
-            letters = [self.mapping.dead_letter(refused, now) for refused in together]
-            await self.publisher.bury(letters, [self.mapping.named_in(refused) for refused in together])
+            letters = [self.mapping.dead_letter(refused, now, self.source.topic) for refused in together]
+            await until_done(partial(self.source.letters.put, letters))
         if asked := [record for record in mapped.records if record.topic == FORGOTTEN]:
             with source_errors("marking what is to be forgotten"):
                 await self.source.mark(asked)

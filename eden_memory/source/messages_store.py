@@ -85,10 +85,19 @@ class CollectionReader:
         with source_errors(f"reading {self._collection.full_name}"):
             return await self._collection.find_one({}, {"_id": 1}) is None
 
-    async def pages(self, after: bytes | None, session: Any = None) -> AsyncGenerator[DocumentPage, None]:
-        """Yield pages after `after` (a page's `last`; None: from the first document on), of one session or of all."""
+    async def pages(
+        self, after: bytes | None, session: Any = None, documents: Sequence[Any] | None = None
+    ) -> AsyncGenerator[DocumentPage, None]:
+        """Yield pages after `after` (a page's `last`; None: from the first document on): of one session, of some
+        documents by their `_id`s, or of all.
+        """
         with source_errors(f"reading {self._collection.full_name}"):
-            if session is not None:
+            if documents is not None:
+                async for page in self._sorted(
+                    after, {"$and": [self._wanted, {"_id": {"$in": list(documents)}}]}
+                ):
+                    yield page
+            elif session is not None:
                 async for page in self._sorted(after, {**self._wanted, self._session: session}):
                     yield page
             elif await self._indexed():

@@ -4,12 +4,10 @@ A document of the inbox requests it, and stays until all of it is done. If the l
 compares anew and publishes what still differs.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
-from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.changes import DocumentPage, RereadRequest
@@ -18,37 +16,10 @@ from eden_memory.source.flagged_message_store import MappingVersions
 from eden_memory.source.known_message_topics import Known, MessagesTopic, known_messages
 from eden_memory.source.leader import Leader
 from eden_memory.source.position_store import RereadOutcome
-from eden_memory.source.source_mapping import Mapped, Unmapped
-from eden_memory.stages.controls import MongoControls
-from eden_memory.stages.dead_letter_reading import DeadLetterFilter, dead_letters
+from eden_memory.source.source_mapping import Mapped
 
 log = LibraryLogger("eden.tailer")
-SETTLED = frozenset({"published", "dropped", "dead again"})
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedDocuments:
-    """Dead letters of documents of one collection that an earlier mapping could not use."""
-
-    kafka: KafkaArguments
-    topic: str
-    """The whole name of the dead-letter topic."""
-    collection: str
-    controls: MongoControls
-
-    async def waiting(self) -> Mapping[bytes, Collection[str]]:
-        """Return the ids of the letters that nobody has settled, by their key."""
-        states, found = await self.controls.dead_states(), defaultdict[bytes, list[str]](list)
-        async for letter in dead_letters(self.kafka, [self.topic], DeadLetterFilter(stage="tailer")):
-            refused = letter.why.get("collection") == self.collection
-            if refused and states.get(letter.id) not in SETTLED:
-                found[letter.record.key or b""].append(letter.id)
-        return found
-
-    async def settle(self, letters: Collection[str]) -> None:
-        """Note that these documents are recorded now."""
-        for letter in letters:
-            await self.controls.drop_dead(letter, state="published")
+TOGETHER = 1_000
 
 
 @dataclass(slots=True)
@@ -58,7 +29,8 @@ class _Counts:
     read: int = 0
     changed: int = 0
     refused: int = 0
-    accepted: set[str] = field(default_factory=set[str])
+    accepted: list[str] = field(default_factory=list[str])
+    """Their dead letters."""
 
 
 @dataclass(slots=True)
@@ -67,7 +39,6 @@ class MessageRereader:
 
     leader: Leader
     topic: MessagesTopic
-    refused: RefusedDocuments
     versions: MappingVersions
     _waiting: dict[str, RereadRequest] = field(default_factory=dict[str, RereadRequest])
     _done: set[str] = field(default_factory=set[str])
@@ -101,44 +72,40 @@ class MessageRereader:
         leader, counts = self.leader, _Counts()
         await leader.settle()  # so that the topic is read as it will stay
         async with known_messages(self.topic) as known:
-            letters = await self.refused.waiting()
             progress = ReadProgress("reading messages again", await leader.source.messages.count(), 0)
             passed = 0
-            async for page in pages_ahead(leader, None, request.session):
+            async for page in pages_ahead(leader, None, request.session, request.documents):
                 passed += len(page.documents)
                 selected = page
                 if request.since is not None:
                     selected = leader.mapping.created_since(page, request.since)
-                await self._page(known, letters, selected, counts)
+                await self._page(known, selected, counts)
                 progress.report(passed)
                 if leader.stopping.is_set():
                     return None
             progress.report(passed, finished=True)
         await leader.settle()
-        await self.refused.settle(counts.accepted)
+        for start in range(0, len(counts.accepted), TOGETHER):
+            await leader.source.letters.settle(counts.accepted[start : start + TOGETHER], "published")
         return counts
 
-    async def _page(
-        self, known: Known, letters: Mapping[bytes, Collection[str]], page: DocumentPage, counts: _Counts
-    ) -> None:
+    async def _page(self, known: Known, page: DocumentPage, counts: _Counts) -> None:
         leader = self.leader
         mapped = await differing(leader, known, page, "reread")
         changed = [record for record in mapped.records if record.value is not None]
         counts.read += len(page.documents)
         counts.changed += len(changed)
         counts.refused += len(mapped.unmapped)
-        if letters:
-            refused = {leader.mapping.dead_key(unmapped.document) for unmapped in mapped.unmapped}
-            usable = {leader.mapping.dead_key(document) for document in page.documents} - refused
-            counts.accepted.update(name for key in usable for name in letters.get(key, ()))
-            mapped.unmapped[:] = [unmapped for unmapped in mapped.unmapped if self._new(unmapped, letters)]
+        counts.accepted += await leader.source.letters.open_of(self._usable(page, mapped))
         await leader.publish(mapped, page.time, "reread")
         await self.versions.note(self._read_alike(page, mapped, changed))
         await leader.advance(leader.position)
 
-    def _new(self, refused: Unmapped, letters: Mapping[bytes, Any]) -> bool:
-        """Tell whether the document has no dead letter yet."""
-        return self.leader.mapping.dead_key(refused.document) not in letters
+    def _usable(self, page: DocumentPage, mapped: Mapped) -> set[str]:
+        """Return the ids that letters of the documents have which this mapping can use."""
+        of = partial(self.leader.mapping.letter_id, self.leader.mapping.collection)
+        refused = {of(unmapped.document) for unmapped in mapped.unmapped}
+        return {of(document) for document in page.documents} - refused
 
     def _read_alike(self, page: DocumentPage, mapped: Mapped, changed: Sequence[Outgoing]) -> list[str]:
         """Return the messages of a page that this mapping reads as they are recorded."""

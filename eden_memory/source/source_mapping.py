@@ -7,16 +7,18 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from eden_memory.error_text import describe
-from eden_memory.kafka.outgoing import DEAD, Outgoing, why_dead
+from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.mongo.changes import Document, DocumentPage, RereadRequest, Unreadable
 from eden_memory.mongo.document_fields import Unusable
+from eden_memory.schemas.documents import DeadLetter
 from eden_memory.schemas.envelope import rfc3339
 from eden_memory.source.inbox_mapping import REREAD, InboxMapping
-from eden_memory.source.message_mapping import TOPIC, MessageMapping, Origin, Reason, watermark
-from eden_memory.stages.dead_letter_ids import NamedIds, ids_in
+from eden_memory.source.message_mapping import MessageMapping, Origin, Reason, watermark
+from eden_memory.stages.dead_letter_ids import ids_in
+from eden_memory.stages.dead_letters import LONGEST_REASON, hashed, names_in, sources_in
 
 LONGEST_KEY = 1_024
-NO_ID = b'{"_id": null}'
+TAILER = "tailer"
 
 ToJson = Callable[[Document], bytes]
 """Return a document as (extended) JSON."""
@@ -147,16 +149,27 @@ class SourceMapping:
             self.refuse(mapped, self.inbox, document, version, time, error)
         mapped.carried.append(document["_id"])
 
-    def dead_letter(self, refused: Unmapped, time: datetime) -> Outgoing:
+    def dead_letter(self, refused: Unmapped, time: datetime, topic: str) -> DeadLetter:
         """Return the dead letter of an unmapped document: its ids and the reason, nothing of its content."""
-        named = {name: value for name, value in self._named(refused).items() if value is not None}
-        place = {"collection": refused.collection, "version": refused.version, **named}
-        key = self.dead_key(refused.document)
-        return Outgoing(TOPIC + DEAD, key, key, why_dead(TOPIC, "Unusable", refused.reason, time, place), key)
+        ids = ids_in([{**self._named(refused), "version": refused.version}], refused.time)
+        return DeadLetter(
+            _id=self.letter_id(refused.collection, refused.document),
+            program=TAILER,
+            stage=TAILER,
+            reason=refused.reason[:LONGEST_REASON],
+            error="Unusable",
+            at=time,
+            topic=topic,
+            key=self._id_of(refused.document)[:LONGEST_KEY],
+            collection=refused.collection,
+            version=refused.version,
+            named=names_in(ids),
+            sources=sources_in(ids),
+        )
 
-    def named_in(self, refused: Unmapped) -> NamedIds:
-        """Return what an unmapped document names, as far as it can be read."""
-        return ids_in([{**self._named(refused), "version": refused.version}], refused.time)
+    def letter_id(self, collection: str, document: Document) -> str:
+        """Return the id of a document's dead letter."""
+        return hashed(TAILER, collection, self._id_of(document).decode())
 
     def _named(self, refused: Unmapped) -> dict[str, str | None]:
         document = refused.document
@@ -168,12 +181,14 @@ class SourceMapping:
             "user_id": self.message_id(self.message_mapping.author(document)),
         }
 
-    def dead_key(self, document: Document) -> bytes:
-        """Return the Kafka key of a document's dead letter: its `_id`, as far as it can be written."""
+    def _id_of(self, document: Document) -> bytes:
+        """Return a document's `_id` as JSON; of one whose `_id` cannot be read, a hash of its bytes."""
+        if isinstance(document, Unreadable) and document.digest is not None:
+            return b'{"bytes": "%s"}' % document.digest.encode()
         try:
-            return self._to_json({"_id": document["_id"]})[:LONGEST_KEY]
+            return self._to_json({"_id": document["_id"]})
         except Exception:  # noqa: BLE001 - whatever stands there, it is the document's
-            return NO_ID
+            return b'{"_id": null}'
 
     def key_of(self, document: Document) -> bytes | None:
         """Return the Kafka key of a message's document; None if its `_id` cannot be an id."""

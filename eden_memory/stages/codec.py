@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
 
-from eden_memory.kafka.outgoing import ENDED
 from eden_memory.kafka.record import Record
 from eden_memory.schemas.envelope import Envelope, EnvelopeError
 from eden_memory.schemas.events import Event
@@ -13,7 +12,7 @@ from eden_memory.schemas.registry import Registry, SchemaViolation
 from eden_memory.stages.failure_decisions import Failure, Kind
 from eden_memory.stages.lanes import Queued, Unit
 from eden_memory.stages.outcome import StoredRecord
-from eden_memory.stages.stage import Delivery, Emit, Emitted, EndLetter, Erase, Stage
+from eden_memory.stages.stage import Delivery, Emit, Emitted, Erase, Stage
 from eden_memory.stages.stage_health import StageHealth
 from eden_memory.tracing import following
 
@@ -48,8 +47,6 @@ class Encoder:
         return tuple(self._record(event, index, unit[-1], retry) for index, event in enumerate(outgoing))
 
     def _record(self, outgoing: Emitted, index: int, last: Delivery, retry: int) -> StoredRecord:
-        if isinstance(outgoing, EndLetter):
-            return letter_ended(outgoing)
         if isinstance(outgoing, Event):
             outgoing = Emit(outgoing)
         cause = outgoing.cause or last
@@ -98,11 +95,6 @@ def record_of(
     return _stored(topic_of(type(event)), envelope, event.key(), value or event.json_bytes())
 
 
-def letter_ended(end: EndLetter) -> StoredRecord:
-    """The tombstone of a dead letter."""
-    return StoredRecord(end.topic, end.key, end.key, None, ((ENDED, end.reason.encode()),))
-
-
 def _stored(topic: str, envelope: Envelope, key: str, value: bytes | None) -> StoredRecord:
     ordering = envelope.ordering_key.encode()
     return StoredRecord(topic, ordering, key.encode(), value, tuple(envelope.headers()))
@@ -112,8 +104,6 @@ def kind_of(outgoing: Emitted) -> str:
     """The name of the event that is published or erased."""
     if isinstance(outgoing, Emit):
         return outgoing.event.NAME
-    if isinstance(outgoing, EndLetter):
-        return "DeadLetter"
     return outgoing.of.NAME if isinstance(outgoing, Erase) else outgoing.NAME
 
 

@@ -1,9 +1,9 @@
-"""The collections `controls` and `groups`: pauses, dead letters to retry, what each consumer group committed."""
+"""The collections `controls` and `groups`: pauses, and what each consumer group committed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 from pymongo import UpdateOne
@@ -27,7 +27,6 @@ REPORTED_SECONDS = 90.0
 """Seconds after which a report of trouble that is not renewed is out of date."""
 AWAIT_MS = 10_000
 """So long the server waits for a change before it says that there is none."""
-_FIELDS = ("stage", "topic", "partition", "dead_topic", "dead_partition", "dead_offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +39,8 @@ class Pause:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class DeadRetry:
-    """A dead letter that is to be tried again inside the stage that failed."""
-
-    id: str
-    stage: str
-    topic: str
-    """Its original topic and partition: the stage's worker that holds them takes it."""
-    partition: int
-    dead_topic: str
-    dead_partition: int
-    dead_offset: int
-    times: int
-    """1 at the first retry, then one more each, also of the dead letter that a failed retry leaves."""
-
-
 class MongoControls:
-    """The collection `controls`: documents of type `pause`, `trouble` and `dead`, one of each subject."""
+    """The collection `controls`: documents of type `pause` and `trouble`, one of each subject."""
 
     def __init__(self, database: AsyncDatabase[Document], names: Names) -> None:
         self._controls = database[names["controls"]]
@@ -101,60 +84,10 @@ class MongoControls:
         found = self._controls.find({"type": "trouble", "$expr": lately}).sort("_id")
         return [(row["stage"], row["reason"]) async for row in found]
 
-    async def dead_states(self) -> dict[str, str]:
-        """State (`asked`, `published`, `dead again`, `dropped`) by the dead letter's id."""
-        return {control["_id"]: control["state"] async for control in self._controls.find({"type": "dead"})}
-
-    async def ask_dead_retry(self, retry: DeadRetry) -> bool:
-        """Ask for a dead letter to be tried again; False if that is asked for already, or was published."""
-        at = datetime.now(UTC)
-        fields = {name: getattr(retry, name) for name in _FIELDS}
-        result = await self._controls.update_one(
-            {"_id": retry.id, "state": {"$nin": ["asked", "published"]}},
-            {"$set": {**fields, "type": "dead", "state": "asked", "at": at}, "$inc": {"times": 1}},
-        )
-        if result.matched_count:
-            return True
-        inserted = await self._controls.update_one(
-            {"_id": retry.id},
-            {
-                "$setOnInsert": {
-                    **fields,
-                    "type": "dead",
-                    "state": "asked",
-                    "at": at,
-                    "times": retry.times + 1,
-                }
-            },
-            upsert=True,
-        )
-        return inserted.upserted_id is not None
-
-    async def drop_dead(self, dead_letter_id: str, member: str | None = None, state: str = "dropped") -> None:
-        """Take a dead letter off the list; `member`: what the ledger knows its record by, where there is one.
-
-        `state`: `published` for one whose document could be read since.
-        """
-        at = datetime.now(UTC)
-        await self._controls.update_one(
-            {"_id": dead_letter_id},
-            {"$set": {"type": "dead", "state": state, "at": at, "member": member}},
-            upsert=True,
-        )
-
-    async def dead_retries(self) -> Sequence[DeadRetry]:
-        """The retries asked for and not yet done."""
-        found = self._controls.find({"type": "dead", "state": "asked"})
-        return [
-            DeadRetry(id=row["_id"], times=row["times"], **{name: row[name] for name in _FIELDS})
-            async for row in found
-        ]
-
-    async def dead_retry_done(self, retry: DeadRetry, result: str) -> None:
-        """Note how a retry ended."""
-        await self._controls.update_one(
-            {"_id": retry.id, "times": retry.times, "state": "asked"}, {"$set": {"state": result}}
-        )
+    async def tell(self) -> None:
+        """Have all who listen look again: something is asked of them that stands elsewhere."""
+        change: Document = {"$set": {"type": "told"}, "$currentDate": {"at": True}}
+        await self._controls.update_one({"_id": "told"}, change, upsert=True)
 
     async def changes(self) -> AsyncIterator[None]:
         """Yields at the start and at each change, and again whenever the server could not be watched.

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import blake2b
 from typing import Any, cast
 
 import orjson
@@ -60,28 +59,6 @@ class NamedIds:
         """Return whether any of it is forgotten; what does not say when it was written counts as old."""
         ended = any(marks.entity_gone(kind, name, 0) for kind, name in self.entities)  # pyright: ignore[reportArgumentType]
         return ended or marks.any_gone(self.sources)
-
-
-@dataclass(frozen=True, slots=True)
-class LetterIds:
-    """A dead letter, by the topic that holds it and its key, with what it names."""
-
-    topic: str
-    key: bytes
-    at: datetime
-    ids: NamedIds = NamedIds()
-    members: tuple[str, ...] = ()
-    """The names of its record in the ledger, each with its stage."""
-
-    @property
-    def id(self) -> str:
-        """The letter's id in the index."""
-        return letter_id(self.topic, self.key)
-
-
-def letter_id(topic: str, key: bytes) -> str:
-    """Return the id of a dead letter in the index: 32 hexadecimal digits."""
-    return blake2b(topic.encode() + b" " + key, digest_size=16).hexdigest()
 
 
 def named_in(

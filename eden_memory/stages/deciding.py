@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Literal
 
 from eden_memory import metrics
 from eden_memory.logs import LibraryLogger
+from eden_memory.schemas.documents import DeadLetter, GivenUp
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.codec import Encoder, Read, Reader, kind_of, members, wanted
-from eden_memory.stages.dead_letters import DeathCause, dead_letter
-from eden_memory.stages.failure_decisions import Failure, Kind, attempts_allowed, delay
+from eden_memory.stages.dead_letters import dead_letter
+from eden_memory.stages.failure_decisions import Failure, Kind, attempts_allowed, delay, given_up
 from eden_memory.stages.handler_run import HandlerRun, KeptElsewhere
 from eden_memory.stages.lanes import Again, Queued, Unit
-from eden_memory.stages.outcome import OutcomeTooLarge, Reread, StageOutcome, StoredRecord
+from eden_memory.stages.outcome import OutcomeTooLarge, Reread, StageOutcome
 from eden_memory.stages.outcome_publishing import OutcomePublishing
 from eden_memory.stages.patience import SERVERS, until_done
 from eden_memory.stages.retry_waits import backoff
@@ -43,8 +44,9 @@ class Deciding:
         self._health = health
         self._reader = Reader(stage, around.registry, health)
         self._encoder = Encoder(stage.name, around.topic_of)
-        self._publish = OutcomePublishing(stage, self._encoder, around, self._group)
+        self._publish = OutcomePublishing(stage, self._encoder, around)
         self._ledger = around.ledger if stage.decides else None
+        self._letters, self._origin = around.letters, around.letters.origin(stage.name)
         self._finished = {
             how: metrics.STAGE_RECORDS.labels(stage.name, how) for how in ("decided", "dead", "skipped")
         }
@@ -93,6 +95,7 @@ class Deciding:
 
     async def _publish_known(self, unit: Unit, read: Sequence[Read], known: Sequence[StageOutcome]) -> None:
         for outcome in known:
+            await self._bury(_by_member(read), outcome.letters)
             await self._publish.decided(unit, wanted(read), outcome)
             self._republished.inc()
         how = "dead" if any(outcome.dead for outcome in known) else "decided"
@@ -172,21 +175,22 @@ class Deciding:
         outcome = self._bare(unit, members(read), decision.key or members(read)[0])
         return replace(
             outcome,
-            records=(*records, *self._refuse(read, decision.refused)),
+            records=records,
+            letters=self._refuse(read, decision.refused),
             writes=decision.writes,
             kinds=tuple(dict.fromkeys(kind_of(event) for event in events)),
             in_parts=self._stage.in_parts,
         )
 
-    def _refuse(self, read: Sequence[Read], refused: Mapping[str, str]) -> list[StoredRecord]:
-        """Return the dead letters of the records that the handler refused."""
-        letters: list[StoredRecord] = []
+    def _refuse(self, read: Sequence[Read], refused: Mapping[str, str]) -> tuple[GivenUp, ...]:
+        """Give up the records that the handler refused."""
+        letters: list[GivenUp] = []
         for record in read:
             if record.delivery is not None and record.delivery.id in refused:
                 record.item.refused = True
                 reason = Failure(Kind.PERMANENT, refused[record.delivery.id], asked=True)
-                letters.append(self._letter(record.item, reason, record.item.attempts + 1))
-        return letters
+                letters.append(self._given_up(record.item, record.member, reason, record.item.attempts + 1))
+        return tuple(letters)
 
     async def _acted_on(self, dead: Delivery) -> tuple[str, ...]:
         """Names of the events published in place of a dead step's result: later stages have used them."""
@@ -218,7 +222,7 @@ class Deciding:
         """Store an outcome, publish what is stored, and finish what it covers."""
         stored = outcome
         ledger = self._ledger
-        if ledger is not None and (outcome.records or self._stage.keeps_empty):
+        if ledger is not None and (outcome.records or outcome.letters or self._stage.keeps_empty):
             try:
                 stored = await until_done(lambda: ledger.store(outcome))
             except Reread as error:
@@ -226,6 +230,7 @@ class Deciding:
             if members(read)[0] not in stored.members:
                 return await self._reread(unit, read, f"{outcome.key} was decided for others")
         mine = stored is outcome
+        await self._bury(_by_member(read), stored.letters)
         await self._publish.decided(unit, wanted(read), stored, events if mine else None)
         if mine:
             metrics.count_decided(event.event if isinstance(event, Emit) else event for event in events)
@@ -315,28 +320,28 @@ class Deciding:
         self, unit: Unit, read: Sequence[Read], failure: Failure, attempts: int
     ) -> Again | None:
         """Dead-letter a record (of one question the last), and publish what later stages count on in its place."""
-        item = unit.items[-1]
-        letter = self._letter(item, failure, attempts)
+        last = [record for record in read if record.delivery is not None][-1]
+        item = last.item
+        letter = self._given_up(item, last.member, failure, attempts)
         kinds, records = ((), ()) if item.retry else self._publish.in_its_place(wanted(read)[0], failure)
         outcome = self._bare(unit, members(read), read[0].member)
-        outcome = replace(outcome, records=(letter, *records), kinds=kinds, dead=failure.reason)
+        outcome = replace(outcome, records=records, kinds=kinds, dead=failure.reason, letters=(letter,))
         return await self._settle(unit, read, outcome)
 
     async def _give_up_unread(self, unit: Unit, failure: Failure) -> None:
         """Dead-letter what cannot even be read, once: it is known by its place and its bytes."""
         item = unit.items[0]
-        letter = self._letter(item, failure, item.attempts + 1)
         name = item.record.fingerprint + (f"#{item.retry}" if item.retry else "")
-        outcome = replace(self._bare(unit, [name], name), records=(letter,), dead=failure.reason)
+        letter = self._given_up(item, name, failure, item.attempts + 1)
+        outcome = replace(self._bare(unit, [name], name), letters=(letter,), dead=failure.reason)
         ledger = self._ledger
         stored = await until_done(lambda: ledger.store(outcome)) if ledger is not None else outcome
-        await self._publish(unit, (), stored.records)
+        await self._bury({name: item}, stored.letters)
         self._finish(unit, "dead")
 
-    def _letter(self, item: Queued, failure: Failure, attempts: int) -> StoredRecord:
-        record = item.record
-        reason = type(failure.error).__name__ if failure.error is not None else str(failure.kind)
-        metrics.DEAD_LETTERS.labels(self._stage.name, reason).inc()
+    def _given_up(self, item: Queued, member: str, failure: Failure, attempts: int) -> GivenUp:
+        record, why = item.record, given_up(member, failure, attempts, self._around.clock())
+        metrics.DEAD_LETTERS.labels(self._stage.name, why.error).inc()
         log.error(
             "dead letter",
             stage=self._stage.name,
@@ -344,9 +349,22 @@ class Deciding:
             attempts=attempts,
             at=f"{record.topic}/{record.partition}@{record.offset}",
         )
-        now = self._around.clock()
-        cause = DeathCause(self._stage.name, self._group, failure, attempts, now, item.times)
-        return dead_letter(record, cause)
+        return why
+
+    async def _bury(self, items: Mapping[str, Queued], given: Sequence[GivenUp]) -> None:
+        """Store the dead letters of records that were given up; a retry that failed changes its letter at its end."""
+        letters: list[DeadLetter] = []
+        for why in given:
+            if (item := items.get(why.member)) is not None:
+                item.given_up = why
+                if not item.retry:
+                    letters.append(dead_letter(item.record, why, self._origin))
+        if letters:
+            await until_done(lambda: self._letters.put(letters))
+
+
+def _by_member(read: Sequence[Read]) -> dict[str, Queued]:
+    return {record.member: record.item for record in read if record.delivery is not None}
 
 
 def _as_value(result: Result) -> Decision | Gather | Dead | Failure:

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 
 from bson.errors import InvalidDocument
@@ -16,11 +17,12 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from eden_memory.error_text import describe
+from eden_memory.error_text import describe, describe_with_trace
 from eden_memory.errors import ServerAway
 from eden_memory.failures import CapReached, PermanentError, ProviderError, refused_for_good
 from eden_memory.kafka.error_kinds import KAFKA_ERRORS, RECORD_TOO_LARGE, REFUSED
 from eden_memory.mongo.refusals import refused_by_mongodb
+from eden_memory.schemas.documents import GivenUp
 from eden_memory.schemas.envelope import EnvelopeError
 from eden_memory.stages.outcome import OutcomeTooLarge
 from eden_memory.stages.retry_waits import backoff, growing
@@ -43,7 +45,7 @@ class Kind(StrEnum):
 
 
 BUG_ATTEMPTS = 2
-REASON_CHARACTERS = 2_000
+REASON_CHARACTERS, LONGEST_TRACE = 2_000, 8_000
 
 _PERMANENT = (
     PermanentError,
@@ -137,3 +139,18 @@ def attempts_allowed(policy: RetryPolicy, failure: Failure) -> int:
     if failure.kind is Kind.PERMANENT:
         return 1
     return min(BUG_ATTEMPTS, policy.attempts) if failure.kind is Kind.BUG else policy.attempts
+
+
+def given_up(member: str, failure: Failure, attempts: int, at: datetime) -> GivenUp:
+    """Return why a record is given up, as its stage stores it with the decision."""
+    error = failure.error
+    return GivenUp(
+        member=member,
+        reason=failure.reason,
+        error=type(error).__name__ if error is not None else str(failure.kind),
+        trace=""
+        if error is None
+        else describe_with_trace(error)[-LONGEST_TRACE:].encode(errors="replace").decode(),
+        attempts=max(attempts, 1),
+        at=at,
+    )

@@ -13,6 +13,7 @@ from enum import Enum
 from functools import partial
 
 from eden_memory.kafka.record import Record
+from eden_memory.schemas.documents import GivenUp
 from eden_memory.stages.finished_offsets import AssignedPartition
 from eden_memory.stages.slots import Rounds, Slots
 from eden_memory.stages.stage import Delivery
@@ -46,6 +47,8 @@ class Queued:
     """Its decoded form, while it waits for more records to be decided together with."""
     refused: bool = False
     """Whether the handler gave it up and decided the others of its unit."""
+    given_up: GivenUp | None = None
+    """Why it is a dead letter, if it is one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from eden_memory.kafka.record import Headers
+from eden_memory.schemas.documents import GivenUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class StageOutcome:
     """Why the input was given up, if it was."""
     retry_of: str | None = None
     """The id of the input event, where it was a dead letter that was sent again: its member is another one."""
+    letters: tuple[GivenUp, ...] = ()
+    """Those of its members that are dead letters."""
     removed: bool = False
     """Only the keys are left: consumed by everyone, nothing to publish."""
     in_parts: bool = False
@@ -90,8 +93,4 @@ class Ledger(Protocol):
         Raises Reread if another decision holds a member or write of it, OutcomeTooLarge beyond the limit where the
         outcome may not be stored in parts.
         """
-        ...
-
-    async def settled(self, stage: str, members: Sequence[str], dead_topic: str) -> None:
-        """Remove the dead letter from an outcome of these: people have settled it, and it is not to come again."""
         ...

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from eden_memory import metrics
 from eden_memory.error_text import describe
-from eden_memory.kafka.error_kinds import TOO_LARGE, UNPUBLISHABLE
-from eden_memory.kafka.outgoing import DEAD
+from eden_memory.kafka.error_kinds import UNPUBLISHABLE
+from eden_memory.kafka.record import Record
 from eden_memory.logs import LibraryLogger
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event
-from eden_memory.stages.codec import Encoder, kind_of, letter_ended
-from eden_memory.stages.dead_letters import DeathCause, ids_of_letter, shrunk, unpublished
-from eden_memory.stages.failure_decisions import Failure, Kind
+from eden_memory.stages.codec import Encoder, kind_of
+from eden_memory.stages.dead_letters import dead_letter
+from eden_memory.stages.failure_decisions import Failure, Kind, given_up
 from eden_memory.stages.lanes import Unit
 from eden_memory.stages.outcome import StageOutcome, StoredRecord
 from eden_memory.stages.patience import until_done
@@ -30,9 +30,9 @@ EndPublished = Callable[[str, Sequence[Event], Sequence[Delivery]], Awaitable[Se
 class OutcomePublishing:
     """Publishes the records of one stage's outcomes."""
 
-    def __init__(self, stage: Stage, encoder: Encoder, around: "Surroundings", group: str) -> None:
+    def __init__(self, stage: Stage, encoder: Encoder, around: "Surroundings") -> None:
         self._stage, self._encoder, self._publisher = stage, encoder, around.publisher
-        self._group, self._clock, self._letters = group, around.clock, around.letters
+        self._clock, self._letters = around.clock, around.letters
         self._decode = around.registry.decode
         self._end = around.end_published if stage.decides else None
 
@@ -41,27 +41,10 @@ class OutcomePublishing:
     ) -> None:
         """Publish until confirmed, or until the partition is another worker's: that one publishes then.
 
-        An event that the brokers will never take becomes a dead letter beside its topic, and the stage goes on.
-        A dead letter that names something forgotten is ended at once.
+        An event that the brokers will never take becomes a dead letter, and the stage goes on.
         """
-        found = (ids_of_letter(record) for record in records if record.topic.endswith(DEAD))
-        letters = [letter for letter in found if letter is not None]
-        if (index := self._letters) is None or not letters:
-            await self._publish(unit, deliveries, records)
-            return
-        await until_done(lambda: index.note(letters))
-        await self._publish(unit, deliveries, records)
-        gone = await until_done(lambda: index.gone(letters))
-        await self._refused(unit, [letter_ended(end) for end in gone])
-
-    async def _publish(
-        self, unit: Unit, deliveries: Sequence[Delivery], records: Sequence[StoredRecord]
-    ) -> None:
         for record, error in await self._refused(unit, records):
-            if record.topic.endswith(DEAD):
-                await self._publish_shrunk(unit, record, error)
-            else:
-                await self._bury(unit, deliveries, record, error)
+            await self._bury(unit, deliveries, record, error)
 
     async def decided(
         self,
@@ -84,9 +67,8 @@ class OutcomePublishing:
                 return
 
     def _events_of(self, records: Sequence[StoredRecord]) -> list[Event]:
-        """Return the events among records: tombstones and dead letters are none."""
-        found = (record for record in records if not record.topic.endswith(DEAD))
-        named = [(Envelope.of_headers(record.headers), record.value) for record in found]
+        """Return the events among records: tombstones are none."""
+        named = [(Envelope.of_headers(record.headers), record.value) for record in records]
         return [self._decode(of.name, of.version, value) for of, value in named if value is not None]
 
     async def _refused(
@@ -114,28 +96,20 @@ class OutcomePublishing:
     async def _bury(
         self, unit: Unit, deliveries: Sequence[Delivery], record: StoredRecord, error: Exception
     ) -> None:
-        """Publish the dead letter of an event that was refused, and what later stages count on in its place."""
+        """Store the dead letter of an event that was refused, and publish what later stages count on in its place."""
         said = f"{type(error).__name__}: {record.topic} takes no event of {record.size} bytes"
-        metrics.DEAD_LETTERS.labels(self._stage.name, type(error).__name__).inc()
         log.error("the broker refuses an event", stage=self._stage.name, topic=record.topic, reason=said)
         failure = Failure(Kind.PERMANENT, said, error)
-        cause = DeathCause(self._stage.name, self._group, failure, 1, self._clock())
-        await self(unit, (), [unpublished(record, cause)])
+        why = given_up("", failure, 1, self._clock())
+        metrics.DEAD_LETTERS.labels(self._stage.name, why.error).inc()
+        nowhere = Record(record.topic, -1, -1, record.key, record.value, record.headers, 0)
+        letter = dead_letter(nowhere, why, self._letters.origin(self._stage.name))
+        await until_done(lambda: self._letters.put([letter]))
         if len(deliveries) == 1 and not unit.items[0].retry:
             _, instead = self.in_its_place(deliveries[0], failure)
             await self(
                 unit, (), [stored_record for stored_record in instead if _alike(stored_record, record)]
             )
-
-    async def _publish_shrunk(self, unit: Unit, letter: StoredRecord, error: Exception) -> None:
-        """Publish a dead letter that was refused with less and less of the original, at last with none of it."""
-        smaller = shrunk(letter) if isinstance(error, TOO_LARGE) else None
-        if smaller is None:
-            log.error(
-                "a dead letter is lost", stage=self._stage.name, topic=letter.topic, reason=describe(error)
-            )
-            return
-        await self(unit, (), [smaller])
 
     def in_its_place(
         self, delivery: Delivery, failure: Failure

@@ -16,6 +16,7 @@ from eden_memory.mongo.grouped_inserts import GroupedInserts
 from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
+from eden_memory.schemas.documents import GivenUp
 from eden_memory.stages.outcome import OutcomeTooLarge, Reread, StageOutcome, StoredRecord
 
 LIMIT_BYTES = 4_000_000
@@ -110,20 +111,15 @@ class MongoLedger:
             await self._outcomes.insert_one({**part, "members": [name]})
         return {**_document(replace(outcome, records=first)), "parts": names}
 
-    async def settled(self, stage: str, members: Sequence[str], dead_topic: str) -> None:
-        """Remove the dead letter from an outcome of these; what stands in place of its result stays."""
-        names = [f"{stage}:{member}" for member in members]
-        await self._outcomes.update_many(
-            {"members": {"$in": names}, "dead": {"$exists": True}, "records": {"$exists": True}},
-            {"$pull": {"records": {"t": dead_topic}}},
-        )
-
     async def remove_consumed(self, stage: str, topic: str, partition: int, before: int) -> int:
-        """Remove the records of outcomes whose input ends below an offset; keys stay. How many there were."""
+        """Remove the records of outcomes whose input ends below an offset; keys stay. How many there were.
+
+        With them goes why members are dead letters: a redelivery stores none again.
+        """
         consumed = {"stage": stage, "topic": topic, "partition": partition, "offset": {"$lt": before}}
         result = await self._outcomes.update_many(
             {**consumed, "records": {"$exists": True}},
-            [{"$set": {"record_count": {"$size": "$records"}}}, {"$unset": "records"}],
+            [{"$set": {"record_count": {"$size": "$records"}}}, {"$unset": ["records", "letters"]}],
         )
         return result.modified_count
 
@@ -162,6 +158,8 @@ def _document(outcome: StageOutcome) -> Document:
         document["writes"] = list(outcome.writes)
     if outcome.dead is not None:
         document["dead"] = outcome.dead
+    if outcome.letters:
+        document["letters"] = [why.model_dump() for why in outcome.letters]
     if outcome.retry_of is not None:
         document["retry_of"] = f"{outcome.stage}:{outcome.retry_of}"
     return document
@@ -214,6 +212,7 @@ def _outcome(document: Mapping[str, Any], more: Sequence[Mapping[str, Any]]) -> 
         decided_at=decided_at,
         kinds=tuple(document["kinds"]),
         dead=document.get("dead"),
+        letters=tuple(GivenUp.model_validate(why, strict=False) for why in document.get("letters", ())),
         retry_of=retried and retried.removeprefix(f"{stage}:"),
         removed=any("records" not in mapping for mapping in whole),
         in_parts=bool(more),

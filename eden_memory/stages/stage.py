@@ -72,16 +72,7 @@ class Erase:
     """`ce_id`; without one, made from cause and stage."""
 
 
-@dataclass(frozen=True, slots=True)
-class EndLetter:
-    """A tombstone to be published: the dead letter `key` of `topic` (its whole name) has ended."""
-
-    topic: str
-    key: bytes
-    reason: str
-
-
-Emitted = Event | Emit | Erase | EndLetter
+Emitted = Event | Emit | Erase
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class StageHealth:
         clock: Callable[[], datetime],
         *,
         announce: Callable[[Pause | None], None] = lambda _: None,
-        finished: Callable[[Queued, bool], None] = lambda _item, _dead: None,
+        finished: Callable[[Queued], None] = lambda _item: None,
         probes: RetryPolicy = PROBES,
     ) -> None:
         self._stage = stage
@@ -100,7 +100,7 @@ class StageHealth:
         `counts`: whether the record can pause or resume the stage. A redelivered one cannot, because it was decided
         before, perhaps by a process since mended; a refused one cannot, because its handler works.
         """
-        self._on_finished(item, dead)
+        self._on_finished(item)
         if "outage" in self._pauses and (self._lanes is None or self._lanes.idle):
             self.attempt_succeeded()  # nothing is left that could fail
         if not counts:

@@ -19,8 +19,8 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.schemas.registry import Registry
 from eden_memory.stages.codec import TopicOf
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes, Pause, PauseKind
-from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
-from eden_memory.stages.dead_letters import DeadRetries
+from eden_memory.stages.dead_letter_store import DeadLetters
+from eden_memory.stages.dead_retries import DeadRetries
 from eden_memory.stages.deciding import Deciding
 from eden_memory.stages.handler_run import UsageLog
 from eden_memory.stages.lanes import Lanes, Queued
@@ -85,8 +85,7 @@ class Surroundings:
     notes: MongoGroupNotes
     controls: MongoControls
     slots: Slots
-    letters: DeadLetterIndex | None = None
-    """The index of what dead letters name, so that forgetting finds them; None where nothing is forgotten."""
+    letters: DeadLetters
     usage: UsageLog | None = None
     """Publishes the model calls of attempts that came to no decision; None where no stage asks a model."""
     end_published: EndPublished | None = None
@@ -125,9 +124,7 @@ class Worker:
             rest=stage.rest,
             noted=stage.noted,
         )
-        self._retries = DeadRetries(
-            stage.name, around.kafka, around.controls, around.ledger, self._queue_retry
-        )
+        self._retries = DeadRetries(around.letters, stage.name, self._queue_retry)
         self._stopping = asyncio.Event()
         self._held_back: set[TopicPartition] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -290,9 +287,9 @@ class Worker:
     def _queue_retry(self, item: Queued) -> None:
         self.lanes.add(self._lane(item.record), item)
 
-    def _finished(self, item: Queued, dead: bool) -> None:
+    def _finished(self, item: Queued) -> None:
         if item.retry:
-            self._spawn(self._retries.finished(item, dead=dead))
+            self._spawn(until_done(lambda: self._retries.finished(item, item.given_up)))
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

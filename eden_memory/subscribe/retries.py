@@ -15,11 +15,14 @@ from faststream.exceptions import HandlerException, IgnoredException, Subscriber
 from faststream.kafka import KafkaMessage
 
 from eden_memory.error_text import describe
-from eden_memory.kafka.outgoing import DEAD_HEADERS
 from eden_memory.logs import LibraryLogger
 from eden_memory.schemas.envelope import EnvelopeError, rfc3339
 from eden_memory.schemas.events import SchemaViolation
 
+DEAD = ".dead"
+"""Behind a group's name: the topic of its dead letters, where the router names no other."""
+DEAD_HEADERS = "__connect.errors."
+"""Before the name of every header that says why a record is a dead letter."""
 UNREADABLE = (EnvelopeError, SchemaViolation)
 TEXT = 2_000
 """Characters of an error's text in a dead letter."""

@@ -10,12 +10,11 @@ from faststream import AckPolicy, Depends
 from faststream.kafka import KafkaMessage, KafkaRouter, Topic
 from faststream.kafka.annotations import KafkaMessage as InjectedMessage
 
-from eden_memory.kafka.outgoing import DEAD
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.schemas.envelope import Envelope, EnvelopeError
 from eden_memory.schemas.events import Event, decode
 from eden_memory.settings import Settings
-from eden_memory.subscribe.retries import HandlerRetries, Retries
+from eden_memory.subscribe.retries import DEAD, HandlerRetries, Retries
 from eden_memory.subscribe.tombstone import Tombstone
 
 P = ParamSpec("P")
@@ -105,7 +104,7 @@ class MemoryRouter(KafkaRouter):
                 ack_policy=AckPolicy.NACK_ON_ERROR,
                 parser=readable,
                 decoder=decoded,
-                description=declaration.description if declaration else None,
+                description=declaration.description,
             )
         return self._of_topic[topic]
 

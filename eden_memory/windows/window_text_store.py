@@ -1,6 +1,6 @@
 """Erase the texts of windows a week after facts and reflections have been found in them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,14 +10,13 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.names import Names
 from eden_memory.stages.codec import event_id
+from eden_memory.stages.dead_letter_store import KEPT as LETTERS_KEPT
 
 Row = dict[str, Any]
 HELD: Row = {"erased_at": None}
 """Windows with texts; the index is over these alone."""
 KEPT = timedelta(days=7)
 """After everything that reads them is done."""
-DEAD_LETTERS_KEPT = timedelta(days=30)
-"""As long as their topics keep them (topics.yaml): until then somebody may try them again."""
 FACTS, REFLECTIONS = "fact-extraction", "reflection-extraction"
 TOGETHER = 500
 WITH_TEXTS = ("messages", "before")
@@ -35,7 +34,7 @@ class Concluded:
 
     def final(self, now: datetime) -> bool:
         """Tell whether the stage will not read the window again."""
-        return not self.dead or self.settled or now - self.at >= DEAD_LETTERS_KEPT
+        return not self.dead or self.settled or now - self.at >= LETTERS_KEPT
 
 
 async def erase_window_texts(
@@ -62,11 +61,16 @@ def of_messages(message_ids: Sequence[str], up_to: str | None = None) -> Row:
 
 
 class WindowTextRetention:
-    """A round of the janitor over the collections `windows`, `outcomes` and `controls`."""
+    """A round of the janitor over the collections `windows` and `outcomes`.
 
-    def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
+    `is_settled`: whether the dead letter of a member, of a stage, was tried again with success, or dropped.
+    """
+
+    def __init__(
+        self, database: AsyncDatabase[Row], names: Names, is_settled: Callable[[str, str], Awaitable[bool]]
+    ) -> None:
         self._windows, self._outcomes = database[names["windows"]], database[names["outcomes"]]
-        self._controls = database[names["controls"]]
+        self._is_settled = is_settled
 
     async def round(self, now: datetime) -> int:
         """Note which windows are complete, erase those that were for long enough, and return how many."""
@@ -95,7 +99,7 @@ class WindowTextRetention:
         for row in await self._outcomes.find({"members": {"$in": list(members)}}, fields).to_list():
             dead = row.get("dead") is not None
             for member in set(row["members"]) & set(members):
-                settled = dead and await self._settled(member)
+                settled = dead and await self._is_settled(member, member.partition(":")[0])
                 found[member] = Concluded(row["at"], dead=dead, settled=settled)
         return found
 
@@ -112,12 +116,6 @@ class WindowTextRetention:
         gone: Row = {"$set": {"messages.$[].text": None, "names": {}, "erased_at": now}}
         done = await self._windows.update_many(due, gone)
         return done.modified_count
-
-    async def _settled(self, member: str) -> bool:
-        """Tell whether a dead letter was tried again with success, or dropped."""
-        if await self._outcomes.find_one({"retry_of": member, "dead": None}, {"_id": 1}) is not None:
-            return True
-        return await self._controls.find_one({"state": "dropped", "member": member}) is not None
 
 
 def complete(stages: Sequence[Concluded | None], now: datetime) -> bool:

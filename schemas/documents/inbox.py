@@ -113,6 +113,8 @@ class InboxReread(_Asked):
     """Only this session's, by the mapping as it is now; null: of all sessions."""
     since: Moment | None = None
     """Only what was created then or later, and what names no time; null: whatever its time."""
+    documents: tuple[RawId, ...] | None = None
+    """Only the messages with these `_id`s; null: all."""
 
 
 class InboxForget(_Asked):

@@ -31,6 +31,18 @@ class OutcomeRecord(Part):
     """Not published any more: what it said is forgotten, and nobody counts on it."""
 
 
+class GivenUp(Part):
+    """Why a record became a dead letter."""
+
+    member: str
+    """As its stage knows it: the event's id, or place and hash of a record that cannot be read."""
+    reason: str
+    error: str
+    trace: str = ""
+    attempts: Ordinal
+    at: Moment
+
+
 class Outcome(Document):
     """One decision of a stage: stored once, before it is published."""
 
@@ -60,6 +72,8 @@ class Outcome(Document):
     at: Moment
     dead: str | None = None
     """Why the input was given up, if it was."""
+    letters: tuple[GivenUp, ...] = ()
+    """Those of its members that are dead letters; they go with the records."""
 
 
 class Answer(Document):
@@ -189,7 +203,7 @@ class Erasure(Document):
     texts: tuple[str, ...] = ()
     """Keyed hashes of the erased texts."""
     dead_letters: tuple[str, ...] = ()
-    """`<topic> <key>` of the dead letters that it has ended."""
+    """Ids of the dead letters that it has erased."""
     leads_to: tuple[EventId, ...] = ()
     """Forgotten records that follow from it."""
 
@@ -204,28 +218,51 @@ class LetterSource(Part):
     time: Moment
 
 
-class IndexedDeadLetter(Document):
-    """The ids that a dead letter names, so that forgetting finds it. No text."""
+class DeadLetter(Document):
+    """A record that a stage gave up, whole; or a document of the application that became no record, by its id alone.
+
+    Kept for 30 days. Forgetting erases those that name what is forgotten.
+    """
 
     COLLECTION: ClassVar[str] = "dead_letters"
 
     id: str = Field(alias="_id")
-    """Hash of topic and key."""
-    topic: str
-    """The dead-letter topic."""
-    key: Bytes
-    named: tuple[str, ...] = ()
-    """`<kind>:<id>` of everything whose forgetting ends it; empty if it cannot be read."""
-    sources: tuple[LetterSource, ...] = ()
-    outcomes: str | None = None
-    """The collection that holds the letter until it is consumed."""
-    members: tuple[str, ...] = ()
-    """The names of its record there."""
+    """Hash of the program and the event's id; of place and bytes of what cannot be read; of a document's `_id`."""
+    program: str
+    """The stage or `tailer`; behind a stage of a namespace, the namespace's name."""
+    stage: str
+    state: Literal["dead", "asked", "published", "dropped"] = "dead"
+    """`asked`: its stage is to try it again. Once it is published or dropped, it holds no value any more."""
+    reason: str
+    error: str
+    """The type of the error that ended it."""
+    trace: str = ""
+    attempts: Ordinal = 1
+    retries: Count = 0
+    """How often it was asked to be tried again."""
     at: Moment
-    ends_at: Moment
-    """By then Kafka has deleted it because of its age."""
-    ended_by: str | None = None
-    """The Forgotten record that ended it."""
+    """When it was given up, the last time."""
+    topic: str
+    """Where its record stood, or was to be published; with its prefix."""
+    partition: Count | None = None
+    """Null: it stood in no topic."""
+    offset: Count | None = None
+    member: str | None = None
+    """`<stage>:<ce_id>`, where the record names an event."""
+    key: Bytes | None = None
+    value: Bytes | None = None
+    headers: tuple[tuple[str, Bytes | None], ...] = ()
+    cut: Count | None = None
+    """How many bytes the value had, where not all of them are kept: it cannot be tried again."""
+    collection: str | None = None
+    """Of the tailer's: the collection of the document."""
+    version: str | None = None
+    """Of the tailer's: the document's version, or the event's id of a record that Kafka refused."""
+    named: tuple[str, ...] | None = None
+    """`<kind>:<id>` of everything whose forgetting erases it; empty: it cannot be read; null: it holds no text."""
+    sources: tuple[LetterSource, ...] = ()
+    since: Moment | None = None
+    """When it was first stored, by the server's clock; 30 days later it is removed."""
 
 
 class LoweredTopic(Document):

@@ -66,7 +66,6 @@ async def _records(settings: Settings, client: dict[str, Any]) -> tuple[int, int
     readers = {
         TopicPartition(topic.name, number): sum(name in pipeline.NAMES for name in topic.declaration.groups)
         for topic in load_topics(settings.kafka)
-        if topic.declaration is not None
         for number in range(topic.partitions)
     }
     consumer: Any = AIOKafkaConsumer(**client, auto_offset_reset="none", enable_auto_commit=False)

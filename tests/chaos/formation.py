@@ -126,7 +126,7 @@ async def scene(options: Options, folder: Path, jars: Path) -> AsyncGenerator[Sc
         chat = Chat(servers.mongo.endpoint, options.seed, pace=options.pace, poisoned=options.poisoned)
         stack.push_async_callback(chat.close)
         await chat.create()
-        arrivals = Arrivals(servers.kafka.endpoint, _topics(settings))
+        arrivals = Arrivals(servers.kafka.endpoint, _topics())
         stack.push_async_callback(cancelled, asyncio.create_task(arrivals.follow()))
         place = Place(environment(servers, models), folder, SESSION_MS)
         workers = Workers(place, options.workers, formation_process.main, PARTS)
@@ -207,12 +207,10 @@ async def _set_up(settings: Settings, servers: Servers) -> None:
         await set_up(client[DATABASE], settings.names)
 
 
-def _topics(settings: Settings) -> dict[str, int]:
-    """Everything that stages say, and all dead letters."""
-    topics = load_topics(settings.kafka)
+def _topics() -> dict[str, int]:
+    """Everything that stages say."""
     said = ("memory.formations", "memory.extractions", "memory.forgotten", "memory.changes", *FORMED)
-    dead = [topic.name for topic in topics if topic.name.endswith(".dead")]
-    return {**dict.fromkeys(said, PARTITIONS), **dict.fromkeys(dead, 1)}
+    return dict.fromkeys(said, PARTITIONS)
 
 
 async def _storm(on: Scene) -> None:
@@ -256,7 +254,7 @@ async def _remembered(on: Scene) -> None:
 async def _given_up(on: Scene) -> None:
     """Until the poisoned windows are dead letters: attempts count only while others succeed."""
     end = time.monotonic() + LONGEST_SECONDS
-    while waiting := dead_letters(on.chat, on.arrivals.of):
+    while waiting := await dead_letters(on.chat, on.arrivals.of):
         if time.monotonic() > end:
             raise NotInTime(f"not given up: {waiting[:5]}")
         await on.chat.go_on()

@@ -17,6 +17,8 @@ from tests.chaos.stages_reader import Arrived, diaries
 from tests.chaos.waiting import NotInTime
 from tests.model_server.serving import ModelServerProcess
 
+FAILING = ("memory.formations", "memory.extractions")
+"""Where the records of poisoned windows stand that are given up."""
 FORMED = ("memory.facts", "memory.reflections", "memory.consolidations")
 QUESTIONS = ("facts", "decisions", "reflections", "consolidation")
 """Not the probes of a provider that was away."""
@@ -45,12 +47,13 @@ async def judge(
         **_memory(chat, of, rows, answers),
         "returned": await returned(chat, kafka, partitions),
         "leaked, in the end": await leaked(chat),
-        "dead letters": dead_letters(chat, of),
+        "dead letters": await dead_letters(chat, of),
         "asked again after the answer": calls.after_the_answer,
         "calls of a question that cannot be answered": _too_many(folder),
         "rebuilt": await _rebuilt(database, kafka, partitions, rows),
     }
-    return Judged(violations, _figures(chat, of, rows, calls, models))
+    letters = await database["memory_dead_letters"].count_documents({})
+    return Judged(violations, {**_figures(chat, of, rows, calls, models), "dead letters": letters})
 
 
 def _windows(chat: Chat, of: Of, stored: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -123,14 +126,17 @@ async def leaked(chat: Chat) -> list[str]:
     ]
 
 
-def dead_letters(chat: Chat, of: Of) -> list[str]:
+async def dead_letters(chat: Chat, of: Of) -> list[str]:
     """Both extractions of each poisoned window have one, nothing else has any."""
     poisoned = {f"s.{one}" for one in chat.poisoned}
     expected = {key for key, (session, ids) in _windows_of(of).items() if session in poisoned and ids}
     lines: list[str] = []
-    for topic in sorted(one for one in of if one.endswith(".dead")):
-        due = expected if topic in ("memory.formations.dead", "memory.extractions.dead") else set[str]()
-        lines += [f"{topic}: {line}" for line in stages_verdict.dead_letters(of[topic], due, ())]
+    rows = await chat.database["memory_dead_letters"].find().to_list()
+    letters = [stages_verdict.Letter(row["topic"], (row["key"] or b"").decode()) for row in rows]
+    for topic in sorted({*FAILING, *(letter.topic for letter in letters)}):
+        due = expected if topic in FAILING else set[str]()
+        found = [letter for letter in letters if letter.topic == topic]
+        lines += [f"{topic}: {line}" for line in stages_verdict.dead_letters(found, due, ())]
     return lines
 
 
@@ -189,7 +195,6 @@ def _figures(
         "scopes": len(rows["snapshots"]),
         "forgotten records": first["memory.forgotten"],
         "records published again": copies,
-        "dead letters": sum(first[topic] for topic in of if topic.endswith(".dead")),
         "calls, embedded texts among them": calls.asked,
         "calls that failed": calls.failed,
         "calls repeated, in flight at a fault": calls.repeated,

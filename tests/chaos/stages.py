@@ -8,7 +8,7 @@ interleave is up to the machine.
 import asyncio
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +39,7 @@ COMPACTED = (IN, KEPT, CHAT, FORMATIONS)
 """Not `OUT`: a repeat that was published after its followers outlives the first copy, so a reader that lags behind
 the cleaner meets the followers first (docs/fault-runs.md, stages)."""
 QUIET_SECONDS = 60.0
-DEAD = {IN: f"{IN}.dead", OUT: f"{OUT}.dead", CHAT: f"{CHAT}.dead"}
+LONGEST_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,7 @@ async def scene(options: Options, folder: Path, jars: Path) -> AsyncGenerator[Sc
         stack.push_async_callback(publisher.stop)
         questions = Questions(options.seed, publisher, sessions=options.sessions)
         chat = Chat(options.seed, publisher)
-        six = dict.fromkeys((OUT, KEPT, FORMATIONS), PARTITIONS)
-        arrivals = Arrivals(place.kafka, {**six, **dict.fromkeys(DEAD.values(), 1)})
+        arrivals = Arrivals(place.kafka, dict.fromkeys((OUT, KEPT, FORMATIONS), PARTITIONS))
         stack.push_async_callback(cancelled, asyncio.create_task(arrivals.follow()))
         workers = Workers(place, options.workers)
         stack.push_async_callback(workers.abandon)
@@ -146,7 +145,7 @@ async def _quiet(on: Scene) -> None:
     trickling = asyncio.create_task(on.questions.trickle(over))
     try:
         await _come(on, lambda: wanted <= keys[OUT], "every question has an outcome")
-        await _come(on, lambda: letters <= keys[DEAD[IN]], "every dead letter is there")
+        await _until_given_up(on, letters)
     finally:
         over.set()
         await trickling
@@ -155,6 +154,22 @@ async def _quiet(on: Scene) -> None:
     await on.chat.watermark()
     await _come(on, lambda: not _unformed(on), "every message is in a window")
     await on.workers.stop()
+
+
+async def _until_given_up(on: Scene, wanted: Collection[str]) -> None:
+    end = time.monotonic() + LONGEST_SECONDS
+    while missing := set(wanted) - {letter.key for letter in await letters_of(on.place)}:
+        if time.monotonic() > end:
+            raise NotInTime(f"no dead letter of {sorted(missing)[:5]}")
+        await asyncio.sleep(1.0)
+
+
+async def letters_of(place: Place) -> list[verdict.Letter]:
+    """The stored dead letters."""
+    settings = place.settings
+    async with connect(settings.mongodb, place.mongodb) as client:
+        rows = client[settings.mongodb.database][settings.names["dead_letters"]].find()
+        return [verdict.Letter(row["topic"], row["key"].decode()) async for row in rows]
 
 
 async def _come(on: Scene, condition: Callable[[], bool], what: str) -> None:
@@ -190,8 +205,9 @@ async def _judge(on: Scene) -> tuple[Violations, dict[str, object]]:
     calls = verdict.calls(diaries(on.place.folder))
     hop = verdict.versions(of[KEPT], _texts(of[OUT]))
     formed = verdict.windows(of[FORMATIONS], stored, _living(on))
-    letters = verdict.dead_letters(of[DEAD[IN]], questions.poisoned, questions.junk)
-    strays = [f"{one.topic}: {one.key}" for topic in (OUT, CHAT) for one in of[DEAD[topic]]]
+    given_up = await letters_of(on.place)
+    letters = [letter for letter in given_up if letter.topic == IN]
+    strays = [f"{letter.topic}: {letter.key}" for letter in given_up if letter.topic != IN]
     violations: Violations = {
         "lost": verdict.lost(questions.keys, of[OUT]),
         "doubled outcomes": verdict.doubled([*of[OUT], *of[KEPT]]),
@@ -199,18 +215,17 @@ async def _judge(on: Scene) -> tuple[Violations, dict[str, object]]:
         "misjudged": verdict.misjudged(of[OUT], questions.poisoned),
         "reordered": verdict.reordered(of[OUT]),
         **{f"second hop, {name}": lines for name, lines in hop.items()},
-        "dead letters": letters + strays,
+        "dead letters": [*verdict.dead_letters(letters, questions.poisoned, questions.junk), *strays],
         "asked again after the answer": calls.after_the_answer,
         "asked again after the outcome": calls.after_the_outcome,
         **{f"windows, {name}": lines for name, lines in formed.items()},
         "windows published twice and differently": verdict.doubled(of[FORMATIONS]),
     }
-    return violations, _figures(on, calls)
+    return violations, _figures(on, calls, letters)
 
 
-def _figures(on: Scene, calls: verdict.Calls) -> dict[str, object]:
+def _figures(on: Scene, calls: verdict.Calls, letters: Sequence[verdict.Letter]) -> dict[str, object]:
     of = on.arrivals.of
-    letters = of[DEAD[IN]]
     return {
         "faults": sum(on.faults.counts.values()),
         "server restarts": sum(on.faults.counts[name] for name in RESTARTS),
@@ -224,8 +239,7 @@ def _figures(on: Scene, calls: verdict.Calls) -> dict[str, object]:
         "repeats: second hop": len(of[KEPT]) - len(verdict.first_arrivals(of[KEPT])),
         "repeats: windows": len(of[FORMATIONS]) - len(verdict.first_arrivals(of[FORMATIONS])),
         "dead letters expected": len(on.questions.poisoned | on.questions.junk),
-        "dead letters": len({one.key for one in letters}),
-        "dead letters, copies": len(letters) - len({one.key for one in letters}),
+        "dead letters": len(letters),
         "calls": calls.asked,
         "calls that failed": calls.failed,
         "calls repeated, in flight at a fault": calls.repeated,
@@ -244,7 +258,7 @@ async def _stored(place: Place) -> tuple[dict[str, bytes], dict[str, list[str]]]
         database = client[settings.mongodb.database]
         outcomes = await database[names["outcomes"]].find({}, {"records": 1}).to_list()
         rows = await database[names["windows"]].find({}, {"messages.message_id": 1}).to_list()
-    records = [record for one in outcomes for record in one["records"] if not record["t"].endswith(".dead")]
+    records = [record for one in outcomes for record in one["records"]]
     windows = {row["_id"]: [one["message_id"] for one in row["messages"]] for row in rows}
     return {record["k"].decode(): record["v"] for record in records}, windows
 
@@ -257,7 +271,7 @@ async def _create_topics(place: Place) -> None:
     compact = {"cleanup.policy": "compact"}
     try:
         own = [NewTopic(name, PARTITIONS, 1, topic_configs=compact) for name in (IN, OUT, KEPT)]
-        await admin.create_topics([*own, *(NewTopic(DEAD[name], 1, 1) for name in (IN, OUT))])
+        await admin.create_topics(own)
     finally:
         await admin.close()
 

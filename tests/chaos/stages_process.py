@@ -25,6 +25,7 @@ from pymongo import AsyncMongoClient
 
 from eden_memory.assembly.handlers import stage_handlers
 from eden_memory.failures import PermanentError, ProviderError
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.client import connect
@@ -36,6 +37,7 @@ from eden_memory.settings import KafkaSettings, MemorySettings, MongoSettings, S
 from eden_memory.stages import membership as consuming
 from eden_memory.stages import process
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
+from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.failure_decisions import Kind, classify
 from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
@@ -267,6 +269,7 @@ async def _surroundings(
         notes=MongoGroupNotes(database, names),
         controls=MongoControls(database, names),
         slots=Slots(200),
+        letters=DeadLetters(database, names, MongoForgetting(database, names)),
         bounds=Bounds(commit_seconds=0.5, stop_seconds=DRAIN_SECONDS),
         clock=lambda: datetime.now(UTC),
     )

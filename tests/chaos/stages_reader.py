@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 from aiokafka import TopicPartition
 
-from eden_memory.kafka.outgoing import ORIGINAL_KEY
 from tests.chaos.reader import Reader
 
 
@@ -55,7 +54,7 @@ class Arrivals(Reader):
 
 def _arrived(one: Any, now: float) -> Arrived:
     headers = {name: value.decode(errors="replace") for name, value in one.headers}
-    key = headers.get(ORIGINAL_KEY) or (one.key or b"").decode(errors="replace")
+    key = (one.key or b"").decode(errors="replace")
     return Arrived(one.topic, one.partition, one.offset, key, one.value, headers, now)
 
 

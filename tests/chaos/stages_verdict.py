@@ -1,10 +1,10 @@
 """What must hold of the stages after any faults, as pure functions; each returns one line a violation."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -116,16 +116,21 @@ def versions(arrived: Iterable[Arrived], texts: Mapping[str, str]) -> dict[str, 
     return found
 
 
-def dead_letters(letters: Iterable[Arrived], poisoned: Collection[str], junk: Collection[str]) -> list[str]:
+class Letter(NamedTuple):
+    """A dead letter: where its record stood, and under which key."""
+
+    topic: str
+    key: str
+
+
+def dead_letters(letters: Iterable[Letter], poisoned: Collection[str], junk: Collection[str]) -> list[str]:
     """Each poisoned or unreadable record has its dead letter, no other record has one, and none has two."""
-    found: dict[str, set[Any]] = defaultdict(set)
-    for one in letters:
-        found[one.key].add((one.value, tuple(sorted(one.headers.items()))))
+    found = Counter(letter.key for letter in letters)
     expected = {*poisoned, *junk}
     return [
         *(f"{key} has no dead letter" for key in expected - set(found)),
         *(f"{key} has a dead letter it should not have" for key in set(found) - expected),
-        *(f"{key} has {len(ones)} different dead letters" for key, ones in found.items() if len(ones) > 1),
+        *(f"{key} has {count} dead letters" for key, count in found.items() if count > 1),
     ]
 
 

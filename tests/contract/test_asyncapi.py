@@ -10,15 +10,11 @@ import jsonschema
 import pytest
 import yaml
 
-from eden_memory.kafka.outgoing import DEAD_HEADERS
-from eden_memory.kafka.record import Record
 from eden_memory.kafka.topics import load_topics
 from eden_memory.placement import Placement
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import KafkaSettings
-from eden_memory.stages.dead_letters import DeathCause
-from eden_memory.stages.failure_decisions import Failure, Kind
 from tools.reference.asyncapi import HEADERS, document, document_text
 
 PUBLISHED = Path(__file__).parent / "published" / "asyncapi" / "asyncapi-3.0.0.json"
@@ -107,19 +103,12 @@ def test_the_headers_are_those_of_the_envelope() -> None:
     assert [name for name, _ in full.headers()] == list(HEADERS)
 
 
-def test_the_dead_letter_headers_are_those_that_are_written(generated: dict[str, Any]) -> None:
-    cause = DeathCause("s", "g", Failure(Kind.BUG, "r"), 1, datetime(2026, 1, 1, tzinfo=UTC))
-    record = Record("t", 0, 0, b"k", b"v", (), 0)
-    written = [DEAD_HEADERS + name for name, _ in cause.headers(record)]
-    assert list(generated["components"]["schemas"]["DeadLetterReason"]["properties"]) == written
-
-
 def test_every_example_has_the_key_and_headers_that_its_own_description_promises(
     generated: dict[str, Any],
 ) -> None:
     messages = generated["components"]["messages"]
     found = [(name, one) for name, message in messages.items() for one in message.get("examples", ())]
-    assert {name for name, _ in found} == set(messages) - {"DeadLetter"}
+    assert {name for name, _ in found} == set(messages)
     for name, example in found:
         if name in older_versions():
             assert "headers" not in example, "no program of today writes this version"

@@ -110,12 +110,11 @@ def test_replication_comes_from_the_settings() -> None:
     for topic in load_topics(kafka):
         assert topic.replication_factor == 3
         assert topic.config["min.insync.replicas"] == "2"
-        assert topic.partitions == (1 if topic.dead_of else 12)
+        assert topic.partitions == 12
 
 
 def test_names_carry_their_prefixes(topics: Topics) -> None:
     assert topics.topic_of("MessageRecorded") == topics.topic_of(MessageRecorded) == "p.chat.messages"
-    assert topics.dead_of("p.chat.messages") in {topic.name for topic in topics}
     assert topics.group("atlas-writer") == "g.atlas-writer"
     with pytest.raises(KeyError):
         topics.name("no.such.topic")

@@ -9,10 +9,10 @@ from tests.dashboards.panels import (
     Panel,
     Query,
     Row,
-    given_up,
     one,
     per_second,
     quantile,
+    unsettled,
 )
 
 ANSWER = Row(
@@ -64,8 +64,8 @@ ANSWER = Row(
             runbook="spend-over-pace",
         ),
         Panel(
-            "What was given up in 24 hours?",
-            one(given_up("24h")),
+            "How many dead letters are unsettled?",
+            one(unsettled()),
             "`eden dead list` shows what and why, `eden dead retry` sends it again.",
             "stat",
             orange=1,

@@ -104,10 +104,9 @@ def per_second(counter: str, where: str, by: str = "") -> str:
     return f"sum by ({by}) ({inner})" if by else f"sum({inner})"
 
 
-def given_up(span: str) -> str:
-    """Records that came into topics of dead letters; exact, because it is no counter's rate."""
-    ends = f'kafka_topic_partition_current_offset{{{OF},topic=~".+[.]dead"}}[{span}]'
-    return f"sum(max_over_time({ends}) - min_over_time({ends}))"
+def unsettled() -> str:
+    """Dead letters that nobody has settled."""
+    return f"sum(max by (stage) (eden_dead_letters_unsettled{{{OF}}})) or vector(0)"
 
 
 def lately(counter: str, where: str, span: str, by: str = "") -> str:

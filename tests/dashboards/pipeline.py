@@ -9,12 +9,12 @@ from tests.dashboards.panels import (
     Panel,
     Query,
     Row,
-    given_up,
     lately,
     one,
     per_second,
     quantile,
     total,
+    unsettled,
 )
 
 ANSWER = Row(
@@ -66,8 +66,8 @@ ANSWER = Row(
             runbook="stage-paused",
         ),
         Panel(
-            "What was given up in an hour?",
-            one(given_up("1h")),
+            "How many dead letters are unsettled?",
+            one(unsettled()),
             "`eden dead list` shows what and why.",
             "stat",
             orange=1,
@@ -200,7 +200,7 @@ GROUPS = Row(
                 f"sum by (topic) (rate(kafka_topic_partition_current_offset{{{OF}}}[{'$__rate_interval'}]))",
                 "{{topic}}",
             ),
-            "A `.dead` topic that grows: dead letters.",
+            "Nothing for long on `chat.messages`: the tailer.",
             unit="ops",
         ),
         Panel(

@@ -11,16 +11,19 @@ from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
 from eden_memory.assembly.mongo_setup import set_up
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.housekeeping.topics_check import TopicsCheck
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.client import connect
+from eden_memory.schemas.documents import DeadLetter
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, Forgotten, FormationRequested, decode
 from eden_memory.schemas.events.base import Event
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
+from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.process import ProcessPart
@@ -28,6 +31,7 @@ from eden_memory.stages.publishing import Publisher, new_producer, partition_for
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Delivery, Stage
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
+from tests.awaiting import until
 from tests.names import NAMES
 
 PREFIX, PARTITIONS = "memory_", 3
@@ -59,9 +63,21 @@ class OnServers:
             notes=MongoGroupNotes(self.database, NAMES),
             controls=MongoControls(self.database, NAMES),
             slots=Slots(100),
+            letters=DeadLetters(self.database, NAMES, MongoForgetting(self.database, NAMES)),
             bounds=Bounds(commit_seconds=0.1, stop_seconds=stop_seconds),
         )
         return Worker(stage, around)
+
+    async def letters(self, count: int = 0) -> list[DeadLetter]:
+        """All dead letters, once there are at least `count`."""
+        rows: list[Any] = []
+
+        async def there() -> bool:
+            rows[:] = await self.database[NAMES[DeadLetter.COLLECTION]].find(sort=[("at", 1)]).to_list()
+            return len(rows) >= count
+
+        await until(there, f"{count} dead letters")
+        return [DeadLetter.model_validate(row, strict=False) for row in rows]
 
     async def put(self, deliveries: Iterable[Delivery]) -> None:
         """Records as the tailer and the stages publish them."""
@@ -135,7 +151,7 @@ class Topic:
     @property
     def events(self) -> list[Event]:
         """Decoded, each key once."""
-        newest = {one.key: one for one in self.records if not one.topic.endswith(".dead")}
+        newest = {one.key: one for one in self.records}
         return [event_of(one) for one in newest.values()]
 
     def of(self, kind: type[E]) -> list[E]:
@@ -146,9 +162,8 @@ class Topic:
         """What was ever published under each key: value and headers."""
         found: dict[bytes, set[tuple[object, ...]]] = {}
         for one in self.records:
-            if not one.topic.endswith(".dead"):
-                key = one.topic.encode() + b" " + one.key
-                found.setdefault(key, set()).add((one.value, tuple(one.headers)))
+            key = one.topic.encode() + b" " + one.key
+            found.setdefault(key, set()).add((one.value, tuple(one.headers)))
         return found
 
     @property
@@ -158,10 +173,6 @@ class Topic:
     @property
     def forgotten(self) -> list[Forgotten]:
         return self.of(Forgotten)
-
-    @property
-    def dead(self) -> list[Any]:
-        return [one for one in self.records if one.topic.endswith(".dead")]
 
     async def until(self, count: int, seconds: float = SOON) -> list[FormationRequested]:
         """Once there are so many different keys: all windows among them."""

@@ -22,13 +22,11 @@ from eden_memory.demo import completion, play, system_process
 from eden_memory.demo.conversation import PEOPLE, Conversation, read_conversation
 from eden_memory.demo.journey import ApplicationWrite, Arrival
 from eden_memory.errors import EdenError
-from eden_memory.kafka.connection import admin_config, client_kwargs
+from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import TopicAdmin
-from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import Endpoints
 from eden_memory.observability.formation_progress import CallTotals, FormationProgress
 from eden_memory.settings import KafkaSettings, Settings
-from eden_memory.stages.dead_letter_reading import DeadLetterFilter, dead_letters
 from tests.model_server.serving import model_server_process
 from tests.servers import TestServers, wait_until
 
@@ -312,11 +310,8 @@ async def test_a_demo_after_one_that_was_kept_begins_anew(
     plan = play.DemoPlan(read_conversation(path), own=True, rate=500, keep=True, cap_usd=0.0)
     second = await play.play(settings, found, plan, view)
     here = system_process.own_settings(settings, found, play.DATABASE, play.PREFIX, [])
-    names = [one.name for one in load_topics(here.kafka) if one.dead_of is not None]
-    given_up = [
-        one async for one in dead_letters(client_kwargs(here.kafka, found.kafka), names, DeadLetterFilter())
-    ]
     with MongoClient[dict[str, Any]](servers.mongodb_uri) as client:
+        given_up = list(client[play.DATABASE][here.names["dead_letters"]].find())
         client.drop_database(play.DATABASE)
     admin = TopicAdmin(admin_config(here.kafka, found.kafka))
     admin.delete(admin.names(play.PREFIX))

@@ -12,7 +12,6 @@ from typing import Any
 
 import yaml
 
-from eden_memory.kafka.outgoing import DEAD_HEADERS
 from eden_memory.kafka.topics import Declaration, Program, Tombstones, Topic, Topics
 from eden_memory.schemas.envelope import CONTENT_TYPE, SPEC_VERSION, Envelope, data_schema, event_type
 from eden_memory.schemas.events import REGISTRY
@@ -57,7 +56,7 @@ def document(topics: Topics) -> Node:
         "operations": dict(_operations(topics)),
         "components": {
             "messages": dict(_messages(topics)),
-            "schemas": {"CloudEvent": _cloud_event(), "DeadLetterReason": _dead_letter_reason()},
+            "schemas": {"CloudEvent": _cloud_event()},
         },
     }
 
@@ -70,17 +69,14 @@ def document_text(topics: Topics) -> str:
 def _channel(topic: Topic) -> Node:
     declaration = topic.declaration
     kafka = {"partitions": topic.partitions, "topicConfiguration": _configuration(topic), **BINDING}
-    channel: Node = {"address": topic.name}
-    if declaration is None:
-        channel["description"] = f"Records of {topic.dead_of} that could not be handled, with the reason."
-        channel["messages"] = {"DeadLetter": _ref("components", "messages", "DeadLetter")}
-    else:
-        channel["description"] = declaration.description
-        channel["messages"] = {
-            name: _ref("components", "messages", name) for name in _message_names(declaration)
-        }
-        channel["x-key"], channel["x-ordering-key"] = declaration.key, declaration.ordering_key
-    return {**channel, "bindings": {"kafka": kafka}}
+    return {
+        "address": topic.name,
+        "description": declaration.description,
+        "messages": {name: _ref("components", "messages", name) for name in _message_names(declaration)},
+        "x-key": declaration.key,
+        "x-ordering-key": declaration.ordering_key,
+        "bindings": {"kafka": kafka},
+    }
 
 
 def _configuration(topic: Topic) -> Node:
@@ -144,7 +140,6 @@ def _messages(topics: Topics) -> Iterator[tuple[str, Node]]:
         if declaration.tombstones:
             for name in _tombstone_names(declaration.tombstones):
                 yield name, _tombstone(name, declaration.tombstones)
-    yield "DeadLetter", _dead_letter()
 
 
 def _message(event: type[Event], number: int, declaration: Declaration) -> Node:
@@ -238,17 +233,6 @@ def _paragraphs(described: Any) -> list[str]:
     return [" ".join(paragraph.split()) for paragraph in (getdoc(described) or "").split("\n\n")]
 
 
-def _dead_letter() -> Node:
-    return {
-        "name": "DeadLetter",
-        "title": "Dead letter",
-        "summary": "The original key, value and headers, byte for byte, and beside them why it was given up.",
-        "contentType": "application/octet-stream",
-        "headers": _ref("components", "schemas", "DeadLetterReason"),
-        "payload": {},
-    }
-
-
 def _key(description: str) -> Node:
     return {"key": {"type": "string", "description": description}, **BINDING}
 
@@ -289,26 +273,6 @@ def _cloud_event() -> Node:
         "properties": properties,
         "required": list(ALWAYS),
     }
-
-
-def _dead_letter_reason() -> Node:
-    names = {
-        "topic": "Where the record was read.",
-        "partition": "Of that topic.",
-        "offset": "Of that partition.",
-        "stage": "The stage that gave it up.",
-        "group": "That stage's consumer group.",
-        "exception.class.name": "Type of the error.",
-        "exception.message": "Why; holds no content of the record.",
-        "exception.stacktrace": "Where in the program.",
-        "attempts": "How often it was tried.",
-        "time": "When it was given up.",
-    }
-    properties = {
-        f"{DEAD_HEADERS}{name}": {"type": "string", "description": said} for name, said in names.items()
-    }
-    description = "Beside the original's own headers, named as Kafka Connect names them."
-    return {"type": "object", "description": description, "properties": properties}
 
 
 def _ref(*path: str) -> Node:

@@ -116,7 +116,7 @@ def documents_page() -> str:
 
 def topics_page(topics: Topics) -> str:
     """docs/reference/topics.md."""
-    return "\n".join([HEAD + TOPICS_INTRO, *(_topic(topics, topic) for topic in topics if topic.declaration)])
+    return "\n".join([HEAD + TOPICS_INTRO, *(_topic(topics, topic) for topic in topics)])
 
 
 def _event_parts() -> dict[str, Schema]:
@@ -218,7 +218,6 @@ def _plain(field: Schema) -> str:
 
 def _topic(topics: Topics, topic: Topic) -> str:
     declaration = topic.declaration
-    assert declaration is not None
     shared = "; the same topic in every namespace" if declaration.shared else ""
     rows = [
         ("Records", _records(declaration)),

@@ -19,17 +19,18 @@ from eden_memory.kafka.lag import LagReader, LagReading
 from eden_memory.logs import LibraryLogger
 from eden_memory.replay.comparing.comparing import ReportRequest, compared
 from eden_memory.replay.comparing.report import KINDS
+from eden_memory.replay.dead_letters import DeadLetterHandling
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import placement_of
 from eden_memory.replay.namespaces.switching import refuse_behind, switch, with_original
 from eden_memory.replay.namespaces.switchover import roll_back
 from eden_memory.replay.reform.reform_store import MongoReforms
-from eden_memory.schemas.documents import Live
-from eden_memory.stages.dead_letter_handling import DeadLetterHandling
-from eden_memory.stages.dead_letter_reading import DeadLetter, DeadLetterFilter
+from eden_memory.schemas.documents import DeadLetter, Live
+from eden_memory.stages.dead_letter_store import DeadLetterFilter
 
 log = LibraryLogger("eden.ui")
 LISTED, DIFFERENCES = 100, 10
+WHY = ("error", "attempts", "retries", "topic", "partition", "offset", "collection", "version", "cut")
 Name = Annotated[str, Query(min_length=1, max_length=64)]
 LetterId = Annotated[str, Query(min_length=3, max_length=500)]
 
@@ -104,17 +105,15 @@ async def lag(request: Request) -> Response:
 @router.get("/dead-letters")
 async def dead_letters(request: Request, everything: bool = False) -> Response:
     """List dead letters, oldest first."""
-    found: list[tuple[DeadLetter, str]] = []
-    with answering():
-        letters = (await _letters(request)).found(DeadLetterFilter(), settled=everything)
-        async for letter in letters:
-            found.append(letter)
-            if len(found) > LISTED:
-                break
+    found: list[DeadLetter] = []
+    async for letter in (await _letters(request)).found(DeadLetterFilter(), settled=everything):
+        found.append(letter)
+        if len(found) > LISTED:
+            break
     return render(
         request,
         "dead_letters.html",
-        letters=[(letter, state, _letter_page(letter.id)) for letter, state in found[:LISTED]],
+        letters=[(letter, _letter_page(letter.id)) for letter in found[:LISTED]],
         more=len(found) > LISTED,
         everything=everything,
     )
@@ -123,14 +122,11 @@ async def dead_letters(request: Request, everything: bool = False) -> Response:
 @router.get("/dead-letter")
 async def dead_letter(request: Request, id: LetterId, asked: str | None = None) -> Response:  # noqa: A002
     """Show one dead letter: why, and its original value."""
-    with answering():
-        letter, state = await (await _letters(request)).at(id)
-    value = letter.record.value
-    text = None if value is None else value.decode(errors="replace")
+    letter = await (await _letters(request)).at(id)
+    why = {name: value for name in WHY if (value := getattr(letter, name)) is not None}
+    text = None if letter.value is None else letter.value.decode(errors="replace")
     action = _letter_page(letter.id)
-    return render(
-        request, "dead_letter.html", letter=letter, state=state, value=text, action=action, asked=asked
-    )
+    return render(request, "dead_letter.html", letter=letter, why=why, value=text, action=action, asked=asked)
 
 
 @router.post("/dead-letter")
@@ -139,10 +135,11 @@ async def settle(request: Request, id: LetterId) -> Response:  # noqa: A002
     form = await form_of(request, LetterForm)
     letters = await _letters(request)
     with answering():
-        letter, _ = await letters.at(id)
-        done = "dropped" if form.act == "drop" else await letters.retry(letter)
+        letter, done = await letters.at(id), "dropped"
         if form.act == "drop":
             await letters.drop(letter)
+        else:
+            (done,) = await letters.retry([letter], f"inspector, {request.state.caller.name}")
     log.info("a dead letter was settled", by=request.state.caller.name, letter=letter.id, done=done)
     return RedirectResponse(address("operator/dead-letter", id=letter.id, asked=done), 303)
 
@@ -256,8 +253,7 @@ async def installation_of(request: Request) -> Installation:
 
 
 async def _letters(request: Request) -> DeadLetterHandling:
-    at = await installation_of(request)
-    return DeadLetterHandling(at.database, at.settings.names, at.topics(at.settings.placement), at.kafka)
+    return DeadLetterHandling(await installation_of(request))
 
 
 def _letter_page(name: str) -> str:

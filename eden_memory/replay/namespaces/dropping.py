@@ -53,6 +53,7 @@ async def _drop(at: Installation, placement: Placement, found: Namespace | None)
     collections = placement.names(at.settings.mongodb.prefix)
     for short in sorted({*MEMORY, *(FORMING if last else ())}):
         await at.database.drop_collection(collections[short])
+    await at.letters.remove_of(map(placement.group, _programs(at.topics(placement), last=last)))
     await _forget_reform(at, placement)
     # a rebuild of a namespace keeps its pauses under its own prefix
     if placement.memory != placement.pipeline:
@@ -76,6 +77,7 @@ async def clear(at: Installation, placement: Placement) -> None:
         for group in _groups(topics, last=True):
             await at.forget_group(group)
         await _delete(at, names)
+    await at.letters.remove_of(map(placement.group, _programs(topics, last=True)))
     for short in sorted({*MEMORY, *FORMING}):
         await at.database.drop_collection(placement.names(at.settings.mongodb.prefix)[short])
 
@@ -113,10 +115,13 @@ async def _pipelines(at: Installation, without: Placement) -> set[str]:
 
 
 def _groups(topics: Topics, *, last: bool) -> list[str]:
-    """Its own: its writer's and its reader's; with the pipeline, all of that."""
+    return [sweeping_of(topics.group(WRITER)), *map(topics.group, _programs(topics, last=last))]
+
+
+def _programs(topics: Topics, *, last: bool) -> list[str]:
+    """Its own: its writer and its reader; with the pipeline, all of that."""
     programs = [name for name, program in topics.file.programs.items() if not program.later]
-    own = [name for name in programs if name in WRITING or (last and name not in SHARED_PROGRAMS)]
-    return [sweeping_of(topics.group(WRITER)), *(topics.group(name) for name in own)]
+    return [name for name in programs if name in WRITING or (last and name not in SHARED_PROGRAMS)]
 
 
 async def _left(at: Installation, group: str) -> None:

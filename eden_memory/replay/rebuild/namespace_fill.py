@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError
 
 from eden_memory.assembly.stage_surroundings import surroundings
 from eden_memory.errors import EdenError
-from eden_memory.forgetting.mark_store import MongoBatchMarks
+from eden_memory.forgetting.mark_store import MongoBatchMarks, MongoForgetting
 from eden_memory.kafka.topic_reading import refuse_missing
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.names import Names
@@ -33,10 +33,11 @@ from eden_memory.replay.namespaces.namespace_names import (
     sweeping_of,
 )
 from eden_memory.replay.namespaces.namespace_store import MongoNamespaces
-from eden_memory.schemas.documents import Namespace
+from eden_memory.schemas.documents import DeadLetter, Namespace
 from eden_memory.schemas.events import REGISTRY, Event, FactChanged
 from eden_memory.schemas.registry import Registry
 from eden_memory.stages.controls import MongoControls
+from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.slots import Slots
@@ -66,8 +67,20 @@ class Counted:
     unreadable: int = 0
 
     async def publish(self, records: Sequence[StoredRecord]) -> None:
-        """Count instead of publishing: only dead letters come here."""
-        self.unreadable += len(records)
+        """Publish nothing: a silent writer decides no events."""
+
+
+class CountedLetters(DeadLetters):
+    """Counts dead letters instead of storing them: the live writer leaves the same."""
+
+    def __init__(self, at: Installation, placement: Placement, counted: Counted) -> None:
+        names = at.settings.names
+        super().__init__(at.database, names, MongoForgetting(at.database, names), placement)
+        self._counted = counted
+
+    async def put(self, letters: Sequence[DeadLetter]) -> None:
+        """Count them."""
+        self._counted.unreadable += len(letters)
 
 
 class Undecoded(Registry):
@@ -146,6 +159,7 @@ def silent_writer(
         controls=MongoControls(at.database, Names(at.memory_prefix(placement))),
         slots=Slots(SLOTS),
         group_of=group_of,
+        letters=CountedLetters(at, placement, counted),
         registry=Undecoded(REGISTRY) if only_tombstones else REGISTRY,
     )
     return Worker(stage, around)

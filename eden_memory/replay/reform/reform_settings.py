@@ -36,12 +36,12 @@ COPY = "db.{own}.find().forEach(one => db.{shared}.replaceOne({{_id: one._id}}, 
 
 
 class OwnTopics(Topics):
-    """The topics of a namespace that are not shared, and their dead letters."""
+    """The topics of a namespace that are not shared."""
 
     def __iter__(self) -> Iterator[Topic]:
         """Yield every topic as the broker should have it."""
         shared = {self.name(short) for short, topic in self.file.topics.items() if topic.shared}
-        return (topic for topic in super().__iter__() if (topic.dead_of or topic.name) not in shared)
+        return (topic for topic in super().__iter__() if topic.name not in shared)
 
 
 def own_topics(kafka: KafkaSettings, placement: Placement) -> OwnTopics:

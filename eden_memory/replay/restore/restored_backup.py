@@ -19,17 +19,13 @@ from eden_memory.assembly.supervisor import MadeAnew
 from eden_memory.errors import EdenError, MemoryRestored
 from eden_memory.forgetting.forgetting_rules import mark_of
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
-from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.forgetting.pipeline_marks import own
 from eden_memory.kafka.group_admin import GroupAdmin
-from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topic_reading import (
     Offsets,
     TopicOffsets,
-    partitions_asked,
     reading,
-    reading_partitions,
 )
 from eden_memory.kafka.topics import Topics
 from eden_memory.logs import LibraryLogger
@@ -43,11 +39,6 @@ from eden_memory.schemas.documents import Context
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, Event, Forgotten, ScopeChanged
 from eden_memory.stages.controls import MongoGroupNotes
-from eden_memory.stages.dead_letter_ids import LetterIds, ids_in
-from eden_memory.stages.dead_letter_index_store import DeadLetterIndex
-from eden_memory.stages.dead_letter_reading import dead_letter_of, is_ended
-from eden_memory.stages.dead_letters import ids_of_letter
-from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import State
 from eden_memory.task_ending import all_of, run_until_first
@@ -123,7 +114,6 @@ class RestoredBackup:
         log.warning("MongoDB is older than Kafka: a backup was restored")
         await self.at.live.shut()
         await self.at.database[self.at.settings.names[Context.COLLECTION]].delete_many({})
-        await self._letters_again()
         marks = await marks_again(self.at, self._topics)
         log.info("the marks of what is forgotten are restored", count=marks)
         for stage in NOTED:
@@ -143,33 +133,6 @@ class RestoredBackup:
                     if monotonic() > until:
                         raise
                 await asyncio.sleep(LOOK_SECONDS)
-
-    async def _letters_again(self) -> None:
-        """Note again what dead letters name that were written since the backup, and which of them have ended."""
-        database, names = self.at.database, self.at.settings.names
-        index = DeadLetterIndex(database, names, MongoForgetting(database, names))
-        await index.prepare()
-        named = [topic.name for topic in self._topics if topic.dead_of is not None]
-        if not (partitions := await partitions_asked(self.at.kafka, named)):
-            return
-        async with reading_partitions(self.at.kafka, partitions) as source:
-            async for batch in source.batches():
-                found = [self._ids(record) for record in batch if not is_ended(record)]
-                await index.note(ids for ids in found if ids is not None)
-                await index.note_ended(
-                    (record.topic, record.key or b"") for record in batch if is_ended(record)
-                )
-
-    def _ids(self, record: Record) -> LetterIds | None:
-        """Return what a dead letter names, of a stage or of a document that the tailer refused; None without text."""
-        letter, key = dead_letter_of(record), record.key or b""
-        if "collection" not in letter.why:
-            stored = StoredRecord(record.topic, record.ordering_key, key, record.value, record.headers)
-            with suppress(ValueError, KeyError):  # another program's record
-                return ids_of_letter(stored)
-            return None
-        named = {name: letter.why.get(name) for name in ("message_id", "session_id", "user_id", "version")}
-        return LetterIds(record.topic, key, letter.at, ids_in([named], letter.at))
 
     @property
     def _topics(self) -> Topics:

@@ -9,7 +9,6 @@ import pytest
 
 from eden_memory.schemas.events import Event
 from eden_memory.schemas.scopes import Scope
-from eden_memory.stages.dead_letters import original
 from tests.integration.memory.stage_kit import StageKit, changes, commands
 from tests.integration.memory.writer_kit import documents, fact_rows, snapshot
 from tests.integration.stages.harness import until
@@ -36,9 +35,13 @@ def users(count: int) -> list[Scope]:
     return [Scope.of_user("s.assistant", f"i.{number}") for number in range(count)]
 
 
-def keys_of(dead: Topic) -> set[bytes | None]:
+async def dead(kit: StageKit) -> set[bytes | None]:
     """The keys that the records of dead letters had."""
-    return {original(letter).key for letter in dead.records}
+    return {letter.key for letter in await kit.letters()}
+
+
+async def holds(kit: StageKit, letter: bytes) -> bool:
+    return letter in await dead(kit)
 
 
 def told(topic: Topic, scope: Scope, revision: int) -> bool:
@@ -156,11 +159,11 @@ async def test_a_poisoned_scope_is_given_up_alone(kit: StageKit) -> None:
         await kit.put(
             [delivered(fact(f"g-{scope.user_id}", text="g", scope=scope)) for scope in (ill, *well)]
         )
-        async with kit.topic("memory.facts.dead") as dead, kit.running(kit.worker()):
+        async with kit.running(kit.worker()):
             await topic.until(12)
             letter = f"g-{ill.user_id}@1".encode()
-            await dead.until_true(lambda: letter in keys_of(dead), "the dead letter")
-    assert keys_of(dead) - {b"f@1"} == {letter}, "f comes again if it was not committed"
+            await until(lambda: holds(kit, letter), "the dead letter")
+    assert await dead(kit) - {b"f@1"} == {letter}, "f comes again if it was not committed"
     assert set(await fact_rows(kit.database)) == {"f", *(f"g-{scope.user_id}" for scope in well)}
 
 
@@ -172,11 +175,11 @@ async def test_a_record_under_the_id_of_anothers_fact_is_given_up_and_changes_no
             await topic.until(1)
         await kit.put([delivered(fact("f", 2, text="Stolen.", scope=thief))])
         await kit.put([delivered(fact("g", scope=other))])
-        async with kit.topic("memory.facts.dead") as dead, kit.running(kit.worker()):
+        async with kit.running(kit.worker()):
             await topic.until_true(lambda: told(topic, other, 1), "the writer goes on")
-            await dead.until(1)
-    assert keys_of(dead) == {b"f@2"}
-    assert "Stolen." not in repr(dead.records[0].headers)
+            (letter,) = await kit.letters(1)
+    assert letter.key == b"f@2"
+    assert "Stolen." not in repr((letter.headers, letter.reason, letter.trace))
     rows = await fact_rows(kit.database)
     assert {name: (row["scope_key"], row["version"]) for name, row in rows.items()} == {
         "f": (owner.key, 1),

@@ -6,9 +6,8 @@ from itertools import count
 
 import pytest
 
-from eden_memory.stages.dead_letter_reading import dead_letter_of
 from tests.integration.model_calls.asking_stage import Kit
-from tests.integration.stages.harness import Asked, asked, running, until
+from tests.integration.stages.harness import asked, running, until
 from tests.model_server.wire import Embed
 
 pytestmark = pytest.mark.servers
@@ -127,7 +126,7 @@ async def test_a_dead_letter_sent_again_has_all_its_attempts_whatever_it_met_bef
         await kit.runtime.put([asked("bad", 0)])
         await _others_go_on(kit, lambda: _letters(kit, 1))
         kit.server.change(outage=True)
-        await _send_again(kit, 0)
+        await _send_again(kit)
         pings = kit.server.tally.outcomes["check"]
         await until(lambda: pings["overloaded"] >= 20, "the provider is away for longer than six attempts")
         kit.server.change(outage=False)
@@ -135,7 +134,7 @@ async def test_a_dead_letter_sent_again_has_all_its_attempts_whatever_it_met_bef
         await _others_go_on(kit, lambda: _letters(kit, 2), "again")
         assert kit.calls["bad-0"] >= asked_before + 6, "what it met in the outage did not count"
         kit.server.change(rules=[{"contains": "note bad", "fault": "error", "times": 5}])
-        await _send_again(kit, 1)
+        await _send_again(kit)
         await _others_go_on(kit, lambda: _is_answered(kit, "bad-0"), "once more")
     assert not await _letters(kit, 3)
 
@@ -150,12 +149,11 @@ async def _is_answered(kit: Kit, name: str) -> bool:
     return await kit.runtime.database["memory_outcomes"].count_documents(query) > 0
 
 
-async def _send_again(kit: Kit, place: int) -> None:
-    """`eden dead retry` of the letter at that place."""
-    letters = await kit.runtime.read(kit.runtime.topic(Asked) + ".dead", place + 1)
-    retry = dead_letter_of(letters[place]).retry()
-    assert retry is not None
-    assert await kit.runtime.controls.ask_dead_retry(retry)
+async def _send_again(kit: Kit) -> None:
+    """`eden dead retry`."""
+    (letter,) = await kit.runtime.dead(1)
+    await until(lambda: kit.runtime.letters.ask(letter), "it is asked for")
+    await kit.runtime.controls.tell()
 
 
 async def _decided(kit: Kit, count: int) -> bool:

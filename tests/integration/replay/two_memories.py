@@ -24,6 +24,7 @@ from eden_memory.replay.user_edits.edited_fact_store import EditedMemory, edited
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import MemorySettings
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
+from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.slots import Slots
 from eden_memory.stages.stage import Delivery
@@ -84,6 +85,7 @@ class TwoMemories(OnServers):
             notes=MongoGroupNotes(self.database, names),
             controls=MongoControls(self.database, names),
             slots=Slots(100),
+            letters=DeadLetters(self.database, names, MongoForgetting(self.database, names), placement),
             bounds=Bounds(commit_seconds=0.1, stop_seconds=5.0),
         )
 

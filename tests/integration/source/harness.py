@@ -19,6 +19,7 @@ from eden_memory.assembly import tailer as source_tailing
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
+from eden_memory.schemas.documents import DeadLetter
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import MessageRecorded, Watermark, decode
 from eden_memory.schemas.events.base import Event
@@ -27,7 +28,7 @@ from eden_memory.stages.publishing import partition_for
 from tests.awaiting import SOON, until
 
 PARTITIONS = 3
-TOPICS = ("chat.messages", "chat.messages.dead", "memory.candidates", "memory.commands", "memory.forgotten")
+TOPICS = ("chat.messages", "memory.candidates", "memory.commands", "memory.forgotten")
 COMMAND = (sys.executable, "-m", "eden_memory.cli.main", "run", "tailer")
 
 
@@ -185,6 +186,18 @@ class Kit:
             yield Topic(consumer)
         finally:
             await consumer.stop()
+
+    async def letters(self, count: int = 0) -> list[DeadLetter]:
+        """All dead letters, oldest first, once there are at least `count`."""
+        stored = self.mongo[self.settings.mongodb.database][self.settings.names[DeadLetter.COLLECTION]]
+        rows: list[Any] = []
+
+        async def there() -> bool:
+            rows[:] = await stored.find(sort=[("at", 1)]).to_list()
+            return len(rows) >= count
+
+        await until(there, f"{count} dead letters")
+        return [DeadLetter.model_validate(row, strict=False) for row in rows]
 
     async def position(self) -> dict[str, Any]:
         """The stored position, {} before there is one."""

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from eden_memory.replay.dead_letters import DeadLetterHandling
+from eden_memory.replay.installation import Installation
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import ask
-from eden_memory.stages.controls import MongoControls
 from tests.integration.source.harness import Kit, Topic, message, tailer_process, until
 
 pytestmark = pytest.mark.servers
@@ -120,10 +121,9 @@ async def test_what_the_old_mapping_refused_is_recorded_and_its_dead_letters_are
         await chat.messages.insert_one({**whole, "session_id": None, "thread": {"id": whole["session_id"]}})
     await chat.messages.insert_one({**message(99), "session_id": None})
     corrected = mapped(chat.settings, session_id="thread.id")
-    controls = MongoControls(chat.mongo[chat.settings.mongodb.database], chat.settings.names)
-    async with chat.topic() as topic, chat.topic("chat.messages.dead") as dead:
+    async with chat.topic() as topic:
         async with chat.tailing():
-            await dead.until(lambda: len(dead.records) == MANY + 1, "all are refused")
+            await chat.letters(MANY + 1)
             await chat.following()
         assert not topic.records
         async with chat.tailing(corrected):
@@ -133,17 +133,28 @@ async def test_what_the_old_mapping_refused_is_recorded_and_its_dead_letters_are
             await reread(chat)
             assert await result(chat) == {"read": MANY + 1, "changed": 0, "accepted": 0, "refused": 1}
             await topic.until_marked()
-            await dead.read()
         assert len(topic.records) == MANY
-        assert len(dead.records) == MANY + 1, "what is refused again has its dead letter already"
-        states = await controls.dead_states()
-        assert Counter(states.values()) == {"published": MANY}
-        refused = next(one for one in dead.records if one.key == '{"_id": 99}')
-        assert not [
-            name
-            for name in states
-            if name.endswith(f"@{refused.offset}") and f"/{refused.partition}@" in name
-        ]
+        letters = await chat.letters()
+        assert Counter(letter.state for letter in letters) == {"published": MANY, "dead": 1}, (
+            "one letter each"
+        )
+        assert [letter.key for letter in letters if letter.state == "dead"] == [b'{"_id": 99}']
+
+
+async def test_a_message_whose_letter_is_tried_again_is_read_again(chat: Kit) -> None:
+    for number in range(3):
+        await chat.messages.insert_one({**message(number), "session_id": None})
+    async with chat.topic() as topic, chat.tailing():
+        first, second, _ = sorted(await chat.letters(3), key=lambda letter: letter.key or b"")
+        await chat.following()
+        await chat.messages.update_one({"_id": 0}, {"$set": {"session_id": "s"}})
+        settings = chat.settings
+        handling = DeadLetterHandling(Installation(settings, chat.mongo[settings.mongodb.database]))
+        assert await handling.retry([first, second], "test") == ["asked", "asked"]
+        await until(lambda: _empty(chat), "both are read")
+        await topic.until(lambda: "i.0" in topic.last(), "the one that can be read now is recorded")
+        states = {letter.key: letter.state for letter in await chat.letters()}
+    assert states == {b'{"_id": 0}': "published", b'{"_id": 1}': "dead", b'{"_id": 2}': "dead"}
 
 
 async def test_a_selection_leaves_the_rest_as_it_is(chat: Kit) -> None:
@@ -183,12 +194,11 @@ async def test_a_selection_of_nothing_and_an_unchanged_mapping_record_nothing(ch
 
 
 async def test_a_request_that_cannot_be_read_is_a_dead_letter(chat: Kit) -> None:
-    async with chat.topic("chat.messages.dead") as dead, chat.tailing():
+    async with chat.tailing():
         await chat.following()
         await ask(chat.inbox, {"kind": "reread", "since": "soon"})
         await ask(chat.inbox, {"kind": "reread", "session_id": {"a": 1}})
-        await dead.until(lambda: len(dead.records) == 2, "both are refused")
-        assert all("soon" not in value for one in dead.records for value in one.headers.values())
+        assert all("soon" not in str(letter) for letter in await chat.letters(2)), "both are refused"
         await until(lambda: _empty(chat), "the inbox is empty")
 
 

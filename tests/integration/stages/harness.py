@@ -13,15 +13,18 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from pymongo import AsyncMongoClient
 
+from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import partitions_asked
 from eden_memory.mongo.client import connect
+from eden_memory.schemas.documents import DeadLetter
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events.base import Event
 from eden_memory.schemas.registry import Registry
 from eden_memory.settings import Settings
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
+from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.outcome import StoredRecord
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.publishing import Publisher, new_producer
@@ -129,6 +132,22 @@ class Bench:
         return self.settings.kafka.topic_prefix + ("in" if event is Asked else "out")
 
     @property
+    def letters(self) -> DeadLetters:
+        names = self.settings.names
+        return DeadLetters(self.database, names, MongoForgetting(self.database, names))
+
+    async def dead(self, count: int, seconds: float = SOON) -> list[DeadLetter]:
+        """All dead letters, whole and oldest first, once there are at least `count`."""
+        rows: list[Any] = []
+
+        async def there() -> bool:
+            rows[:] = await self.database.memory_dead_letters.find(sort=[("at", 1), ("offset", 1)]).to_list()
+            return len(rows) >= count
+
+        await until(there, f"{count} dead letters", seconds)
+        return [DeadLetter.model_validate(row, strict=False) for row in rows]
+
+    @property
     def group(self) -> str:
         return self.settings.kafka.group_prefix + "answering"
 
@@ -144,6 +163,7 @@ class Bench:
             notes=self.notes,
             controls=self.controls,
             slots=Slots(1_000),
+            letters=self.letters,
             bounds=Bounds(commit_seconds=0.1),
         )
         return replace(around, **fields)
@@ -214,8 +234,7 @@ async def bench(settings: Settings, partitions: int = PARTITIONS) -> AsyncGenera
     assert settings.mongodb.uri is not None
     assert settings.kafka.bootstrap is not None
     client = client_kwargs(settings.kafka, settings.kafka.bootstrap)
-    topics = {"in": partitions, "out": partitions, "in.dead": 1, "out.dead": 1}
-    await make_topics(client, settings.kafka.topic_prefix, topics)
+    await make_topics(client, settings.kafka.topic_prefix, {"in": partitions, "out": partitions})
     mongo = connect(settings.mongodb, settings.mongodb.uri.get_secret_value())
     database = mongo[settings.mongodb.database]
     prefix = settings.names
@@ -225,7 +244,9 @@ async def bench(settings: Settings, partitions: int = PARTITIONS) -> AsyncGenera
         await ledger.prepare()
         await publisher.start()
         controls, notes = MongoControls(database, prefix), MongoGroupNotes(database, prefix)
-        yield Bench(settings, mongo, client, publisher, ledger, controls, notes)
+        made = Bench(settings, mongo, client, publisher, ledger, controls, notes)
+        await made.letters.prepare()
+        yield made
     finally:
         await publisher.stop()
         await mongo.close()

@@ -4,21 +4,21 @@ import asyncio
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer
 from typer.testing import CliRunner, Result
 
 from eden_memory.cli.main import app
 from eden_memory.errors import EdenError
-from eden_memory.kafka import outgoing as source_records
+from eden_memory.forgetting.mark_store import MongoForgetting
+from eden_memory.kafka.outgoing import Outgoing
 from eden_memory.kafka.record import Record
-from eden_memory.kafka.topics import load_topics
-from eden_memory.stages.dead_letters import DeathCause, dead_letter
-from eden_memory.stages.failure_decisions import Failure
-from eden_memory.stages.outcome import StoredRecord
+from eden_memory.schemas.documents import DeadLetter
+from eden_memory.stages.dead_letter_store import DeadLetters
+from eden_memory.stages.dead_letters import Origin, dead_letter, refused_letter
+from eden_memory.stages.failure_decisions import Failure, given_up
 from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.stages.worker import Worker
 from tests.awaiting import gives
@@ -29,7 +29,6 @@ from tests.integration.stages.harness import (
     Bench,
     answered,
     asked,
-    make_topics,
     running,
     stage,
     until,
@@ -59,15 +58,16 @@ def eden(kit: Bench, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 async def _letters(kit: Bench, stages: Sequence[str]) -> None:
     """A dead letter of each stage."""
-    await make_topics(kit.client, kit.settings.kafka.topic_prefix, {f"{TOPIC}.dead": 1})
-    records: list[StoredRecord] = []
+    letters: list[DeadLetter] = []
     for number, name in enumerate(stages):
         one = asked("s", number)
         topic = kit.settings.kafka.topic_prefix + TOPIC
         record = Record(topic, 2, number, one.key, one.value, one.headers, 0)
-        cause = DeathCause(name, f"group.{name}", Failure.of(EdenError(f"bad {name}")), 3, NOON)
-        records.append(dead_letter(record, cause))
-    await kit.publisher.publish(records)
+        why = given_up(
+            f"s-{number}", Failure.of(EdenError(f"bad {name}")), 3, NOON + timedelta(seconds=number)
+        )
+        letters.append(dead_letter(record, why, kit.letters.origin(name)))
+    await kit.letters.put(letters)
 
 
 def _rows(result: Result) -> list[dict[str, Any]]:
@@ -90,21 +90,16 @@ async def test_dead_letters_are_listed_shown_retried_and_dropped(kit: Bench, ede
     assert len(_rows(await run("dead", "list", "--json", "--reason", "BAD fact"))) == 2
     shown = json.loads((await run("dead", "show", only[0]["id"])).stdout)
     assert json.loads(shown["value"]) == {"session": "s", "number": 1}
-    assert shown["headers"]["__connect.errors.offset"] == "1"
+    assert (shown["offset"], shown["attempts"], shown["headers"]["ce_id"]) == (1, 3, "s-1")
 
     asked_for = await run("dead", "retry", "--stage", "fact-extraction")
     assert "2 asked for" in asked_for.stdout
     assert "0 asked for" in (await run("dead", "retry", "--stage", "fact-extraction")).stdout
-    assert {one.stage for one in await kit.controls.dead_retries()} == {"fact-extraction"}
-    outcome = {
-        "members": ["consolidation:s-1"],
-        "dead": "bad",
-        "records": [{"t": f"{kit.settings.kafka.topic_prefix}{TOPIC}.dead"}],
-    }
-    await kit.database.memory_outcomes.insert_one({"_id": "consolidation:s-1", **outcome})
+    assert len(await kit.letters.asked("fact-extraction")) == 2
     assert "1 dropped" in (await run("dead", "drop", only[0]["id"])).stdout
-    (kept,) = await kit.database.memory_outcomes.find({}).to_list()
-    assert kept["records"] == [], "a group that begins anew does not publish it again"
+    dropped = json.loads((await run("dead", "show", only[0]["id"])).stdout)
+    assert (dropped["state"], dropped["value"]) == ("dropped", None)
+    await _letters(kit, ["fact-extraction", "consolidation", "fact-extraction"])  # as a redelivery does
     assert len(_rows(await run("dead", "list", "--json"))) == 2
     assert len(_rows(await run("dead", "list", "--json", "--all"))) == 3
 
@@ -151,37 +146,6 @@ async def test_a_group_is_let_start_anew(kit: Bench, eden: Any) -> None:
     assert "no group g has ever committed" in str(again.exception)
 
 
-async def test_copies_of_one_letter_are_one(kit: Bench, eden: Any) -> None:
-    await _letters(kit, ["fact-extraction", "consolidation"])
-    await kit.publisher.publish(await _stored(kit))
-    run = _threaded(eden)
-    assert [row["stage"] for row in _rows(await run("dead", "list", "--json"))] == [
-        "fact-extraction",
-        "consolidation",
-    ]
-    assert "2 asked for" in (await run("dead", "retry", "--yes")).stdout
-
-
-async def _stored(kit: Bench) -> list[StoredRecord]:
-    """All that stands among the dead letters, as after a crash to be published once more."""
-    letters = await kit.read(f"{kit.settings.kafka.topic_prefix}{TOPIC}.dead", 2)
-    return [StoredRecord(one.topic, b"s", one.key, one.value, one.headers) for one in letters]
-
-
-async def test_a_letter_that_died_again_is_not_tried_beside_the_one_it_left(kit: Bench, eden: Any) -> None:
-    await _letters(kit, ["fact-extraction", "fact-extraction"])
-    run = _threaded(eden)
-    first, second = [row["id"] for row in _rows(await run("dead", "list", "--json"))]
-    assert "1 asked for" in (await run("dead", "retry", first)).stdout
-    (asked_for,) = await kit.controls.dead_retries()
-    await kit.controls.dead_retry_done(asked_for, "dead again")
-    assert [row["id"] for row in _rows(await run("dead", "list", "--json"))] == [second]
-    assert "1 asked for" in (await run("dead", "retry", "--stage", "fact-extraction")).stdout
-    assert [one.id for one in await kit.controls.dead_retries()] == [second]
-    unknown = await run("dead", "list", "--stage", "nothing")
-    assert "there is no stage nothing" in str(unknown.exception)
-
-
 def _threaded(eden: Any) -> Any:
     """The commands run event loops of their own, so in a thread."""
 
@@ -191,66 +155,16 @@ def _threaded(eden: Any) -> Any:
     return run
 
 
-async def test_listing_reads_no_empty_topic_and_showing_reads_one_record(
-    kit: Bench, eden: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dead = {
-        topic.name.removeprefix(kit.settings.kafka.topic_prefix): 2
-        for topic in load_topics(kit.settings.kafka)
-        if topic.dead_of
-    }
-    await make_topics(kit.client, kit.settings.kafka.topic_prefix, dead)
-    requests = Requests(monkeypatch)
+async def test_names_that_nothing_has_are_refused(kit: Bench, eden: Any) -> None:
+    await _letters(kit, ["fact-extraction"])
     run = _threaded(eden)
-    assert "no dead letters" in (await run("dead", "list")).stdout
-    assert (len(dead) >= 10, requests.offsets, requests.fetched) == (True, 2, [])
-    await _letters(kit, ["fact-extraction"] * 30)
-    rows = _rows(await run("dead", "list", "--json"))
-    assert (len(rows), requests.offsets, sum(requests.fetched)) == (30, 4, 30)
-    requests.fetched.clear()
-    assert json.loads((await run("dead", "show", rows[17]["id"])).stdout)["id"] == rows[17]["id"]
-    assert requests.fetched == [1]
-    topic = rows[0]["id"].partition("/")[0]
-    for name in (f"{topic}/0@30", f"{topic}/9@0", "other/0@0", "nothing"):
-        missing = await run("dead", "show", name)
-        assert f"there is no dead letter {name}" in str(missing.exception)
-
-
-async def test_reading_many_dead_letters_says_how_far_it_is(
-    kit: Bench, eden: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("eden_memory.cli.dead.REPORTED", 10)
-    await _letters(kit, ["fact-extraction"] * 25)
-    listed = await _threaded(eden)("dead", "list", "--json")
-    assert len(listed.stdout.splitlines()) == 25
-    assert listed.stderr.splitlines() == ["10 of 25 dead letters read", "20 of 25 dead letters read"]
-
-
-class Requests:
-    """Counts what consumers ask a broker for."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.offsets = 0
-        self.fetched: list[int] = []
-        kafka: Any = AIOKafkaConsumer
-        offsets = {name: getattr(kafka, name) for name in ("beginning_offsets", "end_offsets")}
-        getmany = kafka.getmany
-
-        async def fetch(consumer: Any, *partitions: Any, **options: Any) -> Any:
-            batches = await getmany(consumer, *partitions, **options)
-            self.fetched.append(sum(map(len, batches.values())))
-            return batches
-
-        def counting(ask: Any) -> Any:
-            async def asked_offsets(consumer: Any, partitions: Any) -> Any:
-                self.offsets += 1
-                return await ask(consumer, partitions)
-
-            return asked_offsets
-
-        for name, ask in offsets.items():
-            monkeypatch.setattr(AIOKafkaConsumer, name, counting(ask))
-        monkeypatch.setattr(AIOKafkaConsumer, "getmany", fetch)
+    for arguments, what in (
+        (("show", "nothing"), "there is no dead letter nothing"),
+        (("retry", "nothing"), "unknown or settled: nothing"),
+        (("list", "--stage", "nothing"), "there is no stage nothing"),
+        (("list", "--topic", "nothing"), "there is no topic nothing"),
+    ):
+        assert what in str((await run("dead", *arguments)).exception)
 
 
 async def test_an_event_that_the_broker_refused_is_published_once_it_takes_it(kit: Bench, eden: Any) -> None:
@@ -260,12 +174,10 @@ async def test_an_event_that_the_broker_refused_is_published_once_it_takes_it(ki
     run, topic = _threaded(eden), kit.topic(Answered)
     limit(kit.settings, topic, 20_000)
     await kit.put([asked("s0", 0)])
-    async with running(Worker(stage(long), kit.around())):
-        (letter,) = await kit.read(topic + ".dead", 1)
+    letters = ByTheDedup(kit.database, kit.settings.names, MongoForgetting(kit.database, kit.settings.names))
+    async with running(Worker(stage(long), kit.around(letters=letters))):
+        await kit.dead(1)
         await until(lambda: gives(kit.committed(), 1), "everything is committed")
-    refused = replace(_as_stored(letter), topic=f"{kit.settings.kafka.topic_prefix}{TOPIC}.dead")
-    await make_topics(kit.client, kit.settings.kafka.topic_prefix, {f"{TOPIC}.dead": 1})
-    await kit.publisher.publish([refused])
     (row,) = _rows(await run("dead", "list", "--json"))
     still = await run("dead", "retry", row["id"])
     assert isinstance(still.exception, EdenError)
@@ -275,23 +187,24 @@ async def test_an_event_that_the_broker_refused_is_published_once_it_takes_it(ki
     assert "1 published" in said.stdout
     (event,) = await kit.read(topic, 1)
     assert LONG.encode() in (event.value or b"")
-    assert not [name for name, _ in event.headers if name.startswith("__connect")]
     assert not _rows(await run("dead", "list", "--json"))
-    assert await kit.controls.dead_retries() == []
 
 
-async def test_a_dead_letter_of_the_tailer_says_what_to_do_instead(kit: Bench, eden: Any) -> None:
-    written = source_records.Outgoing("chat.messages", b"i.1", b"{}", [("ce_id", b"i.1@1")], b"i.1")
-    record = source_records.refused(written, NOON)
-    prefix = kit.settings.kafka.topic_prefix
-    await make_topics(kit.client, prefix, {"chat.messages.dead": 1})
-    headers = tuple(record.headers)
-    letter = StoredRecord(prefix + record.topic, record.ordering_key, record.key, record.value, headers)
-    await kit.publisher.publish([letter])
+class ByTheDedup(DeadLetters):
+    """Letters of a test's stage under the name of one that topics.yaml knows."""
+
+    def origin(self, stage: str) -> Origin:
+        del stage
+        return super().origin("fact-dedup")
+
+
+async def test_a_record_that_the_tailer_could_not_publish_says_what_to_do_instead(
+    kit: Bench, eden: Any
+) -> None:
+    written = Outgoing("chat.messages", b"i.1", b'{"text": "long"}', [("ce_id", b"i.1@1")], b"i.1")
+    topic = kit.settings.kafka.topic_prefix + "chat.messages"
+    await kit.letters.put([refused_letter(kit.letters.origin("tailer"), topic, written, NOON)])
+    assert (await kit.dead(1))[0].value is None, "it is read again from its document"
     said = await _threaded(eden)("dead", "retry", "--yes")
     assert "change the document" in said.output
     assert "0 asked for" in said.output
-
-
-def _as_stored(letter: Any) -> StoredRecord:
-    return StoredRecord(letter.topic, b"s0", letter.key, letter.value, tuple(letter.headers))

@@ -12,15 +12,15 @@ import structlog
 from pymongo.asynchronous.collection import AsyncCollection
 
 from eden_memory.failures import PermanentError, ProviderError
-from eden_memory.kafka.record import Record
+from eden_memory.schemas.documents import DeadLetter
 from eden_memory.settings import Settings
 from eden_memory.stages import deciding, stage_health
-from eden_memory.stages.controls import DeadRetry, MongoControls, Pause
-from eden_memory.stages.dead_letters import original
+from eden_memory.stages.controls import MongoControls, Pause
 from eden_memory.stages.stage import Dead, Delivery, Emitted, Result, Retry, RetryPolicy
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import (
     NOON,
+    Answered,
     Asked,
     Bench,
     Unanswered,
@@ -36,12 +36,6 @@ from tests.integration.stages.harness import (
 )
 
 pytestmark = pytest.mark.servers
-PREFIX = "__connect.errors."
-
-
-def dead_topic(kit: Bench) -> str:
-    """Where the stage's dead letters go."""
-    return kit.topic(Asked) + ".dead"
 
 
 @pytest.fixture
@@ -82,25 +76,17 @@ async def test_what_cannot_be_read_is_a_dead_letter_with_its_original_bytes(kit:
     await kit.put([no_envelope, good, violation, asked("s", 2)])
     async with running(Worker(stage(), kit.around())):
         answers = await kit.answers(2)
-        dead = await kit.read(dead_topic(kit), 2)
+        dead = await kit.dead(2)
         await until(lambda: _committed(kit, 4), "all committed")
     assert [one.key for one in answers] == [b"s-0", b"s-2"]
     by_value = {one.value: one for one in dead}
     assert set(by_value) == {no_envelope.value, violation.value}
-    first = _headers(by_value[no_envelope.value])
-    assert first["x"] == b"\xff\xfe"
-    assert first[PREFIX + "topic"] == kit.topic(Asked).encode()
-    assert first[PREFIX + "stage"] == b"answering"
-    assert first[PREFIX + "group"] == kit.group.encode()
-    assert int(first[PREFIX + "offset"]) == 0
-    assert first[PREFIX + "exception.class.name"].endswith(b"EnvelopeError")
-    second = _headers(by_value[violation.value])
-    assert b"number: missing" in second[PREFIX + "exception.message"]
-    assert second["ce_id"] == b"s-1"
-
-
-def _headers(record: Record) -> dict[str, bytes]:
-    return {name: value for name, value in record.headers if value is not None}
+    first, second = by_value[no_envelope.value], by_value[violation.value]
+    assert dict(first.headers)["x"] == b"\xff\xfe"
+    assert (first.topic, first.stage, first.offset) == (kit.topic(Asked), "answering", 0)
+    assert first.error == "EnvelopeError"
+    assert "number: missing" in second.reason
+    assert second.member == "answering:s-1"
 
 
 async def _committed(kit: Bench, count: int) -> bool:
@@ -119,10 +105,10 @@ async def test_a_poisoned_record_dies_alone_and_something_stands_in_its_place(ki
     await kit.put(questions(5, 5))
     async with running(Worker(stage(poisoned, on_dead=unanswered), kit.around())):
         out = await kit.answers(25)
-        (letter,) = await kit.read(dead_topic(kit), 1)
+        (letter,) = await kit.dead(1)
     assert in_order(out)
     assert [one.key for one in out if _type(one) == "eden.Unanswered.v1"] == [b"s3-2"]
-    assert original(letter).key == b"s3-2"
+    assert letter.key == b"s3-2"
     assert calls["s3-2"] == 1
 
 
@@ -140,11 +126,11 @@ async def test_a_poisoned_record_never_takes_the_others_down(kit: Bench, form: d
     await kit.put(questions(1, 60))
     async with running(Worker(stage(poisoned, **form), kit.around())):
         answers = await kit.answers(58)
-        dead = await kit.read(dead_topic(kit), 2)
+        dead = await kit.dead(2)
         await until(lambda: _committed(kit, 60), "all committed")
     numbers = [int((one.key or b"").decode().split("-")[1]) for one in answers]
     assert list(dict.fromkeys(numbers)) == [n for n in range(60) if n not in (7, 30)]
-    assert sorted(original(one).key or b"" for one in dead) == [b"s0-30", b"s0-7"]
+    assert sorted(one.key or b"" for one in dead) == [b"s0-30", b"s0-7"]
 
 
 async def test_a_unit_that_fails_while_others_succeed_is_given_up_after_its_attempts(kit: Bench) -> None:
@@ -161,9 +147,9 @@ async def test_a_unit_that_fails_while_others_succeed_is_given_up_after_its_atte
     await kit.put(questions(4, 100))
     async with running(Worker(stage(one_fails), kit.around())):
         answers = await kit.answers(399)
-        (letter,) = await kit.read(dead_topic(kit), 1)
+        (letter,) = await kit.dead(1)
     assert calls["s1-0"] == 4
-    assert dict(letter.headers)[PREFIX + "attempts"] == b"4"
+    assert letter.attempts == 4
     assert len(answers) == 399
 
 
@@ -313,7 +299,7 @@ async def test_a_stage_that_dead_letters_too_much_pauses_itself(kit: Bench) -> N
         broken = False
         await kit.controls.resume("answering")
         await kit.answers(30)
-        dead = await kit.read(dead_topic(kit), 10)
+        dead = await kit.dead(10)
     assert len(dead) == 10
 
 
@@ -374,7 +360,7 @@ async def test_a_record_that_is_delivered_again_says_nothing_about_the_stage_of_
     async with bench(settings, partitions=1) as kit:
         await kit.put(questions(10, 1))
         async with running(Worker(stage(dies), kit.around()), deadline=0.0):
-            await kit.read(dead_topic(kit), 9)
+            await kit.dead(9)
         mended = True
         await kit.put([asked("s10", 0)])
         worker = Worker(stage(dies, at_once=1), kit.around())
@@ -398,41 +384,36 @@ async def test_a_dead_letter_is_tried_again_inside_its_stage(kit: Bench) -> None
 
     await kit.put([asked("s", 0)])
     async with running(Worker(stage(mended, on_dead=unanswered), kit.around())):
-        (letter,) = await kit.read(dead_topic(kit), 1)
-        retry = _retry(kit, letter)
-        assert await kit.controls.ask_dead_retry(retry)
-        assert not await kit.controls.ask_dead_retry(retry)
-        await until(lambda: _state(kit, retry, "dead again"), "failed again")
+        (letter,) = await kit.dead(1)
+        assert await _ask(kit, letter)
+        assert not await _ask(kit, letter)
+        await until(lambda: _state(kit, letter, "dead"), "failed again")
+        (again,) = await kit.dead(1)
+        assert (again.id, again.retries, again.at > letter.at) == (letter.id, 1, True), (
+            "one letter for one record"
+        )
         broken = False
-        left = (await kit.read(dead_topic(kit), 2))[1]
-        retry = _retry(kit, left)
-        assert await kit.controls.ask_dead_retry(retry), "the letter that the failed retry left"
-        await until(lambda: _state(kit, retry, "published"), "published")
-        assert not await kit.controls.ask_dead_retry(retry)
-        out = await kit.read(letter.topic.removesuffix("in.dead") + "out", 2)
+        assert await _ask(kit, letter)
+        await until(lambda: _state(kit, letter, "published"), "published")
+        assert not await _ask(kit, letter)
+        out = await kit.read(kit.topic(Answered), 2)
+        (settled,) = await kit.dead(1)
     assert [_type(one) for one in out] == ["eden.Unanswered.v1", "eden.Answered.v1"]
     assert b"at last" in (out[1].value or b"")
     assert anew == [True]
     assert await kit.committed() == 1
+    assert settled.value is None, "nothing of the record is kept any longer than it is needed"
 
 
-def _retry(kit: Bench, letter: Any) -> DeadRetry:
-    where = f"{letter.topic}/{letter.partition}@{letter.offset}"
-    number = int(dict(letter.headers)[PREFIX + "partition"])
-    return DeadRetry(
-        id=where,
-        stage="answering",
-        topic=kit.topic(Asked),
-        partition=number,
-        dead_topic=letter.topic,
-        dead_partition=letter.partition,
-        dead_offset=letter.offset,
-        times=0,
-    )
+async def _ask(kit: Bench, letter: DeadLetter) -> bool:
+    asked_now = await kit.letters.ask(letter)
+    await kit.controls.tell()
+    return asked_now
 
 
-async def _state(kit: Bench, retry: DeadRetry, state: str) -> bool:
-    return (await kit.controls.dead_states()).get(retry.id) == state
+async def _state(kit: Bench, letter: DeadLetter, state: str) -> bool:
+    found = await kit.letters.get(letter.id)
+    return found is not None and found.state == state
 
 
 async def test_a_handler_whose_events_cannot_be_written_is_a_bug_not_a_crash(kit: Bench) -> None:
@@ -442,9 +423,9 @@ async def test_a_handler_whose_events_cannot_be_written_is_a_bug_not_a_crash(kit
     await kit.put([*questions(1, 1), asked("s", 0), asked("s", 1)])
     async with running(Worker(stage(wrong), kit.around())):
         await kit.answers(2)
-        (letter,) = await kit.read(dead_topic(kit), 1)
-    assert original(letter).key == b"s-0"
-    assert dict(letter.headers)[PREFIX + "attempts"] == b"2"
+        (letter,) = await kit.dead(1)
+    assert letter.key == b"s-0"
+    assert letter.attempts == 2
 
 
 SECRET = "Rumpelstiltskin"
@@ -484,19 +465,19 @@ async def test_what_servers_say_of_a_document_stands_in_no_log_outcome_or_dead_l
     await kit.put(questions(1, len(calls)))
     with structlog.testing.capture_logs() as logged:
         async with running(Worker(stage(failing, on_dead=unanswered), kit.around())):
-            dead = await kit.read(dead_topic(kit), len(calls))
+            dead = await kit.dead(len(calls))
             await until(lambda: _committed(kit, len(calls)), "all committed")
     outcomes = await kit.database["memory_outcomes"].find({}).to_list()
     assert len(outcomes) == len(calls)
-    said = {dict(one.headers)[PREFIX + "exception.message"] for one in dead}
-    assert {text.partition(b":")[0] for text in said if text} == {
-        b"DuplicateKeyError",
-        b"BulkWriteError",
-        b"WriteError",
-        b"InvalidDocument",
-        b"ValidationError",
+    said = {one.reason for one in dead}
+    assert {text.partition(":")[0] for text in said} == {
+        "DuplicateKeyError",
+        "BulkWriteError",
+        "WriteError",
+        "InvalidDocument",
+        "ValidationError",
     }
-    assert b"DuplicateKeyError: code 11000 on name" in said
-    assert b"WriteError: code 121 in name" in said
+    assert "DuplicateKeyError: code 11000 on name" in said
+    assert "WriteError: code 121 in name" in said
     for shown in (dead, outcomes, logged):
         assert SECRET not in str(shown)

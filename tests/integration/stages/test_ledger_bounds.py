@@ -89,7 +89,7 @@ async def test_a_window_with_a_dead_letter_loses_its_text_although_outcomes_go_e
         stage, _, name = member.partition(":")
         row = outcome(name, 0, stage=stage, members=[member]) | ({} if dead is None else {"dead": dead})
         await kit.database[NAMES["outcomes"]].insert_one(row)
-    texts = WindowTextRetention(kit.database, NAMES)
+    texts = WindowTextRetention(kit.database, NAMES, kit.letters.is_settled)
     for days in range(0, 40, 3):
         now = NOON + timedelta(days=days)
         await bounds(kit, outcome_days=8).round(now, {(TOPIC, 0): 5})

@@ -3,12 +3,10 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from eden_memory.kafka.outgoing import DEAD_HEADERS
-from eden_memory.stages.dead_letters import original
+from eden_memory.stages import dead_letters
 from eden_memory.stages.stage import Delivery, Emitted
 from eden_memory.stages.worker import Worker
 from tests.awaiting import gives
@@ -37,23 +35,18 @@ async def talkative(deliveries: Sequence[Delivery]) -> list[Emitted]:
     return [answered(one, LONG if one.key == "s0-1" else "yes") for one in deliveries]
 
 
-def headers(letter: Any) -> dict[str, str]:
-    return {name.removeprefix(DEAD_HEADERS): (value or b"").decode() for name, value in letter.headers}
-
-
 async def test_an_event_that_is_too_large_is_a_dead_letter_and_the_others_go_on(kit: Bench) -> None:
     limit(kit.settings, kit.topic(Answered), 20_000)
     await kit.put(questions(4, 5))
     async with running(Worker(stage(talkative, together=5), kit.around())):
         await kit.answers(19)
-        (letter,) = await kit.read(kit.topic(Answered) + ".dead", 1)
+        (letter,) = await kit.dead(1)
         await until(lambda: gives(kit.committed(), 20), "everything is committed")
-    assert (original(letter).key, LONG.encode() in (letter.value or b"")) == (b"s0-1", True)
-    said = headers(letter)
-    assert said["exception.message"].startswith("MessageSizeTooLargeError: ")
-    assert (said["topic"], said["partition"], said["stage"]) == (kit.topic(Answered), "-1", "answering")
-    assert LONG not in str(said)
-    assert "cut" not in said
+    assert (letter.key, LONG.encode() in (letter.value or b"")) == (b"s0-1", True)
+    assert letter.reason.startswith("MessageSizeTooLargeError: ")
+    assert (letter.topic, letter.partition, letter.stage) == (kit.topic(Answered), None, "answering")
+    assert LONG not in letter.reason + letter.trace
+    assert letter.cut is None
 
 
 async def test_a_stored_event_that_is_too_large_is_met_again_after_a_restart(kit: Bench) -> None:
@@ -69,10 +62,10 @@ async def test_a_stored_event_that_is_too_large_is_met_again_after_a_restart(kit
 
     async with running(Worker(stage(counted), kit.under("again"))):
         await kit.read(kit.topic(Answered), 7)
-        (letter,) = await kit.read(kit.topic(Answered) + ".dead", 1)
+        (letter,) = await kit.dead(1)
         await kit.put([asked("s0", 2)])
         await kit.answers(5)
-    assert original(letter).key == b"s0-1"
+    assert letter.key == b"s0-1"
     assert calls == ["s0-2"], "what is decided is not asked anew"
 
 
@@ -96,21 +89,17 @@ async def test_a_refused_event_has_its_stand_in(kit: Bench) -> None:
     )
 
 
-@pytest.mark.parametrize(("size", "left"), [(40_000, True), (1_500, False)])
-async def test_a_dead_letter_that_is_too_large_keeps_as_much_as_fits(
-    kit: Bench, size: int, left: bool
+async def test_a_record_that_is_too_large_for_a_letter_is_cut(
+    kit: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit(kit.settings, kit.topic(Asked) + ".dead", size)
+    monkeypatch.setattr(dead_letters, "LONGEST_VALUE", 40_000)
     broken = replace(asked("s0", 0), value=os.urandom(100_000))
     await kit.put([broken, asked("s0", 1)])
     async with running(Worker(stage(), kit.around())):
         await kit.answers(1)
-        (letter,) = await kit.read(kit.topic(Asked) + ".dead", 1)
-    assert letter.value is not None
+        (letter,) = await kit.dead(1)
     assert broken.value is not None
-    assert broken.value.startswith(letter.value)
-    assert bool(letter.value) is left
-    assert headers(letter)["cut"] == "100000"
+    assert (letter.value, letter.cut) == (broken.value[:40_000], 100_000)
 
 
 async def test_records_too_large_together_are_sent_one_by_one(kit: Bench) -> None:

@@ -14,7 +14,6 @@ from eden_memory.observability.scope_records import scope_records
 from eden_memory.observability.tapping import tapping
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.source.known_message_topics import Known, MessagesTopic, holds_any_record
-from eden_memory.stages.dead_letter_reading import DeadLetterFilter, dead_letters
 from eden_memory.stages.worker import Worker
 from tests.integration.stages.harness import Answered, Asked, Bench, questions, running, stage
 
@@ -33,11 +32,7 @@ async def tapped(kit: Bench, topic: str) -> int:
         return len([record async for record in records])
 
 
-async def letters(kit: Bench, topic: str) -> int:
-    return len([letter async for letter in dead_letters(kit.client, [topic], DeadLetterFilter())])
-
-
-READERS = pytest.mark.parametrize("read", [batches, tapped, letters])
+READERS = pytest.mark.parametrize("read", [batches, tapped])
 Read = Callable[[Bench, str], Awaitable[int]]
 
 

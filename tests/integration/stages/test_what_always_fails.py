@@ -7,10 +7,9 @@ from itertools import count
 import pytest
 
 from eden_memory.failures import ProviderError
-from eden_memory.stages.dead_letters import dead_topic, original
 from eden_memory.stages.stage import Delivery, Emitted, RetryPolicy
 from eden_memory.stages.worker import Worker
-from tests.integration.stages.harness import Asked, Bench, answered, asked, running, stage
+from tests.integration.stages.harness import Bench, answered, asked, running, stage
 
 pytestmark = pytest.mark.servers
 
@@ -35,7 +34,7 @@ async def test_several_units_that_always_fail_are_given_up_while_others_succeed(
     worker.health.probes = RetryPolicy(first=0.02, cap=0.05)
     async with running(worker):
         trickling = asyncio.create_task(trickle())
-        letters = await kit.read(dead_topic(kit.topic(Asked)), 8, seconds=60)
+        letters = await kit.dead(8, seconds=60)
         trickling.cancel()
         await asyncio.gather(trickling, return_exceptions=True)
-    assert {original(letter).key for letter in letters} == {b"never%d-0" % number for number in range(8)}
+    assert {letter.key for letter in letters} == {b"never%d-0" % number for number in range(8)}

@@ -7,13 +7,17 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient
 
+from eden_memory.forgetting.mark_store import MongoForgetting
+from eden_memory.kafka.record import Record
 from eden_memory.mongo.client import connect
+from eden_memory.schemas.documents import DeadLetter, GivenUp
 from eden_memory.schemas.documents import WindowTexts as WindowDocument
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FactsExtracted, FormationRequested
 from eden_memory.settings import Settings
 from eden_memory.stages.codec import Encoder
-from eden_memory.stages.controls import MongoControls
+from eden_memory.stages.dead_letter_store import DeadLetters
+from eden_memory.stages.dead_letters import dead_letter
 from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger
 from eden_memory.stages.stage import Delivery
@@ -36,8 +40,8 @@ class Kept:
         self.database = database
         self.store = MongoTriggerStore(database, NAMES, Limits())
         self.ledger = MongoLedger(database, NAMES)
-        self.controls = MongoControls(database, NAMES)
-        self.texts = WindowTextRetention(database, NAMES)
+        self.letters = DeadLetters(database, NAMES, MongoForgetting(database, NAMES))
+        self.texts = WindowTextRetention(database, NAMES, self.letters.is_settled)
 
     async def window(self, session: str) -> str:
         """A window that was asked for."""
@@ -50,6 +54,15 @@ class Kept:
         retry_of = event.rpartition("#")[0] or None
         outcome = StageOutcome(member, stage, (event,), (), (), "t", 0, 1, at, dead=dead, retry_of=retry_of)
         await self.ledger.store(outcome)
+        if dead is not None:
+            await self.letters.put([self.letter(member)])
+
+    def letter(self, member: str) -> DeadLetter:
+        """The letter of a member of the ledger."""
+        stage, _, event = member.partition(":")
+        record = Record("t", 0, 1, b"k", b"{}", (("ce_id", event.encode()),), 0)
+        why = GivenUp(member=event, reason="no answer", error="Dead", attempts=1, at=NOW)
+        return dead_letter(record, why, self.letters.origin(stage))
 
     async def held(self) -> set[str]:
         """Windows whose texts are in the database."""
@@ -110,10 +123,13 @@ async def test_a_settled_dead_letter_keeps_them_a_week_more(kept: Kept, how: str
     facts, reflections = readers_of(await kept.window("s.s"))
     await kept.conclude(facts, NOW, dead="no answer")
     await kept.conclude(reflections, NOW)
+    letter = kept.letter(facts)
     if how == "dropped":
-        await kept.controls.drop_dead("memory.formations.dead/0@1", facts)
+        await kept.letters.settle([letter.id], "dropped")
     else:
-        await kept.conclude(f"{facts}#77", NOW, dead="no answer again" if how == "dead again" else None)
+        await kept.letters.ask(letter)
+        again = GivenUp(member="m", reason="again", error="Dead", attempts=1, at=NOW)
+        await kept.letters.tried(letter.id, 1, again if how == "dead again" else None)
     await kept.texts.round(NOW + timedelta(days=1))
     await kept.texts.round(NOW + timedelta(days=8))
     assert bool(await kept.held()) is (how == "dead again")

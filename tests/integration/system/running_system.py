@@ -20,6 +20,7 @@ from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.client import connect
 from eden_memory.processors import pipeline
+from eden_memory.schemas.documents import DeadLetter
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import decode
 from eden_memory.schemas.events.base import Event
@@ -153,13 +154,19 @@ class System:
         """Outcomes of what stages have given up."""
         return await self.memory("outcomes").find({"dead": {"$ne": None}}).to_list()
 
+    async def letters(self, short: str) -> list[DeadLetter]:
+        """The dead letters of a topic's records."""
+        of = {"topic": self.settings.kafka.topic_prefix + short}
+        rows = await self.memory(DeadLetter.COLLECTION).find(of).to_list()
+        return [DeadLetter.model_validate(row, strict=False) for row in rows]
+
     async def records(self, short: str) -> list["Came"]:
         """All records of a topic up to now."""
         name = self.settings.kafka.topic_prefix + short
         consumer: Any = AIOKafkaConsumer(**self.client, auto_offset_reset="earliest")
         await consumer.start()
         try:
-            return await _whole(consumer, name, 1 if short.endswith(".dead") else PARTITIONS)
+            return await _whole(consumer, name, PARTITIONS)
         finally:
             await consumer.stop()
 

@@ -113,16 +113,17 @@ async def _dead_letters(running: System, killed: Killed, session: str, word: str
     odd: dict[str, Any] = {"session_id": session, "role": "user", "user_id": "xan", "content": {"odd": word}}
     await running.source["messages"].insert_one(odd)
     await running.form(session)
-    await until(lambda: _dead(running, "memory.facts.dead", word), "a fact is a dead letter")
+    await until(lambda: _dead(running, "memory.facts", word), "a fact is a dead letter")
     identity = str(odd["_id"])
-    await until(lambda: _dead(running, "chat.messages.dead", identity), "a document is a dead letter")
+    await until(lambda: _dead(running, "chat.messages", identity), "a document is a dead letter")
     await killed.perhaps()
     await asyncio.to_thread(limit, running.settings, facts, 4_259_840)
     return [*names, odd["_id"]]
 
 
 async def _dead(running: System, topic: str, word: str) -> bool:
-    return any(word.encode() in came.value for came in await running.records(topic) if came.value)
+    letters = await running.letters(topic)
+    return any(word.encode() in (letter.value or letter.key or b"") for letter in letters)
 
 
 async def _no_door_answers_it(running: System, session: str, word: str) -> None:

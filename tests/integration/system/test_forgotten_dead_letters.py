@@ -39,10 +39,10 @@ async def test_dead_letters_of_a_session_end_with_it(
             await running.form(other)
             await until(lambda: _listed(settings, BEFORE), "4 letters")
             said = await eden(settings, "forget", "session", session, "--yes")
-            assert "memory.candidates.dead: 1 dead letters cannot be read and name no message" in said
+            assert "memory.candidates: 1 dead letters cannot be read and name no message" in said
             await until_erased(running, WORD.encode())
             await until(lambda: _listed(settings, AFTER), "2 letters are left")
-            held = [came.value for came in await running.records("memory.facts.dead")]
+            held = [letter.value for letter in await running.letters("memory.facts")]
     assert any(b"Bergen" in value for value in held if value)
     assert WORD not in caplog.text
 
@@ -59,6 +59,6 @@ async def _unreadable(running: System) -> None:
 
 async def _listed(settings: Settings, wanted: dict[str, int]) -> bool:
     lines = (await eden(settings, "dead", "list", "--json")).splitlines()
-    topics = [json.loads(line)["id"].partition(".dead/")[0] for line in lines if line.startswith("{")]
+    topics = [json.loads(line)["topic"] for line in lines if line.startswith("{")]
     short = [topic.removeprefix(settings.kafka.topic_prefix) for topic in topics]
     return {topic: short.count(topic) for topic in short} == wanted

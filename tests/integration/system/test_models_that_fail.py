@@ -85,8 +85,7 @@ async def test_what_can_never_succeed_is_given_up_once_and_its_reflections_are_f
     assert await shared.facts("una") == []
     (dead,) = await shared.dead()
     assert dead["stage"] == "fact-extraction"
-    letters = await shared.records("memory.formations.dead")
-    assert len(letters) == 1
+    assert len(await shared.letters("memory.formations")) == 1
     assert max((await calls(shared)).values()) <= MOST_CALLS
     await _asked_anew(shared, session, names)
 

@@ -142,18 +142,18 @@ async def test_what_was_forgotten_since_the_backup_is_nowhere(
             await kill(process)
 
 
-async def test_dead_letters_that_were_written_since_the_backup_are_found_again(
+async def test_dead_letters_that_were_forgotten_since_the_backup_are_forgotten_again(
     own: Settings, backup: Backup, shared_models: Serving, tmp_path: Path
 ) -> None:
     async with living(own, shared_models) as lived:
         await lived.told(await lived.session("xan", id="first"), "xan", "fact user: Xan lives in Bergen.")
-        await read_whole(lived)
-    await backup.take()
-    async with living(own, shared_models) as lived:
         for session in ("first", "second"):
             odd = {"session_id": session, "role": "user", "user_id": "xan", "content": {"odd": session}}
             await lived.source["messages"].insert_one(odd)
         await until(lambda: listed(own, {"first", "second"}), "both letters")
+        await read_whole(lived)
+    await backup.take()
+    async with living(own, shared_models) as lived:
         await lived.forget("session", "first")
         await until(lambda: listed(own, {"second"}), "one of them is forgotten")
         await read_whole(lived)

@@ -7,7 +7,6 @@ import pytest
 from prometheus_client import REGISTRY
 
 from eden_memory.constants import MOST_SESSION_USERS
-from eden_memory.kafka.outgoing import DEAD_HEADERS
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.processors.pipeline import FORMATION_TRIGGER
 from eden_memory.settings import Settings
@@ -67,8 +66,7 @@ async def _set(one: System, field: str, value: object) -> None:
 
 
 async def _reasons(one: System) -> list[str]:
-    letters = await one.records("chat.messages.dead")
-    return [letter.headers[DEAD_HEADERS + "exception.message"] for letter in letters]
+    return [letter.reason for letter in await one.letters("chat.messages")]
 
 
 async def _until_dead(one: System, count: int) -> list[str]:

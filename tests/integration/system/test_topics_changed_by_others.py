@@ -56,7 +56,7 @@ async def ended(running: System, log: Path, *arguments: str) -> tuple[int, str]:
 def grow(running: System) -> None:
     """Add partitions to every topic, as `kafka-topics.sh --alter` does."""
     admin: Any = AdminClient(running.admin)
-    names = [topic.name for topic in load_topics(running.settings.kafka) if topic.dead_of is None]
+    names = [topic.name for topic in load_topics(running.settings.kafka)]
     for done in admin.create_partitions([NewPartitions(name, GROWN) for name in names]).values():
         done.result(30)
 

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from eden_memory.kafka.outgoing import DEAD_HEADERS
 from eden_memory.stages.publishing import partition_for
 from eden_memory.stages.stage import Delivery
 from tests.integration.source.harness import until
@@ -51,15 +50,13 @@ async def test_fifteen_hundred_users_who_join_one_after_the_other_hold_up_nobody
     async with (
         kit.running(),
         kit.topic("memory.formations") as topic,
-        kit.topic("chat.messages.dead") as dead,
     ):
         await kit.put([one for session in cold for one in four(session)])
         await kit.put(joins())
         await topic.until_true(lambda: formed(topic, BIG) == JOINERS, "a window for each")
         await kit.put([watermark(900_000, 60, partition_of(BIG))])
         await until_formed(topic, *cold)
-        await dead.read()
-        assert not dead.records
+        assert not await kit.letters()
     windows = sorted((one for one in topic.windows if one.session_id == BIG), key=lambda one: one.seq)
     generations = [scope.generation for one in windows for scope in one.scopes if scope.kind == "session"]
     assert generations == list(range(1, JOINERS + 1))
@@ -99,18 +96,14 @@ async def test_a_session_that_cannot_be_stored_or_read_holds_up_nobody(
     async with (
         kit.running(),
         kit.topic("memory.formations") as topic,
-        kit.topic("chat.messages.dead") as dead,
     ):
         await kit.put([watermark(1_000, 60, partition_of(BIG))])
         await until_formed(topic, *cold)
-        await dead.read()
-        assert not dead.records, "a watermark is nobody's in particular"
+        assert not await kit.letters(), "a watermark is nobody's in particular"
         later = neighbours(6)[3:]
         new = [one for session in later for one in four(session, 2_000)]
         await kit.put([*new[:6], asked(BIG, 2_100, 3), *new[6:], watermark(3_000, 120, partition_of(BIG))])
         await until_formed(topic, *later)
-        await dead.until_true(lambda: len(dead.records) == 1, "its own record is given up")
-        (letter,) = dead.records
-        headers = {name: value.decode() for name, value in letter.headers}
-        assert f"session {BIG} cannot be" in headers[DEAD_HEADERS + "exception.message"]
+        (letter,) = await kit.letters(1)
+        assert f"session {BIG} cannot be" in letter.reason, "its own record is given up"
     assert not formed(topic, BIG)

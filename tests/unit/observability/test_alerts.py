@@ -25,7 +25,7 @@ N = NIGHT * 60
 OF = 'namespace="eden"'
 CHAT = f'eden_tailer_records_total{{{OF},origin="stream",record="MessageRecorded"}}'
 FORMATIONS = f'kafka_topic_partition_current_offset{{{OF},topic="memory.formations",partition="0"}}'
-DEAD = f'kafka_topic_partition_current_offset{{{OF},topic="memory.formations.dead",partition="0"}}'
+DEAD = f'eden_dead_letters_unsettled{{{OF},stage="fact-extraction"}}'
 LLM = f'eden_llm_calls_total{{{OF},provider="openai",stage="fact-extraction",model="m",agent="s.a"'
 Series = Mapping[str, str]
 

@@ -206,9 +206,6 @@ class Servers:
     async def store(self, outcome: StageOutcome) -> StageOutcome:
         return outcome
 
-    async def settled(self, stage: str, members: Sequence[str], dead_topic: str) -> None:
-        raise NotImplementedError
-
 
 async def requests(windows: Sequence[PlannedWindow]) -> AsyncGenerator[FormationRequested]:
     for one in windows:

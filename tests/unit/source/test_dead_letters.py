@@ -6,47 +6,49 @@ from typing import Any
 import pytest
 
 from eden_memory.mongo.changes import Unreadable
+from eden_memory.mongo.lenient_decoding import decode_document
 from eden_memory.redaction import Redactor
+from eden_memory.schemas.documents import DeadLetter
 from eden_memory.source.message_mapping import FieldPaths, MessageMapping
 from tests.unit.source.mappings import BEGAN, change, mapped, mapping, message, page, recorded, source_mapping
 
-PREFIX = "__connect.errors."
 
-
-def dead(document: dict[str, Any], **where: Any) -> Any:
+def dead(document: Any, **where: Any) -> DeadLetter:
     result = mapped(change(1, "insert", document, **where))
     assert not result.records
     (refused,) = result.unmapped
-    return source_mapping().dead_letter(refused, BEGAN)
-
-
-def headers(letter: Any) -> dict[str, str]:
-    return {name: value.decode() for name, value in letter.headers}
+    return source_mapping().dead_letter(refused, BEGAN, "chat.messages")
 
 
 def test_a_dead_letter_names_the_document_and_holds_none_of_its_content() -> None:
     letter = dead(message(5, session_id=None, content="a secret"))
-    assert (letter.topic, json.loads(letter.key)) == ("chat.messages.dead", {"_id": 5})
-    assert letter.value == letter.key
+    assert (letter.topic, json.loads(letter.key or b""), letter.value) == ("chat.messages", {"_id": 5}, None)
     assert "a secret" not in str(letter)
 
 
 def test_a_dead_letter_says_why_and_where_from() -> None:
-    found = headers(dead(message(session_id=None)))
-    assert found[PREFIX + "exception.message"] == "it has no session_id"
-    assert found[PREFIX + "collection"] == "messages"
-    assert found[PREFIX + "version"] == change(1, "insert").version
+    letter = dead(message(session_id=None))
+    assert (letter.reason, letter.collection) == ("it has no session_id", "messages")
+    assert letter.version == change(1, "insert").version
 
 
 def test_a_dead_letter_stays_short_whatever_the_id() -> None:
-    letter = dead(message({"nested": "y" * 5_000}))
-    assert len(letter.key) == len(letter.value) == 1_024
+    letters = [dead(message({"nested": "y" * 5_000 + end})) for end in ("a", "b")]
+    assert [len(letter.key or b"") for letter in letters] == [1_024, 1_024]
+    assert letters[0].id != letters[1].id
 
 
 def test_a_request_that_cannot_be_used_is_named_alike() -> None:
     letter = dead({"_id": "same", "kind": "no such kind", "text": "a secret"}, collection="memory_inbox")
-    assert headers(letter)[PREFIX + "collection"] == "memory_inbox"
-    assert json.loads(letter.value) == {"_id": "same"}
+    assert letter.collection == "memory_inbox"
+    assert json.loads(letter.key or b"") == {"_id": "same"}
+    assert letter.id != dead(message("same", session_id=None)).id
+
+
+def test_documents_whose_ids_cannot_be_decoded_have_a_letter_each() -> None:
+    raw = [b"\x10\x00\x00\x00\x99_id\x00" + bytes([number]) for number in range(2)]
+    first, second, again = (dead(decode_document(one)) for one in (*raw, raw[0]))
+    assert first.id == again.id != second.id
 
 
 class Poisoned(Exception):  # noqa: N818 - what a detector may raise

@@ -43,7 +43,9 @@ class Stored:
 
 
 def leader(publisher: Confirming, stored: Stored) -> Leader:
-    source = Source(cast(Any, None), cast(Any, None), cast(Any, stored), cast(Any, stored), cast(Any, None))
+    source = Source(
+        cast(Any, None), cast(Any, None), cast(Any, stored), cast(Any, stored), *[cast(Any, None)] * 3
+    )
     return Leader(1, source, cast(Any, None), cast(Any, publisher), 0.0, asyncio.Event())
 
 

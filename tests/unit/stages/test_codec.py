@@ -3,19 +3,22 @@
 from datetime import UTC, datetime
 
 import pytest
+from bson import BSON
+from bson.codec_options import CodecOptions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.kafka.outgoing import DEAD_HEADERS
 from eden_memory.kafka.record import Record
+from eden_memory.schemas.documents import DeadLetter
 from eden_memory.schemas.envelope import Envelope, EnvelopeError
 from eden_memory.schemas.events.base import Event
 from eden_memory.stages.codec import Encoder, event_id
-from eden_memory.stages.dead_letters import DeathCause, dead_letter, original
-from eden_memory.stages.failure_decisions import Failure
+from eden_memory.stages.dead_letters import Origin, dead_letter, record_of
+from eden_memory.stages.failure_decisions import Failure, given_up
 from eden_memory.stages.stage import Delivery, Emit, Erase
 from eden_memory.tracing import span_id
 
+AWARE = CodecOptions[dict[str, object]](tz_aware=True)
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
@@ -77,15 +80,14 @@ def test_a_tombstone_says_what_ended_and_why() -> None:
 def test_a_dead_letter_gives_the_original_back(key: bytes | None, value: bytes | None) -> None:
     headers = (("ce_id", b"1"), ("ce_orderingkey", b"lane"), ("odd", b"\xff"))
     record = Record("in", 3, 17, key, value, headers, 0)
-    cause = DeathCause("stage", "group", Failure.of(ValueError("bad\nline")), 2, NOON)
-    letter = dead_letter(record, cause)
-    kept = Record(letter.topic, 0, 0, letter.key, letter.value, letter.headers, 0)
-    assert original(kept) == record
-    assert letter.topic == "in.dead"
-    told = dict(letter.headers)
-    assert told[DEAD_HEADERS + "exception.class.name"] == b"builtins.ValueError"
-    assert told[DEAD_HEADERS + "attempts"] == b"2"
-    assert dead_letter(original(kept), cause) == letter
+    why, of = given_up("1", Failure.of(ValueError("bad\nline")), 2, NOON), Origin("stage", "stage.trial")
+    letter = dead_letter(record, why, of)
+    stored_row: dict[str, object] = BSON.encode(letter.stored()).decode(AWARE)
+    stored = DeadLetter.model_validate(stored_row, strict=False)
+    assert record_of(stored) == record
+    assert (letter.error, letter.attempts, letter.member) == ("ValueError", 2, "stage:1")
+    assert dead_letter(record_of(stored), why, of) == letter
+    assert letter.id != dead_letter(record, why, Origin("stage", "stage")).id
 
 
 def test_a_time_without_a_zone_is_no_envelope() -> None:

@@ -8,14 +8,12 @@ import pytest
 from eden_memory.forgetting.ledger_rules import concerned
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.kafka.record import Record
-from eden_memory.kafka.topics import read_topics, topics_path
+from eden_memory.schemas.documents import GivenUp
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY, MessageRecorded, decode
 from eden_memory.schemas.example_files import examples_of
 from eden_memory.stages.dead_letter_ids import TEXTLESS, NamedIds, named_in
-from eden_memory.stages.dead_letter_index_store import KEPT
-from eden_memory.stages.dead_letters import DeathCause, dead_letter, ids_of_letter, original
-from eden_memory.stages.failure_decisions import Failure, Kind
+from eden_memory.stages.dead_letters import Origin, dead_letter, ids_named
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OF_EVENTS = [
@@ -81,23 +79,16 @@ def test_bytes_that_name_nothing_name_nothing() -> None:
     assert found == NamedIds()
 
 
-@pytest.mark.parametrize(("key", "value"), [(b"k", b"{}"), (None, b"{}"), (b"k", None), (None, None)])
-def test_a_dead_letter_has_a_key_of_its_own_and_holds_its_record_unchanged(
-    key: bytes | None, value: bytes | None
-) -> None:
-    cause = DeathCause("fact-dedup", "fact-dedup", Failure(Kind.PERMANENT, "no"), 1, NOON)
-    stood = record("FactsProposed", 3, value, key)
-    letter = dead_letter(stood, cause)
-    assert letter.key == b"chat.messages/3@17/fact-dedup"
-    assert letter.value is not None
-    kept = original(Record(letter.topic, 0, 0, letter.key, letter.value, letter.headers, 0))
-    assert kept == stood
-    indexed = ids_of_letter(letter)
-    assert (indexed is None) is (value is None)
+@pytest.mark.parametrize(("name", "version", "value"), OF_EVENTS)
+def test_a_letter_says_what_it_names_as_its_text_does(name: str, version: int, value: bytes) -> None:
+    why = GivenUp(member="e1", reason="no", error="Dead", attempts=1, at=NOON)
+    letter = dead_letter(record(name, version, value), why, Origin("fact-dedup", "fact-dedup"))
+    found = named(name, version, value)
+    assert (letter.named is None) is (found is None)
+    assert ids_named(letter) == (found or NamedIds())
 
 
-def test_the_index_keeps_a_letter_as_long_as_its_topic_does() -> None:
-    file = read_topics(topics_path())
-    kept = file.kept[file.dead.kept]
-    assert timedelta(milliseconds=int(kept["retention.ms"]) + int(kept["segment.ms"])) == KEPT
-    assert kept["cleanup.policy"] == "compact,delete"
+def test_a_letter_without_a_value_names_nothing() -> None:
+    why = GivenUp(member="e1", reason="no", error="Dead", attempts=1, at=NOON)
+    letter = dead_letter(record("FactsProposed", 3, None), why, Origin("fact-dedup", "fact-dedup"))
+    assert (letter.named, letter.sources) == (None, ())

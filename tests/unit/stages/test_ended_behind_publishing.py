@@ -73,7 +73,7 @@ async def decided(servers: Servers, *events: Event, redelivered: bool) -> None:
     encoder = Encoder(STAGE.name, lambda of: of.NAME)
     records = encoder.records(events, [ASKED])
     outcome = StageOutcome("outcome", STAGE.name, ("m",), (), records, "t", 0, 1, NOON)
-    publishing = OutcomePublishing(STAGE, encoder, around, "group")
+    publishing = OutcomePublishing(STAGE, encoder, around)
     await publishing.decided(UNIT, [ASKED, ASKED], outcome, None if redelivered else events)
 
 

@@ -17,13 +17,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 
-from eden_memory.kafka.outgoing import DEAD_HEADERS
 from eden_memory.kafka.topics import load_topics
 from eden_memory.schemas.events import FactChanged, ReflectionFormed
 from eden_memory.schemas.example_files import examples_of
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.subscribe import About, MemoryRouter, NewestVersions, Retries, Tombstone
+from eden_memory.subscribe.retries import DEAD_HEADERS
 from eden_memory.tracing import traceparent
 
 EXAMPLE = next(iter(examples_of("FactChanged", 1).values()))

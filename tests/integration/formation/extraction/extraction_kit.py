@@ -25,7 +25,7 @@ from eden_memory.windows.window_rule import Limits
 from tests.integration.stages_on_servers import OnServers, Topic, on_servers, running, settings_of
 from tests.unit.formation.extraction.windows import FENCE, Talk, talk
 
-OUT = ("memory.extractions", "memory.candidates", "memory.reflections", "memory.formations.dead")
+OUT = ("memory.extractions", "memory.candidates", "memory.reflections")
 
 
 def window(number: int, *texts: str, **fields: Any) -> StoredWindow:

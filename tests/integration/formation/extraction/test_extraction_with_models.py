@@ -16,7 +16,7 @@ from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
 from eden_memory.schemas.events.base import Event
 from eden_memory.settings import ModelsSettings
 from eden_memory.stages.handler_run import HandlerRun
-from eden_memory.stages.stage import Dead, Decision, Emit, EndLetter, Erase, Gather, Retry, Stage
+from eden_memory.stages.stage import Dead, Decision, Emit, Erase, Gather, Retry, Stage
 from eden_memory.windows.trigger_documents import window_row
 from tests.integration.formation.extraction.extraction_kit import Kit, window
 from tests.model_server.script import Asked, Said, default_script
@@ -60,9 +60,7 @@ async def attempt(stage: Stage, event: Event) -> list[Event]:
     assert not isinstance(result, Gather | Retry | Dead)
     events = result.events if isinstance(result, Decision) else result
     return [
-        event.event if isinstance(event, Emit) else event
-        for event in events
-        if not isinstance(event, Erase | EndLetter)
+        event.event if isinstance(event, Emit) else event for event in events if not isinstance(event, Erase)
     ]
 
 
