@@ -13,8 +13,7 @@ from eden_memory.cli.tables import line
 from eden_memory.cli.terminal import plain
 from eden_memory.error_text import describe
 from eden_memory.replay.namespaces.switchover import Switchover
-from eden_memory.replay.reform.expected_cost import total
-from eden_memory.replay.reform.reform_plan import ReformPlan
+from eden_memory.replay.reform.reform_plan import ReformPlan, total
 from eden_memory.replay.reform.reform_run import ReformProgress
 from eden_memory.replay.reform.selection import selected
 from eden_memory.replay.user_edits.user_edits import AppliedAdditions, AppliedEdits, SettledEdit
@@ -28,11 +27,8 @@ MOST_LISTED = 20
 
 def estimated(name: str, asked: ReformAsked, plan: ReformPlan, cap: Decimal | None) -> list[str | Table]:
     """Return the estimate of a reform, for people."""
-    expecting = plan.expecting
     about = "about " if asked.rewindow else ""
-    head = (
-        f"{name}: {selected(asked)}: {expecting.messages:,} messages in {about}{expecting.windows:,} windows"
-    )
+    head = f"{name}: {selected(asked)}: {plan.messages:,} messages in {about}{plan.windows:,} windows"
     own = ", ".join(f"{override.name}={override.value}" for override in asked.overrides)
     lines: list[str | Table] = [head, *([f"with {own}"] if own else [])]
     lines += ["with streams of its own"] if asked.streams else []

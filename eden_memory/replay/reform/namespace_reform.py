@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from eden_memory.assembly.handlers import models_of, settings_version
 from eden_memory.errors import EdenError
@@ -25,7 +24,6 @@ from eden_memory.replay.reform.reform_assembly import own_settings, prepare, ref
 from eden_memory.replay.reform.reform_plan import ReformPlan, plan, refuse_unpriced
 from eden_memory.replay.reform.reform_run import ReformProgress
 from eden_memory.replay.reform.reform_settings import (
-    OwnStreams,
     overridden,
     overrides_of,
     streams_of,
@@ -35,7 +33,7 @@ from eden_memory.replay.reform.reform_store import MongoReforms, alone
 from eden_memory.replay.reform.selection import covers_everything, selected
 from eden_memory.replay.restore.restored_store import MongoRestored
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
-from eden_memory.schemas.documents import Namespace, Outcome, Placed, Reform, ReformAsked, Stream
+from eden_memory.schemas.documents import Namespace, Outcome, Placed, Reform, ReformAsked
 from eden_memory.settings import Settings
 
 
@@ -131,10 +129,10 @@ async def reform(
             before = await work.recorded()
             digest, streams = streams_of(request.streams) if request.streams else (None, None)
             if before is None:
-                found = await work.planned(work.asked(digest), request.at_once, streams)
+                found = await work.planned(work.asked(digest), request.at_once)
                 yield Estimated(found.asked, found.plan, request.cap)
                 refuse_unpriced(found.plan, request.cap)
-                if not found.plan.expecting.windows:
+                if not found.plan.windows:
                     raise EdenError("there is no window to form anew", "Look at what was selected.")
                 yield Confirmation("Form them anew?")
                 recorded = await work.begin(found)
@@ -213,9 +211,7 @@ class _Reform:
             streams=digest,
         )
 
-    async def planned(
-        self, asked: ReformAsked, at_once: int | None, streams: Sequence[dict[str, Any]] | None
-    ) -> _Planned:
+    async def planned(self, asked: ReformAsked, at_once: int | None) -> _Planned:
         """Return the reform's settings and plan; EdenError for settings that there are not."""
         settings = overridden(self.settings, asked.overrides)
         if not asked.rewindow and settings.windows != self.settings.windows:
@@ -223,12 +219,12 @@ class _Reform:
         at_once = at_once or max(1, self.settings.run.at_once // 4)
         own = own_settings(settings, self.name, at_once, own_streams=asked.streams is not None)
         await (await models_of(own, self._database.client)).close()
-        found = await plan(self._database, self.at.settings, own, asked, at_once, streams)
+        found = await plan(self._database, self.at.settings, own, asked, at_once)
         return _Planned(asked, own, at_once, found)
 
     async def begin(self, found: _Planned) -> Reform:
         """Store a new reform and its namespace."""
-        at, expecting = self.at.settings.placement, found.plan.expecting
+        at = self.at.settings.placement
         begun = Reform(
             id=self.name,
             asked=found.asked,
@@ -237,8 +233,8 @@ class _Reform:
             state="restoring",
             at_once=found.at_once,
             cap_usd=self.request.cap,
-            messages=expecting.messages,
-            windows=expecting.windows,
+            messages=found.plan.messages,
+            windows=found.plan.windows,
             estimate=found.plan.rows,
             spent_usd=Decimal(0),
             created_at=datetime.now(UTC),
@@ -253,12 +249,8 @@ class _Reform:
         """Store the new options of a reform that was begun; EdenError where it cannot go on."""
         request = self.request
         self._refuse_others(before, digest)
-        streams = None
-        if before.asked.streams is not None:
-            names = OwnStreams(self.name, self.name).names(self.settings.mongodb.prefix)
-            streams = await self._database[names[Stream.COLLECTION]].find().to_list()
         cap = before.cap_usd if request.cap is None else request.cap
-        found = await self.planned(before.asked, request.at_once or before.at_once, streams)
+        found = await self.planned(before.asked, request.at_once or before.at_once)
         if settings_version(found.settings) != before.settings_version:
             raise EdenError(
                 f"settings that decide what is formed have changed since {self.name} began",

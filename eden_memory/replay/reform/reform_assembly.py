@@ -131,7 +131,7 @@ async def reform_run(
         spent, paid = await MongoTotals(database, own.names).of_namespace(reform.id)
         usage = MongoUsage(database, own.names)
         intercepting = InterceptingPublisher(publisher, usage, topics.topic_of, spent=spent, paid=paid)
-        cap = ReformCap(plan.expecting, lambda: intercepting.spent, reform.cap_usd)
+        cap = ReformCap(plan.message_usd, plan.consolidation_usd, lambda: intercepting.spent, reform.cap_usd)
         intercepting.counted = cap.counted
         answers: list[CountedReuse] = []
         account = Account(reform.id, partial(_counted, answers, f"{reform.id}/", cap))

@@ -36,11 +36,8 @@ class PlannedWindow:
 
     formation_id: str
     session_id: str
-    agent_id: str
-    tier: int
     seq: int
     messages: int
-    characters: int
     at: datetime
     """When it was asked for; where that is not known, when it closed."""
 
@@ -50,11 +47,8 @@ def planned(event: FormationRequested, at: datetime | None = None) -> PlannedWin
     return PlannedWindow(
         event.formation_id,
         event.session_id,
-        event.agent_id,
-        event.tier,
         event.seq,
-        len(event.messages),
-        event.characters,
+        max(1, len(event.messages)),
         at or event.closed_at,
     )
 
