@@ -119,13 +119,14 @@ def formed(reform: Reform, missing: int = 0, dead: int = 0) -> list[str]:
 def user_edits(found: AppliedEdits) -> list[str]:
     """Return what became of people's edits, for people."""
     additions = [additions_line(found.additions)] if found.additions else []
-    if not (found.applied or found.already or found.unmatched or found.outdated):
+    if not found.settled:
         return additions
+    rest = [*found.of("unmatched"), *found.of("outdated")]
     head = (
-        f"people's own changes: {len(found.applied):,} applied again, {len(found.already):,} there already, "
-        f"{len(found.unmatched):,} match nothing, {len(found.outdated):,} were overtaken"
+        f"people's own changes: {len(found.of('applied')):,} applied again, "
+        f"{len(found.of('already')):,} there already, {len(found.of('unmatched')):,} match nothing, "
+        f"{len(found.of('outdated')):,} were overtaken"
     )
-    rest = [*found.unmatched, *found.outdated]
     more = [f"and {len(rest) - MOST_LISTED:,} more"] if len(rest) > MOST_LISTED else []
     return [head, *(_settled(settled) for settled in rest[:MOST_LISTED]), *more, *additions]
 
@@ -149,6 +150,8 @@ def not_carried(done: Switchover) -> list[str]:
 def additions_line(found: AppliedAdditions) -> str:
     """Return what became of reflections that people added, sentences that they pinned, and their other edits."""
     marked = f"{found.marked:,} marked as private; " if found.marked else ""
+    if found.unmatched_marks:
+        marked += f"{found.unmatched_marks:,} private marks match nothing; "
     return (
         f"people's own reflections and pins: {found.applied:,} applied again, {found.already:,} there already; "
         f"{marked}{found.not_applied:,} edits of formed reflections and blobs are not applied"

@@ -51,7 +51,15 @@ from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.reform.selection import formed_by
 from eden_memory.replay.user_edits.reapplying import reapply
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
-from eden_memory.schemas.documents import Consolidated, CountedCall, Fact, Reflection, Reform, ReformAsked, Snapshot
+from eden_memory.schemas.documents import (
+    Consolidated,
+    CountedCall,
+    Fact,
+    Reflection,
+    Reform,
+    ReformAsked,
+    Snapshot,
+)
 from eden_memory.schemas.scopes import Audience, LargeAudience, Scope
 from eden_memory.settings import Settings
 from eden_memory.usage.totals_store import SUMMED, MongoTotals, UsageQuery, UsageSum

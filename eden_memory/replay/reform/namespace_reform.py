@@ -314,13 +314,20 @@ class _Reform:
         return recorded, dead
 
     def doubts(self, recorded: Reform, own: Settings, user_edits: AppliedEdits) -> Iterator[Confirmation]:
-        """Yield the questions before a switch; EdenError where only a part was formed anew."""
+        """Yield the questions before a switch; EdenError where only a part was formed anew, or what people took back
+        matches nothing."""
         if not covers_everything(recorded.asked) and not self.request.accept:
             raise EdenError(
                 f"{self.name} holds nothing but what was formed of {selected(recorded.asked)}",
                 "All other memory would be missing. Switch all the same with --accept.",
             )
-        if user_edits.unmatched or user_edits.outdated:
+        if user_edits.blocking and not self.request.accept:
+            raise EdenError(
+                f"{user_edits.blocking} retirements and private marks of people match nothing in {self.name}: "
+                "what they took back may stand there in other words",
+                f"Look with `eden reform report {self.name}`; switch all the same with --accept.",
+            )
+        if user_edits.of("unmatched") or user_edits.of("outdated"):
             yield Confirmation("Switch without these changes?")
         if lines := to_be_set(self.settings, own, recorded.asked):
             yield Confirmation("Switch all the same?", lines)

@@ -210,7 +210,7 @@ class ReformRun:
             wanted=self.forms,
         )
         additions = self.user_edits.additions
-        return bool(self.user_edits.applied or additions.applied or additions.marked)
+        return bool(self.user_edits.of("applied") or additions.applied or additions.marked)
 
     def _waits_for(self) -> str:
         states = ((part.name, part.state()) for part in (self.trigger, *self.stages))
