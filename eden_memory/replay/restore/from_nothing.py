@@ -31,7 +31,6 @@ from eden_memory.replay.rebuild.namespace_fill import (
     silent_writer,
 )
 from eden_memory.replay.restore.ledger_topics import Decisions, InFlight
-from eden_memory.replay.restore.restore_writer import Restored
 from eden_memory.replay.restore.restored_backup import NOTED, marks_again, recorded, revisions_beyond
 from eden_memory.replay.restore.restored_store import MongoLost, follow_from_now
 from eden_memory.replay.restore.trigger_restore import TriggerRestore
@@ -140,13 +139,15 @@ class FromNothing:
             self.topics,
             MongoLedger(self.at.database, self._names),
             lambda stage: self._committed[stage],
-            lambda: datetime.now(UTC),
         )
         flying = await decisions.restore()
-        self._say("decisions", sum(decisions.stored.values()), "decisions that were in flight")
+        self._say("decisions", flying.decided, "decisions that were in flight")
+        self._say(
+            "undecided", flying.undecided, "records in flight that left no record: they are asked again"
+        )
         return flying
 
-    async def _trigger(self, flying: InFlight) -> Restored:
+    async def _trigger(self, flying: InFlight) -> None:
         """Formation-trigger's state, with the texts of the windows that are still to be read."""
         settings, client = self.at.settings, self.at.database.client
         restored = await TriggerRestore(settings, client, self.topics, flying.wants_texts).run()
@@ -160,7 +161,6 @@ class FromNothing:
             )
         if restored.unreadable:
             self._say("unreadable", restored.unreadable, "records that cannot be read")
-        return restored
 
     async def _memory(self, lost: MongoLost) -> None:
         """Facts, reflections, blobs, snapshots: by the writer's own code, in a group of its own."""
