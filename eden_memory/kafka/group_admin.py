@@ -1,6 +1,6 @@
 """Consumer groups: which there are, their offsets and their members.
 
-docs/decisions/groups-are-asked-over-aiokafka.md says why librdkafka is not asked.
+docs/decisions/kafka.md says why librdkafka is not asked.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 `python -m tests.bench.forgetting [--messages N] [--undo N] [--live SESSIONS] [--each N]`. Private servers; all
 stages in one process, the model server in another. The user's messages go through the real stages, with calls of 0
 s and a marked fact in every tenth. The application's messages have the indexes that `eden doctor` asks for. What
-collections hold is counted before and after: docs/growth.md is made of it. Then other users write at a pace: alone,
+collections hold is counted before and after: docs/scaling.md is made of it. Then other users write at a pace: alone,
 while that user is forgotten, and alone again, with calls of 1 s. The session of the undo is formed by the offline
 rules with the local embedder, like what stood there before it.
 """
