@@ -12,10 +12,10 @@ from eden_memory.cli.replay.progress import BarOrLines
 from eden_memory.cli.tables import line
 from eden_memory.cli.terminal import plain
 from eden_memory.error_text import describe
-from eden_memory.replay.namespaces.switchover import Switchover
+from eden_memory.replay.namespaces.switching import Switchover
 from eden_memory.replay.reform.reform_plan import ReformPlan, total
 from eden_memory.replay.reform.reform_run import ReformProgress
-from eden_memory.replay.reform.selection import selected
+from eden_memory.replay.reform.reform_settings import selected
 from eden_memory.replay.user_edits.user_edits import AppliedAdditions, AppliedEdits, SettledEdit
 from eden_memory.schemas.documents import Reform, ReformAsked, ReformCalls
 

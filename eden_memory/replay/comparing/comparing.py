@@ -46,9 +46,8 @@ from eden_memory.replay.comparing.report import (
 )
 from eden_memory.replay.installation import settings_of
 from eden_memory.replay.namespaces.namespace_store import MongoLive, MongoNamespaces, placed
-from eden_memory.replay.reform.reform_settings import overridden
+from eden_memory.replay.reform.reform_settings import formed_by, overridden
 from eden_memory.replay.reform.reform_store import MongoReforms
-from eden_memory.replay.reform.selection import formed_by
 from eden_memory.replay.user_edits.reapplying import reapply
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import (

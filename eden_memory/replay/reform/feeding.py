@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from eden_memory.logs import LibraryLogger
 from eden_memory.replay.reform.reform_plan import CONSOLIDATION
-from eden_memory.replay.reform.selection import PlannedWindow, in_order, planned, takes
+from eden_memory.replay.reform.reform_settings import PlannedWindow, in_order, planned, takes
 from eden_memory.schemas.documents import ReformAsked
 from eden_memory.schemas.events import FormationRequested, ModelCalled
 from eden_memory.stages.codec import TopicOf, record_of
@@ -123,7 +123,7 @@ class Feeding:
     room: Callable[[], int] | None = None
     """How many may be on their way now, at least 1; None: always `at_once`."""
     heard: Collection[str] = ()
-    """The large sessions' generations that the reform's user has heard (eden_memory.replay.reform.selection)."""
+    """The large sessions' generations that the reform's user has heard."""
     missing: int = 0
     """Windows whose texts are gone."""
     _known: set[str] = field(default_factory=set[str])

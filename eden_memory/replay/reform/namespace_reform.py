@@ -19,18 +19,19 @@ from eden_memory.replay.installation import Database, Installation
 from eden_memory.replay.namespaces.dropping import clear
 from eden_memory.replay.namespaces.namespace_names import checked, prefix_of
 from eden_memory.replay.namespaces.namespace_store import live_settings
-from eden_memory.replay.namespaces.switchover import Switchover, switch_to_reform
+from eden_memory.replay.namespaces.switching import Switchover, switch_to_reform
 from eden_memory.replay.reform.reform_assembly import own_settings, prepare, reform_run, restore
 from eden_memory.replay.reform.reform_plan import ReformPlan, plan, refuse_unpriced
 from eden_memory.replay.reform.reform_run import ReformProgress
 from eden_memory.replay.reform.reform_settings import (
+    covers_everything,
     overridden,
     overrides_of,
+    selected,
     streams_of,
     to_be_set,
 )
 from eden_memory.replay.reform.reform_store import MongoReforms, alone
-from eden_memory.replay.reform.selection import covers_everything, selected
 from eden_memory.replay.restore.restored_store import MongoRestored
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Namespace, Outcome, Placed, Reform, ReformAsked

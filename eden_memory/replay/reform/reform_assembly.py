@@ -26,12 +26,10 @@ from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.reform.feeding import Feeding, ReformCap
-from eden_memory.replay.reform.intercepting_publisher import InterceptingPublisher
-from eden_memory.replay.reform.reform_answers import Capped, CountedReuse
+from eden_memory.replay.reform.reform_calls import Capped, CountedReuse, InterceptingPublisher
 from eden_memory.replay.reform.reform_plan import ReformPlan
 from eden_memory.replay.reform.reform_run import ReformProgress, ReformRun, Throttling
-from eden_memory.replay.reform.reform_settings import STREAMS, OwnStreams, own_topics, with_streams
-from eden_memory.replay.reform.selection import takes
+from eden_memory.replay.reform.reform_settings import STREAMS, OwnStreams, own_topics, takes, with_streams
 from eden_memory.replay.restore.trigger_restore import TriggerRestore
 from eden_memory.schemas.documents import Reform
 from eden_memory.schemas.events import MessageRecorded

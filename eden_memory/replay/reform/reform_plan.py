@@ -19,8 +19,6 @@ from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.errors import EdenError
 from eden_memory.formation import prompts
 from eden_memory.kafka.connection import client_kwargs
-from eden_memory.kafka.record import Record
-from eden_memory.kafka.topic_reading import reading
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.models.calls import Tokens
@@ -33,10 +31,10 @@ from eden_memory.models.providers.catalogue import (
 )
 from eden_memory.models.question import Role
 from eden_memory.mongo.documents import plain
-from eden_memory.replay.reform.selection import takes
+from eden_memory.replay.recorded_events import recorded
+from eden_memory.replay.reform.reform_settings import takes
 from eden_memory.schemas.documents import CountedCall, ReformAsked, ReformCalls
-from eden_memory.schemas.envelope import Envelope, EnvelopeError
-from eden_memory.schemas.events import FormationRequested, SchemaViolation, decode
+from eden_memory.schemas.events import FormationRequested
 from eden_memory.settings import Settings
 from eden_memory.usage.usage_store import LIVE
 
@@ -232,26 +230,14 @@ async def _asked_windows(live: Settings, asked: ReformAsked, heard: Collection[s
     topics = load_topics(live.kafka, live.placement)
     kafka = client_kwargs(live.kafka, endpoints(live).kafka)
     found = AskedWindows()
-    async with reading(kafka, [topics.topic_of(FormationRequested)]) as log:
-        async for batch in log.batches():
-            for record in batch:
-                event = request_of(record)
-                if event is not None and event.formation_id not in found.times:
-                    found.times[event.formation_id] = datetime.fromtimestamp(record.timestamp / 1000, UTC)
-                    found.messages_of[event.formation_id] = len(event.messages)
-                    if takes(asked, event, heard):
-                        found.take(event)
+    async for batch in recorded(kafka, topics.topic_of(FormationRequested)):
+        for event, _, record in batch:
+            if isinstance(event, FormationRequested) and event.formation_id not in found.times:
+                found.times[event.formation_id] = datetime.fromtimestamp(record.timestamp / 1000, UTC)
+                found.messages_of[event.formation_id] = len(event.messages)
+                if takes(asked, event, heard):
+                    found.take(event)
     return found
-
-
-def request_of(record: Record) -> FormationRequested | None:
-    """Return a record's request; None: it cannot be read, and is no window of formation-trigger's either."""
-    try:
-        envelope = Envelope.of_headers(record.headers)
-        event = record.value and decode(envelope.name, envelope.version, record.value)
-    except (EnvelopeError, SchemaViolation):
-        return None
-    return event if isinstance(event, FormationRequested) else None
 
 
 class RecordedCalls:

@@ -14,7 +14,7 @@ from eden_memory.kafka.topics import load_topics
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.processors import pipeline
 from eden_memory.replay.group_progress import GroupProgress
-from eden_memory.replay.rebuild.document_comparing_store import MemoryComparison
+from eden_memory.replay.rebuild.document_comparing import MemoryComparison
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.settings import Settings
 from tests.integration.system.obedient_model import obey

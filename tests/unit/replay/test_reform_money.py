@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from eden_memory.failures import CapReached
 from eden_memory.replay.reform.feeding import ReformCap
-from eden_memory.replay.reform.reform_answers import Capped
-from eden_memory.replay.reform.selection import PlannedWindow
+from eden_memory.replay.reform.reform_calls import Capped
+from eden_memory.replay.reform.reform_settings import PlannedWindow
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.events import ModelCalled
 from tests.calls import called

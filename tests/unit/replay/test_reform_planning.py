@@ -23,8 +23,16 @@ from eden_memory.replay.reform.reform_plan import (
     reuse,
     total,
 )
-from eden_memory.replay.reform.reform_settings import overridden, overrides_of, streams_of
-from eden_memory.replay.reform.selection import PlannedWindow, formed_by, in_order, planned, takes
+from eden_memory.replay.reform.reform_settings import (
+    PlannedWindow,
+    formed_by,
+    in_order,
+    overridden,
+    overrides_of,
+    planned,
+    streams_of,
+    takes,
+)
 from eden_memory.schemas.documents import ReformAsked
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import Scope
