@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.receipts.looking_again_store import LookingAgain, StillThere
-from eden_memory.receipts.receipt import Receipt
+from eden_memory.receipts.looking_again_store import LookingAgain
+from eden_memory.receipts.receipt import Receipt, StillThere
 from eden_memory.receipts.receipt_store import Receipts
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.source.forget_request_store import ForgetRequests

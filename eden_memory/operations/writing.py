@@ -4,10 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from eden_memory.access.visible import Asker, VisibleMemory
-from eden_memory.api.command_requests import VerbatimKind
-from eden_memory.api.correcting_calls import CorrectingCalls, seen_by_others
-from eden_memory.api.inbox_requests import Message
-from eden_memory.api.reach import KnownSession, SessionReach
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.forgetting.forgetting_rules import BlobRef
@@ -16,6 +12,10 @@ from eden_memory.memory.results import Added
 from eden_memory.mongo.application_ids import raw, typed
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.readable import found_document
+from eden_memory.operations import parameters as p
+from eden_memory.operations.correcting import CorrectingCalls, seen_by_others
+from eden_memory.operations.inbox_requests import Message
+from eden_memory.operations.reach import KnownSession, SessionReach
 from eden_memory.schemas.documents import Message as StoredMessage
 from eden_memory.schemas.events.chat import participant_of, role_of, roles_of
 from eden_memory.schemas.events.forgetting import Forgettable
@@ -26,11 +26,11 @@ from eden_memory.settings import Settings
 class WriteCalls(CorrectingCalls):
     """Each call returns the typed id of its request at once; the running system carries it out a moment later."""
 
-    async def on_session_end(self, session: Any) -> str:
+    async def on_session_end(self, session: p.Session) -> str:
         """End a session: form its last window, and consolidate its memory."""
         return await self._requests.end(session)
 
-    async def maybe_form_memories(self, session: Any) -> str:
+    async def maybe_form_memories(self, session: p.Session) -> str:
         """Form what is pending in the session if a window is due: enough messages or tokens, or idle for long enough.
 
         The running system decides this for itself all the time; call it where your code expects the decision to be
@@ -38,14 +38,14 @@ class WriteCalls(CorrectingCalls):
         """
         return await self._requests.form(session, if_due=True)
 
-    async def process_cold_session(self, session: Any) -> str:
+    async def process_cold_session(self, session: p.Session) -> str:
         """Form what is pending in a session that has gone cold: idle for long enough, with enough messages.
 
         The same request as :meth:`maybe_form_memories`: a session that is not cold is left as it is.
         """
         return await self._requests.form(session, if_due=True)
 
-    async def form_now(self, session: Any) -> str:
+    async def form_now(self, session: p.Session) -> str:
         """Form what is pending in the session now, however little."""
         return await self._requests.form(session, if_due=False)
 
@@ -53,12 +53,12 @@ class WriteCalls(CorrectingCalls):
         self,
         text_or_messages: str | Sequence[Message],
         *,
-        session: Any = None,
-        user: Any = None,
-        scope: str | None = None,
-        at: Any = None,
-        verbatim: bool = False,
-        kind: VerbatimKind = "fact",
+        session: p.Session = None,
+        user: p.User = None,
+        scope: p.AddedScope = None,
+        at: p.At = None,
+        verbatim: p.Verbatim = False,
+        kind: p.AddedKind = "fact",
     ) -> Added:
         """Remember a text, or messages, without a chat: formed as chat messages are.
 
@@ -85,7 +85,9 @@ class WriteCalls(CorrectingCalls):
         whose = self._scope_of_verbatim(session, user, to_agent=to_agent)
         return await self._requests.add_verbatim(kind, text_or_messages, whose, session=session, at=at)
 
-    async def forget(self, what: Forgettable, target: Any, *, session: Any = None, user: Any = None) -> str:
+    async def forget(
+        self, what: Forgettable, target: Any, *, session: p.Session = None, user: p.User = None
+    ) -> str:
         """Forget for ever: a message, session or user by its id, a fact or reflection by its text id, a version of
         a blob by `<scope key>@<version>`.
 

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import StreamingResponse
 
 from eden_memory.api.http.doors import AdmittedRoute, demand_everywhere, doors_of
-from eden_memory.api.http.http_answers import AskedAnswer
 from eden_memory.mongo.application_ids import id_of, typed
+from eden_memory.operations.parameters import Requested
 
 router = APIRouter(prefix="/v1/users/{user}", route_class=AdmittedRoute, tags=["users"])
 UserId = Annotated[
@@ -31,12 +31,12 @@ async def export(request: Request, user: UserId) -> StreamingResponse:
 
 
 @router.delete("", summary="Forget a user, for ever", status_code=202)
-async def delete(request: Request, user: UserId) -> AskedAnswer:
+async def delete(request: Request, user: UserId) -> Requested:
     """With all agents: what rests on the user's messages alone leaves memory, and blobs are made anew."""
     caller, user_id = request.state.caller, id_of(user, "user")
     demand_everywhere(caller, typed(user_id, "user"))
     service = doors_of(request).memory.agent(asked_by=f"http:{caller.name}"[:256])
-    return AskedAnswer(request_id=await service.forget("user", user_id))
+    return Requested(request_id=await service.forget("user", user_id))
 
 
 async def _json(user: str, first: Item | None, rest: AsyncIterator[Item]) -> AsyncGenerator[bytes]:

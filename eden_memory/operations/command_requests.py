@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from eden_memory.api.inbox_requests import Message, Requests, checked, messages_of, past
 from eden_memory.constants import LONGEST_BLOB, LONGEST_FACT, LONGEST_REASON, MOST_ADDED_CHARACTERS
 from eden_memory.directory.own_sessions import own_session
 from eden_memory.errors import Invalid
 from eden_memory.memory.results import Added
 from eden_memory.mongo.application_ids import typed
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.operations.inbox_requests import Message, Requests, checked, messages_of, past
+from eden_memory.operations.parameters import VerbatimKind
 from eden_memory.schemas.documents import Fact, InboxFactCommand, InboxMemoryCommand, Reflection
 from eden_memory.schemas.events.facts import Action, By
 from eden_memory.schemas.events.reflections import MemoryAction
 from eden_memory.schemas.scopes import Scope
 
-VerbatimKind = Literal["fact", "reflection"]
 KINDS = ("fact", "reflection")
 
 

@@ -4,10 +4,9 @@ from asyncio import gather
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, NamedTuple, Unpack, cast
+from typing import Annotated, Any, NamedTuple, Unpack, cast
 
 from eden_memory.access.visible import Asker, VisibleMemory
-from eden_memory.api.memory_changes import changes
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.app.readers import Readers, consolidation_status, scope_stats
 from eden_memory.context.context_xml import FactLine, one_line
@@ -15,8 +14,8 @@ from eden_memory.context.recall import may_need_recall, query_of
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
-from eden_memory.memory.browsing_store import Browsing, FactOrder, Filters, demand_kinds
-from eden_memory.memory.memory_views import reflection_view
+from eden_memory.memory.browsing_store import Browsing, Filters, demand_kinds
+from eden_memory.memory.memory_views import fact_view, reflection_view
 from eden_memory.memory.results import (
     BlobView,
     ConsolidationStatus,
@@ -32,11 +31,13 @@ from eden_memory.memory.results import (
 from eden_memory.models.question import Asking
 from eden_memory.mongo.application_ids import typed, typed_or_none
 from eden_memory.observability.why_store import MOST_EXPLAINED
+from eden_memory.operations import parameters as p
+from eden_memory.operations.memory_changes import changes
 from eden_memory.schemas.scopes import Scope, ScopeKind
 from eden_memory.search.fact_candidates import When
 from eden_memory.search.search_requests import (
+    FACTS,
     FoundFact,
-    RankingOptions,
     SearchOptions,
     SearchReport,
     SearchRequest,
@@ -85,11 +86,11 @@ class ReadCalls:
 
     async def get_memory_context(
         self,
-        session: Any,
-        user: Any = None,
-        message: str | None = None,
+        session: p.Session,
+        user: p.User = None,
+        message: p.Message = None,
         *,
-        scopes: Sequence[ScopeKind] | None = None,
+        scopes: p.Scopes = None,
     ) -> str:
         """Return the XML for the agent's prompt, "" if there is nothing; `message` is the user's, for recall.
 
@@ -118,7 +119,7 @@ class ReadCalls:
             readers, ShownContext(view, recent, xml), message, self._asking(asked.user_id)
         )
 
-    async def on_session_start(self, session: Any, user: Any = None) -> str:
+    async def on_session_start(self, session: p.Session, user: p.User = None) -> str:
         """Build the context before the first turn, and return it."""
         return await self.get_memory_context(session, user)
 
@@ -137,19 +138,26 @@ class ReadCalls:
 
     async def explain_search(
         self,
-        queries: Sequence[str] | str,
+        queries: p.Queries,
         *,
-        session: Any = None,
-        user: Any = None,
-        scopes: Sequence[ScopeKind] | None = None,
-        as_of: datetime | None = None,
-        include_retired: bool = False,
-        occurred_after: datetime | None = None,
-        occurred_before: datetime | None = None,
-        asked_at: datetime | None = None,
-        **ranking: Unpack[RankingOptions],
+        session: p.Session = None,
+        user: p.User = None,
+        top_k: p.TopK = 10,
+        search_type: p.SearchType = "hybrid",
+        kinds: p.Kinds = FACTS,
+        scopes: p.SearchedScopes = None,
+        as_of: p.AsOf = None,
+        asked_at: p.AskedAt = None,
+        include_retired: p.IncludeRetired = False,
+        occurred_after: p.OccurredAfter = None,
+        occurred_before: p.OccurredBefore = None,
+        sort: p.FoundOrder = "score",
+        recency_weight: p.RecencyWeight = None,
+        score_threshold: p.Threshold = None,
+        related: Annotated[float, p.PYTHON_ALONE] = 0.0,
+        debug: p.Debug = True,
     ) -> SearchReport:
-        """Search as :meth:`search_facts` does, and report time, candidates and scores of every stage.
+        """Search as :meth:`search_facts` does, and report (`debug`) time, candidates and scores of every stage.
 
         `text_only` of the report gives the reason if facts were found by words alone; `unformed` are messages of the
         user's other sessions that no memory is formed from yet.
@@ -167,7 +175,13 @@ class ReadCalls:
             when=when,
             asked_at=asked_at or self.memory.clock(),
             asking=self._asking(typed_or_none(user, "user")),
-            **ranking,
+            top_k=top_k,
+            search_type=search_type,
+            kinds=kinds,
+            sort=sort,
+            recency_weight=recency_weight,
+            score_threshold=score_threshold,
+            related=related,
         )
         demand_kinds(scopes)
         asked, whole, readers = await self._seen(session, user)
@@ -177,9 +191,14 @@ class ReadCalls:
                 engine.find(_searched(view, request), replace(request, private=whole.private)),
                 readers.recent.of(asked, view) if as_of is None else _none(),
             )
-        return replace(report, unformed=await find_unformed(request.texts, recent, request.top_k))
+        found = replace(report, unformed=await find_unformed(request.texts, recent, request.top_k))
+        if debug:
+            return found
+        return replace(found, stages=(), facts=tuple(replace(fact, scores={}) for fact in found.facts))
 
-    async def why(self, text: str, *, session: Any = None, user: Any = None) -> tuple[Explained, ...]:
+    async def why(
+        self, text: p.Words, *, session: p.Session = None, user: p.User = None
+    ) -> tuple[Explained, ...]:
         """Explain why something is remembered as it is, or is not: facts, reflections and the user's own messages.
 
         `text` is compared by words; no model is called. Only what the user may see in this session is explained, and
@@ -228,13 +247,20 @@ class ReadCalls:
     def _browsing(self, readers: Readers) -> Browsing:
         return Browsing(self.memory.database, readers.settings.names)
 
-    async def history(self, fact_id: str, *, session: Any = None, user: Any = None) -> FactHistory:
+    async def history(
+        self, fact_id: p.FactId, *, session: p.Session = None, user: p.User = None
+    ) -> FactHistory:
         """Return a fact with its earlier texts, and the reason, sources and cost of each; raises NotFound."""
         asked, view, readers = await self._seen(session, user)
         return await self._browsing(readers).history(asked, view, fact_id)
 
+    async def fact(self, fact_id: p.FactId, *, session: p.Session = None, user: p.User = None) -> FactView:
+        """Return a fact in its newest version; raises NotFound."""
+        asked, view, readers = await self._seen(session, user)
+        return fact_view(*await self._browsing(readers).fact(asked, view, fact_id), asked)
+
     async def reflection(
-        self, reflection_id: str, *, session: Any = None, user: Any = None
+        self, reflection_id: p.ReflectionId, *, session: p.Session = None, user: p.User = None
     ) -> ReflectionView:
         """Return a reflection with its earlier texts and the commands behind them; raises NotFound."""
         asked, view, readers = await self._seen(session, user)
@@ -243,17 +269,17 @@ class ReadCalls:
     async def list_facts(
         self,
         *,
-        session: Any = None,
-        user: Any = None,
-        scopes: Sequence[ScopeKind] | None = None,
-        active: bool | None = True,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        occurred_after: datetime | None = None,
-        occurred_before: datetime | None = None,
-        sort: FactOrder = "formed_at",
-        limit: int = 50,
-        cursor: str | None = None,
+        session: p.Session = None,
+        user: p.User = None,
+        scopes: p.Scopes = None,
+        active: p.Active = True,
+        since: p.Since = None,
+        until: p.Until = None,
+        occurred_after: p.OccurredAfter = None,
+        occurred_before: p.OccurredBefore = None,
+        sort: p.ListOrder = "formed_at",
+        limit: p.Limit = 50,
+        cursor: p.Cursor = None,
     ) -> Page[FactView]:
         """Return the visible facts, newest first; `active` None: with retired facts, False: only those.
 
@@ -278,14 +304,14 @@ class ReadCalls:
     async def list_reflections(
         self,
         *,
-        session: Any = None,
-        user: Any = None,
-        scopes: Sequence[ScopeKind] | None = None,
-        absorbed: bool | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
+        session: p.Session = None,
+        user: p.User = None,
+        scopes: p.Scopes = None,
+        absorbed: p.Absorbed = None,
+        since: p.Since = None,
+        until: p.Until = None,
+        limit: p.Limit = 50,
+        cursor: p.Cursor = None,
     ) -> Page[ReflectionView]:
         """Return the visible reflections, newest first.
 
@@ -298,20 +324,20 @@ class ReadCalls:
         return await self._browsing(readers).reflections(asked, view, filters)
 
     async def list_blobs(
-        self, *, session: Any = None, user: Any = None, scopes: Sequence[ScopeKind] | None = None
+        self, *, session: p.Session = None, user: p.User = None, scopes: p.Scopes = None
     ) -> list[BlobView]:
         """Return the blobs of the visible scopes with their earlier versions, from broad to narrow."""
         filters = Filters(scopes)
         asked, view, readers = await self._seen(session, user)
         return await self._browsing(readers).blobs(asked, view, filters)
 
-    async def get_memory_stats(self, session: Any = None, user: Any = None) -> dict[str, ScopeStats]:
+    async def get_memory_stats(self, session: p.Session = None, user: p.User = None) -> dict[str, ScopeStats]:
         """Return figures of the visible scopes, by label (`agent`, `user`, `shard:<name>`, …)."""
         _, view, readers = await self._seen(session, user)
         return await scope_stats(self.memory.database, readers.settings.names, view)
 
     async def get_consolidation_status(
-        self, session: Any = None, user: Any = None
+        self, session: p.Session = None, user: p.User = None
     ) -> dict[str, ConsolidationStatus]:
         """Return buffers and thresholds of the visible scopes, by label."""
         _, view, _ = await self._seen(session, user)
@@ -322,7 +348,7 @@ class ReadCalls:
         return await self.memory.export_user(user)
 
     def changes(
-        self, *, session: Any = None, user: Any = None, after: str | None = None
+        self, *, session: p.Session = None, user: p.User = None, after: str | None = None
     ) -> AsyncGenerator[MemoryChange]:
         """Yield changes of the visible scopes as they are committed, or from `after` (a change's id) on.
 

@@ -1,11 +1,11 @@
 """Receipts of what was forgotten, for whoever administers everything."""
 
 from eden_memory.access.callers import Caller, demand_operator
-from eden_memory.api.long_reads import LongRead
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.extras import needs_extra
-from eden_memory.receipts.receipt import Receipt
-from eden_memory.receipts.receipt_checking import CheckedReceipt, checked
+from eden_memory.operations.long_reads import LongRead
+from eden_memory.receipts.receipt import CheckedReceipt, Receipt
+from eden_memory.receipts.receipt_checking import checked
 from eden_memory.receipts.receipt_store import signed_receipt
 from eden_memory.receipts.undo_requests import UndoRequest
 from eden_memory.replay.installation import Installation

@@ -5,10 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 
 from eden_memory.access.callers import demand_operator
-from eden_memory.api.forgetting_receipts import checked_receipt, receipt_of
 from eden_memory.api.http.doors import AdmittedRoute, doors_of
-from eden_memory.api.undo_answers import CheckedReceiptAnswer
-from eden_memory.receipts.receipt import Receipt
+from eden_memory.operations.receipt_calls import checked_receipt, receipt_of
+from eden_memory.receipts.receipt import CheckedReceipt, Receipt
 
 
 class OperatorRoute(AdmittedRoute):
@@ -36,12 +35,11 @@ InTopics = Annotated[
 
 
 @router.post("/verify", summary="Check a receipt, at any later time")
-async def verify(request: Request, body: Receipt, topics: InTopics = True) -> CheckedReceiptAnswer:
+async def verify(request: Request, body: Receipt, topics: InTopics = True) -> CheckedReceipt:
     """422 unless this installation has signed exactly this receipt; else what it names and is there, or not clean."""
     del body  # as it was sent: the signature is over this very receipt
     caller = request.state.caller
-    found = await checked_receipt(doors_of(request).memory, caller, await request.body(), in_topics=topics)
-    return CheckedReceiptAnswer.model_validate(found)
+    return await checked_receipt(doors_of(request).memory, caller, await request.body(), in_topics=topics)
 
 
 @router.get("/{request_id}", summary="The receipt of a request to forget or to undo")

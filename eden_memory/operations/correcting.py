@@ -5,8 +5,6 @@ from typing import Any
 
 from eden_memory.access.callers import Refused
 from eden_memory.access.visible import Asker, VisibleMemory
-from eden_memory.api.command_requests import CommandRequests
-from eden_memory.api.read_calls import ReadCalls
 from eden_memory.app.readers import Readers
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import Conflict, EdenError, Invalid, NotFound
@@ -14,6 +12,9 @@ from eden_memory.formation.blob_edits import BlobEdit, CurrentBlob, Refusal, sto
 from eden_memory.formation.memory_commands import reflection_refusal
 from eden_memory.memory.browsing_store import scopes_of
 from eden_memory.memory.snapshot_store import MongoSnapshots
+from eden_memory.operations import parameters as p
+from eden_memory.operations.command_requests import CommandRequests
+from eden_memory.operations.reading import ReadCalls
 from eden_memory.schemas.documents import Fact, Reflection
 from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
@@ -34,13 +35,13 @@ class CorrectingCalls(ReadCalls):
 
     async def edit(
         self,
-        memory_id: str,
-        text: str,
+        memory_id: p.MemoryOrBlob,
+        text: p.NewText,
         *,
-        session: Any = None,
-        user: Any = None,
-        expected_version: int | None = None,
-        reason: str | None = None,
+        session: p.Session = None,
+        user: p.User = None,
+        expected_version: p.Expected = None,
+        reason: p.Reason = None,
     ) -> str:
         """Give a fact or reflection (by its id), or a scope's blob (by the scope's key), another text.
 
@@ -65,12 +66,12 @@ class CorrectingCalls(ReadCalls):
 
     async def retire(
         self,
-        memory_id: str,
+        memory_id: p.MemoryId,
         *,
-        session: Any = None,
-        user: Any = None,
-        expected_version: int | None = None,
-        reason: str | None = None,
+        session: p.Session = None,
+        user: p.User = None,
+        expected_version: p.Expected = None,
+        reason: p.Reason = None,
     ) -> str:
         """Take a fact or reflection out of search, context and consolidation; its history stays."""
         seen = await self._seen(session, user)
@@ -84,13 +85,13 @@ class CorrectingCalls(ReadCalls):
 
     async def mark_private(
         self,
-        reflection_id: str,
-        private: bool = True,
+        memory_id: p.MemoryId,
+        private: p.Private = True,
         *,
-        session: Any = None,
-        user: Any = None,
-        expected_version: int | None = None,
-        reason: str | None = None,
+        session: p.Session = None,
+        user: p.User = None,
+        expected_version: p.Expected = None,
+        reason: p.Reason = None,
     ) -> str:
         """Mark a reflection or fact as private: nothing of it reaches a broader scope. False takes the mark away.
 
@@ -100,7 +101,7 @@ class CorrectingCalls(ReadCalls):
         """
         asked, view, readers = await self._seen(session, user)
         browsing = self._browsing(readers)
-        found, scope = await browsing.fact_or_reflection(asked, view, reflection_id)
+        found, scope = await browsing.fact_or_reflection(asked, view, memory_id)
         self._demand_changeable(found, scope, asked, expected_version, changes_text=False)
         marked = [found] if isinstance(found, Reflection) else await browsing.resting_on(found)
         for reflection in marked:
@@ -116,13 +117,13 @@ class CorrectingCalls(ReadCalls):
 
     async def pin(
         self,
-        scope: str,
-        sentence: str,
+        scope: p.ScopeKey,
+        sentence: p.Sentence,
         *,
-        session: Any = None,
-        user: Any = None,
-        expected_version: int | None = None,
-        reason: str | None = None,
+        session: p.Session = None,
+        user: p.User = None,
+        expected_version: p.Expected = None,
+        reason: p.Reason = None,
     ) -> str:
         """Put a sentence into the blob of a scope (by the scope's key); later versions keep it word for word."""
         edit = BlobEdit("pin", sentence, expected_version)
@@ -130,13 +131,13 @@ class CorrectingCalls(ReadCalls):
 
     async def unpin(
         self,
-        scope: str,
-        sentence: str,
+        scope: p.ScopeKey,
+        sentence: p.Sentence,
         *,
-        session: Any = None,
-        user: Any = None,
-        expected_version: int | None = None,
-        reason: str | None = None,
+        session: p.Session = None,
+        user: p.User = None,
+        expected_version: p.Expected = None,
+        reason: p.Reason = None,
     ) -> str:
         """Let the next consolidation reword a sentence that was pinned; until then it stays in the text."""
         edit = BlobEdit("unpin", sentence, expected_version)

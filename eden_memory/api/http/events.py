@@ -8,21 +8,24 @@ from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
+from pydantic import TypeAdapter
 from starlette.types import Receive, Scope, Send
 
 from eden_memory.access.admission import TooMany
 from eden_memory.access.callers import Caller
-from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Inside, doors_of
-from eden_memory.api.http.http_answers import ChangeAnswer
-from eden_memory.api.http.http_requests import Where
+from eden_memory.api.http.doors import AdmittedRoute, AgentId, Doors, Where, doors_of
 from eden_memory.api.http.problem import problem_of
-from eden_memory.api.memory_changes import position, seen_by
 from eden_memory.errors import EdenError
 from eden_memory.memory.results import MemoryChange
+from eden_memory.operations.admitted_call import AdmittedCall
+from eden_memory.operations.memory_changes import position, seen_by
+from eden_memory.operations.table import BY_NAME
 from eden_memory.task_ending import end, first_of
 
 T = TypeVar("T")
+CHANGE = TypeAdapter(MemoryChange)
 HEARTBEAT = b": nothing new\n\n"
+ROW = BY_NAME["changes"]
 OPENED = b"retry: 2000\n: listening\n\n"
 router = APIRouter(prefix="/v1/agents/{agent}", route_class=AdmittedRoute)
 LastEventId = Annotated[
@@ -80,23 +83,25 @@ async def server_sent(
         await changes.aclose()
 
 
-@router.get("/events", tags=["events"], summary="Changes of memory", response_class=StreamingResponse)
+@router.get(
+    "/events",
+    tags=["events"],
+    summary=ROW.summary,
+    description=ROW.words,
+    response_class=StreamingResponse,
+)
 async def events(
     request: Request,
     agent: AgentId,
     where: Annotated[Where, Query()],
     last_event_id: LastEventId = None,
 ) -> StreamingResponse:
-    """`changed` and `gone` events for the visible scopes of a session, a user, or the agent alone.
-
-    Several changes of a scope may come as one, the newest. The stream ends when the caller may no longer see it,
-    and when the server stops: clients connect again by themselves.
-    """
+    """Answer with a stream of events."""
     doors = doors_of(request)
-    inside = await doors.enter(request, "read", agent, where)
+    call = await doors.enter(request, "read", agent, where)
     if last_event_id:
         seen_by(last_event_id)  # refused here: in the stream it could only end it
-    return EventStream(doors, inside.caller, memory_events(doors, request, inside, last_event_id or None))
+    return EventStream(doors, call.caller, memory_events(doors, request, call, last_event_id or None))
 
 
 class EventStream(StreamingResponse):
@@ -119,13 +124,13 @@ class EventStream(StreamingResponse):
 
 
 def _event(change: MemoryChange) -> ServerSentEvent:
-    return ServerSentEvent(change.id, change.what, ChangeAnswer.model_validate(change).model_dump_json())
+    return ServerSentEvent(change.id, change.what, CHANGE.dump_json(change).decode())
 
 
 async def memory_events(
     doors: Doors,
     request: Request,
-    inside: Inside,
+    call: AdmittedCall,
     after: str | None,
     event_of: Callable[[MemoryChange], ServerSentEvent] = _event,
 ) -> AsyncGenerator[bytes]:
@@ -136,10 +141,10 @@ async def memory_events(
 
     async def check_access() -> None:
         await doors.admission.still(request.scope["headers"])
-        await doors.still_within(inside, "read")
+        await call.demand("read")
 
-    after = after or await position(doors.memory, inside.asked)
-    changes = inside.service.changes(**inside.where, after=after)
+    after = after or await position(doors.memory, call.asked)
+    changes = call.service.changes(**call.named, after=after)
     sent = server_sent(changes, event_of, doors.settings.heartbeat_seconds, doors.stopping, check_access)
     async with aclosing(sent):
         async for chunk in sent:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from eden_memory.access.callers import Refused
 from eden_memory.access.visible import Asker
-from eden_memory.api.long_reads import LongRead
-from eden_memory.api.write_calls import ForgetPermission, WriteCalls
 from eden_memory.errors import Conflict, Invalid
 from eden_memory.extras import needs_extra
 from eden_memory.mongo.application_ids import typed
+from eden_memory.operations import parameters as p
+from eden_memory.operations.long_reads import LongRead
+from eden_memory.operations.writing import ForgetPermission, WriteCalls
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.events import FactChanged, ReflectionFormed
 from eden_memory.schemas.provenance import SourceMessage
@@ -32,14 +33,14 @@ class UndoCalls(WriteCalls):
     """
 
     async def preview_undo(
-        self, cause: CauseKind, target: Any, *, session: Any = None, user: Any = None
+        self, cause: CauseKind, target: Any, *, session: p.Session = None, user: p.User = None
     ) -> UndoPreview:
         """Return what would change, as ids and versions without texts; its `preview` is what :meth:`undo` takes."""
         async with self._undoing(cause, target, session, user) as (_, attack, plan):
             return preview_of(attack, plan)
 
     async def undo(
-        self, cause: CauseKind, target: Any, preview: str, *, session: Any = None, user: Any = None
+        self, cause: CauseKind, target: Any, preview: str, *, session: p.Session = None, user: p.User = None
     ) -> str:
         """Forget what caused memory and all that it led to, and restore what it displaced; return the request's id.
 

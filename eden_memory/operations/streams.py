@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from eden_memory.api.correcting_calls import seen_by_others
-from eden_memory.api.read_calls import ReadCalls
 from eden_memory.directory.stream_edits import StreamName
 from eden_memory.directory.stream_store import StreamStore
+from eden_memory.operations.correcting import seen_by_others
+from eden_memory.operations.reading import ReadCalls
 from eden_memory.schemas.documents import Stream
 
 
