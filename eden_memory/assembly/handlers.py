@@ -155,7 +155,7 @@ class Handlers:
         writer = AtlasWriter(MongoMemoryStore(database, called), self._forgotten, memory=revisions)
         return {
             CONTEXT_CACHE: self.context_cache(),
-            FORMATION_TRIGGER: self._formation_trigger(),
+            FORMATION_TRIGGER: self.formation_trigger(Gathering(GATHER_SECONDS, MOST_GATHERED)),
             FORGETTING: of_pipeline(await self._forgetting(), pipeline),
             ATLAS_WRITER: writer if pipeline == ORIGINAL else of_pipeline(writer, pipeline),
             USAGE: Usage(usage, Gathering(CALLS_SECONDS, MOST_CALLS)),
@@ -254,7 +254,8 @@ class Handlers:
             ),
         )
 
-    def _formation_trigger(self) -> FormationTrigger:
+    def formation_trigger(self, gathering: Gathering | None = None) -> FormationTrigger:
+        """Return the trigger; without `gathering`, it processes every batch at once."""
         settings = self._settings
         return FormationTrigger(
             self._trigger,
@@ -263,7 +264,7 @@ class Handlers:
             MongoBatchMarks(self._database, self._names),
             forgets=settings.messages.on_delete != "keep",
             budgets=self._window_budgets() if self._is_live else None,
-            gathering=Gathering(GATHER_SECONDS, MOST_GATHERED),
+            gathering=gathering,
             most_before=settings.windows.before,
         )
 

@@ -138,6 +138,16 @@ class Audiences:
             found = found._followed_as_told(*told.get(generation, ((), None)))
         return found
 
+    def behind(self, window: FormationRequested) -> "Audiences":
+        """Return them as they are behind a recorded window, the next of the session."""
+        found = self
+        for scope in window.scopes:
+            if scope.generation is not None and scope.generation > len(found.changes):
+                while scope.generation > len(found.changes) + 1:
+                    found = found._followed_as_told((), None)
+                found = found._followed_as_told(scope.audience, window.audience_change)
+        return found
+
     def followed_by(self, users: Collection[str]) -> "Audiences":
         """Add a generation; if too many users joined or left at once, drop their ids."""
         now = frozenset(users)

@@ -222,6 +222,8 @@ class Session:
         if asked.control_id not in self.controls:
             self.carried_out(asked)
             self._close(*self.pending.asked(asked))
+        elif self.last_control is None or self.last_control.version < asked.version:
+            self.last_control, self.changed = asked, True  # carried out before this state was restored
 
     def judge(self, time: datetime, version: str) -> None:
         """Close a window that is due at `time`. Repeating it is harmless, so nothing remembers it."""

@@ -20,7 +20,7 @@ from eden_memory.kafka.topics import load_topics
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.replay.installation import installation
 from eden_memory.replay.namespaces.dropping import drop
-from eden_memory.replay.rebuild.document_comparing_store import MemoryComparison
+from eden_memory.replay.rebuild.document_comparing import MemoryComparison
 from eden_memory.replay.rebuild.namespace_fill import filling
 from eden_memory.replay.rebuild.namespace_rebuild import RebuildVerdict, verify
 from eden_memory.schemas.events import FactChanged, FormationRequested, ScopeConsolidated, decode

@@ -22,8 +22,7 @@ from eden_memory.replay.comparing.report import KINDS
 from eden_memory.replay.dead_letters import DeadLetterHandling
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import placement_of
-from eden_memory.replay.namespaces.switching import refuse_behind, switch, with_original
-from eden_memory.replay.namespaces.switchover import roll_back
+from eden_memory.replay.namespaces.switching import refuse_behind, roll_back, switch, with_original
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.schemas.documents import DeadLetter, Live
 from eden_memory.stages.dead_letter_store import DeadLetterFilter

@@ -16,10 +16,15 @@ from eden_memory.replay.installation import Installation, installation
 from eden_memory.replay.namespaces.dropping import drop as drop_namespace
 from eden_memory.replay.namespaces.dropping import placement_named
 from eden_memory.replay.namespaces.namespace_names import placement_of
-from eden_memory.replay.namespaces.switching import original_of, refuse_behind, switch, with_original
-from eden_memory.replay.namespaces.switchover import roll_back
+from eden_memory.replay.namespaces.switching import (
+    original_of,
+    refuse_behind,
+    roll_back,
+    switch,
+    with_original,
+)
+from eden_memory.replay.reform.reform_settings import selected
 from eden_memory.replay.reform.reform_store import MongoReforms
-from eden_memory.replay.reform.selection import selected
 from eden_memory.replay.user_edits.reapplying import carry
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Namespace

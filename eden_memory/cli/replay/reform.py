@@ -91,7 +91,10 @@ def run(
     ] = None,
     switch: Annotated[bool, typer.Option("--switch", help="then make it live")] = False,
     accept: Annotated[
-        bool, typer.Option("--accept", help="switch even though only a part was formed anew")
+        bool,
+        typer.Option(
+            "--accept", help="switch though only a part was formed anew, or retirements match nothing"
+        ),
     ] = False,
 ) -> None:
     """Form memory anew from the recorded chat, with other prompts, models or thresholds, beside live memory.

@@ -156,18 +156,18 @@ def _money(spent: StageSpending) -> tuple[str, str, str]:
 
 def _own(own: AppliedEdits, most: int | None) -> Iterator[RenderableType]:
     counts = (
-        f"{len(own.applied):,} to be applied before a switch",
-        f"{len(own.already):,} there already",
-        f"{len(own.unmatched):,} match nothing",
-        f"{len(own.outdated):,} overtaken since",
+        f"{len(own.of('applied')):,} to be applied before a switch",
+        f"{len(own.of('already')):,} there already",
+        f"{len(own.of('unmatched')):,} match nothing",
+        f"{len(own.of('outdated')):,} overtaken since",
     )
     if own.additions:
         yield Text(f"\n{additions_line(own.additions)}")
-    if not any((own.applied, own.already, own.unmatched, own.outdated)):
+    if not own.settled:
         return
     yield Text(f"\nWhat people changed themselves: {', '.join(counts)}")
-    yield from _settled("matches nothing", own.unmatched, most)
-    yield from _settled("overtaken", own.outdated, most)
+    yield from _settled("matches nothing", own.of("unmatched"), most)
+    yield from _settled("overtaken", own.of("outdated"), most)
 
 
 def _settled(what: str, settled: Sequence[SettledEdit], most: int | None) -> Iterator[RenderableType]:

@@ -12,11 +12,10 @@ from eden_memory.cli.replay.progress import BarOrLines
 from eden_memory.cli.tables import line
 from eden_memory.cli.terminal import plain
 from eden_memory.error_text import describe
-from eden_memory.replay.namespaces.switchover import Switchover
-from eden_memory.replay.reform.expected_cost import total
-from eden_memory.replay.reform.reform_plan import ReformPlan
+from eden_memory.replay.namespaces.switching import Switchover
+from eden_memory.replay.reform.reform_plan import ReformPlan, total
 from eden_memory.replay.reform.reform_run import ReformProgress
-from eden_memory.replay.reform.selection import selected
+from eden_memory.replay.reform.reform_settings import selected
 from eden_memory.replay.user_edits.user_edits import AppliedAdditions, AppliedEdits, SettledEdit
 from eden_memory.schemas.documents import Reform, ReformAsked, ReformCalls
 
@@ -28,11 +27,8 @@ MOST_LISTED = 20
 
 def estimated(name: str, asked: ReformAsked, plan: ReformPlan, cap: Decimal | None) -> list[str | Table]:
     """Return the estimate of a reform, for people."""
-    expecting = plan.expecting
     about = "about " if asked.rewindow else ""
-    head = (
-        f"{name}: {selected(asked)}: {expecting.messages:,} messages in {about}{expecting.windows:,} windows"
-    )
+    head = f"{name}: {selected(asked)}: {plan.messages:,} messages in {about}{plan.windows:,} windows"
     own = ", ".join(f"{override.name}={override.value}" for override in asked.overrides)
     lines: list[str | Table] = [head, *([f"with {own}"] if own else [])]
     lines += ["with streams of its own"] if asked.streams else []
@@ -123,13 +119,14 @@ def formed(reform: Reform, missing: int = 0, dead: int = 0) -> list[str]:
 def user_edits(found: AppliedEdits) -> list[str]:
     """Return what became of people's edits, for people."""
     additions = [additions_line(found.additions)] if found.additions else []
-    if not (found.applied or found.already or found.unmatched or found.outdated):
+    if not found.settled:
         return additions
+    rest = [*found.of("unmatched"), *found.of("outdated")]
     head = (
-        f"people's own changes: {len(found.applied):,} applied again, {len(found.already):,} there already, "
-        f"{len(found.unmatched):,} match nothing, {len(found.outdated):,} were overtaken"
+        f"people's own changes: {len(found.of('applied')):,} applied again, "
+        f"{len(found.of('already')):,} there already, {len(found.of('unmatched')):,} match nothing, "
+        f"{len(found.of('outdated')):,} were overtaken"
     )
-    rest = [*found.unmatched, *found.outdated]
     more = [f"and {len(rest) - MOST_LISTED:,} more"] if len(rest) > MOST_LISTED else []
     return [head, *(_settled(settled) for settled in rest[:MOST_LISTED]), *more, *additions]
 
@@ -153,6 +150,8 @@ def not_carried(done: Switchover) -> list[str]:
 def additions_line(found: AppliedAdditions) -> str:
     """Return what became of reflections that people added, sentences that they pinned, and their other edits."""
     marked = f"{found.marked:,} marked as private; " if found.marked else ""
+    if found.unmatched_marks:
+        marked += f"{found.unmatched_marks:,} private marks match nothing; "
     return (
         f"people's own reflections and pins: {found.applied:,} applied again, {found.already:,} there already; "
         f"{marked}{found.not_applied:,} edits of formed reflections and blobs are not applied"

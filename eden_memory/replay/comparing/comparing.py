@@ -15,10 +15,11 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from eden_memory.assembly.handlers import Account
+from eden_memory.call_costs import CHARGED
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.errors import EdenError
 from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.mongo.documents import packed_of
+from eden_memory.mongo.documents import packed_of, plain
 from eden_memory.names import Names
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors import pipeline
@@ -45,16 +46,22 @@ from eden_memory.replay.comparing.report import (
 )
 from eden_memory.replay.installation import settings_of
 from eden_memory.replay.namespaces.namespace_store import MongoLive, MongoNamespaces, placed
-from eden_memory.replay.reform.recorded_call_store import session_calls
-from eden_memory.replay.reform.reform_settings import overridden
+from eden_memory.replay.reform.reform_settings import formed_by, overridden
 from eden_memory.replay.reform.reform_store import MongoReforms
-from eden_memory.replay.reform.selection import formed_by
 from eden_memory.replay.user_edits.reapplying import reapply
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
-from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Reform, ReformAsked, Snapshot
+from eden_memory.schemas.documents import (
+    Consolidated,
+    CountedCall,
+    Fact,
+    Reflection,
+    Reform,
+    ReformAsked,
+    Snapshot,
+)
 from eden_memory.schemas.scopes import Audience, LargeAudience, Scope
 from eden_memory.settings import Settings
-from eden_memory.usage.totals_store import MongoTotals, UsageQuery
+from eden_memory.usage.totals_store import SUMMED, MongoTotals, UsageQuery, UsageSum
 from eden_memory.usage.usage_store import LIVE
 
 Row = dict[str, Any]
@@ -324,6 +331,35 @@ async def _spent(
         for stage in FORMING
         if stage in ours or stage in theirs
     }
+
+
+async def session_calls(
+    database: AsyncDatabase[Row], names: Names, account: str, session_id: str
+) -> list[UsageSum]:
+    """Return the calls for one session by stage, 90 days back: the totals of usage know no sessions."""
+    price: Row = {"$eq": [{"$ifNull": ["$cost_usd", None]}, None]}
+    charged: Row = {"$in": ["$outcome", sorted(CHARGED)]}
+    unpriced = {"$and": [price, {"$or": [charged, {"$gt": ["$input_tokens", 0]}]}]}
+    group: Row = {
+        "_id": "$stage",
+        "calls": {"$sum": "$requests"},
+        "failed_calls": _requests_if({"$ne": ["$outcome", "answered"]}),
+        "unpriced_calls": _requests_if(unpriced),
+        **{
+            name: {"$sum": f"${name}"}
+            for name in ("input_tokens", "cached_tokens", "output_tokens", "cost_usd")
+        },
+    }
+    match = {"namespace": account, "session_id": session_id}
+    rows = await database[names[CountedCall.COLLECTION]].aggregate([{"$match": match}, {"$group": group}])
+    return [
+        UsageSum(row["_id"], plain(row["cost_usd"]), {name: int(row[name]) for name in SUMMED})
+        async for row in rows
+    ]
+
+
+def _requests_if(condition: Row) -> Row:
+    return {"$sum": {"$cond": [condition, "$requests", 0]}}
 
 
 async def _own(

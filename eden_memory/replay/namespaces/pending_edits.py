@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,17 +10,14 @@ from typing import Any
 from aiokafka import TopicPartition
 from pymongo.asynchronous.collection import AsyncCollection
 
-from eden_memory.kafka.record import Record
-from eden_memory.kafka.topic_reading import reading
 from eden_memory.placement import Placement
 from eden_memory.processors.pipeline import ATLAS_WRITER, CONSOLIDATION, FACT_DEDUP
 from eden_memory.replay.group_progress import GroupProgress, behind
 from eden_memory.replay.installation import Installation
+from eden_memory.replay.recorded_events import recorded
 from eden_memory.replay.user_edits.user_edits import PEOPLE
 from eden_memory.schemas.documents import InboxFactCommand
-from eden_memory.schemas.envelope import Envelope, EnvelopeError
-from eden_memory.schemas.events import FactCommanded, MemoryCommanded, decode
-from eden_memory.schemas.registry import SchemaViolation
+from eden_memory.schemas.events import FactCommanded, MemoryCommanded
 from eden_memory.stages.outcome_store import MongoLedger
 
 PATIENCE_SECONDS = 30.0
@@ -103,22 +100,13 @@ async def _undecided(
 async def _commands(at: Installation, topic: str, since: Mapping[TopicPartition, int]) -> Sequence[_Command]:
     """Return the commands of people from these offsets on."""
     found: list[_Command] = []
-    async with reading(at.kafka, [topic], since) as reader, aclosing(reader.batches()) as batches:
+    async with aclosing(recorded(at.kafka, topic, since)) as batches:
         async for batch in batches:
-            found += [command for record in batch if (command := _command(record)) is not None]
+            for event, envelope, record in batch:
+                if isinstance(event, FactCommanded | MemoryCommanded) and event.by in PEOPLE:
+                    place = TopicPartition(record.topic, record.partition)
+                    found.append(_Command(place, record.offset, envelope.id))
     return found
-
-
-def _command(record: Record) -> _Command | None:
-    """Return a record as a command; None for any other, and for those that the stage gives up as well."""
-    with suppress(EnvelopeError, SchemaViolation):
-        envelope = Envelope.of_headers(record.headers)
-        if record.value is None or envelope.name not in (FactCommanded.NAME, MemoryCommanded.NAME):
-            return None
-        event = decode(envelope.name, envelope.version, record.value)
-        if isinstance(event, FactCommanded | MemoryCommanded) and event.by in PEOPLE:
-            return _Command(TopicPartition(record.topic, record.partition), record.offset, envelope.id)
-    return None
 
 
 async def _unwritten(at: Installation, of: Placement, until: float) -> int:

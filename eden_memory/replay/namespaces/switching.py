@@ -1,13 +1,15 @@
-"""Makes another namespace live: ready in every respect first, then by one write that all who follow hear of."""
+"""Make another namespace live: ready in every respect, then one write that all who follow hear of, then edits."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from uuid import uuid4
 
 from aiokafka import TopicPartition
 
 from eden_memory.assembly.mongo_setup import set_up
+from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets
@@ -18,16 +20,22 @@ from eden_memory.processors.pipeline import FORGETTING
 from eden_memory.replay.group_progress import GroupProgress, behind
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import READY, WRITER, placement_of, unknown
+from eden_memory.replay.namespaces.namespace_store import placed
 from eden_memory.replay.namespaces.pending_edits import pending_edits
+from eden_memory.replay.reform.reform_settings import covers_everything
 from eden_memory.replay.reform.reform_store import MongoReforms
-from eden_memory.replay.reform.selection import covers_everything
+from eden_memory.replay.user_edits.reapplying import carry
+from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Fact, Namespace, Place
+from eden_memory.schemas.scopes import Scope
 from eden_memory.search import search_index_store as search_indexes
 
 LEVEL_SECONDS = 0.3
 """The writer has what was there this many seconds ago: nothing is left at the moment of the switch."""
+
 BUSY_SECONDS, BUSY_LEVEL_SECONDS = 10.0, 2.0
 """Where new records come all the time it is never quite so: after these seconds, this much is let pass."""
+
 PATIENCE_SECONDS = 30.0
 LOOK_SECONDS = 0.1
 INDEX_SECONDS = 600.0
@@ -211,3 +219,61 @@ async def _left(progress: GroupProgress, begun: Sequence[Place], until: float) -
         if not left or asyncio.get_running_loop().time() > until:
             return left
         await asyncio.sleep(LOOK_SECONDS)
+
+
+ROLLBACK_SECONDS = 3.0
+"""How long a rollback waits for edits that are not carried out yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switchover:
+    """The memories that were live, and are; `edits` None: none had to be applied, or `failed` says why none were.
+
+    `pending`: what kept edits from the memory that was live; empty for nothing.
+    """
+
+    was: Placement
+    now: Placement
+    edits: AppliedEdits | None = None
+    failed: Exception | None = None
+    pending: str = ""
+
+
+async def switch_to_reform(
+    at: Installation, name: str, reapplied: AppliedEdits, wanted: Callable[[Scope], bool], *, part: bool
+) -> Switchover:
+    """Make a reform live, with the edits that came after those that it has reapplied; errors as of `switch`.
+
+    All edits of the `wanted` scopes are looked at again: what was asked for before may have been carried out after.
+    """
+    was = await switch(at, name, part=part)
+    done = await _with_edits(at, was, await at.live.placement(), None, wanted)
+    return done if done.edits is None else replace(done, edits=done.edits.without(reapplied))
+
+
+async def roll_back(at: Installation) -> Switchover:
+    """Roll back; errors as of :func:`rollback`. Edits that are not carried out in time do not keep it."""
+    live, pending = await at.live.read(), ""
+    if live is not None and live.previous is not None and live.previous.pipeline != live.pipeline:
+        try:
+            pending = await pending_edits(at, placed(live), ROLLBACK_SECONDS)
+        except Exception as error:  # noqa: BLE001 - a memory that does not work has to be left
+            pending = f"what people changed last is not known: {describe(error)}"
+    was, now = await rollback(at)
+    if live is None or was.pipeline == now.pipeline:
+        return Switchover(was, now)  # one pipeline: both had every command
+    return replace(await _with_edits(at, was, now, live.switched_at), pending=pending)
+
+
+async def _with_edits(
+    at: Installation,
+    was: Placement,
+    now: Placement,
+    since: datetime | None,
+    wanted: Callable[[Scope], bool] = lambda _: True,
+) -> Switchover:
+    """Apply user edits; those that could not be applied do not undo the switch."""
+    try:
+        return Switchover(was, now, edits=await carry(at, was, now, since, wanted))
+    except Exception as error:  # noqa: BLE001 - the edge of a command: what it was called for is done
+        return Switchover(was, now, failed=error)

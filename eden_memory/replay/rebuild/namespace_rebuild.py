@@ -9,8 +9,12 @@ from eden_memory.errors import EdenError
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import KINDS
 from eden_memory.replay.namespaces.switching import switch
-from eden_memory.replay.rebuild.document_comparing_store import ComparedMemories, MemoryComparison, Sums
-from eden_memory.replay.rebuild.document_content import DocumentDifference
+from eden_memory.replay.rebuild.document_comparing import (
+    ComparedMemories,
+    DocumentDifference,
+    MemoryComparison,
+    Sums,
+)
 from eden_memory.replay.rebuild.namespace_fill import NamespaceFill, OnProgress, filling
 
 SHOWN = 50

@@ -11,8 +11,8 @@ from datetime import datetime
 from decimal import Decimal
 
 from eden_memory.logs import LibraryLogger
-from eden_memory.replay.reform.expected_cost import CONSOLIDATION, Expecting
-from eden_memory.replay.reform.selection import PlannedWindow, in_order, planned, takes
+from eden_memory.replay.reform.reform_plan import CONSOLIDATION
+from eden_memory.replay.reform.reform_settings import PlannedWindow, in_order, planned, takes
 from eden_memory.schemas.documents import ReformAsked
 from eden_memory.schemas.events import FormationRequested, ModelCalled
 from eden_memory.stages.codec import TopicOf, record_of
@@ -33,13 +33,15 @@ LOOK_SECONDS = 0.1
 class ReformCap:
     """The cap, and the amounts reserved of it; US dollars."""
 
-    expecting: Expecting
+    message_usd: Decimal
+    consolidation_usd: Decimal
+    """What a message, and a consolidation, were expected to cost before."""
     spent: Callable[[], Decimal]
     limit: Decimal | None = None
     """None: there is no cap."""
     formed: int = 0
     """Windows that are complete."""
-    characters: int = 0
+    messages: int = 0
     """Of those."""
     _held_by_scope: dict[str, Decimal] = field(default_factory=dict[str, Decimal])
     """Scopes whose consolidation is asked for now, and the amount held for each."""
@@ -52,10 +54,9 @@ class ReformCap:
 
     def expected_usd(self, window: PlannedWindow) -> Decimal:
         """Return a window's cost by what this reform has paid for its windows so far, else as expected before."""
-        if self.formed < ENOUGH or not self.characters:
-            return self.expecting.usd(window)
-        each = self.spent() / self.formed
-        return max(each, self.spent() * window.characters / self.characters)
+        if self.formed < ENOUGH or not self.messages:
+            return self.message_usd * window.messages
+        return max(self.spent() / self.formed, self.spent() * window.messages / self.messages)
 
     def has_room_for(self, window: PlannedWindow, fed: Iterable[PlannedWindow]) -> bool:
         """Return whether there is room for a window beside all that is on its way."""
@@ -97,7 +98,7 @@ class ReformCap:
         return self.spent() + self._consolidation_usd() > self.limit
 
     def _consolidation_usd(self) -> Decimal:
-        expected, costs = self.expecting.consolidation_usd(), self._consolidation_costs
+        expected, costs = self.consolidation_usd, self._consolidation_costs
         if len(costs) < ENOUGH:
             return expected
         return max(expected, sum(costs, Decimal(0)) / len(costs))
@@ -122,7 +123,7 @@ class Feeding:
     room: Callable[[], int] | None = None
     """How many may be on their way now, at least 1; None: always `at_once`."""
     heard: Collection[str] = ()
-    """The large sessions' generations that the reform's user has heard (eden_memory.replay.reform.selection)."""
+    """The large sessions' generations that the reform's user has heard."""
     missing: int = 0
     """Windows whose texts are gone."""
     _known: set[str] = field(default_factory=set[str])
@@ -233,7 +234,7 @@ class Feeding:
 
     def _formed(self, window: PlannedWindow) -> None:
         self.cap.formed += 1
-        self.cap.characters += window.characters
+        self.cap.messages += window.messages
 
     def _record(self, window: StoredWindow) -> StoredRecord:
         """As formation-trigger publishes it."""

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from eden_memory.assembly.handlers import models_of, settings_version
 from eden_memory.errors import EdenError
@@ -20,22 +19,22 @@ from eden_memory.replay.installation import Database, Installation
 from eden_memory.replay.namespaces.dropping import clear
 from eden_memory.replay.namespaces.namespace_names import checked, prefix_of
 from eden_memory.replay.namespaces.namespace_store import live_settings
-from eden_memory.replay.namespaces.switchover import Switchover, switch_to_reform
+from eden_memory.replay.namespaces.switching import Switchover, switch_to_reform
 from eden_memory.replay.reform.reform_assembly import own_settings, prepare, reform_run, restore
 from eden_memory.replay.reform.reform_plan import ReformPlan, plan, refuse_unpriced
 from eden_memory.replay.reform.reform_run import ReformProgress
 from eden_memory.replay.reform.reform_settings import (
-    OwnStreams,
+    covers_everything,
     overridden,
     overrides_of,
+    selected,
     streams_of,
     to_be_set,
 )
 from eden_memory.replay.reform.reform_store import MongoReforms, alone
-from eden_memory.replay.reform.selection import covers_everything, selected
 from eden_memory.replay.restore.restored_store import MongoRestored
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
-from eden_memory.schemas.documents import Namespace, Outcome, Placed, Reform, ReformAsked, Stream
+from eden_memory.schemas.documents import Namespace, Outcome, Placed, Reform, ReformAsked
 from eden_memory.settings import Settings
 
 
@@ -131,10 +130,10 @@ async def reform(
             before = await work.recorded()
             digest, streams = streams_of(request.streams) if request.streams else (None, None)
             if before is None:
-                found = await work.planned(work.asked(digest), request.at_once, streams)
+                found = await work.planned(work.asked(digest), request.at_once)
                 yield Estimated(found.asked, found.plan, request.cap)
                 refuse_unpriced(found.plan, request.cap)
-                if not found.plan.expecting.windows:
+                if not found.plan.windows:
                     raise EdenError("there is no window to form anew", "Look at what was selected.")
                 yield Confirmation("Form them anew?")
                 recorded = await work.begin(found)
@@ -213,9 +212,7 @@ class _Reform:
             streams=digest,
         )
 
-    async def planned(
-        self, asked: ReformAsked, at_once: int | None, streams: Sequence[dict[str, Any]] | None
-    ) -> _Planned:
+    async def planned(self, asked: ReformAsked, at_once: int | None) -> _Planned:
         """Return the reform's settings and plan; EdenError for settings that there are not."""
         settings = overridden(self.settings, asked.overrides)
         if not asked.rewindow and settings.windows != self.settings.windows:
@@ -223,12 +220,12 @@ class _Reform:
         at_once = at_once or max(1, self.settings.run.at_once // 4)
         own = own_settings(settings, self.name, at_once, own_streams=asked.streams is not None)
         await (await models_of(own, self._database.client)).close()
-        found = await plan(self._database, self.at.settings, own, asked, at_once, streams)
+        found = await plan(self._database, self.at.settings, own, asked, at_once)
         return _Planned(asked, own, at_once, found)
 
     async def begin(self, found: _Planned) -> Reform:
         """Store a new reform and its namespace."""
-        at, expecting = self.at.settings.placement, found.plan.expecting
+        at = self.at.settings.placement
         begun = Reform(
             id=self.name,
             asked=found.asked,
@@ -237,8 +234,8 @@ class _Reform:
             state="restoring",
             at_once=found.at_once,
             cap_usd=self.request.cap,
-            messages=expecting.messages,
-            windows=expecting.windows,
+            messages=found.plan.messages,
+            windows=found.plan.windows,
             estimate=found.plan.rows,
             spent_usd=Decimal(0),
             created_at=datetime.now(UTC),
@@ -253,12 +250,8 @@ class _Reform:
         """Store the new options of a reform that was begun; EdenError where it cannot go on."""
         request = self.request
         self._refuse_others(before, digest)
-        streams = None
-        if before.asked.streams is not None:
-            names = OwnStreams(self.name, self.name).names(self.settings.mongodb.prefix)
-            streams = await self._database[names[Stream.COLLECTION]].find().to_list()
         cap = before.cap_usd if request.cap is None else request.cap
-        found = await self.planned(before.asked, request.at_once or before.at_once, streams)
+        found = await self.planned(before.asked, request.at_once or before.at_once)
         if settings_version(found.settings) != before.settings_version:
             raise EdenError(
                 f"settings that decide what is formed have changed since {self.name} began",
@@ -322,13 +315,20 @@ class _Reform:
         return recorded, dead
 
     def doubts(self, recorded: Reform, own: Settings, user_edits: AppliedEdits) -> Iterator[Confirmation]:
-        """Yield the questions before a switch; EdenError where only a part was formed anew."""
+        """Yield the questions before a switch; EdenError where only a part was formed anew, or what people took back
+        matches nothing."""
         if not covers_everything(recorded.asked) and not self.request.accept:
             raise EdenError(
                 f"{self.name} holds nothing but what was formed of {selected(recorded.asked)}",
                 "All other memory would be missing. Switch all the same with --accept.",
             )
-        if user_edits.unmatched or user_edits.outdated:
+        if user_edits.blocking and not self.request.accept:
+            raise EdenError(
+                f"{user_edits.blocking} retirements and private marks of people match nothing in {self.name}: "
+                "what they took back may stand there in other words",
+                f"Look with `eden reform report {self.name}`; switch all the same with --accept.",
+            )
+        if user_edits.of("unmatched") or user_edits.of("outdated"):
             yield Confirmation("Switch without these changes?")
         if lines := to_be_set(self.settings, own, recorded.asked):
             yield Confirmation("Switch all the same?", lines)

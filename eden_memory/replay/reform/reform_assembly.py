@@ -26,12 +26,10 @@ from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.reform.feeding import Feeding, ReformCap
-from eden_memory.replay.reform.intercepting_publisher import InterceptingPublisher
-from eden_memory.replay.reform.reform_answers import Capped, CountedReuse
+from eden_memory.replay.reform.reform_calls import Capped, CountedReuse, InterceptingPublisher
 from eden_memory.replay.reform.reform_plan import ReformPlan
 from eden_memory.replay.reform.reform_run import ReformProgress, ReformRun, Throttling
-from eden_memory.replay.reform.reform_settings import STREAMS, OwnStreams, own_topics, with_streams
-from eden_memory.replay.reform.selection import takes
+from eden_memory.replay.reform.reform_settings import STREAMS, OwnStreams, own_topics, takes, with_streams
 from eden_memory.replay.restore.trigger_restore import TriggerRestore
 from eden_memory.schemas.documents import Reform
 from eden_memory.schemas.events import MessageRecorded
@@ -131,7 +129,7 @@ async def reform_run(
         spent, paid = await MongoTotals(database, own.names).of_namespace(reform.id)
         usage = MongoUsage(database, own.names)
         intercepting = InterceptingPublisher(publisher, usage, topics.topic_of, spent=spent, paid=paid)
-        cap = ReformCap(plan.expecting, lambda: intercepting.spent, reform.cap_usd)
+        cap = ReformCap(plan.message_usd, plan.consolidation_usd, lambda: intercepting.spent, reform.cap_usd)
         intercepting.counted = cap.counted
         answers: list[CountedReuse] = []
         account = Account(reform.id, partial(_counted, answers, f"{reform.id}/", cap))

@@ -1,7 +1,11 @@
-"""The plan of a reform: the windows that were asked for, and what their formation took."""
+"""The plan of a reform: the windows that were asked for, and about what forming them again costs.
 
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
-from dataclasses import dataclass, field, replace
+A stage is expected to ask for each message what live formation asked for it on average, and to pay nothing where all
+its answers are kept. Before anything was recorded, start values stand in. Costs are US dollars.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from math import ceil
@@ -10,12 +14,11 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly import handlers
+from eden_memory.call_costs import CHARGED
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.errors import EdenError
 from eden_memory.formation import prompts
 from eden_memory.kafka.connection import client_kwargs
-from eden_memory.kafka.record import Record
-from eden_memory.kafka.topic_reading import reading
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.models.calls import Tokens
@@ -26,53 +29,111 @@ from eden_memory.models.providers.catalogue import (
     embedding_model,
     provider_name,
 )
-from eden_memory.replay.reform.expected_cost import (
-    ALL,
-    STAGES,
-    VECTORS,
-    Expecting,
-    Pricing,
-    RecordedCalls,
-    Reuse,
-    StageCalls,
-    recorded,
-    reuse,
-    total,
-)
-from eden_memory.replay.reform.recorded_call_store import MongoRecordedCalls
-from eden_memory.replay.reform.selection import PlannedWindow, planned, takes
-from eden_memory.schemas.documents import ReformAsked, ReformCalls, Stream
-from eden_memory.schemas.envelope import Envelope, EnvelopeError
-from eden_memory.schemas.events import FormationRequested, SchemaViolation, decode
-from eden_memory.settings import Settings, WindowsSettings
+from eden_memory.models.question import Role
+from eden_memory.mongo.documents import plain
+from eden_memory.replay.recorded_events import recorded
+from eden_memory.replay.reform.reform_settings import takes
+from eden_memory.schemas.documents import CountedCall, ReformAsked, ReformCalls
+from eden_memory.schemas.events import FormationRequested
+from eden_memory.settings import Settings
+from eden_memory.usage.usage_store import LIVE
 
 Row = dict[str, Any]
-BY_COUNT = ("messages", "tokens")
+FACTS, DEDUP, VECTORS, REFLECTIONS, CONSOLIDATION = (
+    "fact-extraction",
+    "fact-dedup",
+    "vectors",
+    "reflection-extraction",
+    "consolidation",
+)
+ROLES: Mapping[str, Role | None] = {
+    FACTS: "facts",
+    DEDUP: "decisions",
+    VECTORS: None,
+    REFLECTIONS: "reflections",
+    CONSOLIDATION: "consolidation",
+}
+"""Stage, as it is shown, and what its calls are for; vectors are fact-dedup's other calls."""
+ALL = frozenset(ROLES)
+PLACES = Decimal("0.000000000001")
+CHARACTERS_PER_TOKEN = 3
+
+
+@dataclass(slots=True)
+class StageCalls:
+    """Calls of one stage, added up."""
+
+    calls: float = 0.0
+    input: float = 0.0
+    cached: float = 0.0
+    """A part of `input`."""
+    output: float = 0.0
+    usd: Decimal | None = Decimal(0)
+    """None: unknown, at least of one."""
+
+    def times(self, factor: float) -> "StageCalls":
+        """Return so many times these calls."""
+        usd = None if self.usd is None else self.usd * Decimal(factor)
+        return StageCalls(
+            self.calls * factor, self.input * factor, self.cached * factor, self.output * factor, usd
+        )
+
+
+START: Mapping[str, StageCalls] = {
+    FACTS: StageCalls(1, 1_800, 0, 500),
+    DEDUP: StageCalls(1, 1_500, 0, 400),
+    REFLECTIONS: StageCalls(1, 4_000, 0, 600),
+    CONSOLIDATION: StageCalls(1, 1_500, 0, 500),
+}
+"""The calls of a window before anything was recorded, besides its text; on the generous side."""
+SHOW_THE_WINDOW = (FACTS, REFLECTIONS)
+
+Price = Callable[[str, StageCalls], Decimal | None]
+"""(stage, calls) → US dollars by the price tables; None where the price is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """Stages whose answers are all kept, and those of which some may be."""
+
+    fully: frozenset[str] = frozenset()
+    partly: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
 class AskedWindows:
-    """The windows that live formation asked for."""
+    """The windows that live formation asked for; the figures are those of the selected sessions."""
 
-    events: list[FormationRequested] = field(default_factory=list[FormationRequested])
-    """Of the selected sessions."""
-    all: dict[str, PlannedWindow] = field(default_factory=dict[str, PlannedWindow])
     times: dict[str, datetime] = field(default_factory=dict[str, datetime])
-    """When each was."""
+    """When each was asked for."""
+    messages_of: dict[str, int] = field(default_factory=dict[str, int])
+    """How many messages each has."""
+    windows: int = 0
+    messages: int = 0
+    characters: int = 0
+    sessions: set[str] = field(default_factory=set[str])
+    tier: int = 0
+    """The highest."""
+
+    def take(self, asked: FormationRequested) -> None:
+        """Add a selected window."""
+        self.windows, self.messages = self.windows + 1, self.messages + len(asked.messages)
+        self.characters, self.tier = self.characters + asked.characters, max(self.tier, asked.tier)
+        self.sessions.add(asked.session_id)
 
 
 @dataclass(frozen=True, slots=True)
 class ReformPlan:
     """The windows to form, with their expected calls and cost."""
 
-    expecting: Expecting
-    times: dict[str, datetime]
+    windows: int
+    messages: int
     rows: tuple[ReformCalls, ...]
-
-    @property
-    def usd(self) -> Decimal | None:
-        """All of it; None where a price is unknown."""
-        return total(self.rows)
+    message_usd: Decimal = Decimal(0)
+    """What one message is expected to cost, as far as prices are known."""
+    consolidation_usd: Decimal = Decimal(0)
+    """What one consolidation is expected to cost, as far as its price is known."""
+    times: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
 
 
 async def plan(
@@ -81,178 +142,223 @@ async def plan(
     own: Settings,
     asked: ReformAsked,
     at_once: int,
-    streams: Sequence[Row] | None = None,
 ) -> ReformPlan:
-    """`live` are the settings of the namespace whose windows are taken, `own` the reform's; `streams` its own."""
+    """`live` are the settings of the namespace whose windows are taken, `own` the reform's."""
     heard = await MongoAudiences(database, live.names).heard_by(asked.user_id)
-    found = await _asked(live, asked, heard)
-    calls = MongoRecordedCalls(database, live.names, live.placement.pipeline)
-    known = recorded([row async for row in calls.rows()], found.all)
-    changed = changed_stages(live, own, await calls.prompts())
-    untouched = None if streams is None else await _untouched(database, live, streams, found.events)
-    expecting = _expecting(known, live, own)
-    expecting.reuse = kept_answers(changed, asked, untouched, one_at_a_time=at_once == 1)
-    selected = [planned(event) for event in found.events]
-    for window in cut_anew(selected, found.events, live.windows, own.windows) if asked.rewindow else selected:
-        expecting.add(window)
-    return ReformPlan(expecting, found.times, expecting.rows())
+    found = await _asked_windows(live, asked, heard)
+    calls = RecordedCalls(database, live)
+    kept = reuse(
+        changed_stages(live, own, await calls.prompts()),
+        one_at_a_time=at_once == 1,
+        same_windows=not asked.rewindow and asked.streams is None,
+    )
+    each = await calls.of_a_message(found.messages_of)
+    price = _prices(own, found.tier)
+    windows = found.windows
+    if asked.rewindow and live.windows != own.windows:
+        windows = max(len(found.sessions), ceil(found.messages / own.windows.messages))
+    return expected(found, windows, each, kept, price, other_models(live, own))
 
 
-async def _asked(live: Settings, asked: ReformAsked, heard: Collection[str]) -> AskedWindows:
-    """`memory.formations` as far as it goes now."""
+def expected(
+    found: AskedWindows,
+    windows: int,
+    each: Mapping[str, StageCalls],
+    kept: Reuse,
+    price: Price,
+    repriced: Collection[str] = (),
+) -> ReformPlan:
+    """Return the plan; `each`: live formation's calls for a message by stage, none if nothing was recorded.
+
+    `windows`: how many there will be; `repriced`: stages whose model is another one than live's.
+    """
+    together: dict[str, StageCalls] = {}
+    if each:
+        cut_smaller = max(1.0, windows / max(1, found.windows))
+        together = {stage: calls.times(found.messages * cut_smaller) for stage, calls in each.items()}
+    elif windows:
+        together = {stage: calls.times(windows) for stage, calls in START.items()}
+        for stage in SHOW_THE_WINDOW:
+            together[stage].input += found.characters / CHARACTERS_PER_TOKEN
+
+    def usd(stage: str, calls: StageCalls) -> Decimal | None:
+        if not calls.calls:
+            return Decimal(0)
+        return price(stage, calls) if stage in repriced or not calls.usd else calls.usd
+
+    rows: list[ReformCalls] = []
+    for stage in (stage for stage in ROLES if stage in together and round(together[stage].calls)):
+        calls, free = together[stage], stage in kept.fully
+        some = stage in kept.partly and not free
+        rows.append(
+            ReformCalls(
+                stage=stage,
+                calls=round(calls.calls),
+                input_tokens=round(calls.input),
+                output_tokens=round(calls.output),
+                usd=Decimal(0) if free else summed([usd(stage, calls)]),
+                reused=None if some else round(calls.calls) if free else 0,
+            )
+        )
+    whole = sum((row.usd for row in rows if row.usd is not None), Decimal(0))
+    blobs = together.get(CONSOLIDATION, StageCalls())
+    one = blobs.times(1 / blobs.calls) if blobs.calls else START[CONSOLIDATION]
+    return ReformPlan(
+        windows,
+        found.messages,
+        tuple(rows),
+        (whole / max(1, found.messages)).quantize(PLACES),
+        (usd(CONSOLIDATION, one) or Decimal(0)).quantize(PLACES),
+        found.times,
+    )
+
+
+def summed(amounts: Iterable[Decimal | None]) -> Decimal | None:
+    """Return the sum; None where one is unknown."""
+    found = list(amounts)
+    known = [amount for amount in found if amount is not None]
+    return None if len(known) < len(found) else sum(known, Decimal(0)).quantize(PLACES)
+
+
+def total(rows: Sequence[ReformCalls]) -> Decimal | None:
+    """Return the cost of all rows; None where a price is unknown."""
+    return summed(row.usd for row in rows)
+
+
+async def _asked_windows(live: Settings, asked: ReformAsked, heard: Collection[str]) -> AskedWindows:
+    """Read `memory.formations` as far as it goes now."""
     topics = load_topics(live.kafka, live.placement)
     kafka = client_kwargs(live.kafka, endpoints(live).kafka)
     found = AskedWindows()
-    async with reading(kafka, [topics.topic_of(FormationRequested)]) as log:
-        async for batch in log.batches():
-            for record in batch:
-                event = request_of(record)
-                if event is not None and event.formation_id not in found.times:
-                    found.times[event.formation_id] = datetime.fromtimestamp(record.timestamp / 1000, UTC)
-                    found.all[event.formation_id] = planned(event)
-                    if takes(asked, event, heard):
-                        found.events.append(event)
+    async for batch in recorded(kafka, topics.topic_of(FormationRequested)):
+        for event, _, record in batch:
+            if isinstance(event, FormationRequested) and event.formation_id not in found.times:
+                found.times[event.formation_id] = datetime.fromtimestamp(record.timestamp / 1000, UTC)
+                found.messages_of[event.formation_id] = len(event.messages)
+                if takes(asked, event, heard):
+                    found.take(event)
     return found
 
 
-def request_of(record: Record) -> FormationRequested | None:
-    """None: it cannot be read, and is no window of formation-trigger's either."""
-    try:
-        envelope = Envelope.of_headers(record.headers)
-        event = record.value and decode(envelope.name, envelope.version, record.value)
-    except (EnvelopeError, SchemaViolation):
-        return None
-    return event if isinstance(event, FormationRequested) else None
+class RecordedCalls:
+    """The calls of models that formed live memory, as far back as they are kept.
+
+    What a reform formed before it became live stands on its own account; what comes later on that of live.
+    """
+
+    def __init__(self, database: AsyncDatabase[Row], live: Settings) -> None:
+        self._calls = database[live.names[CountedCall.COLLECTION]]
+        self._accounts = [live.placement.pipeline, LIVE]
+
+    async def of_a_message(self, messages_of: Mapping[str, int]) -> dict[str, StageCalls]:
+        """Return the calls of each stage for one message on average; empty: none are recorded."""
+        of = {"namespace": {"$in": self._accounts}}
+        formed: Row = {**of, "stage": FACTS, "formation_id": {"$ne": None}}
+        by_window: Row = {"_id": {"formation": "$formation_id", "account": "$namespace"}}
+        windows = await self._calls.aggregate([{"$match": formed}, {"$group": by_window}], allowDiskUse=True)
+        messages = sum([messages_of.get(row["_id"]["formation"], 0) async for row in windows])
+        if not messages:
+            return {}
+        unpriced = {"$cond": [{"$eq": [{"$ifNull": ["$cost_usd", None]}, None]}, 1, 0]}
+        sums: Row = {
+            name: {"$sum": f"${name}"} for name in ("input_tokens", "cached_tokens", "output_tokens")
+        }
+        by_stage: Row = {
+            "_id": {"stage": "$stage", "operation": "$operation"},
+            "calls": {"$sum": "$requests"},
+            "usd": {"$sum": "$cost_usd"},
+            "unpriced": {"$sum": unpriced},
+            **sums,
+        }
+        charged: Row = {**of, "outcome": {"$in": sorted(CHARGED)}, "agent_id": {"$ne": None}}
+        found: dict[str, StageCalls] = {}
+        async for row in await self._calls.aggregate([{"$match": charged}, {"$group": by_stage}]):
+            stage = VECTORS if row["_id"]["operation"] == "embeddings" else row["_id"]["stage"]
+            given, cached, out = (float(row[name]) for name in sums)
+            usd = None if row["unpriced"] else plain(row["usd"])
+            if stage in ROLES and (stage != VECTORS or row["_id"]["stage"] == DEDUP):
+                found[stage] = StageCalls(float(row["calls"]), given, cached, out, usd).times(1 / messages)
+        return found
+
+    async def prompts(self) -> set[tuple[str, str]]:
+        """Return (stage, prompt with its version) of these calls."""
+        match: Row = {"namespace": {"$in": self._accounts}, "operation": "chat", "prompt": {"$ne": None}}
+        group: Row = {"_id": {"stage": "$stage", "prompt": "$prompt"}}
+        cursor = await self._calls.aggregate([{"$match": match}, {"$group": group}])
+        return {(row["_id"]["stage"], row["_id"]["prompt"]) async for row in cursor}
 
 
-def kept_answers(
-    changed: Set[str], asked: ReformAsked, untouched: Set[str] | None, *, one_at_a_time: bool
-) -> Callable[[PlannedWindow], Reuse]:
-    """Of which stages a window finds its answers; `untouched`: windows that no changed stream is of."""
-    same = not asked.rewindow
-    alone = one_at_a_time and untouched is None
-    of_untouched = reuse(changed, one_at_a_time=alone, same_windows=same)
-    of_touched = reuse(ALL, one_at_a_time=alone, same_windows=same)
+def reuse(changed: Set[str], *, one_at_a_time: bool, same_windows: bool) -> Reuse:
+    """Return of which stages a reform finds every answer, or some; `changed`: stages that ask differently.
 
-    def of(window: PlannedWindow) -> Reuse:
-        is_untouched = untouched is None or window.formation_id in untouched
-        return of_untouched if is_untouched else of_touched
+    An answer is used again where model, parameters and prompt are the same. A stage's prompt holds what others made:
+    decisions and reflections the facts extracted, reflections the blobs, blobs the reflections.
 
-    return of
-
-
-async def _untouched(
-    database: AsyncDatabase[Row], live: Settings, streams: Sequence[Row], events: Sequence[FormationRequested]
-) -> set[str]:
-    """The windows of which every scope is formed as before."""
-    stored = {row["_id"]: row async for row in database[live.names[Stream.COLLECTION]].find()}
-    given = {row["_id"]: row for row in streams}
-    other = {
-        (row["agent_id"], row["scope"], row.get("shard"))
-        for name in stored.keys() | given.keys()
-        for row in (given.get(name), stored.get(name))
-        if row is not None and _stream(given.get(name)) != _stream(stored.get(name))
-    }
-    shards = {agent for agent, scope, _ in other if scope == "shard"}
-    return {
-        event.formation_id
-        for event in events
-        if not any((event.agent_id, scope.kind, scope.shard) in other for scope in event.scopes)
-        and not (event.agent_id in shards and any(scope.kind == "agent" for scope in event.scopes))
-    }
-
-
-def _stream(row: Row | None) -> Stream | None:
-    return None if row is None else Stream.model_validate(row, strict=False, extra="ignore")
+    Only one window at a time meets the same memory as before; several at once may find other candidates, blobs and
+    buffers. `same_windows`: windows and streams are those of live formation.
+    """
+    if not same_windows:
+        return Reuse()
+    if FACTS in changed:  # where no other facts are found, the rest is the same
+        return Reuse(partly=ALL - changed)
+    same = ALL - changed
+    if changed & {REFLECTIONS, CONSOLIDATION}:
+        same -= {REFLECTIONS, CONSOLIDATION}
+    return Reuse(same) if one_at_a_time else Reuse(same & {FACTS}, same - {FACTS})
 
 
 def changed_stages(live: Settings, own: Settings, prompted: Iterable[tuple[str, str]]) -> set[str]:
-    """Stages that ask another model, other words or on other grounds than before."""
+    """Return stages that ask another model, other words or on other grounds than before."""
     current = prompts.versions(short=own.models.prompts == "short")
     changed = {stage for stage, prompt in prompted if prompt not in current}
     changed |= other_models(live, own)
     if live.models.effort != own.models.effort:
         changed |= ALL
     if (live.memory.similar, live.memory.dedup) != (own.memory.similar, own.memory.dedup):
-        changed.add("fact-dedup")
+        changed.add(DEDUP)
     if live.limits != own.limits:
         changed |= ALL
     if live.memory.demote_names != own.memory.demote_names:
-        changed |= {"fact-dedup", "reflection-extraction", "consolidation"}
+        changed |= {DEDUP, REFLECTIONS, CONSOLIDATION}
     return changed
 
 
 def other_models(live: Settings, own: Settings) -> set[str]:
-    """Stages whose model is another one."""
+    """Return stages whose model is another one."""
     found = {
         stage
-        for stage, role in STAGES.items()
+        for stage, role in ROLES.items()
         if role is not None and any(chosen(role, tier, live) != chosen(role, tier, own) for tier in (0, 1))
     }
     if (embedder_of(live), embedding_model(live)) != (embedder_of(own), embedding_model(own)):
-        found |= {VECTORS, "fact-dedup"}
+        found |= {VECTORS, DEDUP}
     return found
 
 
-def _expecting(known: RecordedCalls, live: Settings, own: Settings) -> Expecting:
+def _prices(own: Settings, tier: int) -> Price:
     cost = handlers.Prices().cost
 
-    def price(stage: str, tier: int, calls: StageCalls) -> Decimal | None:
-        if not calls.calls:
+    def price(stage: str, calls: StageCalls) -> Decimal | None:
+        role = ROLES[stage]
+        if role is None:
+            embedding = embedding_model(own)
+            provider, model = (None, "") if embedding is None else (embedder_of(own), embedding.name)
+        else:
+            choice = chosen(role, tier, own)
+            provider, model = None if choice.provider == OFFLINE else choice.provider, choice.model or ""
+        if provider is None:  # nobody is asked
             return Decimal(0)
-        provider, model = _asks(stage, tier, own)
-        if provider is None:
-            return Decimal(0)
-        tokens = [round(total / calls.calls) for total in (calls.input, calls.cached, calls.output)]
-        usd = cost(provider, model, Tokens(input=tokens[0], cached=tokens[1], output=tokens[2]))
+        tokens = [round(part / calls.calls) for part in (calls.input, calls.cached, calls.output)]
+        usd = cost(
+            provider_name(provider), model, Tokens(input=tokens[0], cached=tokens[1], output=tokens[2])
+        )
         return None if usd is None else usd * Decimal(calls.calls)
 
-    return Expecting(known, Pricing(price, frozenset(other_models(live, own))))
-
-
-def _asks(stage: str, tier: int, own: Settings) -> tuple[str | None, str]:
-    """Provider and model; no provider: nobody is asked."""
-    role = STAGES[stage]
-    if role is None:
-        model = embedding_model(own)
-        return (None, "") if model is None else (provider_name(embedder_of(own)), model.name)
-    choice = chosen(role, tier, own)
-    return (None, "") if choice.provider == OFFLINE else (provider_name(choice.provider), choice.model or "")
-
-
-def cut_anew(
-    windows: Sequence[PlannedWindow],
-    events: Sequence[FormationRequested],
-    before: WindowsSettings,
-    after: WindowsSettings,
-) -> list[PlannedWindow]:
-    """About the windows that other limits would cut; those that closed for another reason than being full stay."""
-    if before == after:
-        return list(windows)
-    found: list[PlannedWindow] = []
-    by_session: dict[str, list[tuple[PlannedWindow, FormationRequested]]] = {}
-    for window, event in zip(windows, events, strict=True):
-        by_session.setdefault(window.session_id, []).append((window, event))
-    for rows in by_session.values():
-        messages = sum(window.messages for window, _ in rows)
-        tokens = sum(event.weighted_tokens for _, event in rows)
-        others = sum(event.closed_because not in BY_COUNT for _, event in rows)
-        count = max(1, others, ceil(messages / after.messages), ceil(tokens / after.tokens))
-        characters = sum(window.characters for window, _ in rows)
-        found += [
-            replace(
-                rows[0][0],
-                formation_id=f"{rows[0][0].session_id}/{number}",
-                messages=messages // count + (number < messages % count),
-                characters=characters // count,
-            )
-            for number in range(count)
-        ]
-    return found
+    return price
 
 
 def refuse_unpriced(plan: ReformPlan, cap: Decimal | None) -> None:
-    """A cap holds only where prices are known."""
+    """Raise an EdenError for a cap that could not hold, because a price is not known."""
     unknown = ", ".join(row.stage for row in plan.rows if row.usd is None)
     if cap is not None and unknown:
         raise EdenError(

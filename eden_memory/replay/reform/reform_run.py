@@ -16,10 +16,9 @@ from eden_memory.names import Names
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Database
 from eden_memory.replay.reform.feeding import Feeding
-from eden_memory.replay.reform.intercepting_publisher import InterceptingPublisher
-from eden_memory.replay.reform.reform_answers import CountedReuse
+from eden_memory.replay.reform.reform_calls import CountedReuse, InterceptingPublisher
+from eden_memory.replay.reform.reform_settings import formed_by
 from eden_memory.replay.reform.reform_store import MongoReforms, requested_windows
-from eden_memory.replay.reform.selection import formed_by
 from eden_memory.replay.user_edits.reapplying import reapply
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Reform
@@ -210,7 +209,7 @@ class ReformRun:
             wanted=self.forms,
         )
         additions = self.user_edits.additions
-        return bool(self.user_edits.applied or additions.applied or additions.marked)
+        return bool(self.user_edits.of("applied") or additions.applied or additions.marked)
 
     def _waits_for(self) -> str:
         states = ((part.name, part.state()) for part in (self.trigger, *self.stages))

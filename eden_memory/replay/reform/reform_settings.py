@@ -1,10 +1,11 @@
-"""Settings, topics and streams of a reform's own: `--set memory.similar=0.8`, `--settings FILE`, `--streams FILE`."""
+"""What a reform was asked for: which windows it forms again, and settings, topics and streams of its own."""
 
 import json
 import shlex
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
@@ -23,15 +24,101 @@ from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import limits_of
 from eden_memory.settings import KafkaSettings, Settings, SettingsGroup
 
+
+def formed_by(asked: ReformAsked, heard: Collection[str] = ()) -> Callable[[Scope], bool]:
+    """Whether a reform that was asked so forms a scope by itself: no others have told of it.
+
+    `heard`: keys of session memory with a large audience that the user belongs to
+    (eden_memory.directory.audience_store).
+    """
+
+    def forms(scope: Scope) -> bool:
+        return (
+            asked.agent_id in (None, scope.agent_id)
+            and asked.session_id in (None, scope.session_id)
+            and (asked.user_id is None or scope.key in heard or asked.user_id in _users_of(scope))
+        )
+
+    return forms
+
+
+def _users_of(scope: Scope) -> tuple[str | None, ...]:
+    return scope.user_id, *(scope.audience if isinstance(scope.audience, tuple) else ())
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWindow:
+    """A window that is to be formed anew."""
+
+    formation_id: str
+    session_id: str
+    seq: int
+    messages: int
+    at: datetime
+    """When it was asked for; where that is not known, when it closed."""
+
+
+def planned(event: FormationRequested, at: datetime | None = None) -> PlannedWindow:
+    """Return the parts of a request that are kept while its window waits."""
+    return PlannedWindow(
+        event.formation_id,
+        event.session_id,
+        event.seq,
+        max(1, len(event.messages)),
+        at or event.closed_at,
+    )
+
+
+def takes(asked: ReformAsked, event: FormationRequested, heard: Collection[str] = ()) -> bool:
+    """Whether a window is selected: a user's are those in which they take part; `heard` as above."""
+    return (
+        asked.agent_id in (None, event.agent_id)
+        and asked.session_id in (None, event.session_id)
+        and (
+            asked.user_id is None
+            or asked.user_id in event.participants
+            or any(scope.key in heard for scope in event.scopes)
+        )
+    )
+
+
+def covers_everything(asked: ReformAsked) -> bool:
+    """Whether everything is formed anew."""
+    return asked.agent_id is None and asked.user_id is None and asked.session_id is None
+
+
+def in_order(windows: Iterable[PlannedWindow]) -> list[PlannedWindow]:
+    """By when they were asked for; those of a session never before an earlier one of it."""
+    latest: dict[str, datetime] = {}
+    placed: list[tuple[datetime, str, int, PlannedWindow]] = []
+    for window in sorted(windows, key=lambda window: (window.session_id, window.seq)):
+        at = max(window.at, latest.get(window.session_id, window.at))
+        latest[window.session_id] = at
+        placed.append((at, window.session_id, window.seq, window))
+    return [window for *_, window in sorted(placed, key=lambda row: row[:3])]
+
+
+def selected(asked: ReformAsked) -> str:
+    """Return, for people, whose windows a reform forms."""
+    named = {"agent": asked.agent_id, "user": asked.user_id, "session": asked.session_id}
+    said = ", ".join(f"{what} {name}" for what, name in named.items() if name is not None)
+    return said or "everything"
+
+
 STREAMS = "streams"
 GROUPS = ("windows", "models", "memory", "limits")
+
 ALONE = ("llm", "embedder")
+
 HINT = (
     "A reform may have its own windows.*, models.*, memory.*, limits.*, llm and embedder: "
     "docs/reference/settings.md."
 )
+
 NOT_FORMING = frozenset({"models.api_key_env", "models.at_once", "models.log_prompts"})
+
 UNSET = ("", "null", "none")
+
 COPY = "db.{own}.find().forEach(one => db.{shared}.replaceOne({{_id: one._id}}, one, {{upsert: true}}))"
 
 

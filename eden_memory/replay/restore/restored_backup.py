@@ -7,11 +7,9 @@ comes back, too, and no version number is given twice. If this is killed, the ne
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
-from contextlib import suppress
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from time import monotonic
-from typing import TypeVar
 
 from aiokafka import TopicPartition
 
@@ -25,7 +23,6 @@ from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topic_reading import (
     Offsets,
     TopicOffsets,
-    reading,
 )
 from eden_memory.kafka.topics import Topics
 from eden_memory.logs import LibraryLogger
@@ -34,17 +31,16 @@ from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_store import is_restored
+from eden_memory.replay.recorded_events import recorded
 from eden_memory.replay.restore.restored_store import MongoLost
 from eden_memory.schemas.documents import Context
-from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import REGISTRY, Event, Forgotten, ScopeChanged
+from eden_memory.schemas.events import Forgotten, ScopeChanged
 from eden_memory.stages.controls import MongoGroupNotes
 from eden_memory.stages.patience import until_done
 from eden_memory.stages.process import State
 from eden_memory.task_ending import all_of, run_until_first
 
 log = LibraryLogger()
-E = TypeVar("E", bound=Event)
 LEASE, LEASE_SECONDS = "restored", 30.0
 NOTED = (ATLAS_WRITER, FORGETTING)
 """The stages whose offsets MongoDB notes: readers show what these have done."""
@@ -176,11 +172,12 @@ async def marks_again(at: Installation, topics: Topics, done: Offsets | None = N
     """
     pipeline, count = at.settings.placement.pipeline, 0
     store = MongoForgettingStore(at.database, at.settings.names, pipeline)
-    async for batch in recorded(at, topics, Forgotten):
+    async for batch in recorded(at.kafka, topics.topic_of(Forgotten)):
         marking: list[Awaitable[None]] = []
-        for read, envelope, place, offset in batch:
-            event = own(read, pipeline)
-            if event is not None and (done is None or offset < done.get(place, 0)):
+        for read, envelope, record in batch:
+            event = own(read, pipeline) if isinstance(read, Forgotten) else None
+            place = TopicPartition(record.topic, record.partition)
+            if event is not None and (done is None or record.offset < done.get(place, 0)):
                 by = event.caused_by or envelope.id
                 marking.append(store.mark([mark_of(event)], by, event.forgotten_at))
         await all_of(*marking)
@@ -190,25 +187,9 @@ async def marks_again(at: Installation, topics: Topics, done: Offsets | None = N
 
 async def revisions_beyond(at: Installation, topics: Topics, lost: MongoLost) -> None:
     """Let the revisions of scopes continue above those that were announced."""
-    async for batch in recorded(at, topics, ScopeChanged):
+    async for batch in recorded(at.kafka, topics.topic_of(ScopeChanged)):
         highest: dict[str, int] = {}
         for event, *_ in batch:
-            highest[event.scope.key] = max(event.revision, highest.get(event.scope.key, 0))
+            if isinstance(event, ScopeChanged):
+                highest[event.scope.key] = max(event.revision, highest.get(event.scope.key, 0))
         await lost.beyond(highest)
-
-
-async def recorded(
-    at: Installation, topics: Topics, kind: type[E]
-) -> AsyncGenerator[list[tuple[E, Envelope, TopicPartition, int]]]:
-    """Yield the events of a topic that can be read, with their place; tombstones are left out."""
-    async with reading(at.kafka, [topics.topic_of(kind)]) as source:
-        async for batch in source.batches():
-            found: list[tuple[E, Envelope, TopicPartition, int]] = []
-            for record in batch:
-                with suppress(ValueError):
-                    envelope = Envelope.of_headers(record.headers)
-                    event = record.value and REGISTRY.decode(envelope.name, envelope.version, record.value)
-                    if isinstance(event, kind):
-                        place = TopicPartition(record.topic, record.partition)
-                        found.append((event, envelope, place, record.offset))
-            yield found

@@ -1,10 +1,10 @@
 """Write formation-trigger's state, and the state of an installation whose MongoDB was lost."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from pymongo import UpdateOne
+from pymongo import ReplaceOne, UpdateOne
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.write_concern import WriteConcern
@@ -13,7 +13,6 @@ from eden_memory.errors import EdenError
 from eden_memory.mongo.change_stream import ChangeStream
 from eden_memory.names import Names
 from eden_memory.replay.namespaces.namespace_names import KINDS
-from eden_memory.replay.restore.restore_writer import DocumentBatch
 from eden_memory.schemas.documents import (
     CountedCall,
     Document,
@@ -28,6 +27,7 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.settings import Settings
 from eden_memory.windows import trigger_documents as documents
+from eden_memory.windows.session_state import Session, StoredMessage
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_request import StoredWindow
 from eden_memory.windows.window_rule import Limits
@@ -84,24 +84,46 @@ class MongoRestored:
         await MongoTriggerStore(self._database, self._names, Limits()).create_indexes()
         return None
 
-    async def write(self, part: DocumentBatch) -> None:
-        """Add documents that are not there."""
-        windows = [documents.window_row(window) for window in part.windows]
-        windows += [_erased(window) for window in part.erased]
+    async def write(
+        self,
+        messages: Iterable[StoredMessage],
+        sessions: Iterable[Session],
+        windows: Iterable[StoredWindow],
+        erased: Iterable[StoredWindow],
+    ) -> None:
+        """Store documents in the place of what is there; `erased`: windows without texts, long complete."""
         rows = {
-            Message: [documents.message_row(message) for message in part.messages],
-            WindowTexts: windows,
-            SessionState: [documents.session_row(session)[0] for session in part.sessions],
+            Message: [documents.message_row(message) for message in messages],
+            SessionState: [documents.session_row(session)[0] for session in sessions],
+            WindowTexts: [
+                *(documents.window_row(window) for window in windows),
+                *(_erased(window) for window in erased),
+            ],
         }
         for kind, some in rows.items():
             if some:
-                await self._of(kind.COLLECTION).insert_many(some, ordered=False)
+                writes = [ReplaceOne({"_id": row["_id"]}, row, upsert=True) for row in some]
+                await self._of(kind.COLLECTION).bulk_write(writes, ordered=False)
 
-    async def finish(self, places: Mapping[int, int], told: Mapping[str, Any]) -> None:
-        """Each partition's last place; then note that all is there."""
-        if places:
-            rows: list[Row] = [{"_id": partition, "place": place} for partition, place in places.items()]
-            await self._of(PartitionState.COLLECTION).insert_many(rows)
+    async def count(self) -> dict[str, int]:
+        """Return what is there: messages, those that wait, windows, messages of windows whose text is gone."""
+        messages, windows = self._of(Message.COLLECTION), self._of(WindowTexts.COLLECTION)
+        textless = {"$filter": {"input": "$messages", "cond": {"$eq": ["$$this.text", None]}}}
+        counted = await windows.aggregate(
+            [
+                {"$match": {"erased_at": None}},
+                {"$group": {"_id": None, "gone": {"$sum": {"$size": textless}}}},
+            ]
+        )
+        return {
+            "messages": await messages.count_documents({}),
+            "waiting": await messages.count_documents({"formation_id": None, "place": {"$gt": 0}}),
+            "windows": await windows.count_documents({}),
+            "gone": sum([row["gone"] async for row in counted]),
+        }
+
+    async def finish(self, told: Mapping[str, Any]) -> None:
+        """Note that all is there."""
         done = {"$set": {"done": True, "told": dict(told), "done_at": datetime.now(UTC)}}
         await self._notes.update_one({"_id": self._id}, done)
 

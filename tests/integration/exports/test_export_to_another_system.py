@@ -11,7 +11,7 @@ import pytest
 
 from eden_memory.formation import consolidation_rules
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.replay.rebuild.document_comparing_store import MemoryComparison
+from eden_memory.replay.rebuild.document_comparing import MemoryComparison
 from eden_memory.schemas.export import export_schema
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eden_memory.replay.rebuild.document_comparing_store import MemoryComparison
+from eden_memory.replay.rebuild.document_comparing import MemoryComparison
 from eden_memory.settings import Settings
 from tests.integration.replay.replay_kit import ReplayKit
 from tests.integration.stages_on_servers import on_servers

@@ -5,7 +5,7 @@ import pytest
 from eden_memory.memory.fact_hash import fact_id
 from eden_memory.replay.comparing.comparing import ComparedMemory, ReportRequest, compare
 from eden_memory.replay.comparing.report import MemoryReport
-from eden_memory.replay.user_edits.reapplying import apply_user_edits
+from eden_memory.replay.user_edits.reapplying import Commands, reapply_edits
 from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit
 from eden_memory.settings import Settings
 from tests.integration.replay.two_memories import LIVE, TRIAL, TwoMemories
@@ -38,10 +38,11 @@ def named(number: int) -> str:
 async def applied(at: TwoMemories, *, publish: bool = True) -> AppliedEdits:
     topics = at.topics_of(TRIAL)
     publisher = at.publisher if publish else None
-    return await apply_user_edits(at.side(LIVE), at.side(TRIAL), WordEmbedder(), publisher, topics.topic_of)
+    commands = Commands(publisher, topics.topic_of)
+    return AppliedEdits(tuple(await reapply_edits(at.side(LIVE), at.side(TRIAL), WordEmbedder(), commands)))
 
 
-def texts(settled: tuple[SettledEdit, ...]) -> set[tuple[str, str | None]]:
+def texts(settled: list[SettledEdit]) -> set[tuple[str, str | None]]:
     return {(one.change.kind, one.change.after or one.change.before[0]) for one in settled}
 
 
@@ -72,10 +73,12 @@ async def test_what_people_changed_is_applied_to_what_says_the_same_and_the_rest
             asked = len(model.asked)
 
             planned = await applied(at, publish=False)
-            assert texts(planned.applied) == {("edit", OSLO), ("retire", TOLD[1]), ("add", NUTS)}
-            assert texts(planned.already) == {("add", TEA)}
-            assert texts(planned.unmatched) == {("retire", TOLD[2]), ("retire", TOLD[4])}, "1990 is not 1991"
-            nearest = {one.change.before[0]: one.text for one in planned.unmatched}
+            assert texts(planned.of("applied")) == {("edit", OSLO), ("retire", TOLD[1]), ("add", NUTS)}
+            assert texts(planned.of("already")) == {("add", TEA)}
+            assert texts(planned.of("unmatched")) == {("retire", TOLD[2]), ("retire", TOLD[4])}, (
+                "1990 is not 1991"
+            )
+            nearest = {one.change.before[0]: one.text for one in planned.of("unmatched")}
             assert nearest[TOLD[4]] == "in 1991 ana was born"
 
             assert await applied(at) == planned
@@ -86,15 +89,15 @@ async def test_what_people_changed_is_applied_to_what_says_the_same_and_the_rest
             assert (after[OSLO]["command"]["asked_by"], after[NUTS]["command"]["by"]) == ("ann", "import")
 
             again = await applied(at)
-            assert not again.applied
-            assert texts(again.already) == texts((*planned.applied, *planned.already))
-            assert again.unmatched == planned.unmatched
+            assert not again.of("applied")
+            assert texts(again.of("already")) == texts([*planned.of("applied"), *planned.of("already")])
+            assert again.of("unmatched") == planned.of("unmatched")
 
             await at.publish(
                 LIVE, [command("riga", "edit", fact_id=named(1), text="ana lives in riga", minutes=5)]
             )
             await at.until_active(LIVE, "ana lives in riga", TOLD[3], NUTS, TEA)
-            assert texts((await applied(at)).applied) == {("edit", "ana lives in riga")}
+            assert texts((await applied(at)).of("applied")) == {("edit", "ana lives in riga")}
             await at.until_active(TRIAL, *IN_OTHER_WORDS[2:], "ana lives in riga", NUTS)
         assert len(model.asked) == asked, "no model was asked"
 

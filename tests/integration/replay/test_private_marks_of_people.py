@@ -6,7 +6,7 @@ import pytest
 
 from eden_memory.mongo.documents import row_of
 from eden_memory.names import Names
-from eden_memory.replay.user_edits.added_memory_store import MongoAddedMemory
+from eden_memory.replay.user_edits.added_memory import AddedMemoryStore, stands_by_itself
 from eden_memory.schemas.events import MemoryCommandRef
 from eden_memory.schemas.events.reflections import MemoryAction
 from tests.integration.python.stored import ADA, AT, reflection
@@ -29,5 +29,6 @@ async def test_marks_of_people_are_given_again_and_those_of_formation_are_not(ki
         row_of(reflection(name, ADA, "Likes maps.", private=True, **fields))
         for name, fields in {**of_people, "planted": {}}.items()
     )
-    marks = [mark.marked.id async for mark in MongoAddedMemory(kit.database, names).private()]
-    assert marks == sorted(of_people)
+    marks = [mark async for mark in AddedMemoryStore(kit.database, names).private()]
+    assert [mark.id for mark in marks] == sorted(of_people)
+    assert not any(map(stands_by_itself, marks)), "they rest on no message that could match"

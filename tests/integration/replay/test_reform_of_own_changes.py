@@ -3,15 +3,16 @@
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from eden_memory.assembly import handlers
 from eden_memory.assembly import tailer as source_tailing
+from eden_memory.errors import EdenError
 from eden_memory.replay.comparing.comparing import ReportRequest, compared
 from eden_memory.replay.comparing.report import TextCounts
-from eden_memory.replay.user_edits.user_edits import AppliedAdditions
+from eden_memory.replay.user_edits.user_edits import AppliedAdditions, EditOutcome
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import ask
@@ -137,14 +138,16 @@ async def test_people_find_again_what_they_changed(lived: System, tmp_path: Path
     assert [(one.live.text, one.shadow.text) for one in scope.facts.changed] == [(WALL, f"surely {WALL}")]
     assert report.own is not None
     own = report.own
-    assert (len(own.applied), len(own.already), len(own.unmatched), len(own.outdated)) == (0, 3, 1, 0)
+    assert [len(own.of(outcome)) for outcome in get_args(EditOutcome)] == [0, 3, 1, 0]
     assert own.additions == AppliedAdditions(applied=0, already=2, not_applied=1)
     spent = report.spent["fact-extraction"]
     assert spent.live.calls == spent.shadow.calls == 1
     assert spent.shadow.cost_usd > 0
 
+    with pytest.raises(EdenError, match="1 retirements and private marks"):
+        await reform(lived.settings, "anew", switch=True)
     await commanded(lived, "edit", WALL, "ana builds a hedge")
-    ended, said = await reform(lived.settings, "anew", switch=True)
+    ended, said = await reform(lived.settings, "anew", switch=True, accept=True)
     assert ended == "switched", said
     assert "1 applied again, 3 there already" in said
     assert "0 applied again, 2 there already" in said

@@ -100,12 +100,12 @@ async def test_what_people_change_between_the_end_of_a_reform_and_its_switch_is_
         async with aclosing(switching_reform(found)) as steps:
             async for step in steps:
                 if isinstance(step, Formed):
-                    assert not step.user_edits.applied
+                    assert not step.user_edits.settled
                     await changed_by_ana(found, here)
                     await here.holds(OAK, GATE, NUTS)
                 if isinstance(step, Switched):
                     assert step.switchover.edits is not None
-                    assert len(step.switchover.edits.applied) == 2
+                    assert len(step.switchover.edits.of("applied")) == 2
         assert await is_live(found, NAME)
         await there.holds(OAK, GATE, NUTS)
         await until(lambda: is_private(there, GATE), "private in the reform, too")

@@ -7,7 +7,7 @@ import pytest
 from bson import Decimal128
 
 from eden_memory.mongo.client import connect
-from eden_memory.replay.reform.recorded_call_store import session_calls
+from eden_memory.replay.comparing.comparing import session_calls
 from eden_memory.settings import Settings
 from tests.names import NAMES
 

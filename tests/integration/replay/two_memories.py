@@ -20,7 +20,7 @@ from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.fact_dedup import FactDedup, Stores
-from eden_memory.replay.user_edits.edited_fact_store import EditedMemory, edited_memory
+from eden_memory.replay.user_edits.reapplying import EditedMemory
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.settings import MemorySettings
 from eden_memory.stages.controls import MongoControls, MongoGroupNotes
@@ -53,7 +53,7 @@ class TwoMemories(OnServers):
         return placement.names(PREFIX)
 
     def side(self, placement: Placement) -> EditedMemory:
-        return edited_memory(self.database, self.names(placement), WordEmbedder().model)
+        return EditedMemory.of(self.database, self.names(placement), WordEmbedder().model)
 
     @asynccontextmanager
     async def forming(self, placement: Placement, model: ScriptedModel) -> AsyncGenerator[None]:

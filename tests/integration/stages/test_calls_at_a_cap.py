@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from eden_memory.replay.reform.reform_answers import Capped
+from eden_memory.replay.reform.reform_calls import Capped
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.stages.stage import Delivery, Result
 from eden_memory.stages.worker import Worker

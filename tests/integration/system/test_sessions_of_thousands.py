@@ -12,7 +12,7 @@ from eden_memory.api.service import MemoryService
 from eden_memory.cli.replay.rebuild import from_nothing
 from eden_memory.directory.audience_store import MongoAudiences
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.replay.rebuild.document_comparing_store import MemoryComparison
+from eden_memory.replay.rebuild.document_comparing import MemoryComparison
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import LISTED_USERS
 from eden_memory.settings import Settings

@@ -17,7 +17,6 @@ from eden_memory.cli.replay.reform_shown import estimated
 from eden_memory.cli.tables import console, show_table, width
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.replay.comparing.report import BothSpent, MemoryReport, StageSpending
-from eden_memory.replay.reform.expected_cost import Expecting, Pricing, RecordedCalls
 from eden_memory.replay.reform.reform_plan import ReformPlan
 from eden_memory.schemas.documents import ApiKey, ReformAsked, ReformCalls
 from eden_memory.settings import Settings
@@ -124,15 +123,6 @@ def test_a_comparison_is_not_cut_at_80_columns(monkeypatch: pytest.MonkeyPatch) 
     assert all(one in figures for one in ("trial-with-another-prompt", "133,333,332", "1234.5678", "24,690"))
 
 
-def no_price(*_: object) -> None:
-    """Nobody knows one."""
-
-
-def planned(calls: ReformCalls) -> ReformPlan:
-    nothing = Expecting(RecordedCalls(), Pricing(no_price, frozenset()))
-    return ReformPlan(nothing, {}, (calls,))
-
-
 def test_an_estimate_is_not_cut_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = ReformCalls(
         stage="reflection-extraction",
@@ -143,7 +133,9 @@ def test_an_estimate_is_not_cut_at_80_columns(monkeypatch: pytest.MonkeyPatch) -
         reused=1_234,
     )
     (table,) = (
-        one for one in estimated("trial", ReformAsked(), planned(calls), None) if not isinstance(one, str)
+        one
+        for one in estimated("trial", ReformAsked(), ReformPlan(0, 0, (calls,)), None)
+        if not isinstance(one, str)
     )
     lines = shown_on_a_terminal(
         monkeypatch, 80, lambda: Console(highlight=False, soft_wrap=True, width=width()).print(table)

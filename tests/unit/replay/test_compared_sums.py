@@ -1,6 +1,6 @@
 """Two memories compared hold no more for many scopes that are equal than for one."""
 
-from eden_memory.replay.rebuild.document_comparing_store import ComparedMemories
+from eden_memory.replay.rebuild.document_comparing import ComparedMemories
 
 
 def test_scopes_that_are_equal_leave_nothing_behind() -> None:

@@ -1,31 +1,30 @@
 """People's own changes: what of a fact is theirs and still in force, and what they mean for another memory."""
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from eden_memory.formation.known_facts import KnownFact
+from eden_memory.formation.known_facts import KnownFact, Near
 from eden_memory.memory.fact_hash import fact_hash
+from eden_memory.replay.user_edits.reapplying import SAID_AGAIN, Commands, EditedMemory, reapply_edits
 from eden_memory.replay.user_edits.user_edits import (
     COMMAND,
     ENDED,
     REWORDED,
-    SAID_AGAIN,
-    Likely,
-    Settling,
+    AppliedEdits,
+    SettledEdit,
     UserEdit,
     change_of,
-    command_of,
-    in_order,
     user_edit,
 )
+from eden_memory.replay.user_edits.user_edits import _versions as versions_of  # pyright: ignore[reportPrivateUsage]
 from eden_memory.schemas.documents import Fact, FactVersion
 from eden_memory.schemas.events import CommandRef
-from tests.unit.formation.dedup.dedup_kit import ANA, at, source
+from eden_memory.schemas.scopes import Scope
+from tests.unit.formation.dedup.dedup_kit import ANA, WordEmbedder, at, embedded, source
 
 Step = tuple[str, str, str | None]
 """Decision, text, and who asked for it."""
@@ -72,7 +71,8 @@ def fact(*steps: Step, **fields: Any) -> Fact:
 
 
 def of(*steps: Step, merged: Fact | None = None, **fields: Any) -> UserEdit:
-    change = user_edit(fact(*steps, **fields), ANA, merged)
+    stored = fact(*steps, **fields)
+    change = user_edit(stored, versions_of(stored), ANA, merged)
     assert change is not None
     return change
 
@@ -81,8 +81,11 @@ FORMED: Step = ("ADD", "ana lives in rome", None)
 
 
 def test_what_formations_did_alone_is_nobodys_own() -> None:
-    assert user_edit(fact(FORMED, ("UPDATE", "ana lives in oslo", None)), ANA) is None
-    assert user_edit(fact(FORMED, ("RETIRE", "ana lives in rome", "limit")), ANA) is None
+    for stored in (
+        fact(FORMED, ("UPDATE", "ana lives in oslo", None)),
+        fact(FORMED, ("RETIRE", "ana lives in rome", "limit")),
+    ):
+        assert user_edit(stored, versions_of(stored), ANA) is None
 
 
 def test_an_edit_says_what_stood_there_and_what_stands_there_now() -> None:
@@ -131,24 +134,69 @@ def test_another_command_makes_another_change() -> None:
     assert once.id == of(FORMED, edited).id
 
 
-def known(text: str, name: str | None = None) -> KnownFact:
-    return KnownFact(
-        name or fact_hash(text), 1, ANA.key, text, fact_hash(text), None, "test", (), at(0), at(0), at(0)
-    )
+def known(text: str) -> KnownFact:
+    name = fact_hash(text)
+    return KnownFact(name, 1, ANA.key, text, name, None, "test", (), at(0), at(0), at(0))
 
 
-def settling(
-    shadow: Iterable[KnownFact] = (), still: dict[str, str] | None = None, **fields: Any
-) -> Settling:
-    """`still`: text → fact of the source that says it."""
-    says = {fact_hash(text): {name} for text, name in (still or {}).items()}
-    return Settling({one.hash: one for one in shadow}, says, fields.pop("done", {}), **fields)
+@dataclass
+class Memory:
+    """A memory of these facts, that people changed so."""
+
+    said: Sequence[KnownFact] = ()
+    changes: Sequence[UserEdit] = ()
+    done: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def side(self) -> EditedMemory:
+        made: Any = self
+        return EditedMemory(made, made)
+
+    async def scopes(self) -> Sequence[Scope]:
+        return [ANA] if self.changes else []
+
+    async def edits(self, scope: Scope) -> AsyncGenerator[UserEdit]:
+        for change in self.changes:
+            assert change.scope == scope
+            yield change
+
+    async def commanded(self, scope_key: str) -> Mapping[str, str]:
+        return self.done
+
+    async def facts(self, fact_ids: Iterable[str]) -> Mapping[str, KnownFact]:
+        return {known.fact_id: known for known in self.said if known.fact_id in set(fact_ids)}
+
+    async def with_hash(self, scope_key: str, hashes: Iterable[str]) -> Sequence[KnownFact]:
+        return [known for known in self.said if known.hash in set(hashes)]
+
+    async def nearest(
+        self, scope_key: str, vectors: Sequence[bytes], most: int, least: float
+    ) -> list[list[Near]]:
+        found = [[Near(known, cosine(vector, known.text)) for known in self.said] for vector in vectors]
+        return [[near for near in of if near.similarity >= least][:most] for of in found]
+
+
+def cosine(vector: bytes, text: str) -> float:
+    return float(1 + np.frombuffer(vector, "<f4") @ np.frombuffer(embedded(text).vector, "<f4")) / 2
+
+
+async def settled(
+    changes: Sequence[UserEdit],
+    shadow: Sequence[str] = (),
+    still: Sequence[str] = (),
+    done: Mapping[str, str] | None = None,
+) -> list[SettledEdit]:
+    """`shadow`, `still`: the texts of active facts in the other memory, and in that which people changed."""
+    live = Memory([known(text) for text in still], changes)
+    other = Memory([known(text) for text in shadow], done=done or {})
+    commands = Commands(None, lambda _: "memory.candidates")
+    return await reapply_edits(live.side(), other.side(), WordEmbedder(), commands)
 
 
 EDIT = of(FORMED, ("EDIT", "ana lives in bergen", "person"))
 RETIRE = of(FORMED, ("RETIRE", "ana lives in rome", "person"))
 ADD = of(("ADD", "ana likes tea", "person"))
-ROME, BERGEN, TEA = known("Ana lives in Rome."), known("ana lives in bergen"), known("ana likes tea")
+THEIRS = of(("ADD", "ana likes tea", "person"), ("RETIRE", "ana likes tea", "person"))
+ROME, BERGEN = "Ana lives in Rome.", "ana lives in bergen"
 
 
 @pytest.mark.parametrize(
@@ -158,84 +206,68 @@ ROME, BERGEN, TEA = known("Ana lives in Rome."), known("ana lives in bergen"), k
         (EDIT, [BERGEN], "already", BERGEN),
         (EDIT, [ROME, BERGEN], "applied", ROME),
         (RETIRE, [ROME], "applied", ROME),
-        (ADD, [TEA], "already", TEA),
+        (ADD, ["ana likes tea"], "already", "ana likes tea"),
+        (EDIT, ["in rome lives ana"], "applied", "in rome lives ana"),
+        (RETIRE, ["in rome lives ana"], "applied", "in rome lives ana"),
+        (ADD, ["tea ana likes"], "already", "tea ana likes"),
+        (ADD, [], "applied", None),
+        (THEIRS, [], "already", None),
+        (EDIT, [], "unmatched", None),
+        (RETIRE, ["ana keeps a cat"], "unmatched", None),
     ],
 )
-def test_the_very_text_settles_a_change(
-    change: UserEdit, shadow: list[KnownFact], outcome: str, meets: KnownFact
+async def test_a_change_meets_the_same_text_else_what_means_the_same(
+    change: UserEdit, shadow: list[str], outcome: str, meets: str | None
 ) -> None:
-    settled = settling(shadow).by_text(change)
-    assert settled is not None
-    assert (settled.outcome, settled.fact_id, settled.similarity) == (outcome, meets.fact_id, None)
+    (found,) = await settled([change], shadow)
+    assert (found.outcome, found.fact_id) == (outcome, meets and known(meets).fact_id)
+    assert AppliedEdits((found,)).blocking == (change is RETIRE and outcome == "unmatched")
 
 
-def test_nothing_is_settled_by_text_that_is_not_there() -> None:
-    for change in (EDIT, RETIRE, ADD):
-        assert settling().by_text(change) is None
+async def test_other_figures_are_another_fact() -> None:
+    born = of(("ADD", "ana was born in 1990", None), ("RETIRE", "ana was born in 1990", "person"))
+    (found,) = await settled([born], ["in 1991 ana was born"])
+    assert (found.outcome, found.text) == (
+        "unmatched",
+        None if found.text is None else "in 1991 ana was born",
+    )
 
 
-def test_what_was_applied_before_is_done() -> None:
-    for done in ({EDIT.id: BERGEN}, {EDIT.command.command_id: BERGEN}):
-        settled = settling([ROME], done=done).by_text(EDIT)
-        assert settled is not None
-        assert settled.outcome == "already"
+async def test_a_retired_text_that_the_source_says_again_is_left_alone() -> None:
+    (found,) = await settled([RETIRE], [ROME], still=["ana lives in rome"])
+    assert (found.outcome, found.why) == ("outdated", SAID_AGAIN)
+    (found,) = await settled([EDIT], ["in rome lives ana"], still=["in rome lives ana"])
+    assert found.outcome == "unmatched", "another fact of the source says that"
 
 
-def test_a_retired_text_that_the_source_says_again_is_left_alone() -> None:
-    settled = settling([ROME], {"ana lives in rome": "another"}).by_text(RETIRE)
-    assert settled is not None
-    assert (settled.outcome, settled.why) == ("outdated", SAID_AGAIN)
-    assert settling([ROME], {"ana lives in rome": "another"}).by_text(EDIT) is None
+async def test_what_was_applied_before_is_done() -> None:
+    for name in (f"{COMMAND}{EDIT.id}/f", EDIT.command.command_id):
+        (found,) = await settled([EDIT], [ROME], done={name: known(ROME).fact_id})
+        assert found.outcome == "already"
 
 
-def test_what_meets_nothing_is_added_or_left_to_people() -> None:
-    near = Likely(EDIT, known("ana loves rome"), 0.8, "ana lives in rome")
-    assert settling().left(ADD, None).outcome == "applied"
-    left = settling().left(EDIT, near)
-    assert (left.outcome, left.text, left.similarity) == ("unmatched", "ana loves rome", 0.8)
-    assert settling().left(RETIRE, None).outcome == "unmatched"
-    theirs = of(("ADD", "ana likes tea", "person"), ("RETIRE", "ana likes tea", "person"))
-    assert settling().left(theirs, None).outcome == "already", "nobody else says it"
+async def test_each_fact_takes_one_change() -> None:
+    changes = [replace(EDIT, fact_id=f"f{number}") for number in range(3)]
+    found = await settled(changes, [ROME, "in rome lives ana"])
+    assert [edit.outcome for edit in found] == ["applied", "applied", "unmatched"]
+    assert len({edit.fact_id for edit in found[:2]}) == 2
 
 
-CHANGES = [
-    replace(one, fact_id=f"f{number}") for number, one in enumerate((EDIT, RETIRE, ADD, EDIT, RETIRE, ADD))
-]
-FACTS = [known(f"text {number}") for number in range(5)]
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 5), st.integers(0, 4), st.sampled_from((0.93, 0.95, 0.97))),
-        unique_by=lambda one: one[:2],
-    ),
-    st.randoms(use_true_random=False),
-)
-def test_each_change_takes_one_fact_and_each_fact_one_change_in_any_order(
-    pairs: list[tuple[int, int, float]], chance: Any
-) -> None:
-    likely = [Likely(CHANGES[one], FACTS[other], similarity, "") for one, other, similarity in pairs]
-    settled = settling().best_first(likely)
-    facts, changes = [one.fact_id for one in settled], [one.change.fact_id for one in settled]
-    assert len(set(facts)) == len(facts)
-    assert len(set(changes)) == len(changes)
-    for one in likely:
-        assert one.fact.fact_id in facts or one.change.fact_id in changes, "nothing is left that could meet"
-    assert in_order(settling().best_first(chance.sample(likely, len(likely)))) == in_order(settled)
-
-
-def test_commands_are_the_same_each_time_and_say_whose_they_are() -> None:
-    settled = settling([ROME]).by_text(EDIT)
-    assert settled is not None
-    command = command_of(settled)
-    assert command == command_of(settled)
-    assert (command.action, command.fact_id, command.text) == ("edit", ROME.fact_id, "ana lives in bergen")
+async def test_commands_are_the_same_each_time_and_say_whose_they_are() -> None:
+    ((edit,), (again,)) = await settled([EDIT], [ROME]), await settled([EDIT], [ROME])
+    command = edit.command
+    assert command == again.command
+    assert (command.action, command.fact_id, command.text) == ("edit", known(ROME).fact_id, BERGEN)
     assert (command.by, command.asked_by, command.asked_at) == ("person", "ann", at(2))
     assert command.command_id.startswith(COMMAND)
     assert change_of(command.command_id) == EDIT.id
     assert change_of(EDIT.command.command_id) is None
-    retire = settling([ROME]).by_text(RETIRE)
-    assert retire is not None
-    assert command_of(retire).text is None
-    added = command_of(settling().left(ADD, None))
-    assert (added.action, added.fact_id, added.text, len(added.sources)) == ("add", None, "ana likes tea", 1)
+    (retire,), (added,) = await settled([RETIRE], [ROME]), await settled([ADD])
+    assert retire.command.text is None
+    command = added.command
+    assert (command.action, command.fact_id, command.text, len(command.sources)) == (
+        "add",
+        None,
+        "ana likes tea",
+        1,
+    )

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.failures import CapReached
-from eden_memory.replay.reform.expected_cost import Expecting, Pricing, StageCalls, recorded
 from eden_memory.replay.reform.feeding import ReformCap
-from eden_memory.replay.reform.reform_answers import Capped
-from eden_memory.replay.reform.selection import PlannedWindow
+from eden_memory.replay.reform.reform_calls import Capped
+from eden_memory.replay.reform.reform_settings import PlannedWindow
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.events import ModelCalled
 from tests.calls import called
@@ -28,12 +27,6 @@ def unit(scope: str, attempt: int = 1) -> str:
     return f"agent:s.{scope}@1:{attempt}"
 
 
-def each_costs(stage: str, tier: int, calls: StageCalls) -> Decimal:
-    """One dollar a call."""
-    del stage, tier
-    return Decimal(calls.calls)
-
-
 def merged(scope: str, usd: str) -> ModelCalled:
     """The call of a consolidation, counted."""
     key = f"agent:s.{scope}"
@@ -45,8 +38,9 @@ class Wallet:
 
     def __init__(self, cap: int | None) -> None:
         self.spent = Decimal(0)
-        expecting = Expecting(recorded([], {}), Pricing(each_costs))
-        self.cap = ReformCap(expecting, lambda: self.spent, None if cap is None else Decimal(cap))
+        self.cap = ReformCap(
+            Decimal(1), Decimal(1), lambda: self.spent, None if cap is None else Decimal(cap)
+        )
 
     def pays(self, scope: str, usd: str) -> None:
         self.spent += Decimal(usd)

@@ -12,25 +12,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.errors import EdenError
-from eden_memory.replay.reform.expected_cost import (
+from eden_memory.replay.reform.feeding import Feeding, ReformCap
+from eden_memory.replay.reform.reform_plan import (
     ALL,
-    Expecting,
-    Pricing,
-    RecordedRow,
+    AskedWindows,
     Reuse,
     StageCalls,
-    recorded,
+    expected,
+    refuse_unpriced,
     reuse,
     total,
 )
-from eden_memory.replay.reform.feeding import Feeding, ReformCap
-from eden_memory.replay.reform.reform_plan import _asks, cut_anew  # pyright: ignore[reportPrivateUsage]
-from eden_memory.replay.reform.reform_settings import overridden, overrides_of, streams_of
-from eden_memory.replay.reform.selection import PlannedWindow, formed_by, in_order, planned, takes
+from eden_memory.replay.reform.reform_settings import (
+    PlannedWindow,
+    formed_by,
+    in_order,
+    overridden,
+    overrides_of,
+    planned,
+    streams_of,
+    takes,
+)
 from eden_memory.schemas.documents import ReformAsked
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.scopes import Scope
-from eden_memory.settings import Settings, WindowsSettings
+from eden_memory.settings import Settings
 from eden_memory.stages.outcome import StageOutcome, StoredRecord
 from eden_memory.windows.window_request import StoredWindow
 from eden_memory.windows.window_rule import Closed
@@ -40,9 +46,8 @@ USD = Decimal("0.01")
 AGENT = "s.helper"
 
 
-def window(session: int, seq: int, minute: int = 0, characters: int = 100) -> PlannedWindow:
-    at = NOW + timedelta(minutes=minute)
-    return PlannedWindow(f"s.{session}/{seq}-00", f"s.{session}", AGENT, 0, seq, 4, characters, at)
+def window(session: int, seq: int, minute: int = 0) -> PlannedWindow:
+    return PlannedWindow(f"s.{session}/{seq}-00", f"s.{session}", seq, 4, NOW + timedelta(minutes=minute))
 
 
 def request(one: PlannedWindow) -> FormationRequested:
@@ -56,7 +61,7 @@ def request(one: PlannedWindow) -> FormationRequested:
         scopes=(Scope.of_agent(AGENT),),
         sharing="team",
         messages=(),
-        characters=one.characters,
+        characters=100,
         weighted_tokens=1.0,
         closed_because="asked",
         closed_at=one.at,
@@ -96,66 +101,52 @@ def test_windows_come_by_time_and_never_before_an_earlier_one_of_their_session(
         assert [one.at for one in found] == sorted(one.at for one in windows)
 
 
-def flat(_: str, tier: int, calls: StageCalls) -> Decimal:
+def flat(_: str, calls: StageCalls) -> Decimal:
     """A cent a call."""
-    del tier
     return USD * Decimal(calls.calls)
 
 
-@given(st.integers(1, 6), st.integers(0, 6), st.integers(0, 7))
-def test_what_is_recorded_counts_as_it_was_and_the_rest_by_its_average(
-    known: int, more: int, consolidations: int
-) -> None:
-    """Two calls a window are recorded, each at two cents; some consolidations name no window."""
-    windows = [window(number, 1) for number in range(known + more)]
-    rows = [
-        RecordedRow(AGENT, one.formation_id, stage, StageCalls(1, 10, 0, 5, 2 * USD))
-        for one in windows[:known]
-        for stage in ("fact-extraction", "reflection-extraction")
-    ]
-    if consolidations:
-        rows.append(
-            RecordedRow(
-                AGENT, None, "consolidation", StageCalls(consolidations, 10, 0, 5, USD * consolidations)
-            )
-        )
-    expecting = Expecting(recorded(rows, {one.formation_id: one for one in windows}), Pricing(flat))
-    for one in windows:
-        expecting.add(one)
-    table = {one.stage: one for one in expecting.rows()}
-    assert table["fact-extraction"].calls == known + more
-    shared = consolidations * (known + more) / known
-    assert abs(table["consolidation"].calls - shared) <= 1 if consolidations else "consolidation" not in table
-    expected = 2 * (2 * USD * known) + 2 * (USD * more) + USD * Decimal(shared)
-    found = total(expecting.rows())
-    assert found is not None
-    assert abs(found - expected) < USD / 100 or known + more > known, (found, expected)
-    assert sum(map(expecting.usd, windows), Decimal(0)) >= found * Decimal("0.99")
+def asked_windows(count: int) -> AskedWindows:
+    found = AskedWindows(windows=count, messages=4 * count, characters=100 * count)
+    found.sessions = {f"s.{number}" for number in range(count)}
+    return found
+
+
+@given(st.integers(1, 30), st.floats(0.1, 3), st.booleans())
+def test_a_message_costs_what_live_formation_paid_for_one(windows: int, calls: float, repriced: bool) -> None:
+    each = {"fact-extraction": StageCalls(calls, 10 * calls, 0, 5 * calls, 2 * USD * Decimal(calls))}
+    again = {"fact-extraction"} if repriced else set[str]()
+    plan = expected(asked_windows(windows), windows, each, Reuse(), flat, again)
+    usd = total(plan.rows)
+    assert usd is not None
+    paid = (USD if repriced else 2 * USD) * Decimal(calls) * 4 * windows
+    assert (plan.windows, plan.messages) == (windows, 4 * windows)
+    if plan.rows:
+        assert abs(usd - paid) < USD / 1000
+        assert abs(plan.message_usd * plan.messages - usd) < USD / 1000
+    assert (
+        expected(asked_windows(windows), 2 * windows, each, Reuse(), flat).message_usd >= plan.message_usd / 2
+    )
 
 
 def test_without_anything_recorded_start_values_stand_in_and_kept_answers_cost_nothing() -> None:
-    expecting = Expecting(recorded([], {}), Pricing(flat), lambda _: Reuse(frozenset({"fact-extraction"})))
-    expecting.add(window(1, 1))
-    table = {one.stage: (one.usd, one.reused) for one in expecting.rows()}
-    assert table == {
+    kept = Reuse(frozenset({"fact-extraction"}), frozenset({"reflection-extraction"}))
+    plan = expected(asked_windows(1), 1, {}, kept, flat)
+    assert {row.stage: (row.usd, row.reused) for row in plan.rows} == {
         "fact-extraction": (Decimal(0), 1),
         "fact-dedup": (USD, 0),
-        "reflection-extraction": (USD, 0),
+        "reflection-extraction": (USD, None),
         "consolidation": (USD, 0),
     }
+    assert plan.consolidation_usd == USD
 
 
-def test_a_consolidation_is_expected_to_cost_what_the_highest_tier_pays() -> None:
-    def by_tier(stage: str, tier: int, calls: StageCalls) -> Decimal:
-        return USD * (tier + 1) * Decimal(calls.calls)
-
-    expecting = Expecting(recorded([], {}), Pricing(by_tier))
-    assert expecting.consolidation_usd() == USD
-    for tier in (1, 0):
-        expecting.add(replace(window(tier, 1), tier=tier))
-    assert expecting.consolidation_usd() == 2 * USD
-    own = Settings(llm="openai")  # pyright: ignore[reportCallIssue]
-    assert [_asks("consolidation", tier, own)[1] for tier in (0, 1)] == ["gpt-5-mini", "gpt-5.1"]
+def test_a_price_that_is_not_known_is_not_made_up() -> None:
+    plan = expected(asked_windows(2), 2, {}, Reuse(), lambda _stage, _calls: None)
+    assert total(plan.rows) is None
+    with pytest.raises(EdenError, match="no price is known"):
+        refuse_unpriced(plan, Decimal(1))
+    refuse_unpriced(plan, None)
 
 
 @given(st.sets(st.sampled_from(sorted(ALL))), st.booleans(), st.booleans())
@@ -220,7 +211,7 @@ def feeding(servers: Servers, at_once: int, cap: Decimal | None) -> Feeding:
     def spent() -> Decimal:
         return 4 * USD * len(servers.published)
 
-    limited = ReformCap(Expecting(recorded([], {}), Pricing(flat)), spent, cap)
+    limited = ReformCap(4 * USD, USD, spent, cap)
     made: Any = Feeding(
         ReformAsked(), servers, servers, servers, lambda _: "memory.formations", limited, at_once, nothing
     )
@@ -282,18 +273,6 @@ def test_settings_of_its_own_are_checked_one_by_one(tmp_path: Path) -> None:
         streams.write_text(content)
         with pytest.raises(EdenError):
             streams_of(streams)
-
-
-@given(st.integers(1, 200), st.integers(1, 60))
-def test_windows_cut_anew_keep_their_messages(messages: int, limit: int) -> None:
-    whole = replace(window(1, 1), messages=messages, characters=messages * 10)
-    found = cut_anew([whole], [request(whole)], WindowsSettings(), WindowsSettings(messages=limit))
-    if limit == 45:
-        assert found == [whole]
-        return
-    assert sum(one.messages for one in found) == messages
-    assert max(one.messages for one in found) <= max(limit, 1) + 1
-    assert len(found) >= messages / limit
 
 
 def test_a_request_is_planned_by_when_live_asked_for_it() -> None:

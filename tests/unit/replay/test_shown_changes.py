@@ -25,7 +25,7 @@ def edit(command: str, after: str = "after") -> UserEdit:
 
 
 def test_a_text_that_a_terminal_would_obey_is_made_harmless() -> None:
-    shown = user_edits(AppliedEdits(unmatched=(SettledEdit(edit("c-1", HOSTILE), "unmatched"),)))
+    shown = user_edits(AppliedEdits((SettledEdit(edit("c-1", HOSTILE), "unmatched"),)))
     assert len(shown) == 2
     assert all(one.isprintable() for one in shown), shown
     assert "second line" in shown[1]
@@ -33,20 +33,17 @@ def test_a_text_that_a_terminal_would_obey_is_made_harmless() -> None:
 
 def test_after_a_switch_only_what_came_after_the_reform_is_shown() -> None:
     before = AppliedEdits(
-        applied=(SettledEdit(edit("c-1"), "applied"),),
-        unmatched=(SettledEdit(edit("c-2"), "unmatched"),),
+        (SettledEdit(edit("c-1"), "applied"), SettledEdit(edit("c-2"), "unmatched")),
         additions=AppliedAdditions(applied=3, not_applied=2),
     )
     late = SettledEdit(edit("c-3"), "unmatched")
     after = AppliedEdits(
-        already=(SettledEdit(edit("c-1"), "already"),),
-        unmatched=(SettledEdit(edit("c-2"), "unmatched"), late),
+        (SettledEdit(edit("c-1"), "already"), SettledEdit(edit("c-2"), "unmatched"), late),
         additions=AppliedAdditions(applied=1, already=3, not_applied=2),
     )
-    assert after.without(before) == AppliedEdits(unmatched=(late,), additions=AppliedAdditions(applied=1))
+    assert after.without(before) == AppliedEdits((late,), AppliedAdditions(applied=1))
     unchanged = AppliedEdits(
-        already=before.applied,
-        unmatched=before.unmatched,
+        before.settled,
         additions=AppliedAdditions(already=3, not_applied=2),
     )
     assert user_edits(unchanged.without(before)) == []

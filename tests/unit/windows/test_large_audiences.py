@@ -60,7 +60,7 @@ async def test_records_and_documents_grow_with_the_joins_not_with_their_square()
 
 async def test_a_restored_session_knows_all_its_audiences_and_goes_on_with_them() -> None:
     store, chat, windows = await formed(3_000)
-    again, _ = restored(Topics(chat, windows), LIMITS)
+    again, _ = await restored(Topics(chat, windows), LIMITS)
     before, after = store.stored_sessions[S], again.stored_sessions[S]
     assert (after.audiences, after.users) == (before.audiences, before.users)
     more = [message(f"s.x{n}", S, 4_000 + n, 60, user=user(n)) for n in range(1, WINDOW + 1)]

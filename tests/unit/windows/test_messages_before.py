@@ -5,12 +5,10 @@ import pytest
 from eden_memory.directory.own_sessions import own_session
 from eden_memory.directory.participants import SessionFacts
 from eden_memory.forgotten import Mark
-from eden_memory.replay.restore.restore_rules import ask_anew
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.ids import encode
 from eden_memory.schemas.provenance import MessageRef
 from eden_memory.stages.stage import Delivery
-from eden_memory.windows.trigger_documents import window_row
 from eden_memory.windows.window_request import BatchWrite
 from eden_memory.windows.window_rule import Limits
 from tests.unit.windows.memory_store import MemoryStore
@@ -55,15 +53,6 @@ async def test_the_last_messages_before_a_window_are_named_and_their_texts_stay_
     stored = store.stored_windows[window.formation_id]
     assert [one.text for one in stored.before] == ["two", "a dog?"]
     assert stored.value == window.json_bytes()
-
-
-async def test_a_window_that_is_asked_for_anew_is_stored_with_its_new_request() -> None:
-    store = MemoryStore(Limits())
-    told = await second(store=store)
-    window = store.stored_windows[told.formation_id]
-    ask_anew(window, store.stored_sessions[S], SessionFacts("s.other", None), [TOM])
-    stored = FormationRequested.model_validate_json(window_row(window)["requested"])
-    assert (stored.agent_id, stored.before, stored.messages) == ("s.other", (), told.messages)
 
 
 async def test_windows_that_close_together_explain_one_another() -> None:
