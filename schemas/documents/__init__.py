@@ -55,7 +55,6 @@ from eden_memory.schemas.documents.operations import (
     Outcome,
     OutcomeRecord,
     Position,
-    Reservation,
     UsageState,
     UsageTotal,
 )
@@ -95,7 +94,6 @@ DOCUMENTS: tuple[type[Document], ...] = (
     CountedCall,
     UsageState,
     Budget,
-    Reservation,
     ApiKey,
     Namespace,
     Live,
@@ -151,7 +149,6 @@ __all__ = [
     "Reform",
     "ReformAsked",
     "ReformCalls",
-    "Reservation",
     "ScopeVectors",
     "SessionState",
     "Snapshot",
