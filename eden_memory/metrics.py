@@ -309,9 +309,9 @@ BUDGET_LIMIT = Gauge(
     ["budget", "per"],
 )
 BUDGET_SPENT = Gauge("eden_budget_spent_usd", "What was spent of a budget in its period", ["budget", "per"])
-BUDGET_RESERVED = Gauge(
-    "eden_budget_reserved_usd",
-    "Estimates of windows that were published under a budget and are not complete",
+BUDGET_IN_FLIGHT = Gauge(
+    "eden_budget_in_flight_usd",
+    "What windows that were asked for under a budget, and whose calls are not all counted, are expected to cost",
     ["budget", "per"],
 )
 BUDGET_REACHED = Gauge(
@@ -324,11 +324,6 @@ BUDGET_HELD_BACK = Counter(
 )
 BUDGET_UNPRICED = Counter(
     "eden_budget_unpriced_windows", "Windows published under a budget though no price is known for them"
-)
-BUDGET_ESTIMATE = Histogram(
-    "eden_budget_estimate_ratio",
-    "What windows under a budget cost, as a share of what was estimated",
-    buckets=(0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2, 4, 10),
 )
 BUDGET_WAITING = Gauge(
     "eden_budget_waiting_windows",

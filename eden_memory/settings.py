@@ -6,7 +6,7 @@ stand in `eden.toml` as `[kafka] bootstrap = …`. The environment wins.
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import (
     Field,
@@ -455,7 +455,9 @@ class GatewaySettings(SettingsGroup):
         None,
         description="base URL of the provider, such as https://api.openai.com/v1; unset: chats are refused",
     )
-    agent_id: str = Field("default", description="agent whose memory is used, unless a key is bound to one")
+    agent_id: str = Field(
+        "default", description="agent whose memory is used, unless a key is bound to one; typed, or its text"
+    )
     single_user: str | None = Field(
         None, description="user of requests that name none, where no key is needed"
     )
@@ -478,16 +480,10 @@ class GatewaySettings(SettingsGroup):
     )
     session_ids: IdForm = Field("given", description="type of `memory_id` in the messages; given: unchanged")
     user_ids: IdForm = Field("given", description="type of `user` in the messages; given: unchanged")
-    store: bool = Field(default=True, description="store both turns")
-    turns: Literal["auto", "messages", "inbox"] = Field(
-        "auto",
-        description="where turns are written: auto: among the application's messages, as it writes its own, or where "
-        "that cannot be learned through `memory_inbox`",
-    )
-    message_fields: dict[str, Any] = Field(
-        default_factory=dict[str, Any],
-        description="further fields of each turn, in JSON, by dotted name; a value of $id, $session_id, $user_id, "
-        "$agent_id, $role or $created_at stands for that of the turn",
+    store: bool = Field(default=True, description="store both turns, through `memory_inbox`")
+    memory_hits: bool = Field(
+        default=True,
+        description="tell in the answer which facts were found, where the request has a `memory_*` field",
     )
     store_instructions: bool = Field(default=False, description="store system prompts, too")
     create_sessions: bool = Field(

@@ -7,7 +7,7 @@ collections: it reads the tombstones.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from eden_memory.forgotten import ForgottenMarks, Mark, ids_of
 from eden_memory.schemas.events import FactCommanded, Forgotten
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Decision, Delivery, Emit, Gather
-from eden_memory.usage.budget_rules import Spending
+from eden_memory.usage.budget_rules import Spending, concerned
 
 if TYPE_CHECKING:  # the driver stays out of a processor
     from eden_memory.forgetting.forgetting_store import MongoForgettingStore
@@ -50,7 +50,7 @@ class ForgettingStage:
         store: "MongoForgettingStore",
         forgotten: ForgottenMarks,
         most: int = SLICE,
-        budgets: Callable[[], Awaitable[Sequence[Spending]]] | None = None,
+        budgets: Callable[[], Awaitable[Mapping[str, Spending]]] | None = None,
         secret: bytes = b"",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -231,11 +231,11 @@ def _root(event: Forgotten) -> str:
     return event.caused_by or event.key()
 
 
-def _decides(budgets: Sequence[Spending] | None, scope: Scope) -> bool:
+def _decides(budgets: Mapping[str, Spending] | None, scope: Scope) -> bool:
     """Return whether a model may be asked about what is left of a fact of this scope."""
     if budgets is None:
         return False
-    return not any(budget.full and budget.concerns(scope.agent_id, scope.user_id) for budget in budgets)
+    return not any(budget.full for budget in concerned(budgets, scope.agent_id, scope.user_id))
 
 
 def _message(event: Forgotten) -> list[str]:

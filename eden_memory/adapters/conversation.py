@@ -2,19 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from eden_memory.api.gateway.chat_access import ChatAccess
-from eden_memory.api.gateway.turn_shape import UnknownShape
-from eden_memory.api.gateway.turn_store import TurnStore, learned_turns
-from eden_memory.api.gateway.turns import ChatTurn, session_prefix, storable
+from eden_memory.api.gateway.turn_store import STEP, TurnStore, insert_new
+from eden_memory.api.gateway.turns import session_prefix, storable
 from eden_memory.api.service import MemoryService
 from eden_memory.api.tool import INSTRUCTIONS, answer, search_tool
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.mongo.application_ids import raw, typed, typed_or_none
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import Unusable, getter, moment_of, text_of
 from eden_memory.operations.reach import SessionReach
 from eden_memory.settings import MessagesSettings, Role
@@ -60,7 +59,7 @@ class ConversationMemory:
 
 
 class ChatMessages:
-    """Reads and writes a session's messages in the application's own collection, as the application writes them.
+    """Reads and writes a session's messages in the application's own collection, with text ids and dates.
 
     Memory is formed from these messages as from any others. Every call raises NotFound for a session of another
     agent, and for one whose document lists its users without this one.
@@ -74,26 +73,46 @@ class ChatMessages:
         self._reach, self._user = SessionReach(memory), typed_or_none(of.user, "user")
 
     async def add(self, said: Sequence[TurnMessage], at: datetime | None = None) -> int:
-        """Write the messages that are not stored yet, and return how many; EdenError if their shape is not known."""
+        """Write the messages that are not stored yet, and return how many."""
         await self._demand_open()
-        shape = (await learned_turns(self._source, self._settings)).shape
-        if isinstance(shape, UnknownShape):
-            raise EdenError(
-                f"messages cannot be written like those in {self._fields.collection!r}: {shape.reason}",
-                "EDEN_GATEWAY_TURNS=messages writes them with text ids and dates; or write them yourself.",
-            )
-        service = self._of.service
-        who = ChatAccess(raw(service.agent_id, "agent"), self._of.session, self._of.user)
-        await self._store.make_session(who.session, who.agent, who.user)
-        turns = [self._turn(message) for message in said if message.text.strip()]
-        return await self._store.put(who, turns, at or await self._behind_newest(shape.step))
+        if self._fields.created_at == "_id":
+            what = "messages whose `_id` says when they were written cannot be written here"
+            raise EdenError(what, "Write them yourself.")
+        agent = raw(self._of.service.agent_id, "agent")
+        await self._store.make_session(self._of.session, agent, self._of.user)
+        at = at or await self._behind_newest()
+        texts = [message for message in said if message.text.strip()]
+        rows = [self._row(message, at + number * STEP) for number, message in enumerate(texts)]
+        known = await self._store.remembered(encode_id(row["_id"]) for row in rows)
+        return await insert_new(self._collection, [row for row in rows if encode_id(row["_id"]) not in known])
 
-    async def _behind_newest(self, step: timedelta) -> datetime:
+    def _row(self, said: TurnMessage, at: datetime) -> dict[str, Any]:
+        """Return a message in the fields that the settings name, with a text id and a date."""
+        fields = self._fields
+        theirs = {ours: name for name, ours in fields.roles.items()}
+        row: dict[str, Any] = {"_id": session_prefix(self._session) + (said.name or uuid4().hex)}
+        values = {
+            fields.session_id: self._of.session,
+            fields.role: theirs.get(said.role, said.role),
+            fields.content: storable(said.text),
+            fields.created_at: at,
+        }
+        if said.role == "user" and self._of.user is not None:
+            values[fields.user_id] = self._of.user
+        for path, value in values.items():
+            *above, last = path.split(".")
+            inside = row
+            for name in above:
+                inside = inside.setdefault(name, {})
+            inside[last] = value
+        return row
+
+    async def _behind_newest(self) -> datetime:
         """Return the time now, or one behind the newest message: several that were added at once may be ahead."""
         at = datetime.now(UTC)
         async for row in self._newest(1):
             newest = moment_of(getter(self._fields.created_at)(row))
-            return at if newest is None else max(at, datetime.fromisoformat(newest) + step)
+            return at if newest is None else max(at, datetime.fromisoformat(newest) + STEP)
         return at
 
     async def read(self, limit: int | None = None) -> list[TurnMessage]:
@@ -143,7 +162,3 @@ class ChatMessages:
         except Unusable:
             text = ""
         return TurnMessage(self._fields.roles.get(role) or role, text)
-
-    def _turn(self, said: TurnMessage) -> ChatTurn:
-        slot = session_prefix(self._session)
-        return ChatTurn(slot + (said.name or uuid4().hex), slot, said.role, storable(said.text))

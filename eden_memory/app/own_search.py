@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -27,15 +27,15 @@ from eden_memory.search.reflection_list_store import ReflectionLists
 from eden_memory.search.search_engine import SearchEngine
 from eden_memory.search.search_usage import SearchUsage
 from eden_memory.settings import SearchSettings, Settings
-from eden_memory.usage.budget_rules import Spending
-from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.budget_rules import Spending, first_without_room
+from eden_memory.usage.budget_store import MongoBudgets, RecentBudgets
 from eden_memory.usage.usage_store import MongoUsage
 
 CALL_SECONDS = 10.0
 """Seconds after which a search abandons its call of a provider, so that calls of a hanging one do not pile up."""
-FRESH_SECONDS = 2.0
-"""Seconds for which budgets that were read are used."""
 READ_SECONDS = 1.0
+AWAY_SECONDS = 2.0
+"""Between two attempts to read budgets while MongoDB does not answer; what was known is used meanwhile."""
 
 
 class SearchModels:
@@ -70,30 +70,26 @@ class SearchModels:
 
 
 class SearchBudgets:
-    """Refuses calls for which a budget has no room; budgets are read at most every two seconds."""
+    """Refuses calls that a budget has no room for, as formation-trigger counts it."""
 
     def __init__(self, budgets: MongoBudgets) -> None:
-        self._budgets = budgets
-        self._known: Sequence[Spending] | None = None
-        self._read_at = 0.0
+        self._budgets = RecentBudgets(budgets)
+        self._known: Mapping[str, Spending] | None = None
+        self._away_until = 0.0
 
     async def admit(self, asking: Asking | None) -> None:
         """Return if a call may be made for this agent and user; OverBudget if not."""
-        agent_id, user_id = (asking.agent_id, asking.user_id) if asking else (None, None)
-        for spending in await self._read():
-            if spending.room <= 0 and spending.concerns(agent_id, user_id):
-                raise OverBudget(spending.id)
-
-    async def _read(self) -> Sequence[Spending]:
-        if self._known is None or time.monotonic() - self._read_at > FRESH_SECONDS:
+        if self._known is None or time.monotonic() > self._away_until:
             try:
                 async with asyncio.timeout(READ_SECONDS):
-                    self._known = await self._budgets.all()
+                    self._known = await self._budgets.read()
             except Exception:
                 if self._known is None:
                     raise
-            self._read_at = time.monotonic()
-        return self._known
+                self._away_until = time.monotonic() + AWAY_SECONDS
+        agent_id, user_id = (asking.agent_id, asking.user_id) if asking else (None, None)
+        if (full := first_without_room(self._known, agent_id, user_id)) is not None:
+            raise OverBudget(full.id)
 
 
 class OwnSearch:

@@ -61,10 +61,10 @@ from eden_memory.recent.recent_messages import RecentMessages
 from eden_memory.settings import Settings
 from eden_memory.stages.gathering import Gathering
 from eden_memory.stages.stage import Handler
-from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.budget_store import MongoBudgets, RecentBudgets
 from eden_memory.usage.estimates import start_values
 from eden_memory.usage.usage_store import MongoUsage
-from eden_memory.usage.window_budget_store import MongoRecorded, MongoWindowBudgets
+from eden_memory.usage.window_budget_store import AverageCosts, MongoWindowBudgets
 from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_rule import window_limits
 
@@ -273,10 +273,10 @@ class Handlers:
         return MongoDirectory(source, self._database[streams], self._settings)
 
     def _window_budgets(self) -> MongoWindowBudgets:
+        budgets = MongoBudgets(self._database, self._names)
+        averages = AverageCosts(self._database, self._names, budgets.now)
         return MongoWindowBudgets(
-            MongoBudgets(self._database, self._names),
-            MongoRecorded(self._database, self._names),
-            start_values(self._settings, Prices().cost),
+            RecentBudgets(budgets), averages, start_values(self._settings, Prices().cost)
         )
 
     def _fact_dedup(self, models: Models, fence: Fence) -> FactDedup:

@@ -27,7 +27,6 @@ from eden_memory.schemas.documents import (
     Fact,
     Message,
     Outcome,
-    Reservation,
     SessionState,
     UsageState,
     UsageTotal,
@@ -37,7 +36,6 @@ from eden_memory.search import search_index_store as search_indexes
 from eden_memory.settings import Settings
 from eden_memory.stages.dead_letter_store import DEAD_LETTER_INDEXES
 from eden_memory.stages.outcome_store import OUTCOME_INDEXES, MongoLedger
-from eden_memory.usage.budget_store import BUDGET_INDEXES, MongoBudgets
 from eden_memory.usage.usage_store import USAGE_INDEXES, MongoUsage
 from eden_memory.windows.trigger_store import TRIGGER_INDEXES, MongoTriggerStore
 from eden_memory.windows.window_rule import Limits
@@ -67,7 +65,6 @@ STAGES_OWN = (
     CountedCall,
     UsageState,
     Budget,
-    Reservation,
     Erasure,
     DeadLetter,
 )
@@ -78,7 +75,6 @@ INDEXES: Indexes = {
     **ANSWER_INDEXES,
     **TRIGGER_INDEXES,
     **USAGE_INDEXES,
-    **BUDGET_INDEXES,
     **ERASURE_INDEXES,
     **DEAD_LETTER_INDEXES,
 }
@@ -103,7 +99,6 @@ async def set_up(
     await MongoAnswers(database, names).prepare()
     await MongoTriggerStore(database, names, Limits()).create_indexes()
     await MongoUsage(database, names).prepare()
-    await MongoBudgets(database, names).prepare()
     made += [f"index {index}" for index in sorted(await _indexes(database, names) - before)]
     if dimensions is not None:
         made += await _search(database, names, dimensions, wait_seconds)

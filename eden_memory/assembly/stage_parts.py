@@ -25,8 +25,9 @@ from eden_memory.stages.process import ProcessPart
 from eden_memory.stages.publishing import Publisher, new_producer
 from eden_memory.stages.stage import Handler
 from eden_memory.stages.worker import Bounds, Surroundings, Worker
-from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
-from eden_memory.usage.reservation_release import BudgetKeeping
+from eden_memory.usage.budget_keeping import BudgetKeeping
+from eden_memory.usage.budget_store import MongoBudgets
+from eden_memory.usage.usage_store import MongoUsage
 
 RETIRING, RETIRING_LEASE_SECONDS = "retiring", 30.0
 
@@ -93,7 +94,9 @@ def _companions(settings: Settings, client: MongoClient, stages: StageWorkers) -
     if pipeline.FACT_DEDUP in stages.handlers:
         parts.append(_retiring(settings, client, stages.around))
     if pipeline.FORMATION_TRIGGER in stages.handlers:
-        parts.append(budget_keeping(settings, client))
+        database, names = client[settings.mongodb.database], settings.names
+        budgets, usage = MongoBudgets(database, names), MongoUsage(database, names)
+        parts.append(BudgetKeeping(budgets, usage, MongoLedger(database, names)))
     return parts
 
 
@@ -112,10 +115,3 @@ def _retiring(settings: Settings, client: MongoClient, around: Surroundings) -> 
     lease = MongoLease(database[names["leases"]], RETIRING, RETIRING_LEASE_SECONDS)
     retirements = MongoRetirements(database, names)
     return RetirementRounds(lease, retirements, around.publisher, around.topic_of, pipeline.FACT_DEDUP)
-
-
-def budget_keeping(settings: Settings, client: MongoClient) -> BudgetKeeping:
-    """Return the part that releases what was reserved for windows that are formed."""
-    database, names = client[settings.mongodb.database], settings.names
-    budgets, formations = MongoBudgets(database, names), MongoFormations(database, names)
-    return BudgetKeeping(budgets, formations, MongoLedger(database, names))

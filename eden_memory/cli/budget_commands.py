@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from getpass import getuser
 from typing import Annotated, Any
@@ -18,9 +18,8 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.given_ids import typed
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
-from eden_memory.usage.budget_rules import Per, Spending, budget_id
-from eden_memory.usage.budget_setting_store import limit_of, set_budget
-from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
+from eden_memory.usage.budget_rules import Per, Spending, budget_id, limit_of
+from eden_memory.usage.budget_store import MongoBudgets
 
 app = typer.Typer(help="Limit what formation may spend.", no_args_is_help=True)
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
@@ -46,22 +45,22 @@ def set_(
 
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
-    """Every budget: limit, spent, reserved, what is left; and how many windows wait."""
+    """Every budget: limit, spent, expected of windows in flight, what is left; and how many windows wait."""
     budgets, waiting = asyncio.run(_list(Settings()))
     if as_json:
-        told = {"budgets": [_told(budget) for budget in budgets], "windows_held_back": waiting}
+        told = {"budgets": [_told(budget) for budget in budgets.values()], "windows_held_back": waiting}
         typer.echo(json.dumps(told, indent=2))
         return
     if not budgets:
         typer.echo("no budgets: formation spends what it needs")
         return
-    columns = ("budget", "period", "limit", "spent", "reserved", "left")
-    show_table(columns, map(_row, budgets), "", whole=columns)
+    columns = ("budget", "period", "limit", "spent", "in flight", "left")
+    show_table(columns, map(_row, budgets.values()), "", whole=columns)
     typer.echo(f"{waiting} windows wait for room")
 
 
 def _row(spending: Spending) -> Sequence[str | Text]:
-    amounts = (f"{amount:.4f}" for amount in (spending.limit, spending.spent, spending.reserved))
+    amounts = (f"{amount:.4f}" for amount in (spending.limit, spending.spent, spending.in_flight))
     return (
         spending.id,
         spending.period,
@@ -81,14 +80,13 @@ async def _set(settings: Settings, agent: str | None, user: str | None, per: Per
     async with connect(settings.mongodb, endpoints(settings).mongodb) as client:
         whose = _id(agent), _id(user), per
         by = f"eden budget, {getuser()}"
-        return await set_budget(client[settings.mongodb.database], settings.names, whose, limit, by)
+        return await MongoBudgets(client[settings.mongodb.database], settings.names).set(*whose, limit, by)
 
 
-async def _list(settings: Settings) -> tuple[list[Spending], int]:
+async def _list(settings: Settings) -> tuple[Mapping[str, Spending], int]:
     async with installation(settings) as at:
         budgets = MongoBudgets(at.database, settings.names)
-        formations = MongoFormations(at.database, at.settings.names)
-        return await budgets.all(), await formations.held_back()
+        return await budgets.all(), await budgets.held_back()
 
 
 async def _remove(settings: Settings, agent: str | None, user: str | None, per: Per) -> str:
@@ -101,10 +99,10 @@ async def _remove(settings: Settings, agent: str | None, user: str | None, per: 
 
 def standing(settings: Settings) -> list[str]:
     """Return a line about each budget; none if MongoDB does not answer at once."""
-    budgets, waiting = asyncio.run(soon(_list(settings))) or ((), 0)
+    budgets, waiting = asyncio.run(soon(_list(settings))) or ({}, 0)
     lines = [
         f"budget {budget.id}: {budget.room:.4f} of {budget.limit:.4f} USD left in {budget.period}"
-        for budget in budgets
+        for budget in budgets.values()
     ]
     return [*lines, f"{waiting} windows wait for room in a budget"] if waiting else lines
 
@@ -122,7 +120,7 @@ def _told(spending: Spending) -> dict[str, Any]:
         "period": spending.period,
         "limit_usd": f"{spending.limit:f}",
         "spent_usd": f"{spending.spent:f}",
-        "reserved_usd": f"{spending.reserved:f}",
+        "in_flight_usd": f"{spending.in_flight:f}",
         "left_usd": f"{spending.room:f}",
         "full": spending.full,
     }

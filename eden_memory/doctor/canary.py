@@ -12,6 +12,7 @@ from eden_memory.doctor.canary_scan_store import InTopics, in_collections, in_fi
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.segment_scan_topics import in_segment_files, segment_folders
 from eden_memory.kafka.topic_admin import TopicAdmin
+from eden_memory.mongo.application_ids import id_of
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.receipts.compact_forgotten import compact_forgotten
 from eden_memory.replay.installation import Installation, installation
@@ -156,8 +157,12 @@ class Canary:
 
 
 async def canary(settings: Settings, agent: str, *, compact: bool = False) -> list[Finding]:
-    """Plant and forget a word in the memory of an agent's user; `compact`: look in Kafka's files after compaction."""
-    async with installation(settings) as at, MemoryService(agent, settings=at.settings) as service:
+    """Plant and forget a word in the memory of an agent's user; `agent`: typed, or its text.
+
+    `compact`: look in Kafka's files after compaction.
+    """
+    agent_id = id_of(agent, "agent")
+    async with installation(settings) as at, MemoryService(agent_id, settings=at.settings) as service:
         return await Canary(at, service, compact=compact).run()
 
 

@@ -119,7 +119,6 @@ def _mongodb_checks(
         ("field mapping", lambda: mapping_checks.field_mapping(database, settings)),
         ("session users", lambda: mapping_checks.listed_users(database, settings)),
         ("mapping version", lambda: mapping_checks.mapping_version(client, settings)),
-        *_gateway_checks(settings, client),
         *_collection_checks(settings, database),
     ]
 
@@ -140,14 +139,6 @@ def _collection_checks(settings: Settings, database: AsyncDatabase[dict[str, Any
 
     for name, check in checks:
         yield name, partial(of_existing, check)
-
-
-def _gateway_checks(settings: Settings, client: AsyncMongoClient[dict[str, Any]]) -> list[Check]:
-    if settings.gateway.upstream is None:
-        return []
-    return [
-        ("gateway turns", lambda: source_checks.gateway_turns(client[settings.source_database], settings))
-    ]
 
 
 async def _kafka(settings: Settings, bootstrap: str, mongodb: str) -> list[Finding]:

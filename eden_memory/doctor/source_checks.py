@@ -6,9 +6,6 @@ from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.api.gateway.id_types import mistyped
-from eden_memory.api.gateway.turn_shape import UnknownShape
-from eden_memory.api.gateway.turn_store import LearnedTurns, learned_turns
 from eden_memory.directory.author_store import begins_with, create_index, index_hint, messages_of_user_hint
 from eden_memory.doctor.finding import Finding
 from eden_memory.recent.written_message_store import SMALL
@@ -146,36 +143,6 @@ async def author_index(database: Database, settings: Settings) -> Finding:
         "before memory is formed from it",
         messages_of_user_hint(database.name, messages),
     )
-
-
-async def gateway_turns(database: Database, settings: Settings) -> Finding:
-    """Where the gateway writes turns, and in which shape."""
-    if not settings.gateway.store:
-        return Finding("gateway turns", "ok", "not stored (EDEN_GATEWAY_STORE=false)")
-    return judge_turns(await learned_turns(database, settings), settings)
-
-
-def judge_turns(learned: LearnedTurns, settings: Settings) -> Finding:
-    """Of what the newest messages say: ids of another type are worst, since such chats are refused."""
-    gateway, fields, shape = settings.gateway, settings.messages, learned.shape
-    wrong = mistyped(
-        gateway.session_ids, learned.ids.session, fields.session_id, "EDEN_GATEWAY_SESSION_IDS"
-    ) or mistyped(gateway.user_ids, learned.ids.user, fields.user_id, "EDEN_GATEWAY_USER_IDS")
-    if wrong is not None:
-        return Finding("gateway turns", "warn", *wrong)
-    if isinstance(shape, UnknownShape):
-        return Finding("gateway turns", "ok", f"to memory through {settings.names['inbox']}: {shape.reason}")
-    if learned.forced is not None:
-        what = f"among the messages, but with text ids and dates, since {learned.forced}"
-        return Finding(
-            "gateway turns", "warn", what, "Set EDEN_GATEWAY_TURNS=auto to write to the inbox instead."
-        )
-    how = (
-        "as the application writes its own"
-        if learned.stays
-        else "with text ids and dates: there are none yet"
-    )
-    return Finding("gateway turns", "ok", f"among the messages, {how}; ids are {shape.ids}")
 
 
 async def exists(database: Database, collection: str) -> bool:

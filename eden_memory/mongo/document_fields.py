@@ -1,5 +1,6 @@
 """Reading one chat message out of an application's document: dotted paths, content of several shapes, times."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import methodcaller
@@ -11,6 +12,8 @@ Expression = dict[str, Any]
 
 TEXT_PARTS = frozenset({None, "text", "input_text", "output_text"})
 """`type` of the parts whose text counts: OpenAI's, Anthropic's and Google's names."""
+THOUGHT_BEGINS, THOUGHT_ENDS = "<think>", "</think>"
+_BLANKS = re.compile(r"\s*")
 CUT = "\n[…]\n"
 MILLISECONDS_FROM = 100_000_000_000
 """A number above it counts milliseconds since the epoch, below it seconds (the year 5138)."""
@@ -46,12 +49,39 @@ def text_of(content: Any) -> str:
     raise Unusable(f"content is {type(content).__name__}, not text or a list of parts")
 
 
+def without_thoughts(text: str) -> str:
+    """Return a model's answer without the thoughts before it (`<think>…</think>`); "" where it only thinks.
+
+    Some models leave the first tag to the prompt, and an answer that is broken off lacks the last one.
+    """
+    at = _behind_blanks(text, 0)
+    if THOUGHT_ENDS not in text and not text.startswith(THOUGHT_BEGINS, at):
+        return text
+    while text.startswith(THOUGHT_BEGINS, at):
+        end = text.find(THOUGHT_ENDS, at)
+        if end < 0:
+            return ""
+        at = _behind_blanks(text, end + len(THOUGHT_ENDS))
+    end = text.find(THOUGHT_ENDS, at)
+    thinks = end >= 0 and text.find(THOUGHT_BEGINS, at, end) < 0
+    if thinks and not text[text.rfind("\n", at, end) + 1 : end].strip():  # the tag begins its line
+        at = _behind_blanks(text, end + len(THOUGHT_ENDS))
+    return text[at:]
+
+
+def _behind_blanks(text: str, at: int) -> int:
+    found = _BLANKS.match(text, at)
+    return found.end() if found else at
+
+
 def _part_text(part: Any) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
         return ""
     fields = cast(Mapping[str, Any], part)
+    if fields.get("thought") is True:  # Gemini's
+        return ""
     text = fields.get("text")
     if isinstance(text, Mapping):  # OpenAI's threads: {"type": "text", "text": {"value": …}}
         text = cast(Mapping[str, Any], text).get("value")
@@ -107,7 +137,12 @@ def _cut_in_query(text: Any, limit: int) -> Expression:
 def _joined_in_query(parts: str, limit: int) -> Expression:
     """Join text parts from both ends until what is cut away can no longer change the result."""
     text = {"$cond": [_is("$$part.text", "object"), "$$part.text.value", "$$part.text"]}
-    kinds = {"$in": [{"$ifNull": ["$$part.type", None]}, [None, *sorted(filter(None, TEXT_PARTS))]]}
+    kinds = {
+        "$and": [
+            {"$in": [{"$ifNull": ["$$part.type", None]}, [None, *sorted(filter(None, TEXT_PARTS))]]},
+            {"$ne": ["$$part.thought", True]},
+        ]
+    }
     said = {
         "$switch": {
             "branches": [

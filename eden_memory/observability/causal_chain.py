@@ -196,8 +196,6 @@ def window_node(row: Told) -> Node:
     }
     if request is not None:
         told["scopes"] = [scope.key for scope in request.scopes]
-        if request.estimated_usd is not None:
-            told["estimated_usd"] = f"{request.estimated_usd:f}"
     elif row.get("waits_for"):
         told["waits_for"] = row["waits_for"]
     return Node("window", row["_id"], told)

@@ -17,7 +17,14 @@ from eden_memory.directory.own_sessions import is_reserved
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.bson_ids import decode_id, encode_id
-from eden_memory.mongo.document_fields import Unusable, cut_in_query, getter, moment_of, text_of
+from eden_memory.mongo.document_fields import (
+    Unusable,
+    cut_in_query,
+    getter,
+    moment_of,
+    text_of,
+    without_thoughts,
+)
 from eden_memory.mongo.readable import EACH, readable
 from eden_memory.recent.recent_rules import WrittenMessage
 from eden_memory.redaction import RedactedTexts, redactor_of
@@ -219,6 +226,8 @@ class MessageFields:
         except Unusable:
             return None
         role = role_of(self._role(row), self._roles)
+        if role == "assistant":
+            text = without_thoughts(text)
         return WrittenMessage(name, session, role, text, times[0], min(times))
 
     def _values(self, roles: Iterable[str]) -> list[Any]:

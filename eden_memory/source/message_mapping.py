@@ -14,7 +14,7 @@ import orjson
 from eden_memory.directory.own_sessions import BEGINS, is_reserved
 from eden_memory.kafka.outgoing import EVERYWHERE, EVERYWHERE_ELSE, Outgoing
 from eden_memory.mongo.changes import Document
-from eden_memory.mongo.document_fields import Unusable, cut, getter, moment_of, text_of
+from eden_memory.mongo.document_fields import Unusable, cut, getter, moment_of, text_of, without_thoughts
 from eden_memory.redaction import Redactor
 from eden_memory.schemas.envelope import (
     CONTENT_TYPE,
@@ -101,7 +101,9 @@ class MessageMapping:
         if is_reserved(session_id):
             raise Unusable(f"session_id begins with {BEGINS}, which is reserved")
         author = self._user(document)
-        text = text_of(self._content(document))
+        text, role = text_of(self._content(document)), role_of(self._role(document), self._roles)
+        if role == "assistant":
+            text = without_thoughts(text)
         length = len(text)
         kept = self._redacted(text if length <= self._limit else cut(text, self._limit))
         value = orjson.dumps(
@@ -109,7 +111,7 @@ class MessageMapping:
                 "message_id": message_id,
                 "session_id": session_id,
                 "version": version,
-                "role": role_of(self._role(document), self._roles),
+                "role": role,
                 "user_id": None if author is None else self._id(author, "user_id"),
                 "text": kept,
                 "characters": length,

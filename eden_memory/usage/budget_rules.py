@@ -1,15 +1,25 @@
-"""Which windows have room in the budgets that concern them. Pure; money in US dollars."""
+"""Budgets, and which windows they have room for. Pure; money in US dollars.
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+A budget has room while what was counted in its period and what the windows in flight are expected to cost are below
+its limit. Processes that ask for windows at the same moment find the same room: a limit may be exceeded by what is in
+flight.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
+from itertools import product
 from typing import Literal, Protocol
 
+from eden_memory.errors import Invalid
+
 Per = Literal["day", "month"]
+PERIODS: tuple[Per, ...] = ("day", "month")
 HELD = "budget "
 """Prefix of a session's `waits_for` while a budget holds its windows."""
 ANY = "*"
+LARGEST = Decimal(1_000_000_000)
 
 
 def period_of(per: Per, at: datetime) -> str:
@@ -22,6 +32,17 @@ def budget_id(agent_id: str | None, user_id: str | None, per: Per) -> str:
     return f"{agent_id or ANY}/{user_id or ANY}/{per}"
 
 
+def limit_of(text: str) -> Decimal:
+    """Return US dollars from 0 up, to a millionth; Invalid for anything else."""
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        raise Invalid(f"{text!r} is not an amount", "Give US dollars: 5, 0.25.") from None
+    if not amount.is_finite() or not 0 <= amount <= LARGEST:
+        raise Invalid(f"a limit cannot be {text} USD", "Give an amount from 0 (nothing is formed) up.")
+    return amount.quantize(Decimal("0.000001")).normalize()
+
+
 @dataclass(frozen=True, slots=True)
 class Spending:
     """A budget as it stands in its period."""
@@ -31,23 +52,32 @@ class Spending:
     limit: Decimal
     period: str
     spent: Decimal = Decimal(0)
-    reserved: Decimal = Decimal(0)
+    in_flight: Decimal = Decimal(0)
+    """What the windows that were asked for, and whose calls are not all counted, are expected to cost."""
     agent_id: str | None = None
     user_id: str | None = None
 
-    def concerns(self, agent_id: str | None, user_id: str | None) -> bool:
-        """Whether a call or window of this agent, for this one user (None: nobody's alone), counts."""
-        return self.agent_id in (None, agent_id) and self.user_id in (None, user_id)
+    @property
+    def room(self) -> Decimal:
+        """US dollars that are neither spent nor in flight."""
+        return self.limit - self.spent - self.in_flight
 
     @property
     def full(self) -> bool:
         """Whether less than a hundredth of the limit is left."""
         return self.room * 100 < self.limit or self.limit == 0
 
-    @property
-    def room(self) -> Decimal:
-        """US dollars that are neither spent nor reserved."""
-        return self.limit - self.spent - self.reserved
+
+@dataclass(frozen=True, slots=True)
+class WindowCost:
+    """The expected cost of a window, and the agent and user (None: nobody's alone) on whose account it is."""
+
+    agent_id: str
+    user_id: str | None
+    usd: Decimal
+    """Of the calls whose price is known."""
+    priced: bool = True
+    """False where a price is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,33 +89,8 @@ class AskedWindow:
     agent_id: str
     user_id: str | None
     """Its only participant; None where there are several or none."""
-    characters: int
+    characters: int = 0
     tier: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """The expected cost of a window's formation."""
-
-    usd: Decimal | None
-    """Null where no price is known."""
-    after: Decimal = Decimal(0)
-    """Of it, what a consolidation that it leads to is expected to cost."""
-    known: Decimal = Decimal(0)
-    """Where `usd` is null: of the calls whose price is known."""
-
-    @property
-    def reserved(self) -> Decimal:
-        """US dollars to reserve for it."""
-        return self.known if self.usd is None else self.usd
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """It may be asked for; `estimate` is None where no budget concerns it."""
-
-    estimate: Estimate | None = None
-    budgets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +98,6 @@ class HeldWindow:
     """It waits; `budget` is the first that has no room for it."""
 
     budget: str
-    seen: Spending | None = field(default=None, compare=False)
-    """That budget as it stood."""
 
     @property
     def reason(self) -> str:
@@ -102,39 +105,50 @@ class HeldWindow:
         return HELD + self.budget
 
 
-@dataclass(slots=True)
-class Admission:
-    """Windows one after the other, and what is left of the budgets."""
+def concerned(
+    budgets: Mapping[str, Spending], agent_id: str | None, user_id: str | None
+) -> Iterator[Spending]:
+    """Yield the budgets, given by id, that a call or window of this agent, for this one user, counts in."""
+    for agent, user, per in sorted(product({None, agent_id}, {None, user_id}, PERIODS), key=str):
+        if (budget := budgets.get(budget_id(agent, user, per))) is not None:
+            yield budget
 
-    budgets: dict[str, Spending]
-    reserved: Set[str] = frozenset()
-    """Formations that have their reservation already."""
-    results: dict[str, Admitted | HeldWindow] = field(default_factory=dict[str, Admitted | HeldWindow])
-    _held: dict[str, HeldWindow] = field(default_factory=dict[str, HeldWindow])
 
-    def ask(self, window: AskedWindow, estimate: Estimate) -> None:
-        """Admit a window if every budget that concerns it has room, and no earlier one of its session is held."""
-        self.results[window.formation_id] = self._of(window, estimate)
+def first_without_room(
+    budgets: Mapping[str, Spending], agent_id: str | None, user_id: str | None
+) -> Spending | None:
+    """Return the first budget that concerns this agent and user and has no room; None if money may be spent."""
+    return next((budget for budget in concerned(budgets, agent_id, user_id) if budget.room <= 0), None)
 
-    def _of(self, window: AskedWindow, estimate: Estimate) -> Admitted | HeldWindow:
-        if (held := self._held.get(window.session_id)) is not None:
-            return held
-        concerned = self.concerned(window)
-        if not concerned or window.formation_id in self.reserved:
-            return Admitted(estimate if concerned else None)
-        usd = estimate.reserved
-        for spending in concerned:
-            if spending.spent + spending.reserved + usd > spending.limit or spending.room <= 0:
-                return self._held.setdefault(window.session_id, HeldWindow(spending.id, spending))
-        for spending in concerned:
-            self.budgets[spending.id] = replace(spending, reserved=spending.reserved + usd)
-        return Admitted(estimate, tuple(spending.id for spending in concerned))
 
-    def concerned(self, window: AskedWindow) -> list[Spending]:
-        """The budgets that a window counts in."""
-        return [
-            budget for budget in self.budgets.values() if budget.concerns(window.agent_id, window.user_id)
-        ]
+def with_in_flight(budgets: Mapping[str, Spending], windows: Iterable[WindowCost]) -> dict[str, Spending]:
+    """Return the budgets with the expected cost of these windows added to each that they concern."""
+    sums = dict(budgets)
+    for window in windows:
+        for budget in concerned(sums, window.agent_id, window.user_id):
+            sums[budget.id] = replace(budget, in_flight=budget.in_flight + window.usd)
+    return sums
+
+
+def admitted(
+    windows: Sequence[AskedWindow], costs: Mapping[str, WindowCost], budgets: Mapping[str, Spending]
+) -> dict[str, WindowCost | HeldWindow]:
+    """Admit windows in order, by formation id, while every budget that concerns them has room.
+
+    A session's windows behind one that is held are held too.
+    """
+    found: dict[str, WindowCost | HeldWindow] = {}
+    held: dict[str, HeldWindow] = {}
+    for window in windows:
+        full = first_without_room(budgets, window.agent_id, window.user_id)
+        if full is not None:
+            held.setdefault(window.session_id, HeldWindow(full.id))
+        if window.session_id in held:
+            found[window.formation_id] = held[window.session_id]
+        else:
+            found[window.formation_id] = cost = costs[window.formation_id]
+            budgets = with_in_flight(budgets, [cost])
+    return found
 
 
 def users_alone(participants: Iterable[str]) -> str | None:
@@ -146,16 +160,14 @@ def users_alone(participants: Iterable[str]) -> str | None:
 class WindowBudgets(Protocol):
     """Admits windows as long as the budgets that concern them have room."""
 
-    def still_held(self, session_id: str, waits_for: str | None) -> bool:
-        """Whether a session waits for a budget of which nothing has changed since it held its window back."""
-        ...
-
     async def any(self) -> bool:
-        """Whether there is a budget at all; what was set or removed is seen within seconds."""
+        """Whether there is a budget at all; what was set or removed is seen within two seconds."""
         ...
 
-    async def admit(self, windows: Sequence[AskedWindow]) -> Mapping[str, Admitted | HeldWindow]:
-        """Reserve what each window may cost, in order, by formation id; a session's windows from the first one
-        that is held on are held too. Reserved twice, a formation counts once.
-        """
+    def still_held(self, waits_for: str | None) -> bool:
+        """Whether a session waits for a budget that still has no room."""
+        ...
+
+    async def admit(self, windows: Sequence[AskedWindow]) -> Mapping[str, WindowCost | HeldWindow]:
+        """Admit windows in order, by formation id; those admitted are in flight. Asked twice, one counts once."""
         ...

@@ -10,10 +10,8 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Literal
 
-from bson.decimal128 import Decimal128
 from pymongo import ReadPreference, UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
-from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 from pymongo.read_concern import ReadConcern
@@ -26,7 +24,7 @@ from eden_memory.mongo.transactions import Transactions
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Budget, CountedCall, ForgottenMark, UsageState, UsageTotal
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.usage.budget_rules import Per, period_of
+from eden_memory.usage.budget_rules import period_of
 
 Row = dict[str, Any]
 LIVE = "live"
@@ -39,6 +37,8 @@ KEPT_FIELDS = tuple(
     name for name in ModelCalled.model_fields if name in CountedCall.model_fields and name != "cost_usd"
 )
 
+WHOSE = {"agent_id": 1, "user_id": 1, "per": 1}
+"""The fields of a budget that say which calls it counts."""
 REDUCED = ("session", "user")
 """Whose ids forgetting takes out of what was counted."""
 GROUP = ("day", "namespace", "agent_id", "user_id", "stage", "model")
@@ -175,33 +175,19 @@ class MongoUsage:
                 [_row(model_called, erase_at) for model_called in new], session=session
             )
             await self._totals.bulk_write(_totals(new), ordered=False, session=session)
-            await self._spend(session, new, now)
+            await self._spend(session, new)
         return new
 
-    async def _spend(self, session: AsyncClientSession, calls: Sequence[ModelCalled], now: datetime) -> None:
-        """Add calls to the budgets that they concern; the first call of a period begins it."""
-        for row in await self._budgets.find({}, session=session).to_list():
-            concerned = [call for call in calls if _concerns(row, call)]
-            period = period_of(row["per"], now)
-            if concerned and period != row["period"]:
-                spent = await spent_in(self._totals, row, period, session)
-                change: Row = {"$set": {"period": period, "spent_usd": spent}}
-            else:
-                change = {"$inc": {"spent_usd": stored(_cost_in(row["period"], row["per"], concerned))}}
-            if concerned:
+    async def _spend(self, session: AsyncClientSession, calls: Sequence[ModelCalled]) -> None:
+        """Add calls to the budgets that they concern, in the periods in which they began."""
+        for row in await self._budgets.find({}, WHOSE, session=session).to_list():
+            spent: defaultdict[str, Decimal] = defaultdict(Decimal)
+            for call in calls:
+                if call.cost_usd is not None and _concerns(row, call):
+                    spent[f"spent_usd.{period_of(row['per'], call.started_at)}"] += call.cost_usd
+            if spent:
+                change = {"$inc": {period: stored(usd) for period, usd in spent.items()}}
                 await self._budgets.update_one({"_id": row["_id"]}, change, session=session)
-
-
-async def spent_in(
-    totals: AsyncCollection[Row], budget: Row, period: str, session: AsyncClientSession
-) -> Decimal128:
-    """What was counted on a budget's account in a day or month."""
-    match: Row = {"namespace": LIVE, "day": {"$gte": period, "$lte": period + "~"}}
-    match |= {name: budget[name] for name in ("agent_id", "user_id") if budget[name] is not None}
-    group: Row = {"_id": None, "spent": {"$sum": "$cost_usd"}}
-    cursor = await totals.aggregate([{"$match": match}, {"$group": group}], session=session)
-    summed = await cursor.to_list()
-    return summed[0]["spent"] if summed else stored(Decimal(0))
 
 
 def _row(call: ModelCalled, erase_at: datetime) -> Row:
@@ -217,11 +203,6 @@ def _concerns(budget: Row, call: ModelCalled) -> bool:
         and budget["agent_id"] in (None, call.agent_id)
         and budget["user_id"] in (None, call.user_id)
     )
-
-
-def _cost_in(period: str, per: Per, calls: Sequence[ModelCalled]) -> Decimal:
-    costs = (call.cost_usd for call in calls if period_of(per, call.started_at) == period)
-    return sum((cost for cost in costs if cost is not None), Decimal(0))
 
 
 def _totals(calls: Sequence[ModelCalled]) -> list[UpdateOne]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from eden_memory.directory.participants import Directory, Missing, SessionFacts
 from eden_memory.error_text import describe
 from eden_memory.logs import LibraryLogger
-from eden_memory.usage.budget_rules import Admitted, HeldWindow, WindowBudgets
+from eden_memory.usage.budget_rules import HeldWindow, WindowBudgets, WindowCost
 from eden_memory.windows.messages_before import EarlierWindows, place_before
 from eden_memory.windows.session_state import Session
 from eden_memory.windows.trigger_batch import Batch
@@ -23,8 +23,6 @@ from eden_memory.windows.window_request import (
 )
 
 log = LibraryLogger()
-FREE = Admitted()
-NOT_ASKED: Mapping[str, Admitted | HeldWindow] = {}
 LARGEST_REQUEST = 3_900_000
 """Bytes; of 4,000,000 that a record may have."""
 
@@ -79,8 +77,7 @@ class FormationRequests:
             asking = [
                 session
                 for session in asking
-                if session.session_id in batch.off.sessions
-                or not self._budgets.still_held(session.session_id, session.waits_for)
+                if session.session_id in batch.off.sessions or not self._budgets.still_held(session.waits_for)
             ]
         authors = {session.session_id: session.users for session in asking}
         facts = await self._directory.look_up(list(authors), authors)
@@ -114,16 +111,19 @@ class FormationRequests:
                 if not window.settled and isinstance(known, SessionFacts):
                     asked.append((window, known))
                 batch.counts.opted_out += len(window.left_out)
-        admitted = await self._admit(asked) if limited else NOT_ASKED
+        admitted: Mapping[str, WindowCost | HeldWindow] = {}
+        if limited and asked and self._budgets is not None:
+            admitted = await self._budgets.admit([asked_window(window, known) for window, known in asked])
         earlier = await self._earlier(batch, closing, [window for window, _ in asked])
         held: dict[str, str] = {}
         for window, known in asked:
-            result = admitted.get(window.formation_id, FREE)
+            result = admitted.get(window.formation_id)
             if isinstance(result, HeldWindow):
                 held.setdefault(window.session_id, result.reason)
             else:
                 session = batch.sessions[window.session_id]
-                request(window, session, known, self._settings_version, result.estimate)
+                window.in_flight = result
+                request(window, session, known, self._settings_version)
                 earlier.explain(window, batch.off)
                 settle(window)
                 if (size := len(window.value or b"")) > LARGEST_REQUEST:
@@ -156,13 +156,6 @@ class FormationRequests:
             log.error("messages before a window cannot be read", error=describe(error))
             return EarlierWindows()
         return EarlierWindows(found, known | batch.messages.known, self._most_before)
-
-    async def _admit(
-        self, asked: Sequence[tuple[StoredWindow, SessionFacts]]
-    ) -> Mapping[str, Admitted | HeldWindow]:
-        if self._budgets is None or not asked:
-            return {}
-        return await self._budgets.admit([asked_window(window, known) for window, known in asked])
 
 
 def _waits(session: Session, found: SessionFacts | Missing, batch: Batch) -> bool:

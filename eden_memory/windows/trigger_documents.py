@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from eden_memory.directory.participants import AudienceDelta, Audiences
+from eden_memory.mongo.documents import stored
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.schemas.provenance import MessageRef
 from eden_memory.schemas.scopes import LISTED_USERS
@@ -155,7 +156,16 @@ def window_row(window: StoredWindow) -> Row:
         "completed_at": None,
         "erase_after": None,
         "erased_at": erased_at(window),
+        **in_flight_row(window),
     }
+
+
+def in_flight_row(window: StoredWindow) -> Row:
+    """Return the field that says what a window is expected to cost; none where no budget concerns it."""
+    cost = window.in_flight
+    if cost is None:
+        return {}
+    return {"in_flight": {"agent_id": cost.agent_id, "user_id": cost.user_id, "usd": stored(cost.usd)}}
 
 
 def erased_at(window: StoredWindow) -> datetime | None:

@@ -60,6 +60,7 @@ TRIGGER_INDEXES: Indexes = {
         index_on("messages.message_id"),
         index_on("before.message_id"),
         index_on("erase_after", partialFilterExpression={"erased_at": None}),
+        index_on("in_flight.agent_id", partialFilterExpression={"in_flight": {"$exists": True}}),
     ),
 }
 """Due and unpublished sessions, waiting messages, messages and windows by session."""

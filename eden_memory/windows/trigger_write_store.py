@@ -230,6 +230,7 @@ def _put_request(window: StoredWindow) -> UpdateOne:
     if window.left_out:
         change["left_out"] = documents.left_out_rows(window)
     change["erased_at"] = documents.erased_at(window)
+    change |= documents.in_flight_row(window)
     left_out = [ref.message_id for ref in window.left_out]
     remove: Row = {"$pull": {"messages": {"message_id": {"$in": left_out}}}} if left_out else {}
     return UpdateOne(unwritten, {"$set": change, **remove})

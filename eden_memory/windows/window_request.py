@@ -12,7 +12,7 @@ from eden_memory.schemas.fields import Part
 from eden_memory.schemas.provenance import MessageRef
 from eden_memory.schemas.scopes import LISTED_USERS, Scope, SharedSessions, Sharing
 from eden_memory.tracing import traceparent
-from eden_memory.usage.budget_rules import AskedWindow, Estimate, users_alone
+from eden_memory.usage.budget_rules import AskedWindow, WindowCost, users_alone
 from eden_memory.windows.session_state import Session, StoredMessage, UnpublishedWindow, formation_id
 from eden_memory.windows.window_rule import Closed, weighted_tokens
 
@@ -36,6 +36,8 @@ class StoredWindow:
     """Messages of those who are switched off: no text of them is kept."""
     before: tuple[StoredMessage, ...] = ()
     """Messages right before the window, which explain it."""
+    in_flight: WindowCost | None = None
+    """What its formation is expected to cost, where a budget concerns it, until all its calls are counted."""
 
     settled: bool = False
     """It can be published; without a request if nothing was left to ask for."""
@@ -178,7 +180,6 @@ def request(
     session: Session,
     facts: SessionFacts,
     settings_version: str,
-    estimate: Estimate | None = None,
 ) -> None:
     """Write the request: who takes part, and where memory may go, as the application says now.
 
@@ -238,7 +239,6 @@ def request(
         asked_by=window.closed.asked_by,
         settings_version=settings_version,
         audience_change=session.audiences.change_of(generation) if begins else None,
-        estimated_usd=estimate.usd if estimate is not None else None,
     )
 
 

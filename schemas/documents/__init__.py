@@ -57,7 +57,6 @@ from eden_memory.schemas.documents.operations import (
     Outcome,
     OutcomeRecord,
     Position,
-    Reservation,
     UsageState,
     UsageTotal,
 )
@@ -97,7 +96,6 @@ DOCUMENTS: tuple[type[Document], ...] = (
     CountedCall,
     UsageState,
     Budget,
-    Reservation,
     ApiKey,
     Namespace,
     Live,
@@ -155,7 +153,6 @@ __all__ = [
     "Reform",
     "ReformAsked",
     "ReformCalls",
-    "Reservation",
     "ScopeVectors",
     "SessionState",
     "Snapshot",

@@ -7,7 +7,7 @@ from pydantic import Field, WithJsonSchema
 from eden_memory.schemas.documents.base import Document
 from eden_memory.schemas.events.chat import Role
 from eden_memory.schemas.events.formation import ClosedBecause
-from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part
+from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part, Usd
 from eden_memory.schemas.ids import EntityId, Version
 from eden_memory.schemas.provenance import MessageRef
 from eden_memory.schemas.scopes import AudienceChange, LargeAudience
@@ -153,6 +153,16 @@ class WindowClosing(Part):
     """Authors seen in the session before it closed."""
 
 
+class InFlight(Part):
+    """What a window's formation is expected to cost, and on whose account."""
+
+    agent_id: EntityId
+    user_id: EntityId | None = None
+    """Its only participant; null where there are several or none."""
+    usd: Usd
+    """Of the calls whose price is known."""
+
+
 class WindowTexts(Document):
     """The texts of a closed window; erased seven days after its completion."""
 
@@ -174,6 +184,8 @@ class WindowTexts(Document):
     was left out."""
     left_out: tuple[MessageRef, ...] = ()
     """Messages of those who are switched off: their texts are gone."""
+    in_flight: InFlight | None = None
+    """Missing where no budget concerned it when it was asked for, and once all its calls are counted."""
     completed_at: Moment | None = None
     """When it was noticed that facts and reflections have been found in it, or given up for good."""
     erase_after: Moment | None = None

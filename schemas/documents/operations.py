@@ -359,35 +359,11 @@ class Budget(Document):
     user_id: EntityId | None = None
     per: Literal["day", "month"]
     limit_usd: Usd
-    period: str
-    """The day or month that the figures below are of."""
-    spent_usd: Usd
-    reserved_usd: Usd
-    """Estimates of windows published and not yet complete."""
+    spent_usd: dict[str, Usd]
+    """By period, the UTC day (`2026-01-31`) or month (`2026-01`): what was counted since the budget was set, and in
+    the period in which it was set."""
     set_at: Moment | None = None
     set_by: str | None = None
-
-
-class Reservation(Document):
-    """What one window may cost, kept back in every budget that concerns it until its calls are counted."""
-
-    COLLECTION: ClassVar[str] = "reservations"
-
-    id: KeyText = Field(alias="_id")
-    """The formation: reserved twice, it counts once."""
-    session_id: EntityId
-    agent_id: EntityId
-    user_id: EntityId | None = None
-    budgets: tuple[str, ...]
-    usd: Usd
-    """Reserved now."""
-    estimated_usd: Usd | None = None
-    """What was expected at first; null where no price is known."""
-    after_usd: Usd
-    """Of it, what stays reserved for a consolidation when the formation is complete."""
-    reserved_at: Moment
-    complete_at: Moment | None = None
-    """When all its calls were found counted."""
 
 
 class ApiKey(Document):

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from eden_memory.schemas.events.base import Derived, Event
-from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part, Usd
+from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part
 from eden_memory.schemas.ids import EntityId
 from eden_memory.schemas.provenance import Call, MessageRef, Statement
 from eden_memory.schemas.scopes import AudienceChange, Scope, ScopeKind, SharedSessions, Sharing
@@ -61,8 +61,6 @@ class FormationRequested(Event, Window):
     audience_change: AudienceChange | None = None
     """Given by the first window of a generation of session memory whose audience is too large to be listed: who
     joined and left since the last generation before it whose users are known. Null there: only its hash is known."""
-    estimated_usd: Usd | None = None
-    """What its formation is expected to cost (budgets); null where prices are unknown."""
 
     def key(self) -> str:
         """The formation."""

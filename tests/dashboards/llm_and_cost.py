@@ -24,7 +24,7 @@ def budget(what: str) -> str:
     return f"max by (budget, per) (eden_budget_{what}_usd{{{OF}}})"
 
 
-LEFT = f"min({budget('limit')} - {budget('spent')} - {budget('reserved')})"
+LEFT = f"min({budget('limit')} - {budget('spent')} - {budget('in_flight')})"
 CALLED = f'{OF},stage=~"$stage"'
 ANSWER = Row(
     "",
@@ -132,11 +132,11 @@ COST = Row(
                     "{{budget}} a {{per}}, spent",
                 ),
                 Query(
-                    f"{budget('reserved')} / {budget('limit')}",
-                    "{{budget}} a {{per}}, reserved",
+                    f"{budget('in_flight')} / {budget('limit')}",
+                    "{{budget}} a {{per}}, in flight",
                 ),
             ),
-            "Spent and reserved together reach 100 %: windows wait.",
+            "Spent and in flight together reach 100 %: windows wait.",
             unit="percentunit",
             orange=0.8,
             red=1,
@@ -152,14 +152,6 @@ COST = Row(
             "Raise it or wait. Without a price a budget cannot count: name a model that has one.",
             red=1,
             runbook="budget-reached",
-        ),
-        Panel(
-            "Do estimates hold (95 % of windows cost this share)?",
-            one(f"{quantile(0.95, 'eden_budget_estimate_ratio', OF, span='1h')} >= 0 or vector(0)", "95 %"),
-            "Above 100 % a budget may be overspent by that much of the windows under way.",
-            unit="percentunit",
-            orange=1,
-            red=1.5,
         ),
         Panel(
             "Do the stored totals agree with what was called?",

@@ -11,7 +11,7 @@ from eden_memory.access.callers import LOCAL, Caller, only_id
 from eden_memory.api.gateway.chat_request import MemoryOptions
 from eden_memory.directory.own_sessions import BEGINS, is_reserved
 from eden_memory.errors import NotAnId
-from eden_memory.mongo.application_ids import raw, typed, typed_or_none
+from eden_memory.mongo.application_ids import id_of, raw, typed, typed_or_none
 from eden_memory.operations.reach import SessionReach
 from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.settings import GatewaySettings, IdForm
@@ -64,7 +64,7 @@ class ChatAccessRules:
 
     def _agent(self, caller: Caller) -> Any:
         only = only_id(caller.agents)
-        return self._settings.agent_id if only is None else raw(only, "agent")
+        return id_of(self._settings.agent_id, "agent") if only is None else raw(only, "agent")
 
     def _user(self, caller: Caller, asked: MemoryOptions) -> Any:
         named = _id(asked.user, self._settings.user_ids, "user")

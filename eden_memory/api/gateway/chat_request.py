@@ -187,6 +187,11 @@ class ChatRequest:
         wanted = self._fields.get("n")
         return wanted.value if wanted is not None and isinstance(wanted.value, int) else 1
 
+    @property
+    def names_memory(self) -> bool:
+        """Tell whether the request has a field of memory's own."""
+        return any(member.name in MEMORY_FIELDS for member in self._members)
+
     def forwarded(self, stable: str = "", changing: str = "", role: str = "system") -> bytes:
         """Return the body for the provider: without memory's fields, with memory as separate messages.
 
@@ -201,7 +206,7 @@ class ChatRequest:
         messages = self._fields.get(MESSAGES)
         if messages is None or not messages.items:
             added = []
-        if not added and not any(member.name in MEMORY_FIELDS for member in self._members):
+        if not added and not self.names_memory:
             return self._body
         if messages is None or not added:
             return without(self._text, self._members, MEMORY_FIELDS).encode()

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -25,7 +24,6 @@ PAUSES = (0.2, 1.0, 5.0, 15.0)
 """Seconds between attempts."""
 MOST_WAITING = 10_000
 """Writes that wait for MongoDB; what comes beyond that is lost, and counted."""
-NO_HITS = b"[]"
 NO_USER = "no user named: no user's own memory is shown or formed; send `user`"
 
 
@@ -35,14 +33,6 @@ class TurnWriter:
     def __init__(self, store: TurnStore, clock: Callable[[], datetime]) -> None:
         self._store, self._clock = store, clock
         self._under_way: set[asyncio.Task[None]] = set()
-
-    async def check(self, who: ChatAccess | None, seconds: float) -> None:
-        """Raise NotAnId if the ids of this chat cannot be written; return if MongoDB does not answer."""
-        if who is None:
-            return
-        with suppress(PyMongoError, TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._store.check(who)
 
     def asked(self, who: ChatAccess, turns: Turns) -> "asyncio.Task[None] | None":
         """Store the new turns of a request; pass the task to :meth:`answered`, which waits for it."""
@@ -128,7 +118,7 @@ class Exchange:
         self._asked: asyncio.Task[None] | None = None
 
     async def prepare(self) -> tuple[bytes, bytes | None]:
-        """Return the body for the provider, and `memory_hits` as JSON, None if the chat has no memory."""
+        """Return the body for the provider, and `memory_hits` as JSON, None if the answer is to have none."""
         who = self._who
         if who is None:
             return await self._chat.computed(self._chat.forwarded), None
@@ -140,13 +130,16 @@ class Exchange:
             if self._turns is not None:
                 self._asked = self._keeping.asked(who, self._turns)
 
-    async def _with_memory(self, who: ChatAccess) -> tuple[bytes, bytes]:
-        chat = self._chat
+    async def _with_memory(self, who: ChatAccess) -> tuple[bytes, bytes | None]:
+        chat, settings = self._chat, self._settings
+        most = settings.top_k if chat.asked.top_k is None else chat.asked.top_k
+        tells = settings.memory_hits and chat.names_memory and most > 0
         if not who.shows or chat.asked.top_k == 0:
-            return await chat.computed(chat.forwarded), NO_HITS
+            return await chat.computed(chat.forwarded), b"[]" if tells else None
         message = await chat.computed(partial(last_user_text, chat.messages))
         found = await self._remembering.of(who, chat.asked, message)
-        return await chat.computed(partial(chat.forwarded, *found.text, self._settings.role)), found.hits
+        body = await chat.computed(partial(chat.forwarded, *found.text, settings.role))
+        return body, found.hits if tells else None
 
     @property
     def notice(self) -> str | None:

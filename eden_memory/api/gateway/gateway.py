@@ -75,7 +75,6 @@ class Gateway:
                 return problem(413, f"a request has at most {self._settings.gateway.body_megabytes:g} MB")
             chat = await ChatRequest.read(body)
             who = await self._whose.of(caller, chat.asked)
-            await self.keeping.check(who, self._settings.gateway.memory_seconds)
         except EdenError as error:
             return problem_of(error)
         exchange = Exchange(chat, who, self._remembering, self.keeping, self._settings.gateway)

@@ -15,6 +15,7 @@ from eden_memory.api.gateway.exchange import Exchange
 from eden_memory.api.gateway.problems import problem
 from eden_memory.api.gateway.upstream import Away, to_caller
 from eden_memory.metrics import GATEWAY_ADDED, GATEWAY_CHATS
+from eden_memory.mongo.document_fields import text_of
 from eden_memory.task_ending import end, first_of
 
 NOTICE = b"x-eden-notice"
@@ -240,7 +241,6 @@ def _content(data: bytes, part: str) -> str:
     try:
         choices = cast("list[dict[str, Any]]", orjson.loads(data)["choices"])
         first = next(choice for choice in choices if choice.get("index", 0) == 0)
-        content: Any = first[part].get("content")
+        return text_of(first[part].get("content"))
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
         return ""
-    return content if isinstance(content, str) else ""

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import Any, cast
 
 from eden_memory.api.gateway.chat_request import INSTRUCTIONS, role_of
-from eden_memory.mongo.document_fields import TEXT_PARTS, Unusable, cut, text_of
+from eden_memory.mongo.document_fields import TEXT_PARTS, Unusable, cut, text_of, without_thoughts
 from eden_memory.settings import Role
 
 PREFIX = "gw-"
@@ -79,7 +79,8 @@ class Turns:
 
     def answer(self, text: str) -> ChatTurn | None:
         """Return the turn that answers the request."""
-        said = _Said("assistant", storable(text), _mark("assistant", text.strip()))
+        text = without_thoughts(text).strip()
+        said = _Said("assistant", storable(text), _mark("assistant", text))
         return self._turn(said, self._seen[self._last, said.mark]) if said.text else None
 
     def _named(self, said: _Said) -> ChatTurn:
@@ -127,9 +128,10 @@ def _said(message: dict[str, Any]) -> _Said:
 
 def _text(message: dict[str, Any]) -> str:
     try:
-        return text_of(message.get("content")).strip()
+        text = text_of(message.get("content"))
     except Unusable:
         return ""
+    return (without_thoughts(text) if message["role"] == "assistant" else text).strip()
 
 
 def _beside(role: Role, message: dict[str, Any]) -> list[str]:

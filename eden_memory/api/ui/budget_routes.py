@@ -16,9 +16,8 @@ from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.operations.parameters import IdText
 from eden_memory.replay.installation import Installation
-from eden_memory.usage.budget_rules import Per, budget_id
-from eden_memory.usage.budget_setting_store import limit_of, set_budget
-from eden_memory.usage.budget_store import MongoBudgets, MongoFormations
+from eden_memory.usage.budget_rules import Per, budget_id, limit_of
+from eden_memory.usage.budget_store import MongoBudgets
 
 log = LibraryLogger("eden.ui")
 PAGE = "operator/budget"
@@ -51,11 +50,11 @@ class BudgetForm(BudgetPlace):
 @router.get("/budgets")
 async def budgets(request: Request) -> Response:
     """Show what formation may spend, and has spent."""
-    at = await installation_of(request)
-    held = await MongoFormations(at.database, at.settings.names).held_back()
+    stored = _stored(await installation_of(request))
+    held = await stored.held_back()
     plots = [
         (known, budget_plot(known), address(PAGE, agent=known.agent_id, user=known.user_id, per=known.per))
-        for known in await _stored(at).all()
+        for known in (await stored.all()).values()
     ]
     return render(request, "budgets.html", plots=plots, held=held)
 
@@ -64,9 +63,7 @@ async def budgets(request: Request) -> Response:
 async def budget(request: Request, place: Annotated[BudgetPlace, Query()]) -> Response:
     """Ask for the limit of a budget, or of a new one, and say what follows."""
     name = budget_id(*place.whose)
-    found = next(
-        (known for known in await _stored(await installation_of(request)).all() if known.id == name), None
-    )
+    found = (await _stored(await installation_of(request)).all()).get(name)
     return render(request, "budget.html", place=place, budget=found, action=address(PAGE))
 
 
@@ -74,18 +71,14 @@ async def budget(request: Request, place: Annotated[BudgetPlace, Query()]) -> Re
 async def decide(request: Request) -> Response:
     """Set or remove a budget, and go back to the list."""
     form = await form_of(request, BudgetForm)
-    at, name, by = (
-        await installation_of(request),
-        budget_id(*form.whose),
-        f"{DOOR}:{request.state.caller.name}",
-    )
+    stored = _stored(await installation_of(request))
     if form.act == "remove":
-        if not await _stored(at).remove(name):
+        if not await stored.remove(budget_id(*form.whose)):
             raise NotFound("there is no such budget", "Somebody else may have removed it.")
     elif not form.limit:
         raise Invalid("the limit is empty", "Give US dollars: 5, 0.25.")
     else:
-        await set_budget(at.database, at.settings.names, form.whose, limit_of(form.limit), by)
+        await stored.set(*form.whose, limit_of(form.limit), f"{DOOR}:{request.state.caller.name}")
     log.info("a budget was decided about", by=request.state.caller.name, done=form.act)
     return RedirectResponse(address("operator/budgets"), 303)
 

@@ -70,10 +70,10 @@ def _bar(place: int, room: float, label: str, amount: Decimal, most: Decimal, *,
 
 @dataclass(frozen=True, slots=True)
 class BudgetPlot:
-    """A budget as one bar: what is spent, then what is reserved; up to its whole width."""
+    """A budget as one bar: what is spent, then what is in flight; up to its whole width."""
 
     spent: float
-    reserved: float
+    in_flight: float
     width: int = WIDTH
     height: int = 14
 
@@ -82,5 +82,5 @@ def budget_plot(spending: Spending) -> BudgetPlot:
     """Return the plot of a budget; what exceeds its limit is cut off."""
     limit = spending.limit or Decimal(1)
     spent = min(Decimal(1), spending.spent / limit)
-    reserved = min(1 - spent, spending.reserved / limit)
-    return BudgetPlot(round(float(spent) * WIDTH, 1), round(float(reserved) * WIDTH, 1))
+    in_flight = min(1 - spent, spending.in_flight / limit)
+    return BudgetPlot(round(float(spent) * WIDTH, 1), round(float(in_flight) * WIDTH, 1))

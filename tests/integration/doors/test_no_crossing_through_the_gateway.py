@@ -45,9 +45,9 @@ async def test_no_secret_of_another_reaches_the_provider_or_the_answer(
 
 
 async def test_no_turn_was_kept_in_a_session_of_others(doors: Doors) -> None:
-    kept = await doors.kit.database["messages"].find({"content": {"$regex": "^attack [0-9]+:"}}).to_list()
+    kept = await doors.kit.database["memory_inbox"].find({"text": {"$regex": "^attack [0-9]+:"}}).to_list()
     for one in kept:
-        key = KEYS[int(one["content"].split(":")[0].split()[1]) % len(KEYS)]
+        key = KEYS[int(one["text"].split(":")[0].split()[1]) % len(KEYS)]
         named = [two for two in SESSIONS if encode_id(two.id) == encode_id(one["session_id"])]
         assert all(key.reaches(two) for two in named), (key.name, json.dumps(one, default=str))
         mine = None if key.users is None else set(map(encode_id, key.users))

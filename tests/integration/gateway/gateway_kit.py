@@ -11,10 +11,11 @@ from openai import AsyncOpenAI
 from eden_memory.access.api_key_store import ApiKeys
 from eden_memory.api.gateway.gateway import Gateway, gateway_router
 from eden_memory.api.service import Memory
-from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
+from eden_memory.source.configured_mapping import inbox_name
 from tests.integration.context.harness import Kit, fact, reflection
 from tests.model_server.chat_upstream import Came, ChatUpstream, Reply, served
 
@@ -55,9 +56,20 @@ class Chats:
         return [(row["role"], row["content"]) for row in await self.rows(session)]
 
     async def rows(self, session: Any) -> list[Row]:
+        """A session's turns that wait in the inbox or are recorded, and neither deleted nor forgotten."""
         await self.gateway.keeping.idle()
-        found = self.kit.database["messages"].find({"session_id": session})
-        return await found.sort("created_at").to_list()
+        waiting = await self.kit.database[inbox_name(self.settings)].find({"session_id": session}).to_list()
+        gone = {"$nin": [True]}
+        query = {"session_id": encode_id(session), "deleted": gone, "forgotten": gone}
+        recorded = await self.kit.database[self.settings.names["messages"]].find(query).to_list()
+        rows = {row["_id"]: row for row in waiting if row["kind"] == "added_text"}
+        rows |= {str(decode_id(row["_id"])): row for row in recorded}
+        said = [row | {"_id": name, "content": row["text"]} for name, row in rows.items()]
+        return sorted(said, key=lambda row: row["created_at"])
+
+    def as_restarted(self) -> None:
+        """Have the gateway know of its turns only what is stored."""
+        self.gateway.keeping._store._written.clear()  # pyright: ignore[reportPrivateUsage]
 
     async def remembers(self, user: str, blob: str, *facts: str, agent: str = "default") -> None:
         """What the writer would have stored of a user."""

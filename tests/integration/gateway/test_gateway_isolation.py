@@ -258,6 +258,6 @@ async def test_nothing_of_a_user_passes_over_a_generated_set_of_attacks(
             assert SECRET not in answer.text
     assert all(SECRET not in came.raw.decode() for came in chats.upstream.came)
     await chats.gateway.keeping.idle()
-    assert await chats.kit.database["messages"].count_documents({"session_id": session}) == 0
+    assert await chats.stored(session) == []
     await chats.say("When?", memory_id=session, user=user)
     assert SECRET in chats.came.raw.decode()

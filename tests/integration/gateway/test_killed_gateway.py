@@ -52,7 +52,6 @@ async def serve(settings: Settings, upstream: ChatUpstream, folder: Path) -> Asy
         **_environment(settings),
         "EDEN_SERVE_PORT": str(port),
         "EDEN_GATEWAY_UPSTREAM": upstream.openai_url,
-        "EDEN_GATEWAY_TURNS": "inbox",
         "EDEN_MEMORY_SEARCH": "false",
     }
     with (folder / f"{port}.log").open("wb") as log:

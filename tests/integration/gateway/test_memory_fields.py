@@ -1,10 +1,12 @@
 """The hits say what they rest on, `memory_top_k: 0` adds nothing, and /health answers."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import httpx2
 import orjson
 import pytest
+from bson import ObjectId
 
 from eden_memory.api.http.serving import create_app
 from eden_memory.api.service import Memory
@@ -54,10 +56,34 @@ async def test_without_hits_asked_for_the_request_stays_as_it_is_and_is_stored(
     plain = b'{"model":"m","messages":[ {"role":"user", "content":"My bees?"}],"user":"%s"' % user.encode()
     answer = await chats.post(plain + b',"memory_id":"%s","memory_top_k":0}' % session.encode())
     assert chats.came.raw == plain + b"}"
-    assert answer.json()["memory_hits"] == []
+    assert "memory_hits" not in answer.json()
     assert await chats.stored(session) == [("user", "My bees?"), ("assistant", "Hello there.")]
-    await chats.post(orjson.dumps({"model": "m", "messages": turns("My bees?"), "user": user}))
+    plainly = await chats.post(orjson.dumps({"model": "m", "messages": turns("My bees?"), "user": user}))
     assert "Likes tables." in chats.came.raw.decode()
+    assert "memory_hits" not in plainly.json(), "no field of memory's own asks for them"
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"), [({}, True), ({"memory_hits": False}, False), ({"top_k": 0}, False)]
+)
+async def test_hits_are_told_where_memory_is_named_and_they_are_wanted(
+    own_settings: Settings, provider: ChatUpstream, session: str, setting: dict[str, Any], expected: bool
+) -> None:
+    async with chats_of(behind(own_settings, provider.openai_url, **setting), provider) as chats:
+        for stream in (False, True):
+            body = {"model": "m", "messages": turns("Hi"), "memory_id": session, "stream": stream}
+            assert ('"memory_hits":[' in (await chats.post(orjson.dumps(body))).text) is expected
+
+
+async def test_an_agent_whose_id_is_typed_in_the_settings_is_that_agent(
+    own_settings: Settings, provider: ChatUpstream, user: str
+) -> None:
+    agent = ObjectId()
+    async with chats_of(behind(own_settings, provider.openai_url, agent_id=f"o.{agent}"), provider) as chats:
+        scope = Scope.of_user(encode_id(agent), encode_id(user))
+        await chats.kit.put(scope, blob="Likes tables.")
+        await chats.say("My bees?", user=user)
+        assert "Likes tables." in chats.came.raw.decode()
 
 
 async def test_health_answers_whoever_asks_and_says_whether_there_is_a_provider(

@@ -1,14 +1,18 @@
-"""What is said through the gateway becomes messages of the application: each turn once."""
+"""What is said through the gateway becomes messages, through the inbox: each turn once."""
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
+import orjson
 import pytest
 
 from eden_memory.settings import Settings
 from eden_memory.source.configured_mapping import inbox_name
-from tests.integration.gateway.gateway_kit import Chats, behind, chats_of, says, turns
-from tests.model_server.chat_upstream import ChatUpstream
+from tests.awaiting import until
+from tests.integration.gateway.gateway_kit import Chats, behind, chats_of, replies, says, turns
+from tests.integration.system.running_system import prepare, stages
+from tests.model_server.chat_upstream import ChatUpstream, Reply
 
 pytestmark = pytest.mark.servers
 QUESTION, ANSWER = "I live in Porto.", "Noted, Porto."
@@ -29,7 +33,8 @@ async def test_both_turns_are_stored_with_their_author(chats: Chats, who: dict[s
     asked, answered = await chats.rows(who["memory_id"])
     assert (asked["role"], asked["content"], asked["user_id"]) == ("user", QUESTION, who["user"])
     assert (answered["role"], answered["content"]) == ("assistant", ANSWER)
-    assert "user_id" not in answered
+    assert answered["user_id"] is None
+    assert await chats.kit.database["messages"].count_documents({"session_id": who["memory_id"]}) == 0
     assert asked["created_at"] <= answered["created_at"]
 
 
@@ -54,13 +59,12 @@ async def test_a_history_cut_at_its_beginning_stores_nothing_twice(chats: Chats,
 
 
 @pytest.mark.parametrize("window", [2, 3])
-@pytest.mark.parametrize("place", ["messages", "inbox"])
 async def test_what_is_said_again_behind_a_cut_history_is_a_turn_of_its_own(
-    own_settings: Settings, provider: ChatUpstream, who: dict[str, Any], place: Any, window: int
+    own_settings: Settings, provider: ChatUpstream, who: dict[str, Any], window: int
 ) -> None:
     dialogue = ["Start.", "Anything else?", "No, go on.", "Next part.", "Hm.", "Anything else?"]
     dialogue += ["No, go on.", "Next part.", "Hm, fine.", "Anything else?", "No, go on.", "The end."]
-    own = behind(own_settings, provider.openai_url, turns=place)
+    own = behind(own_settings, provider.openai_url, top_k=0)
     async with chats_of(own, provider) as chats, chats.client() as client:
         for number in range(0, len(dialogue), 2):
             chats.upstream.reply = says(dialogue[number + 1])
@@ -68,11 +72,7 @@ async def test_what_is_said_again_behind_a_cut_history_is_a_turn_of_its_own(
             for _ in range(2):  # and once more, by a retry
                 await client.chat.completions.create(model="m", messages=shown, extra_body=who)
                 await chats.gateway.keeping.idle()
-        if place == "messages":
-            stored = [text for _, text in await chats.stored(who["memory_id"])]
-        else:
-            rows = chats.kit.database[inbox_name(own_settings)].find({"session_id": who["memory_id"]})
-            stored = [row["text"] async for row in rows.sort("created_at")]
+        stored = [text for _, text in await chats.stored(who["memory_id"])]
     assert stored == dialogue
 
 
@@ -132,7 +132,9 @@ async def test_an_answer_that_was_never_stored_is_taken_from_the_next_history(
 ) -> None:
     await _turn(chats, who, ANSWER, QUESTION)
     await chats.rows(who["memory_id"])
-    await chats.kit.database["messages"].delete_one({"session_id": who["memory_id"], "role": "assistant"})
+    inbox = chats.kit.database[inbox_name(chats.settings)]
+    await inbox.delete_one({"session_id": who["memory_id"], "role": "assistant"})
+    chats.as_restarted()
     await _turn(chats, who, "No.", QUESTION, ANSWER, "Is it far?")
     assert await chats.stored(who["memory_id"]) == [
         ("user", QUESTION),
@@ -147,7 +149,12 @@ async def test_an_answer_that_the_client_has_changed_is_not_stored_a_second_time
 ) -> None:
     await _turn(chats, who, f"<think>where</think>{ANSWER}", QUESTION)
     await _turn(chats, who, "No.", QUESTION, ANSWER, "Is it far?")
-    assert len(await chats.stored(who["memory_id"])) == 4
+    assert [text for _, text in await chats.stored(who["memory_id"])] == [
+        QUESTION,
+        ANSWER,
+        "Is it far?",
+        "No.",
+    ]
 
 
 async def test_of_several_choices_the_one_that_was_taken_is_stored(chats: Chats, who: dict[str, Any]) -> None:
@@ -170,17 +177,38 @@ async def test_system_prompts_and_pictures_are_not_stored(chats: Chats, who: dic
     assert await chats.stored(who["memory_id"]) == [("user", "What is this?"), ("assistant", "Hello there.")]
 
 
-async def test_messages_are_written_where_the_settings_say_they_are(
+THINKS: list[Any] = [
+    {"type": "thinking", "thinking": [{"type": "text", "text": "Where is that?"}]},
+    {"type": "text", "text": "Where again?", "thought": True},
+    {"type": "text", "text": ANSWER},
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "content", [THINKS, f"<think>Where?</think>\n{ANSWER}", f"Where?\n</think>\n\n{ANSWER}"]
+)
+async def test_of_an_answer_with_thoughts_only_what_is_said_is_stored(
+    chats: Chats, who: dict[str, Any], content: Any, stream: bool
+) -> None:
+    said = orjson.dumps({"choices": [{"index": 0, "message": {"role": "assistant", "content": content}}]})
+    chats.upstream.reply = (
+        says(content)
+        if stream
+        else replies(Reply(response=(200, [(b"content-type", b"application/json")], said)))
+    )
+    body = {"model": "m", "messages": turns(QUESTION), "stream": stream, **who}
+    answer = await chats.post(orjson.dumps(body))
+    assert "Where?" in answer.text or "Where again?" in answer.text, "the caller gets all of it"
+    assert await chats.stored(who["memory_id"]) == [("user", QUESTION), ("assistant", ANSWER)]
+    await _turn(chats, who, "No.", QUESTION, ANSWER, "Is it far?")
+    assert len(await chats.stored(who["memory_id"])) == 4, "without its thoughts it is the same answer"
+
+
+async def test_sessions_are_made_with_the_ids_that_the_application_has(
     own_settings: Settings, provider: ChatUpstream, user: str
 ) -> None:
-    paths = {
-        "session_id": "thread.id",
-        "content": "body.text",
-        "role": "author.kind",
-        "user_id": "author.id",
-        "roles": {"human": "user", "model": "assistant"},
-    }
-    mapped = behind(
+    own = behind(
         own_settings,
         provider.openai_url,
         session_ids="uuid",
@@ -188,34 +216,60 @@ async def test_messages_are_written_where_the_settings_say_they_are(
         store_instructions=True,
         single_user=user,
     )
-    mapped = mapped.model_copy(
-        update={
-            "messages": own_settings.messages.model_copy(update={"collection": "log", **paths}),
-            "sessions": own_settings.sessions.model_copy(
-                update={"collection": "threads", "users": "who.ids"}
-            ),
-        }
-    )
-    session = UUID(int=7)
-    async with chats_of(mapped, provider) as chats:
+    sessions = own_settings.sessions.model_copy(update={"collection": "threads", "users": "who.ids"})
+    session, provider.reply = UUID(int=7), says("Hello there.")
+    async with chats_of(own.model_copy(update={"sessions": sessions}), provider) as chats:
         messages: list[Any] = [{"role": "developer", "content": "Be short."}, *turns("Hi")]
         async with chats.client() as client:
             await client.chat.completions.create(
                 model="m", messages=messages, extra_body={"memory_id": str(session)}
             )
-        await chats.gateway.keeping.idle()
-        log = chats.kit.client.get_database(
-            mapped.mongodb.database, codec_options=chats.kit.database.codec_options
-        )
-        rows = await log["log"].find({"thread.id": session}).sort("created_at").to_list()
-        assert [(row["author"], row["body"]) for row in rows] == [
-            ({"kind": "system"}, {"text": "Be short."}),
-            ({"kind": "human", "id": user}, {"text": "Hi"}),
-            ({"kind": "model"}, {"text": "Hello there."}),
+        rows = await chats.rows(session)
+        assert [(row["role"], row["user_id"], row["content"]) for row in rows] == [
+            ("system", None, "Be short."),
+            ("user", user, "Hi"),
+            ("assistant", None, "Hello there."),
         ]
-        made = await log["threads"].find_one({"_id": session})
+        made = await chats.kit.database["threads"].find_one({"_id": session})
         assert made == {"_id": session, "agent_id": "default", "who": {"ids": [user]}}
         assert (await chats.post(b'{"messages":[],"memory_id":"no uuid"}')).status_code == 400
+
+
+async def test_turns_become_messages_of_the_session_once(settings: Settings, provider: ChatUpstream) -> None:
+    quick = settings.model_copy(
+        update={
+            "tailer": settings.tailer.model_copy(update={"commit_seconds": 0.2, "watermark_seconds": 0.5})
+        }
+    )
+    own = behind(quick, provider.openai_url)
+    who = {"memory_id": "c9", "user": "rui"}
+    await prepare(own)
+    async with chats_of(own, provider) as chats, stages(own, ("formation-trigger",)):
+        recorded = chats.kit.database[own.names["messages"]]
+        inbox = chats.kit.database[inbox_name(own)]
+
+        async def stored(count: int) -> bool:
+            await chats.gateway.keeping.idle()
+            known = await recorded.count_documents({"session_id": "s.c9"})
+            return known == count and await inbox.count_documents({}) == 0
+
+        await _turn(chats, who, ANSWER, QUESTION)
+        await until(lambda: stored(2), "both are recorded")
+        await _turn(chats, who, ANSWER, QUESTION)
+        await _turn(chats, who, "By train.", QUESTION, ANSWER, "How do I get to Faro?")
+        await until(lambda: stored(4), "the next are recorded")
+        found = await recorded.find({"session_id": "s.c9"}).sort("created_at").to_list()
+        assert [(one["role"], one["user_id"]) for one in found] == [
+            ("user", "s.rui"),
+            ("assistant", None),
+        ] * 2
+        again = ["Thanks.", "Anything else?", "No.", "Fine."]
+        said = ["How do I get to Faro?", "By train.", *again, *again]
+        for end in range(3, len(said), 2):  # of a history that is cut to three turns, each request sent twice
+            for _ in range(2):
+                await _turn(chats, who, said[end], *said[:end][-3:])
+                await chats.gateway.keeping.idle()
+            await until(partial(stored, end + 3), f"{end + 3} are recorded")
 
 
 async def test_a_session_that_the_application_has_is_not_made_by_the_gateway(

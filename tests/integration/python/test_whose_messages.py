@@ -20,7 +20,7 @@ CALLS: tuple[Callable[[ChatMessages], Awaitable[object]], ...] = (
 
 
 async def test_nobody_else_reaches_a_sessions_messages(kit: Kit) -> None:
-    gateway = GatewaySettings(turns="messages", create_sessions=True)  # pyright: ignore[reportCallIssue]
+    gateway = GatewaySettings(create_sessions=True)  # pyright: ignore[reportCallIssue]
     settings = kit.settings.model_copy(update={"gateway": gateway})
     async with kit.service(settings=settings) as of_a, kit.service("b", settings=settings) as of_b:
         ada = ConversationMemory(of_a, "c1", "ada").messages
@@ -37,7 +37,7 @@ async def test_nobody_else_reaches_a_sessions_messages(kit: Kit) -> None:
 
 
 async def test_where_sessions_are_not_mapped_writing_in_one_is_joining_it(plain: Kit) -> None:
-    gateway = GatewaySettings(turns="messages")  # pyright: ignore[reportCallIssue]
+    gateway = GatewaySettings()  # pyright: ignore[reportCallIssue]
     settings = plain.settings.model_copy(update={"gateway": gateway})
     async with plain.service("support", settings=settings) as service:
         for user in ("ada", "bob"):

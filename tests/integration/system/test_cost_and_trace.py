@@ -13,7 +13,6 @@ from eden_memory.cli.trace import chain_of
 from eden_memory.errors import EdenError
 from eden_memory.models.calls import Tokens
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.mongo.documents import plain
 from eden_memory.observability.causal_chain import Node
 from eden_memory.observability.memory_cost_store import shares_of
 from eden_memory.schemas.events import ModelCalled, Watermark
@@ -224,9 +223,7 @@ async def printed(running: System, *arguments: str) -> str:
     return await eden(running.settings, *arguments)
 
 
-async def test_a_budget_holds_windows_back_and_is_kept_but_for_the_error_of_its_estimates(
-    priced: System,
-) -> None:
+async def test_a_budget_holds_windows_back_until_there_is_room(priced: System) -> None:
     budgets, agent = MongoBudgets(priced.database, NAMES), encode_id(AGENT)
     spent = (await budgets.set(agent, None, "day", Decimal(0), "test")).spent
     await noticed(priced)
@@ -235,30 +232,24 @@ async def test_a_budget_holds_windows_back_and_is_kept_but_for_the_error_of_its_
         await priced.write(one, f"user-{n}", f"fact user: User {n} has a boat.")
         await priced.form(one)
     await until(lambda: held_back(priced, 6), "nothing is asked for without room")
-    limit = spent + Decimal("0.03")
-    await budgets.set(agent, None, "day", limit, "test")
+    await budgets.set(agent, None, "day", spent + A_LITTLE, "test")
 
-    async def in_use() -> bool:
-        """Also when the trigger has looked again: what is counted may leave room for one more."""
-        kept = await reservations(priced)
-        if not kept or not all(row["complete_at"] for row in kept):
-            return False
-        await noticed(priced)
-        return await reservations(priced) == kept
+    async def used_up() -> bool:
+        """Nothing is in flight, and no room is left for those that wait."""
+        (budget,) = (await budgets.all()).values()
+        return not await budgets.in_flight() and budget.room <= 0
 
-    await until(in_use, "what was asked for is formed and counted")
-    kept = await reservations(priced)
-    assert 0 < len(kept) < 6
-    (budget,) = await budgets.all()
-    error = sum(plain(row["estimated_usd"]) for row in kept) - (budget.spent - spent)
-    assert budget.spent <= limit - min(error, Decimal(0))
-    assert await held_back(priced, 6 - len(kept))
+    await until(used_up, "what was asked for is formed and counted, until the limit")
+    assert await held_back(priced, 5), "the first took all the room, though it was a little"
     await budgets.set(agent, None, "day", Decimal(100), "test")
     for n in range(6):
         await until(lambda n=n: has_fact(priced, n), f"the fact of user {n}")
     await until(lambda: held_back(priced, 0), "nothing waits any more")
     requests = [one.event for one in await priced.records("memory.formations")]
     assert len(requests) == len({one.key() for one in requests})
+
+
+A_LITTLE = Decimal("0.000001")
 
 
 class Ahead(datetime):
@@ -275,20 +266,22 @@ async def test_a_clock_that_ran_ahead_lets_no_window_over_a_budget(
 ) -> None:
     budgets, agent = MongoBudgets(priced.database, NAMES), encode_id(AGENT)
     spent = (await budgets.set(agent, None, "day", Decimal(100), "test")).spent
-    limit = spent + Decimal("0.04")
-    await budgets.set(agent, None, "day", limit, "test")
+    await budgets.set(agent, None, "day", spent + A_LITTLE, "test")
     with monkeypatch.context() as ahead:
         ahead.setattr("eden_memory.models.calls.datetime", Ahead)
         session = await priced.session("gus")
         await priced.told(session, "gus", "fact user: Gus has a kite.")
 
         async def counted() -> bool:
-            return all(row["complete_at"] for row in await reservations(priced))
+            (budget,) = (await budgets.all()).values()
+            return budget.spent > spent and not await budgets.in_flight()
 
         await until(counted, "its calls are counted")
-    (budget,) = await budgets.all()
+    (budget,) = (await budgets.all()).values()
     assert budget.spent > spent
     assert budget.period == f"{datetime.now(UTC):%Y-%m-%d}"
+    limit = budget.spent + A_LITTLE
+    await budgets.set(agent, None, "day", limit, "test")
     users = [f"late-{n}" for n in range(8)]
     for user in users:
         one = await priced.session(user)
@@ -297,8 +290,8 @@ async def test_a_clock_that_ran_ahead_lets_no_window_over_a_budget(
     await until(lambda: some_held_back(priced), "there is no room for all")
     await until(counted, "what was asked for is formed and counted")
     await noticed(priced)
-    (budget,) = await budgets.all()
-    assert budget.spent < limit + Decimal("0.02"), "but for the error of the estimates"
+    (budget,) = (await budgets.all()).values()
+    assert budget.spent < limit + Decimal("0.06"), "but for what was in flight"
     await budgets.set(agent, None, "day", Decimal(100), "test")
     for user in users:
         await until(
@@ -323,10 +316,6 @@ async def noticed(running: System) -> None:
 async def watermarks(running: System) -> list[Any]:
     records = await running.records("chat.messages")
     return [one for one in records if one.value is not None and isinstance(one.event, Watermark)]
-
-
-async def reservations(running: System) -> list[dict[str, Any]]:
-    return await running.memory("reservations").find().to_list()
 
 
 async def held_back(running: System, windows: int) -> bool:

@@ -65,7 +65,7 @@ async def test_a_reforms_calls_are_its_own_and_not_lives(
     assert [(one["calls"], one["facts_formed"]) for one in told] == [(1, 2), (1, 7), (1, 2)]
     sums = await spent(kit.database, NAMES, datetime.now(UTC), 20)
     assert {usd for (period, *_), usd in sums.items() if period == "month"} == {float(LIVE_USD)}
-    (budget,) = await MongoBudgets(kit.database, NAMES).all()
+    (budget,) = (await MongoBudgets(kit.database, NAMES).all()).values()
     assert budget.spent == LIVE_USD
 
 

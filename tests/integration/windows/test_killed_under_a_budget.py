@@ -1,4 +1,4 @@
-"""Workers killed between reserving and publishing: nothing is promised twice, no window is lost.
+"""Workers killed under a budget: what is asked for is what counts as in flight, and no window is lost.
 
 Whoever comes after them reads under another group's name, everything from the beginning: as after a loss of offsets,
 and without waiting for Kafka to miss the dead. A transaction of theirs, which MongoDB would keep open for a minute,
@@ -16,7 +16,6 @@ import pytest
 from bson import Binary
 from pymongo.read_concern import ReadConcern
 
-from eden_memory.mongo.documents import plain
 from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.windows.window_rule import Limits
 from tests.integration.stages_on_servers import Topic
@@ -71,7 +70,7 @@ async def end_transactions(kit: Kit) -> None:
         await admin.command({"killAllSessionsByPattern": patterns})
 
 
-async def test_killed_after_reserving_a_worker_leaves_one_reservation_and_one_window(
+async def test_killed_under_a_budget_workers_leave_each_window_asked_for_once_and_in_flight(
     kit: Kit, tmp_path: Path
 ) -> None:
     log, output = conversation(500, 25, seed=11), tmp_path / "workers.log"
@@ -83,20 +82,18 @@ async def test_killed_after_reserving_a_worker_leaves_one_reservation_and_one_wi
     async with kit.topic("memory.formations") as topic:
         for group, least in (("first", 1), ("second", 10)):
             async with worker(kit, output, group), worker(kit, output, group):
-                await until(lambda least=least: reserved(kit, least), f"{least} reservations", 60)
+                await until(lambda least=least: flying(kit, least), f"{least} windows in flight", 60)
         async with worker(kit, output, "last"):
             await until(
                 lambda: every_window_is_closed(kit, len(expected)), f"{len(expected)} windows closed", 90
             )
-            await until(lambda: all_published(kit, topic), "what has its reservation is asked for", 90)
+            await until(lambda: all_published(kit, topic), "what is in flight is asked for", 90)
             held = {one.formation_id: one for one in topic.windows}
-            kept = {row["_id"]: row for row in await kit.database["memory_reservations"].find().to_list()}
+            kept = await budgets.in_flight()
             assert 0 < len(held) < len(expected)
-            assert held.keys() == kept.keys(), "asked for is what has its reservation"
-            total = sum((plain(row["usd"]) for row in kept.values()), Decimal(0))
-            (budget,) = await budgets.all()
-            assert budget.reserved == total <= LIMIT
-            assert all(one.estimated_usd == plain(kept[name]["usd"]) for name, one in held.items())
+            assert held.keys() == kept.keys(), "asked for is what is in flight"
+            (budget,) = (await budgets.all()).values()
+            assert budget.in_flight == sum(cost.usd for cost in kept.values()) >= LIMIT
             await budgets.set(None, None, "month", 1_000 * LIMIT, "test")
             later = iter(range(10_001, 20_000))
             await until(lambda: goes_on(kit, topic, next(later), len(expected)), "all windows are asked for")
@@ -104,8 +101,8 @@ async def test_killed_after_reserving_a_worker_leaves_one_reservation_and_one_wi
     assert found == expected
 
 
-async def reserved(kit: Kit, least: int) -> bool:
-    return await kit.database["memory_reservations"].count_documents({}) >= least
+async def flying(kit: Kit, least: int) -> bool:
+    return len(await MongoBudgets(kit.database, NAMES).in_flight()) >= least
 
 
 async def every_window_is_closed(kit: Kit, number: int) -> bool:
@@ -113,10 +110,11 @@ async def every_window_is_closed(kit: Kit, number: int) -> bool:
 
 
 async def all_published(kit: Kit, topic: Topic) -> bool:
-    """What is reserved has been asked for."""
+    """What is in flight has been asked for."""
     await topic.read()
-    kept = await kit.database["memory_reservations"].distinct("_id")
-    return {one.formation_id for one in topic.windows} == set(kept)
+    return {one.formation_id for one in topic.windows} == set(
+        await MongoBudgets(kit.database, NAMES).in_flight()
+    )
 
 
 async def goes_on(kit: Kit, topic: Topic, number: int, windows: int) -> bool:

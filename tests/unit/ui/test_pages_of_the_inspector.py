@@ -28,8 +28,8 @@ def test_a_budget_never_exceeds_its_bar(spent: str, reserved: str) -> None:
     for limit in ("4", "0"):
         spending = Spending("*/*/day", "day", Decimal(limit), "2026-01-01", Decimal(spent), Decimal(reserved))
         plot = budget_plot(spending)
-        assert 0 <= plot.spent + plot.reserved <= WIDTH
-        assert min(plot.spent, plot.reserved) >= 0
+        assert 0 <= plot.spent + plot.in_flight <= WIDTH
+        assert min(plot.spent, plot.in_flight) >= 0
 
 
 @pytest.mark.parametrize(

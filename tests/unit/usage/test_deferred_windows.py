@@ -12,7 +12,14 @@ from eden_memory.directory.participants import Missing
 from eden_memory.processors.formation_trigger import FormationTrigger
 from eden_memory.schemas.events import FormationRequested
 from eden_memory.stages.stage import Delivery
-from eden_memory.usage.budget_rules import Admission, Admitted, AskedWindow, Estimate, HeldWindow, Spending
+from eden_memory.usage.budget_rules import (
+    AskedWindow,
+    HeldWindow,
+    Spending,
+    WindowCost,
+    admitted,
+    with_in_flight,
+)
 from eden_memory.windows.window_rule import Limits
 from tests.unit.windows.memory_store import Crash, MemoryStore
 from tests.unit.windows.records import (
@@ -28,40 +35,39 @@ from tests.unit.windows.records import (
 )
 
 ONE = Decimal(1)
+HELD_BY = "budget */*/day"
 LIMITS = Limits(messages=5)
 
 
 class Budgets:
-    """One budget, as stored: reservations survive whoever reserved."""
+    """One budget, a window in flight for ever; what is in flight survives whoever admitted it."""
 
     def __init__(self, limit: int) -> None:
-        self.budget = Spending("all", "day", limit * ONE, "2026-01-01")
-        self.reserved: set[str] = set()
-        self.seen: Decimal | None = None
-        """The limit as it was read last, and as it was when a window was held back."""
-        self.refused: Decimal | None = None
+        self.limit = limit
+        self.in_flight: dict[str, WindowCost] = {}
+        self.asked = 0
 
-    def still_held(self, session_id: str, waits_for: str | None) -> bool:
-        del session_id
-        return waits_for == "budget all" and self.seen == self.refused
+    def _known(self) -> dict[str, Spending]:
+        budget = Spending("*/*/day", "day", self.limit * ONE, "2026-01-01")
+        return with_in_flight({budget.id: budget}, self.in_flight.values())
+
+    def still_held(self, waits_for: str | None) -> bool:
+        return waits_for == HELD_BY and self._known()["*/*/day"].room <= 0
 
     async def any(self) -> bool:
-        self.seen = self.budget.limit
         return True
 
-    async def admit(self, windows: Sequence[AskedWindow]) -> Mapping[str, Admitted | HeldWindow]:
-        admission = Admission({"all": self.budget}, set(self.reserved))
-        for one in windows:
-            admission.ask(one, Estimate(ONE))
-        self.budget = admission.budgets["all"]
-        if any(isinstance(one, HeldWindow) for one in admission.results.values()):
-            self.refused = self.seen
-        self.reserved |= {name for name, one in admission.results.items() if isinstance(one, Admitted)}
-        assert self.budget.reserved == len(self.reserved) * ONE <= self.budget.limit
-        return admission.results
+    async def admit(self, windows: Sequence[AskedWindow]) -> Mapping[str, WindowCost | HeldWindow]:
+        self.asked += 1
+        costs = {one.formation_id: WindowCost(one.agent_id, one.user_id, ONE) for one in windows}
+        again = {name: cost for name, cost in self.in_flight.items() if name not in costs}
+        budget = Spending("*/*/day", "day", self.limit * ONE, "2026-01-01")
+        found = admitted(windows, costs, with_in_flight({budget.id: budget}, again.values()))
+        self.in_flight |= {name: one for name, one in found.items() if isinstance(one, WindowCost)}
+        return found
 
     def raise_to(self, limit: int) -> None:
-        self.budget = Spending("all", "day", limit * ONE, "2026-01-01", reserved=self.budget.reserved)
+        self.limit = limit
 
 
 def stage(store: MemoryStore, budgets: Budgets) -> FormationTrigger:
@@ -85,10 +91,13 @@ async def test_windows_beyond_the_limit_wait_and_go_on_in_order_when_it_is_raise
     working = stage(store, budgets)
     first = formations(await run(working, log, [watermark(100, 60)]))
     assert len(first) == 3
-    assert all(one.estimated_usd == 1 for one in first)
-    held = [one for one in store.stored_sessions.values() if one.waits_for == "budget all"]
+    stored = [one.in_flight for one in store.stored_windows.values() if one.in_flight is not None]
+    assert [one.usd for one in stored] == [ONE] * 3
+    held = [one for one in store.stored_sessions.values() if one.waits_for == HELD_BY]
     assert sum(not entry.requested for one in held for entry in one.outbox) == len(expected) - 3
+    asked_so_far = budgets.asked
     assert formations(await run(working, [watermark(101, 61)])) == [], "however long"
+    assert budgets.asked == asked_so_far, "while the budget has no room, nothing is looked up"
     budgets.raise_to(99)
     later = formations(await run(working, [watermark(102, 62)]))
     assert {one.formation_id: names(one) for one in (*first, *later)} == expected
@@ -100,7 +109,7 @@ async def test_windows_beyond_the_limit_wait_and_go_on_in_order_when_it_is_raise
 
 @given(st.integers(0, 1_000), st.integers(0, 12), st.lists(st.integers(0, 12), max_size=4))
 @settings(max_examples=40, deadline=None)
-async def test_a_crash_anywhere_between_reserving_and_publishing_reserves_and_forms_nothing_twice(
+async def test_a_crash_anywhere_between_admitting_and_publishing_forms_nothing_twice(
     seed: int, limit: int, crashes: list[int]
 ) -> None:
     log, store, budgets = talk(seed), MemoryStore(LIMITS, seed), Budgets(limit)
@@ -114,15 +123,15 @@ async def test_a_crash_anywhere_between_reserving_and_publishing_reserves_and_fo
                 published |= {one.formation_id: names(one) for one in formations(await run(working, batch))}
         except Crash:
             continue
-    assert len(budgets.reserved) == min(limit, len(expected))
-    assert published.keys() <= budgets.reserved
+    assert len(published) <= min(limit, len(expected))
+    assert published.keys() <= budgets.in_flight.keys()
     budgets.raise_to(999)
     store.writes_left = None
     for number in (101, 102):
         later = formations(await run(stage(store, budgets), [watermark(number, number)]))
         published |= {one.formation_id: names(one) for one in later}
     assert published == expected
-    assert budgets.reserved == expected.keys()
+    assert budgets.in_flight.keys() == expected.keys()
 
 
 async def test_what_a_budget_holds_of_a_session_that_is_switched_off_is_let_go() -> None:
@@ -130,12 +139,12 @@ async def test_what_a_budget_holds_of_a_session_that_is_switched_off_is_let_go()
     working = FormationTrigger(store, sessions, "v1", KnownMarks(), budgets=budgets)
     await run(working, log, [watermark(100, 60)])
     await run(working, [watermark(101, 61)])
-    assert store.stored_sessions["s.1"].waits_for == "budget all"
+    assert store.stored_sessions["s.1"].waits_for == HELD_BY
     sessions.off_sessions.add("s.1")
     left = await run(working, [watermark(102, 62)])
     assert [one for one in left if isinstance(one.event, FormationRequested)] == []
     assert store.stored_sessions["s.1"].waits_for is None
-    assert store.stored_sessions["s.2"].waits_for == "budget all"
+    assert store.stored_sessions["s.2"].waits_for == HELD_BY
 
 
 @pytest.mark.parametrize("reason", [None, "no document s.1 in sessions"])
@@ -147,4 +156,4 @@ async def test_who_waits_for_a_document_is_not_asked_about_budgets(reason: str |
     await run(FormationTrigger(store, sessions, "v1", KnownMarks(), budgets=budgets), log)
     waits = {name: one.waits_for for name, one in store.stored_sessions.items() if one.outbox}
     assert waits
-    assert waits["s.1"] == (reason or "budget all")
+    assert waits["s.1"] == (reason or HELD_BY)
