@@ -280,6 +280,13 @@ class MemorySettings(SettingsGroup):
         "several); team: the agent and its shards learn from it too, and all of its users see that; unset: as the "
         "store says, private in a new one",
     )
+    sharing_mistakes: int = Field(
+        default=1,
+        ge=0,
+        le=60,
+        description="personal statements, of the 60 that `eden models check` tries a model with, which it may share at "
+        "most: a model that shares more, or was never tried, shares nothing of what users said",
+    )
     shared_roles: tuple[Role, ...] = Field(
         default=("user", "assistant", "system", "other"),
         description="roles whose messages may form memory of a group, an agent or a shard; what rests on any other "

@@ -22,6 +22,7 @@ from eden_memory.formation.decided_store import MongoDecided
 from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.formation.prompts import Fence
 from eden_memory.formation.secret_store import installation_secret
+from eden_memory.formation.sharing_store import MongoSharing
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.memory.reembedding_store import refuse_another_model
@@ -139,6 +140,7 @@ class Handlers:
         self._forgotten = MongoForgetting(self._database, self._names)
         self.streams = MongoStreams(self._database, self._names)
         self._snapshots = MongoSnapshots(self._database, self._names)
+        self._sharing = MongoSharing(client[settings.source_database], self._database, settings)
         self._trigger = MongoTriggerStore(self._database, self._names, window_limits(settings))
 
     async def plain(self, names: Collection[str]) -> dict[str, Handler]:
@@ -189,6 +191,7 @@ class Handlers:
                 models.language_model,
                 self._forgotten,
                 fence,
+                self._sharing,
                 demote_names=self._settings.memory.demote_names,
                 shared_roles=frozenset(self._settings.memory.shared_roles),
                 limits=self._settings.formation_limits,
@@ -201,6 +204,7 @@ class Handlers:
                 models.language_model,
                 self._forgotten,
                 fence,
+                self._sharing,
                 demote_names=self._settings.memory.demote_names,
                 shared_roles=frozenset(self._settings.memory.shared_roles),
                 limits=self._settings.formation_limits,
@@ -229,6 +233,7 @@ class Handlers:
             models.language_model,
             self._forgotten,
             fence,
+            self._sharing,
             directory.tier_of,
             on=self._settings.memory.propagation,
             limits=self._settings.formation_limits,

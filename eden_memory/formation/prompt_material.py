@@ -61,6 +61,8 @@ class FactMaterial:
     """The language that memory is kept in; None: that of the conversation. Other materials have it, too."""
     before: tuple[TranscriptLine, ...] = ()
     """Messages before the window, which explain it; their numbers go on behind those of `lines`."""
+    taken_back: tuple[str, ...] = ()
+    """What these users said that was shared, and that a person then took back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ class ReflectionMaterial:
     """Of one reflection."""
     language: str | None = None
     before: tuple[TranscriptLine, ...] = ()
+    """As in `FactMaterial`."""
+    taken_back: tuple[str, ...] = ()
     """As in `FactMaterial`."""
 
 

@@ -21,6 +21,7 @@ from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Decision, Delivery
 from tests.counted import Grown
+from tests.tried_models import EVERY_MODEL_TRIED
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 AGENT, ANN, SESSION = "s.a", "i.1", "s.talk"
@@ -80,7 +81,10 @@ class JudgingModel:
         if asking.unit not in self.answers:
             self.paid += 1
             stated = self.judge(cast(PropagationMaterial, prompt.material))
-            items = [JudgedReflection(reflection=number, text=text) for number, text in stated]
+            items = [
+                JudgedReflection(reflection=number, text=text, about="organisation", sensitive=False)
+                for number, text in stated
+            ]
             self.answers[asking.unit] = asking, JudgedReflections(propagated=items)
         earlier, value = self.answers[asking.unit]
         assert earlier.shown == asking.shown
@@ -157,6 +161,7 @@ class Judging:
             self.model,
             self,
             Fence(b"0" * 16),
+            EVERY_MODEL_TRIED,
             self.tier_of,
             on=self.on,
         )
