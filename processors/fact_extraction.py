@@ -16,7 +16,7 @@ from eden_memory.formation.prompts import Fence
 from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem
 from eden_memory.formation.scope_briefs import fact_scopes
 from eden_memory.formation.window_question import (
-    Sharing,
+    SharingRules,
     WindowQuestion,
     WindowQuestions,
     asking_about,
@@ -48,7 +48,7 @@ class FactExtraction:
         model: LanguageModel,
         forgetting: ForgottenMarks,
         fence: Fence,
-        sharing: Sharing,
+        sharing: SharingRules,
         *,
         demote_names: bool = False,
         shared_roles: Set[str] = SHARED_ROLES,

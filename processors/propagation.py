@@ -25,7 +25,7 @@ from eden_memory.formation.propagation_rules import (
     propagated,
 )
 from eden_memory.formation.transcript import REMOVED
-from eden_memory.formation.window_question import Sharing, shared_call
+from eden_memory.formation.window_question import SharingRules, shared_call
 from eden_memory.metrics import count_judged
 from eden_memory.models.question import Asking, LanguageModel, unit_of
 from eden_memory.schemas.answers import JudgedReflection, JudgedReflections
@@ -51,7 +51,7 @@ class Propagation:
         model: LanguageModel,
         forgetting: ForgottenMarks,
         fence: Fence,
-        sharing: Sharing,
+        sharing: SharingRules,
         tier_of: TierOf,
         *,
         on: bool = False,
@@ -135,7 +135,7 @@ class Propagation:
     async def _stated(
         self, delivery: Delivery, event: ScopeConsolidated, target: Scope, candidates: Sequence[Candidate]
     ) -> tuple[dict[str, tuple[JudgedReflection, str]], str | None, Call | None]:
-        """Return the model's judgements and texts by reflection; numbers of an answer that arrived before count as shown then."""
+        """Return the judgements by reflection; numbers of an answer that arrived before count as shown then."""
         decision = f"{event.key()}/{target.key}"
         unit, fence = unit_of(STAGE, decision, delivery.sent_again), self._fence.around(f"{STAGE}/{decision}")
         earlier = await self._model.earlier(unit)
@@ -178,7 +178,7 @@ def _messages(candidates: Sequence[Candidate]) -> set[str]:
 def _texts(
     answer: JudgedReflections, shown: Sequence[str], fence: str, words: int
 ) -> dict[str, tuple[JudgedReflection, str]]:
-    """Return the items of an answer and their texts by the reflection that each names; of two about the same the first."""
+    """Return the items of an answer, with texts, by the reflection that each names; of two of the same the first."""
     found: dict[str, tuple[JudgedReflection, str]] = {}
     for item in answer.propagated:
         if 0 < item.reflection <= len(shown):

@@ -20,7 +20,7 @@ from eden_memory.formation.prompts import Fence
 from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem
 from eden_memory.formation.scope_briefs import is_private, known_of, of_authors, too_few
 from eden_memory.formation.window_question import (
-    Sharing,
+    SharingRules,
     WindowQuestion,
     WindowQuestions,
     asking_about,
@@ -53,7 +53,7 @@ class ReflectionExtraction:
         model: LanguageModel,
         forgetting: ForgottenMarks,
         fence: Fence,
-        sharing: Sharing,
+        sharing: SharingRules,
         *,
         demote_names: bool = False,
         shared_roles: Set[str] = SHARED_ROLES,

@@ -29,9 +29,10 @@ NotShared = Literal[
     "taken_back",
     "untried_model",
 ]
-"""The check that kept an item from those who did not take part: the model's judgement (`person`, `sensitive`), contact
-data or a number of a person, somebody's name, a role that shares nothing, a planted instruction, a user whose memory is
-private, what the operator gave, what a person took back before, a model that `eden models check` has not passed."""
+"""The check that kept an item from those who did not take part: the model's judgement (`person`, `sensitive`),
+contact data or a number of a person, somebody's name, a role that shares nothing, a planted instruction, a user whose
+memory is private, what the operator gave, what a person took back before, a model that `eden models check` has not
+passed."""
 
 SharedSessions = Literal["session", "authors"]
 """What a session of several users leaves: memory of the session and its group, or each author's own as well."""

@@ -22,12 +22,12 @@ from eden_memory.formation.decided_store import MongoDecided
 from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.formation.prompts import Fence
 from eden_memory.formation.secret_store import installation_secret
-from eden_memory.formation.sharing_store import MongoSharing
+from eden_memory.formation.sharing_store import MongoSharing, learning
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.memory.reembedding_store import refuse_another_model
-from eden_memory.memory.snapshot_store import MongoSnapshots
-from eden_memory.memory.version_store import SHARING_MEANS, settle_sharing
+from eden_memory.memory.snapshot_store import MongoSnapshots, refuse_unhiding
+from eden_memory.memory.version_store import settle_sharing
 from eden_memory.metrics import (
     DEDUP_INCOMPARABLE,
     CallMetrics,
@@ -172,10 +172,17 @@ class Handlers:
 
     async def _settle_sharing(self) -> None:
         """Decide, once, whether agents learn from sessions with users, and say it."""
+        await refuse_unhiding(self._database, self._names, self._settings.memory.sharing)
         chosen = await settle_sharing(self._database, self._names, self._settings.memory.sharing)
         memory = self._settings.memory.model_copy(update={"sharing": chosen})
         self._settings = self._settings.model_copy(update={"memory": memory})
-        log.info("memory of sessions with users", sharing=chosen, means=SHARING_MEANS[chosen])
+        source = self._client[self._settings.source_database]
+        found = await learning(source, self._database, self._settings, chosen)
+        log.info("memory of sessions with users", sharing=chosen, means=found.says)
+        for reason in found.lacking:
+            log.warning(
+                "a model shares nothing of what users said: run `eden models check --sharing`", reason=reason
+            )
 
     async def refuse_another_model(self, model: str) -> None:
         """An EdenError where facts have vectors of another model, and nobody has asked for new ones."""

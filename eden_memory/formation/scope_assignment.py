@@ -120,7 +120,8 @@ class ScopeAssignment:
         scope, withheld = self._scope_for(named, stated, text, sources, whole=whole, provenance=provenance)
         if scope is None:
             self.counts["personal"] += 1
-            self.dropped += [] if withheld is None else [withheld]
+            if withheld is not None:
+                self.dropped.append(withheld)
             return None
         text = self.transcript.unnamed(text, sources if scope.kind == "user" else ())
         if text is None:
@@ -165,7 +166,7 @@ class ScopeAssignment:
             return None, withheld
         return own or self._home("session"), withheld
 
-    def _withheld(
+    def _withheld(  # noqa: PLR0911 - one line for each check, in their order
         self,
         scope: Scope,
         stated: StatedFact | StatedReflection,
@@ -175,8 +176,8 @@ class ScopeAssignment:
     ) -> NotShared | None:
         """Return the first check that an item does not pass on its way to those who did not take part.
 
-        No model can pass the checks of the text and its messages; its own judgement comes last. What the operator gave
-        to all needs no judgement.
+        No model can pass the checks of the text and its messages; its own judgement comes last. What the operator
+        gave to all needs no judgement.
         """
         if not provenance.shared:
             return "planted" if provenance.planted else "role"

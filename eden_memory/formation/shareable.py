@@ -1,7 +1,7 @@
 """Checks of a statement that others may come to see, which no model's judgement can pass. Pure.
 
-They look for what identifies a person: contact data, numbers of accounts, cards and identity papers, and names of people
-who are known. In doubt they protect the person: a part number that reads like a telephone number counts as one.
+They look for what identifies a person: contact data, numbers of accounts, cards and identity papers, and names of
+people who are known. In doubt they protect the person: a part number that reads like a telephone number is one.
 """
 
 import re
@@ -34,7 +34,7 @@ _PHONES = (
     re.compile(r"(?a:(?<![\w.,-]))\(?[2-9]\d{2}\)?[ .-]\d{3}[ .-]\d{4}(?a:(?![\w-]))"),
     re.compile(rf"\b{_CALLED}\b\D{{0,25}}\d(?:[ .\-/()]{{0,2}}\d){{5,14}}(?!\w)", re.IGNORECASE),
 )
-"""National numbers, which a library recognises only by country: with a trunk prefix, as in North America, or named."""
+"""National numbers, which a library knows only by country: with a trunk prefix, as in North America, or named."""
 _DATE = re.compile(r"\b(?:\d{4}[-./]\d{1,2}[-./]\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{4})\b(?:[T ]\d{2}:\d{2})?")
 _KIND_OF_STREET = (
     r"(?:street|st|road|rd|avenue|ave|lane|ln|drive|dr|boulevard|blvd|court|ct|place|pl|square|sq|terrace"
@@ -61,7 +61,11 @@ _ADDRESSES = (
     ),
     re.compile(r"[都道府県市区町村]\S{0,12}\d+(?:丁目|番地?|-\d+-\d+)|[路街道巷]\s?\d+\s?[号號]"),
 )
-_NUMBER = re.compile(r"(?a:(?<![\w.]))(?=[A-Z0-9]*\d)[A-Z0-9](?:[ ./+-]?[A-Z0-9]){8,33}(?a:(?!\w))")
+_NUMBERS = (
+    re.compile(r"(?a:(?<![\w.]))\d(?:[ ./+-]?\d){8,18}(?a:(?!\w))"),
+    re.compile(r"(?a:(?<![\w.]))(?=[A-Z-]*\d)[A-Z\d](?:[+-]?[A-Z\d]){7,20}(?a:(?!\w))"),
+)
+"""Digits, also in groups; and digits and capitals together."""
 _IBAN_BEGINS = re.compile(r"(?a:\b)[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]){11,30}", re.ASCII)
 _IDENTITY = (
     ssn,
@@ -101,15 +105,15 @@ def is_personal(text: str) -> bool:
         or any(pattern.search(text) for pattern in (*_ADDRESSES, _NATIONAL_INSURANCE))
         or any(sum(map(str.isdigit, match.group())) >= NUMBERED_DIGITS for match in _NUMBERED.finditer(text))
         or any(_is_iban(match.group()) for match in _IBAN_BEGINS.finditer(text))
-        or any(_identifies(match.group()) for match in _NUMBER.finditer(text))
+        or any(_identifies(match.group()) for form in _NUMBERS for match in form.finditer(text))
     )
 
 
 def names_one_of(text: str, names: Iterable[str]) -> bool:
     """Return whether a text names one of these people, by any part of the name.
 
-    A part of two letters counts where a capital shows that it is meant as a name; in scripts without capitals, which
-    often part words by no spaces, a part of two letters or more counts wherever it stands.
+    A part of two letters counts where a capital shows that it is meant as a name. In scripts without capitals, which
+    often part words by no spaces, a part counts wherever it stands, and so do its first and its last two letters.
     """
     words = re.findall(r"\w+", text)
     low, inner = {word.casefold() for word in words}, set(words[1:])
@@ -120,7 +124,7 @@ def names_one_of(text: str, names: Iterable[str]) -> bool:
 
 def _named(part: str, text: str, low: Set[str], inner: Set[str]) -> bool:
     if part.lower() == part.upper():
-        return part in text and not part.isdecimal()
+        return part.isalpha() and (part[:2] in text or part[-2:] in text)
     return part.casefold() in low if len(part) > 2 else part[0].isupper() and part in inner
 
 

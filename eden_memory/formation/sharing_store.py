@@ -1,23 +1,25 @@
-"""What shared memory is checked by: names of an agent's users, what the operator gave, what was taken back, trials."""
+"""What shared memory is checked by: names of users, what the operator gave, what was taken back, trials of models."""
 
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.formation.sharing_trial import SharingTrial
+from eden_memory.formation.sharing_trial import SharingTrial, lacking
 from eden_memory.formation.window_question import SharedKnowledge, TakenBack
 from eden_memory.memory.snapshot_store import GIVEN_TO_ALL
+from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.readable import documents_by_id
 from eden_memory.names import Names
-from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Snapshot
+from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Snapshot, Stream
+from eden_memory.schemas.ids import split
 from eden_memory.schemas.provenance import Call
-from eden_memory.schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope, SharingMode
 from eden_memory.settings import Settings
 
 Database = AsyncDatabase[dict[str, Any]]
@@ -26,13 +28,14 @@ MOST_USERS = 10_000
 """Users of an agent whose names are looked for, those with the newest memory."""
 MOST_GIVEN = 500
 MOST_TAKEN_BACK = 50
+MOST_AGENTS, MOST_NAMED = 1_000, 8
 TAKEN_BACK = "taken out of shared memory: it belongs to its user"
 """The reason of a retirement by which a person corrects where an item belongs."""
 TRIAL = "sharing_trial"
 
 
 class MongoSharing:
-    """`source` is the application's database, `memory` our own; what is read of an agent is kept for `keep_seconds`."""
+    """`source`: the application's database, `memory`: our own; what is read is kept for `keep_seconds`."""
 
     def __init__(
         self,
@@ -93,7 +96,7 @@ class MongoSharing:
         return (*given, *blob.get("pins", ()))
 
     async def _taken_back(self, agent_id: str) -> tuple[TakenBack, ...]:
-        """Return what a person took out of the agent's memory, the newest first; it is forgotten with its messages."""
+        """Return what a person took out of the agent's memory, newest first; it is forgotten with its messages."""
         shards = re.compile(f"^shard:{re.escape(agent_id)}:")
         key, found = {"$in": [Scope.of_agent(agent_id).key, shards]}, list[Row]()
         for kind, reason in ((Fact, "reason"), (Reflection, "command.reason")):
@@ -103,11 +106,15 @@ class MongoSharing:
                 query, fields, sort=[("retired_at", -1)], limit=MOST_TAKEN_BACK
             )
             found += await rows.to_list()
-        found.sort(key=lambda row: row["retired_at"], reverse=True)
+        found.sort(key=_retired_at, reverse=True)
         return tuple(TakenBack(row["content"], _users_of(row)) for row in found[:MOST_TAKEN_BACK])
 
     def _of(self, collection: str) -> Any:
         return self._memory[self._names[collection]]
+
+
+def _retired_at(row: Row) -> datetime:
+    return row["retired_at"]
 
 
 def _users_of(row: Row) -> frozenset[str]:
@@ -129,3 +136,53 @@ async def stored_trials(memory: Database, names: Names) -> Mapping[tuple[str, st
     """Return how many personal statements each tried model shared, by provider, model and prompt."""
     rows = memory[names["versions"]].find({"kind": TRIAL})
     return {(row["provider"], row["model"], row["prompt"]): row["personal_shared"] async for row in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """Which agents learn from what their users say, in one line, and why their models share nothing of it yet."""
+
+    mode: SharingMode
+    says: str
+    lacking: tuple[str, ...] = ()
+
+
+async def learning(source: Database, memory: Database, settings: Settings, mode: SharingMode) -> Learning:
+    """Return which agents learn with a mode, or would with `agents` where it is private."""
+    chosen, refused = await _agents_that_say(source, memory, settings)
+    listed = (
+        _listed(chosen)
+        or "none yet (`agent_memory_enabled: true` in an agent's document, or its stream, says so)"
+    )
+    if mode == "private":
+        return Learning(
+            mode, f"private: no agent learns from what its users say; with `agents` would learn: {listed}"
+        )
+    said = f"agents: from what their users say learn: {listed}"
+    if mode == "team":
+        but = f", but for {_listed(refused)}" if refused else ""
+        said = f"team: every agent learns from what its users say{but}, and all of its users see that"
+    lacks = lacking(settings, await stored_trials(memory, settings.names), settings.memory.sharing_mistakes)
+    return Learning(mode, said, tuple(lacks) if mode == "team" or chosen else ())
+
+
+async def _agents_that_say(
+    source: Database, memory: Database, settings: Settings
+) -> tuple[list[str], list[str]]:
+    """Return the agents whose stream or document says that they learn, and those whose stream says that they do not."""
+    agents, say = settings.agents, dict[str, bool]()
+    if agents.collection is not None:
+        query = {agents.agent_memory_enabled: True}
+        rows = source[agents.collection].find(query, {"_id": 1}, limit=MOST_AGENTS)
+        say = {encode_id(row["_id"]): True async for row in rows}
+    query = {"scope": "agent", "sharing": {"$in": ["team", "private"]}}
+    streams = memory[settings.names[Stream.COLLECTION]].find(
+        query, {"agent_id": 1, "sharing": 1}, limit=MOST_AGENTS
+    )
+    say |= {row["agent_id"]: row["sharing"] == "team" async for row in streams}
+    return sorted(name for name, on in say.items() if on), sorted(name for name, on in say.items() if not on)
+
+
+def _listed(agents: Sequence[str]) -> str:
+    named = ", ".join(split(agent)[1] for agent in agents[:MOST_NAMED])
+    return f"{named} and {len(agents) - MOST_NAMED} more" if len(agents) > MOST_NAMED else named

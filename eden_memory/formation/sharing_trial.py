@@ -57,7 +57,7 @@ class SharingTrial:
 
 def statements() -> tuple[TriedStatement, ...]:
     """Return the statements that ship with the check, personal and others mixed."""
-    text = (files(__package__) / "sharing_trial.jsonl").read_text("utf-8")
+    text = (files("eden_memory.formation") / "sharing_trial.jsonl").read_text("utf-8")
     rows = [json.loads(line) for line in text.splitlines()]
     return tuple(TriedStatement(row["text"], row["personal"]) for row in rows)
 

@@ -41,7 +41,7 @@ class SharedKnowledge:
     """The newest first."""
 
 
-class Sharing(Protocol):
+class SharingRules(Protocol):
     """What the extractions ask before they share what users said."""
 
     async def known(self, agent_id: str) -> SharedKnowledge:
@@ -73,7 +73,7 @@ class WindowQuestion:
     @property
     def taken_back(self) -> tuple[str, ...]:
         """Return what a person took out of shared memory, of those who take part here and nobody else."""
-        users = set(self.window.participants)
+        users = frozenset(self.window.participants)
         return tuple(old.text for old in self.known.taken_back if old.users and old.users == users)
 
     def assignment(
@@ -116,7 +116,7 @@ class WindowQuestions:
         model: LanguageModel,
         forgetting: ForgottenMarks,
         limits: FormationLimits,
-        sharing: Sharing,
+        sharing: SharingRules,
         *,
         demote_names: bool,
         shared_roles: Set[str],

@@ -94,8 +94,8 @@ def _judged(label: str, text: str, messages: list[int]) -> dict[str, Any]:
 def _place(statement: HeardStatement, material: FactMaterial | ReflectionMaterial) -> str | None:
     """Return the first scope offered of those where it may go.
 
-    Rules have no judgement: the agent and its shards get what a user states as a rule for everybody, and what was added
-    without a user. A group gets what several of its members heard.
+    Rules have no judgement: the agent and its shards get what a user states as a rule for everybody, and what was
+    added without a user. A group gets what several of its members heard.
     """
     speakers = {line.speaker for line in material.lines if line.role == "user"}
     without_users = speakers == {NAMELESS["user"]}
