@@ -278,8 +278,8 @@ class MemorySettings(SettingsGroup):
         default=None,
         description="private: memory of a session with users stays with them (the one user, or the group of "
         "several), whatever agents and streams say; team: agents and their shards learn from it too, and all of "
-        "their users see that; agents: only those whose document (`agent_memory_enabled: true`) or stream says so; unset: "
-        "as the store says, private in a new one",
+        "their users see that; agents: only those whose document (`agent_memory_enabled: true`) or stream says so; "
+        "unset: as the store says, private in a new one",
     )
     sharing_mistakes: int = Field(
         default=1,

@@ -26,10 +26,14 @@ class EveryModelTried:
 EVERY_MODEL_TRIED = EveryModelTried()
 
 
-async def passed(memory: AsyncDatabase[dict[str, Any]], names: Names, url: str, *models: str) -> None:
-    """Store that these models of an endpoint shared nothing personal, with every prompt."""
+async def passed(
+    memory: AsyncDatabase[dict[str, Any]], names: Names, url: str, *models: str, mistakes: int = 0
+) -> None:
+    """Store how many personal statements these models of an endpoint shared, with every prompt."""
     used = {*prompts.versions(short=False), *prompts.versions(short=True)}
     found = [
-        SharingTrial(provider_name(url), model, prompt, 60, 0, 60, 60) for model in models for prompt in used
+        SharingTrial(provider_name(url), model, prompt, 60, mistakes, 60, 60)
+        for model in models
+        for prompt in used
     ]
     await store_trials(memory, names, found)

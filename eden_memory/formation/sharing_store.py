@@ -169,7 +169,7 @@ async def learning(source: Database, memory: Database, settings: Settings, mode:
 async def _agents_that_say(
     source: Database, memory: Database, settings: Settings
 ) -> tuple[list[str], list[str]]:
-    """Return the agents whose stream or document says that they learn, and those whose stream says that they do not."""
+    """Return the agents whose stream or document says that they learn, and those whose stream says the opposite."""
     agents, say = settings.agents, dict[str, bool]()
     if agents.collection is not None:
         query = {agents.agent_memory_enabled: True}

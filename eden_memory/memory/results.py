@@ -58,7 +58,7 @@ ExplainedOutcome = Literal[
 class ExplainedStep:
     """One step from a message to memory; ids typed where they are the application's."""
 
-    what: Literal["message", "window", "call", "answer", "decision", "memory"]
+    what: Literal["message", "window", "call", "answer", "check", "decision", "memory"]
     id: str | None
     at: datetime | None
     told: str

@@ -242,7 +242,7 @@ class SearchAnswer(_Answer):
 class ExplainedStepAnswer(_Answer):
     """One step from a message to memory."""
 
-    what: Literal["message", "window", "call", "answer", "decision", "memory"]
+    what: Literal["message", "window", "call", "answer", "check", "decision", "memory"]
     id: str | None
     at: datetime | None
     told: str

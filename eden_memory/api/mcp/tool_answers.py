@@ -219,7 +219,7 @@ class WhyStep(BaseModel):
 
     model_config = ConfigDict(from_attributes=True)
 
-    what: Literal["message", "window", "call", "answer", "decision", "memory"]
+    what: Literal["message", "window", "call", "answer", "check", "decision", "memory"]
     id: str | None
     at: datetime | None
     told: str
