@@ -11,6 +11,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.formation.sharing_trial import SharingTrial, lacking
 from eden_memory.formation.window_question import SharedKnowledge, TakenBack
+from eden_memory.memory.shared_items import TAKEN_BACK
 from eden_memory.memory.snapshot_store import GIVEN_TO_ALL
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import getter
@@ -29,8 +30,6 @@ MOST_USERS = 10_000
 MOST_GIVEN = 500
 MOST_TAKEN_BACK = 50
 MOST_AGENTS, MOST_NAMED = 1_000, 8
-TAKEN_BACK = "taken out of shared memory: it belongs to its user"
-"""The reason of a retirement by which a person corrects where an item belongs."""
 TRIAL = "sharing_trial"
 
 
