@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 from bson import ObjectId
 from pymongo.errors import BulkWriteError
 
-from eden_memory.api.command_requests import CommandRequests
-from eden_memory.api.inbox_requests import Asked
 from eden_memory.api.service import MemoryService
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.errors import NotFound
@@ -21,6 +19,8 @@ from eden_memory.memory.fact_hash import fact_id
 from eden_memory.memory.results import BlobView, FactView, MemoryChange, Page, ReflectionView
 from eden_memory.mirror.merging import FileCommand, MirroredItem
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.operations.command_requests import CommandRequests
+from eden_memory.operations.inbox_requests import Asked
 from eden_memory.schemas.scopes import Scope
 
 T = TypeVar("T")

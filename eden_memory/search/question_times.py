@@ -1,7 +1,7 @@
 """Times that a question names, resolved against the moment it is asked: English phrases and ISO dates. Pure.
 
 A phrase names a span, not a moment ("in May", "last week"), and a question names one or two at most; dateparser gives
-moments, and finds dates in words that are none (docs/decisions/search-ranks-by-scores.md).
+moments, and finds dates in words that are none (docs/decisions/search.md).
 """
 
 import re
