@@ -11,6 +11,7 @@ from functools import partial
 from hashlib import blake2b
 
 from eden_memory.access.sharing import private_keys
+from eden_memory.directory.own_sessions import given_to_all
 from eden_memory.directory.participants import Streams
 from eden_memory.forgotten import ForgottenMarks, ids_of, ids_of_window
 from eden_memory.formation import prompts
@@ -122,6 +123,7 @@ class ReflectionExtraction:
             language=self._limits.language,
             before=question.transcript.before,
             taken_back=question.taken_back,
+            given=given_to_all(question.window.session_id),
         )
 
     async def _formed(

@@ -21,8 +21,7 @@ NARROWEST: tuple[SharingMode, ...] = ("private", "agents", "team")
 
 def in_force(stored: SharingMode | None, chosen: SharingMode | None) -> SharingMode:
     """Return the mode that readers apply: the narrower of the store's and this process's; private if nobody chose."""
-    known = [mode for mode in (stored, chosen) if mode is not None]
-    return min(known, key=NARROWEST.index) if known else "private"
+    return next((mode for mode in NARROWEST if mode in (stored, chosen)), "private")
 
 
 def private_keys(

@@ -63,6 +63,8 @@ class FactMaterial:
     """Messages before the window, which explain it; their numbers go on behind those of `lines`."""
     taken_back: tuple[str, ...] = ()
     """What these users said that was shared, and that a person then took back."""
+    given: bool = False
+    """The messages were added for all of the agent's users; for models that read no prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class ReflectionMaterial:
     """As in `FactMaterial`."""
     taken_back: tuple[str, ...] = ()
     """As in `FactMaterial`."""
+    given: bool = False
 
 
 @dataclass(frozen=True, slots=True)

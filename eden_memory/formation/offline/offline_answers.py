@@ -34,7 +34,7 @@ from eden_memory.formation.prompt_material import (
     TranscriptLine,
     fact_label,
 )
-from eden_memory.formation.transcript import NAMELESS, NUMBERED, REMOVED
+from eden_memory.formation.transcript import NUMBERED, REMOVED
 from eden_memory.schemas.answers import (
     ConsolidatedText,
     ExtractedFacts,
@@ -94,18 +94,17 @@ def _judged(label: str, text: str, messages: list[int]) -> dict[str, Any]:
 def _place(statement: HeardStatement, material: FactMaterial | ReflectionMaterial) -> str | None:
     """Return the first scope offered of those where it may go.
 
-    Rules have no judgement: the agent and its shards get what a user states as a rule for everybody, and what was
-    added without a user. A group gets what several of its members heard.
+    Rules have no judgement: the agent and its shards get what a user states as a rule for everybody, naming nobody,
+    and what was added for all. A group gets what several of its members heard.
     """
-    speakers = {line.speaker for line in material.lines if line.role == "user"}
-    without_users = speakers == {NAMELESS["user"]}
-    for_all = statement.personal == 0 and (statement.kind == "rule" or without_users)
+    is_rule = statement.kind == "rule" and not names(statement.text)
+    for_all = statement.personal == 0 and (is_rule or material.given)
     if for_all and (shard := _shard(statement, material.scopes)) is not None:
         return shard
     offered = {scope.label for scope in material.scopes}
     wanted = ("user", "session") if statement.kind == "way" else _PLACES[statement.personal]
     wanted = ("agent", *wanted) if for_all else wanted
-    if statement.personal == 1 and without_users:
+    if statement.personal == 1 and material.given:
         wanted = (*wanted, "agent")
     return next((label for label in wanted if label in offered), None)
 

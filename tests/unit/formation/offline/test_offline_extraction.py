@@ -163,7 +163,8 @@ async def test_where_no_user_scope_is_shown_personal_facts_are_let_go() -> None:
     assert await facts_of(*said, scopes=("agent", "group")) == {"The bakery opens at 6:30.": "group"}
     assert await facts_of(*said, scopes=("agent",)) == {}
     added = (("User", "The bakery opens at 6:30."),)
-    assert await facts_of(*added, scopes=("agent",)) == {"The bakery opens at 6:30.": "agent"}
+    assert await facts_of(*added, scopes=("agent",), given=True) == {"The bakery opens at 6:30.": "agent"}
+    assert await facts_of(*added, scopes=("agent",)) == {}
 
 
 async def test_a_sentence_that_needs_the_one_before_is_left_out() -> None:
