@@ -1,5 +1,6 @@
 """An agent that learns, from chat writes to another user's context: the operator, the model and checks decide."""
 
+import json
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from eden_memory.formation.sharing_store import MongoSharing, learning
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.events import FactsExtracted
 from eden_memory.settings import Settings
+from tests.integration.system.commands import eden
 from tests.integration.system.running_system import AGENT, System, fast, system, until
 from tests.model_server.script import Asked, Said, default_script
 from tests.model_server.serving import serving
@@ -84,6 +86,23 @@ async def test_only_agents_that_say_so_learn_and_what_they_learn_is_nobodys(sett
             }
             bobs = await running.session("bob", agent_id=AGENT)
             await running.shows(bobs, "bob", BUDGET, MOVES, without=["Kim", "daughter", "123 45 67", "Dora"])
+
+            listed = json.loads(await eden(running.settings, "sharing", "list", "--json"))
+            assert {item["content"] for item in listed if item["kind"] == "fact"} == {BUDGET, MOVES}
+            (moved,) = (item for item in listed if item["content"] == MOVES)
+            assert (moved["users"], len(moved["sessions"])) == (["s.dora"], 1)
+            await eden(running.settings, "sharing", "move", moved["id"])
+            await running.shows(bobs, "bob", BUDGET, without=[MOVES])
+            moved_to: dict[str, Any] = {"scope": "user", "active": True, "content": MOVES}
+
+            async def given_back() -> bool:
+                return await running.memory("facts").count_documents(moved_to) == 1
+
+            await until(given_back, "it is its user's")
+            taken_back = (
+                await MongoSharing(running.source, running.database, placed).known(f"s.{AGENT}")
+            ).taken_back
+            assert [(item.text, item.users) for item in taken_back] == [(MOVES, frozenset({"s.dora"}))]
 
 
 async def test_a_model_that_was_not_tried_or_failed_shares_nothing(settings: Settings) -> None:
