@@ -166,7 +166,7 @@ async def test_the_library_searches_and_reads_on_mongodb_alone(base: Base) -> No
 
 
 async def test_the_command_line_reads_memory_on_mongodb_alone(base: Base) -> None:
-    assert "Read memory" in base.run("eden", "--help").stdout
+    assert "Remember" in base.run("eden", "--help").stdout
     assert base.run("eden", "setup").returncode == 0
     found = base.run("eden", "search", "boat", "--user", "rui", "--json")
     assert "Gaivota" in found.stdout, found.stderr

@@ -1,9 +1,11 @@
 """The table of commands, completion, exit codes, and what reaches the terminal."""
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +29,16 @@ def test_every_command_stands_under_one_heading() -> None:
     assert sorted(name for names in main.PANELS.values() for name in names) == sorted(main.COMMANDS)
     shown = CliRunner().invoke(main.app, ["--help"]).output
     assert [panel for panel in main.PANELS if f"─ {panel} ─" not in shown] == []
+
+
+def test_the_page_of_the_command_line_has_the_headings_of_the_help() -> None:
+    page = (Path(__file__).parents[3] / "docs/cli.md").read_text()
+    _, *sections = re.split(r"^### (\w+)$", page, flags=re.MULTILINE)
+    shown = {
+        name: re.findall(r"^\| `eden (\w+)` \|", text, re.MULTILINE)
+        for name, text in zip(sections[::2], sections[1::2], strict=True)
+    }
+    assert shown == {panel: list(names) for panel, names in main.PANELS.items()}
 
 
 def test_the_version_is_that_of_the_package() -> None:
