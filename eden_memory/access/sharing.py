@@ -16,12 +16,10 @@ ALONE: tuple[int | None, ...] = (None, 1)
 """Participants of whose windows a group may hold nothing; None: it was added by hand or imported."""
 
 
-NARROWEST: tuple[SharingMode, ...] = ("private", "agents", "team")
-
-
 def in_force(stored: SharingMode | None, chosen: SharingMode | None) -> SharingMode:
     """Return the mode that readers apply: the narrower of the store's and this process's; private if nobody chose."""
-    return next((mode for mode in NARROWEST if mode in (stored, chosen)), "private")
+    modes: tuple[SharingMode, ...] = ("private", "agents", "team")
+    return next((mode for mode in modes if mode in (stored, chosen)), "private")
 
 
 def private_keys(

@@ -1,6 +1,6 @@
 """What came from users into memory that others see, and the requests by which a person takes it back."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from eden_memory.schemas.documents import (
     Reflection,
     Snapshot,
 )
+from eden_memory.schemas.provenance import SourceMessage
 from eden_memory.schemas.scopes import Scope
 
 Row = dict[str, Any]
@@ -40,7 +41,7 @@ class SharedItem:
     """Whose messages it rests on; typed ids."""
     absorbed: bool = False
     """Whether a blob has taken it in."""
-    sources: Sequence[Row] = ()
+    sources: tuple[SourceMessage, ...] = ()
 
 
 class SharedItems:
@@ -86,7 +87,7 @@ def _item(kind: Any, row: Row, scopes: dict[str, Scope]) -> SharedItem:
         tuple(row.get("session_ids", ())),
         tuple(users),
         row.get("absorbed", False),
-        row["sources"],
+        tuple(SourceMessage(**source) for source in row["sources"]),
     )
 
 
