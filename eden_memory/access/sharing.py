@@ -18,8 +18,10 @@ ALONE: tuple[int | None, ...] = (None, 1)
 
 def in_force(stored: SharingMode | None, chosen: SharingMode | None) -> SharingMode:
     """Return the mode that readers apply: the narrower of the store's and this process's; private if nobody chose."""
-    modes: tuple[SharingMode, ...] = ("private", "agents", "team")
-    return next((mode for mode in modes if mode in (stored, chosen)), "private")
+    known = {stored, chosen} - {None}
+    if not known or "private" in known:
+        return "private"
+    return "agents" if "agents" in known else "team"
 
 
 def private_keys(
