@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from eden_memory.constants import MOST_RETENTION_DAYS
 from eden_memory.schemas.documents import Stream
-from eden_memory.schemas.scopes import Scope, ScopeKind
+from eden_memory.schemas.scopes import Scope, ScopeKind, Sharing, SharingMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,23 @@ STANDARD = FormationLimits(DEFAULTS)
 def label_of(scope: Scope) -> str:
     """The name of a scope in prompts: `agent`, `group`, `user`, `session`, `shard:<name>`."""
     return f"shard:{scope.shard}" if scope.kind == "shard" else scope.kind
+
+
+def sharing_of(
+    label: str, streams: Mapping[str, Stream], mode: SharingMode, *, learns: bool = False
+) -> Sharing:
+    """Return how an agent, its groups (`agent`) or a shard (its label) is shared; the mode `private` always wins.
+
+    Else the shard's stream says, else its agent's stream, else, with the mode `agents`, the agent's own document
+    (`learns`).
+    """
+    if mode == "private":
+        return "private"
+    for name in dict.fromkeys((label, "agent")):
+        stream = streams.get(name)
+        if stream is not None and stream.sharing is not None:
+            return stream.sharing
+    return "team" if learns or mode == "team" else "private"
 
 
 def limits_of(scope: Scope, streams: Mapping[str, Stream], limits: FormationLimits = STANDARD) -> ScopeLimits:

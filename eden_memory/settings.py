@@ -28,7 +28,7 @@ from eden_memory.constants import MOST_FOUND
 from eden_memory.limit_settings import LimitsSettings, SettingsGroup
 from eden_memory.names import Names
 from eden_memory.placement import Placement
-from eden_memory.schemas.scopes import SharedSessions, Sharing
+from eden_memory.schemas.scopes import SharedSessions, SharingMode
 from eden_memory.scope_limits import FormationLimits
 
 TAILER = "tailer/"
@@ -276,11 +276,19 @@ class MemorySettings(SettingsGroup):
         default=False,
         description="what names a participant leaves group scope too; an agent keeps only what names nobody",
     )
-    sharing: Sharing | None = Field(
+    sharing: SharingMode | None = Field(
         default=None,
         description="private: memory of a session with users stays with them (the one user, or the group of "
-        "several); team: the agent and its shards learn from it too, and all of its users see that; unset: as the "
-        "store says, private in a new one",
+        "several), whatever agents and streams say; team: agents and their shards learn from it too, and all of "
+        "their users see that; agents: only those whose document (`agent_memory_enabled: true`) or stream says so; "
+        "unset: as the store says, private in a new one",
+    )
+    sharing_mistakes: int = Field(
+        default=1,
+        ge=0,
+        le=60,
+        description="personal statements, of the 60 that `eden models check` tries a model with, which it may share "
+        "at most: a model that shares more, or was never tried, shares nothing of what users said",
     )
     shared_roles: tuple[Role, ...] = Field(
         default=("user", "assistant", "system", "other"),

@@ -7,6 +7,7 @@ explain it. Every formation has exactly one FactsExtracted.
 from collections.abc import Callable, Sequence, Set
 from datetime import UTC, datetime
 
+from eden_memory.directory.own_sessions import given_to_all
 from eden_memory.directory.participants import Streams
 from eden_memory.forgotten import ForgottenMarks, ids_of, ids_of_window
 from eden_memory.formation import prompts
@@ -15,7 +16,13 @@ from eden_memory.formation.prompt_material import FactMaterial
 from eden_memory.formation.prompts import Fence
 from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem
 from eden_memory.formation.scope_briefs import fact_scopes
-from eden_memory.formation.window_question import WindowQuestion, WindowQuestions, asking_about, shared_call
+from eden_memory.formation.window_question import (
+    SharingRules,
+    WindowQuestion,
+    WindowQuestions,
+    asking_about,
+    shared_call,
+)
 from eden_memory.metrics import count_extracted
 from eden_memory.models.question import Answered, LanguageModel
 from eden_memory.schemas.answers import ExtractedFacts
@@ -42,6 +49,7 @@ class FactExtraction:
         model: LanguageModel,
         forgetting: ForgottenMarks,
         fence: Fence,
+        sharing: SharingRules,
         *,
         demote_names: bool = False,
         shared_roles: Set[str] = SHARED_ROLES,
@@ -55,6 +63,7 @@ class FactExtraction:
             model,
             forgetting,
             limits,
+            sharing,
             demote_names=demote_names,
             shared_roles=shared_roles,
         )
@@ -86,7 +95,16 @@ class FactExtraction:
     def _material(self, question: WindowQuestion) -> FactMaterial:
         limits = self._limits
         shown, scopes = question.transcript, question.scopes.for_facts()
-        return FactMaterial(shown.own, scopes, limits.facts, limits.fact_words, limits.language, shown.before)
+        return FactMaterial(
+            shown.own,
+            scopes,
+            limits.facts,
+            limits.fact_words,
+            limits.language,
+            shown.before,
+            question.taken_back,
+            given_to_all(question.window.session_id),
+        )
 
     async def _formed(
         self,
@@ -98,7 +116,8 @@ class FactExtraction:
         """Return the events of an answer, without what was forgotten while the model was asked."""
         named = ids_of_window(question.window) | ids_of(None, question.transcript.sources)
         marks = await self._forgetting.among(named)
-        assignment = question.assignment(self._limits.fact_words, fence, self._limits.facts)
+        judge = await self._questions.may_judge(answered)
+        assignment = question.assignment(self._limits.fact_words, fence, judge, self._limits.facts)
         stated = assignment.assign(answered.value.facts, marks)
         assigned = [item for item in stated if item.scope not in past]
         assignment.counts["expired"] += len(stated) - len(assigned)
@@ -108,6 +127,7 @@ class FactExtraction:
         extracted = facts_extracted(question.delivery, question.window, facts).model_copy(
             update={
                 "cut": assignment.counts["beyond"],
+                "not_shared": tuple(assignment.dropped),
                 "dropped": sum(assignment.counts[how] for how in ("no_scope", "personal", "expired")),
                 "call": call,
             }
@@ -125,5 +145,6 @@ def _fact(assigned: AssignedItem, number: int, window: Window, call: Call | None
         call=call,
         scope=assigned.scope,
         demoted_from=assigned.demoted_from,
+        not_shared=assigned.not_shared,
         occurred_at=assigned.occurred_at,
     )

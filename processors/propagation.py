@@ -25,10 +25,10 @@ from eden_memory.formation.propagation_rules import (
     propagated,
 )
 from eden_memory.formation.transcript import REMOVED
-from eden_memory.formation.window_question import shared_call
+from eden_memory.formation.window_question import SharingRules, shared_call
 from eden_memory.metrics import count_judged
 from eden_memory.models.question import Asking, LanguageModel, unit_of
-from eden_memory.schemas.answers import JudgedReflections
+from eden_memory.schemas.answers import JudgedReflection, JudgedReflections
 from eden_memory.schemas.documents import Reflection
 from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.provenance import Call
@@ -51,6 +51,7 @@ class Propagation:
         model: LanguageModel,
         forgetting: ForgottenMarks,
         fence: Fence,
+        sharing: SharingRules,
         tier_of: TierOf,
         *,
         on: bool = False,
@@ -58,7 +59,7 @@ class Propagation:
     ) -> None:
         self._absorbed, self._directory, self._streams = absorbed, directory, streams
         self._model, self._forgetting, self._fence = model, forgetting, fence
-        self._tier_of, self._on, self._limits = tier_of, on, limits
+        self._sharing, self._tier_of, self._on, self._limits = sharing, tier_of, on, limits
 
     async def __call__(self, deliveries: Sequence[Delivery]) -> Result:
         """Judge the reflections that one blob version absorbed."""
@@ -114,9 +115,15 @@ class Propagation:
         self, delivery: Delivery, event: ScopeConsolidated, target: Scope, candidates: Sequence[Candidate]
     ) -> list[ReflectionFormed]:
         """Return what goes to one broader scope."""
-        stated, call = await self._stated(delivery, event, target, candidates)
+        stated, provider, call = await self._stated(delivery, event, target, candidates)
         standing = {candidate.reflection.id: candidate for candidate in await self._standing(candidates)}
-        said = {name: standing[name].statement(text) for name, text in stated.items() if name in standing}
+        names = (await self._sharing.known(target.agent_id)).names
+        tried = call is None or await self._sharing.may_judge(provider, call)
+        said = {
+            name: standing[name].statement(item, text, names) if tried else None
+            for name, (item, text) in stated.items()
+            if name in standing
+        }
         texts = {name: text for name, text in said.items() if text is not None}
         count_judged(
             BROADER[event.scope.kind],
@@ -127,8 +134,8 @@ class Propagation:
 
     async def _stated(
         self, delivery: Delivery, event: ScopeConsolidated, target: Scope, candidates: Sequence[Candidate]
-    ) -> tuple[dict[str, str], Call | None]:
-        """Return the model's texts by reflection; numbers of an answer that arrived before count as shown then."""
+    ) -> tuple[dict[str, tuple[JudgedReflection, str]], str | None, Call | None]:
+        """Return the judgements by reflection; numbers of an answer that arrived before count as shown then."""
         decision = f"{event.key()}/{target.key}"
         unit, fence = unit_of(STAGE, decision, delivery.sent_again), self._fence.around(f"{STAGE}/{decision}")
         earlier = await self._model.earlier(unit)
@@ -137,7 +144,8 @@ class Propagation:
         prompt = prompts.propagation(self._material(event, shown, by_id), fence)
         asking = await self._asking(delivery, event, unit, shown)
         answered = await self._model.ask(prompt, JudgedReflections, asking)
-        return _texts(answered.value, shown, fence, self._limits.reflection_words), answered.call
+        texts = _texts(answered.value, shown, fence, self._limits.reflection_words)
+        return texts, answered.provider, answered.call
 
     def _material(
         self, event: ScopeConsolidated, shown: Sequence[str], by_id: dict[str, Candidate]
@@ -167,11 +175,13 @@ def _messages(candidates: Sequence[Candidate]) -> set[str]:
     return {message for candidate in candidates for message in candidate.reflection.message_ids}
 
 
-def _texts(answer: JudgedReflections, shown: Sequence[str], fence: str, words: int) -> dict[str, str]:
-    """Return the texts of an answer by the reflection that each names; of two about the same the first."""
-    found: dict[str, str] = {}
+def _texts(
+    answer: JudgedReflections, shown: Sequence[str], fence: str, words: int
+) -> dict[str, tuple[JudgedReflection, str]]:
+    """Return the items of an answer, with texts, by the reflection that each names; of two of the same the first."""
+    found: dict[str, tuple[JudgedReflection, str]] = {}
     for item in answer.propagated:
         if 0 < item.reflection <= len(shown):
             text = fitted(prompts.plain(item.text, fence), words)
-            found.setdefault(shown[item.reflection - 1], text)
+            found.setdefault(shown[item.reflection - 1], (item, text))
     return found

@@ -11,6 +11,7 @@ from functools import partial
 from hashlib import blake2b
 
 from eden_memory.access.sharing import private_keys
+from eden_memory.directory.own_sessions import given_to_all
 from eden_memory.directory.participants import Streams
 from eden_memory.forgotten import ForgottenMarks, ids_of, ids_of_window
 from eden_memory.formation import prompts
@@ -19,7 +20,13 @@ from eden_memory.formation.prompt_material import ReflectionMaterial
 from eden_memory.formation.prompts import Fence
 from eden_memory.formation.scope_assignment import SHARED_ROLES, AssignedItem
 from eden_memory.formation.scope_briefs import is_private, known_of, of_authors, too_few
-from eden_memory.formation.window_question import WindowQuestion, WindowQuestions, asking_about, shared_call
+from eden_memory.formation.window_question import (
+    SharingRules,
+    WindowQuestion,
+    WindowQuestions,
+    asking_about,
+    shared_call,
+)
 from eden_memory.memory.snapshot_projection import Snapshots
 from eden_memory.metrics import count_extracted
 from eden_memory.models.question import Answered, LanguageModel
@@ -47,6 +54,7 @@ class ReflectionExtraction:
         model: LanguageModel,
         forgetting: ForgottenMarks,
         fence: Fence,
+        sharing: SharingRules,
         *,
         demote_names: bool = False,
         shared_roles: Set[str] = SHARED_ROLES,
@@ -58,6 +66,7 @@ class ReflectionExtraction:
             model,
             forgetting,
             limits,
+            sharing,
             demote_names=demote_names,
             shared_roles=shared_roles,
         )
@@ -113,6 +122,8 @@ class ReflectionExtraction:
             words=self._limits.reflection_words,
             language=self._limits.language,
             before=question.transcript.before,
+            taken_back=question.taken_back,
+            given=given_to_all(question.window.session_id),
         )
 
     async def _formed(
@@ -121,7 +132,8 @@ class ReflectionExtraction:
         """Return the events of an answer, without what was forgotten while the model was asked."""
         named = ids_of_window(question.window) | ids_of(None, question.transcript.sources)
         marks = await self._forgetting.among(named)
-        assignment = question.assignment(self._limits.reflection_words, fence, limited=True)
+        judge = await self._questions.may_judge(answered)
+        assignment = question.assignment(self._limits.reflection_words, fence, judge, limited=True)
         assigned = assignment.assign(answered.value.reflections, marks)
         by_scope = Counter(item.scope.key for item in assigned)
         missing = sum(limits.least > by_scope[scope.key] for scope, limits in question.scopes.limits.items())
@@ -166,5 +178,6 @@ def _reflection(
         private=not assigned.shared
         or is_private(assigned.scope, question.transcript.authors_of(assigned.sources), window),
         demoted_from=assigned.demoted_from,
+        not_shared=assigned.not_shared,
         asked_by=None,
     )

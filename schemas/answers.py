@@ -4,7 +4,7 @@ Every field is required and no bound is declared, as strict structured output of
 an answer may hold is checked against what was shown, never taken from the answer.
 """
 
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import BeforeValidator, ConfigDict, ValidationInfo, model_validator
 
@@ -20,7 +20,29 @@ class ModelAnswer(DescribedModel):
     model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", strict=True)
 
 
-class StatedFact(ModelAnswer):
+About = Literal["agent", "organisation", "world", "person"]
+"""Whom a memory is about; a person: somebody's life, views, conduct or wishes."""
+
+
+class JudgedItem(ModelAnswer):
+    """A part of an answer with the model's judgement whether others may see it."""
+
+    about: About
+    sensitive: bool
+    """Health, family, money of a person, beliefs, credentials, anything said in confidence."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fails_closed(cls, fields: Any, validation: ValidationInfo) -> Any:
+        """Take what a model's own text does not judge, or judges in other words, as personal and sensitive."""
+        if validation.context is not AS_SAID or not isinstance(fields, dict):
+            return fields
+        said = cast(dict[str, Any], fields)
+        judged = said.get("about") in get_args(About) and isinstance(said.get("sensitive"), bool)
+        return said if judged else {**said, "about": "person", "sensitive": True}
+
+
+class StatedFact(JudgedItem):
     """One fact that stands alone."""
 
     text: str
@@ -74,7 +96,7 @@ class FactDecisions(ModelAnswer):
     decisions: list[FactDecision]
 
 
-class StatedReflection(ModelAnswer):
+class StatedReflection(JudgedItem):
     """One interpreted insight."""
 
     text: str
@@ -96,7 +118,7 @@ class ConsolidatedText(ModelAnswer):
     text: str
 
 
-class JudgedReflection(ModelAnswer):
+class JudgedReflection(JudgedItem):
     """One reflection that matters to the broader scope."""
 
     reflection: int

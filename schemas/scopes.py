@@ -15,6 +15,24 @@ ScopeKind = Literal["session", "user", "group", "agent", "shard"]
 """From narrow to broad; a shard is a named part of an agent's memory."""
 Sharing = Literal["private", "team"]
 """Whether memory from sessions with users reaches beyond them (`team`), or stays theirs (`private`)."""
+SharingMode = Literal["private", "agents", "team"]
+"""Which agents of an installation learn from sessions with users: none, those that say so of themselves, or all."""
+NotShared = Literal[
+    "person",
+    "sensitive",
+    "identifier",
+    "name",
+    "role",
+    "planted",
+    "private_user",
+    "contradicts",
+    "taken_back",
+    "untried_model",
+]
+"""The check that kept an item from those who did not take part: the model's judgement (`person`, `sensitive`),
+contact data or a number of a person, somebody's name, a role that shares nothing, a planted instruction, a user whose
+memory is private, what the operator gave, what a person took back before, a model that `eden models check` has not
+passed."""
 
 SharedSessions = Literal["session", "authors"]
 """What a session of several users leaves: memory of the session and its group, or each author's own as well."""

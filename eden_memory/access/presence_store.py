@@ -162,6 +162,7 @@ class MongoPresence:
             group_id=group_id,
             user_memory=on and not opted_out and getter(paths.user_memory_enabled)(agent) is not False,
             agent_memory=on and getter(paths.agent_memory_enabled)(agent) is not False,
+            learns=on and getter(paths.agent_memory_enabled)(agent) is True,
             off=quiet or isinstance(session, Unreadable),
             by_authors=by_authors,
             unnamed=now is not None and UNNAMED in now,

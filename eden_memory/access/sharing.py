@@ -6,8 +6,8 @@ from typing import Any
 
 from eden_memory.directory.own_sessions import given_to_all
 from eden_memory.schemas.documents import Stream
-from eden_memory.schemas.scopes import Scope, Sharing
-from eden_memory.scope_limits import label_of
+from eden_memory.schemas.scopes import Scope, SharingMode
+from eden_memory.scope_limits import label_of, sharing_of
 
 WIDE = frozenset({"agent", "group", "shard"})
 """Kinds of scope that more than one user may see."""
@@ -16,25 +16,24 @@ ALONE: tuple[int | None, ...] = (None, 1)
 """Participants of whose windows a group may hold nothing; None: it was added by hand or imported."""
 
 
-def in_force(stored: Sharing | None, chosen: Sharing | None) -> Sharing:
-    """Return the mode that readers apply: private if the store or this process is set to it, or nobody chose one."""
-    return "team" if {stored, chosen} in ({"team"}, {"team", None}) else "private"
+def in_force(stored: SharingMode | None, chosen: SharingMode | None) -> SharingMode:
+    """Return the mode that readers apply: the narrower of the store's and this process's; private if nobody chose."""
+    known = {stored, chosen} - {None}
+    if not known or "private" in known:
+        return "private"
+    return "agents" if "agents" in known else "team"
 
 
-def sharing_of(scope: Scope, streams: Mapping[str, Stream], store: Sharing) -> Sharing:
-    """Return how a scope is shared: by its shard's stream, else its agent's, else the store's setting."""
-    for label in (label_of(scope), "agent") if scope.kind == "shard" else ("agent",):
-        stream = streams.get(label)
-        if stream is not None and stream.sharing is not None:
-            return stream.sharing
-    return store
-
-
-def private_keys(scopes: Iterable[Scope], streams: Mapping[str, Stream], store: Sharing) -> frozenset[str]:
+def private_keys(
+    scopes: Iterable[Scope], streams: Mapping[str, Stream], mode: SharingMode, *, learns: bool = False
+) -> frozenset[str]:
     """The keys of those scopes in which nothing may be shown that rests on what users said."""
-    return frozenset(
-        scope.key for scope in scopes if scope.kind in WIDE and sharing_of(scope, streams, store) == "private"
-    )
+
+    def is_private(scope: Scope) -> bool:
+        label = label_of(scope) if scope.kind == "shard" else "agent"
+        return sharing_of(label, streams, mode, learns=learns) == "private"
+
+    return frozenset(scope.key for scope in scopes if scope.kind in WIDE and is_private(scope))
 
 
 def rests_on_users(scope_key: str, sources: Iterable[Mapping[str, Any]]) -> bool:

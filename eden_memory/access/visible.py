@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from eden_memory.access.sharing import private_keys
 from eden_memory.directory.participants import Audiences
 from eden_memory.schemas.documents import Snapshot, Stream
-from eden_memory.schemas.scopes import Audience, LargeAudience, Scope, ScopeKind, Sharing
+from eden_memory.schemas.scopes import Audience, LargeAudience, Scope, ScopeKind, SharingMode
 from eden_memory.scope_limits import STANDARD, FormationLimits, ScopeLimits, limits_of
 
 UNNAMED = ""
@@ -23,6 +23,8 @@ class Present:
     group_id: str | None = None
     user_memory: bool = True
     agent_memory: bool = True
+    learns: bool = False
+    """Whether the agent's own document says that it learns from its users."""
     off: bool = False
     """The session is switched off (`memory: false`, `incognito`): nothing personal is shown."""
     by_authors: bool = False
@@ -112,7 +114,7 @@ def view_of(
     streams: Mapping[str, Stream],
     stored: Mapping[str, Snapshot],
     limits: FormationLimits = STANDARD,
-    sharing: Sharing = "team",
+    sharing: SharingMode = "team",
     audiences: Mapping[str, Audiences] = NOBODY_KNOWN,
 ) -> VisibleMemory:
     """The view, out of snapshots by scope key that hold those of the visible scopes and of the session.
@@ -138,7 +140,7 @@ def view_of(
         shown.append(VisibleScope(scope, limits_of(scope, streams, limits), own, present.title))
         keys.append(scope.key)
     gone = asked.user_id is not None and present.users is not None and asked.user_id not in present.users
-    private = private_keys(scopes, streams, sharing)
+    private = private_keys(scopes, streams, sharing, learns=present.learns)
     return VisibleMemory(tuple(shown), tuple(keys), not gone, present.everybody, present.by_authors, private)
 
 

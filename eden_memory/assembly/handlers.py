@@ -22,11 +22,12 @@ from eden_memory.formation.decided_store import MongoDecided
 from eden_memory.formation.near_fact_store import MongoFactSearch
 from eden_memory.formation.prompts import Fence
 from eden_memory.formation.secret_store import installation_secret
+from eden_memory.formation.sharing_store import MongoSharing, learning
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.memory_store import MongoMemoryStore
 from eden_memory.memory.reembedding_store import refuse_another_model
-from eden_memory.memory.snapshot_store import MongoSnapshots
-from eden_memory.memory.version_store import SHARING_MEANS, settle_sharing
+from eden_memory.memory.snapshot_store import MongoSnapshots, refuse_unhiding
+from eden_memory.memory.version_store import settle_sharing
 from eden_memory.metrics import (
     DEDUP_INCOMPARABLE,
     CallMetrics,
@@ -139,6 +140,7 @@ class Handlers:
         self._forgotten = MongoForgetting(self._database, self._names)
         self.streams = MongoStreams(self._database, self._names)
         self._snapshots = MongoSnapshots(self._database, self._names)
+        self._sharing = MongoSharing(client[settings.source_database], self._database, settings)
         self._trigger = MongoTriggerStore(self._database, self._names, window_limits(settings))
 
     async def plain(self, names: Collection[str]) -> dict[str, Handler]:
@@ -170,10 +172,17 @@ class Handlers:
 
     async def _settle_sharing(self) -> None:
         """Decide once whether agents learn from sessions with users, and log it."""
+        await refuse_unhiding(self._database, self._names, self._settings.memory.sharing)
         chosen = await settle_sharing(self._database, self._names, self._settings.memory.sharing)
         memory = self._settings.memory.model_copy(update={"sharing": chosen})
         self._settings = self._settings.model_copy(update={"memory": memory})
-        log.info("memory of sessions with users", sharing=chosen, means=SHARING_MEANS[chosen])
+        source = self._client[self._settings.source_database]
+        found = await learning(source, self._database, self._settings, chosen)
+        log.info("memory of sessions with users", sharing=chosen, means=found.says)
+        for reason in found.lacking:
+            log.warning(
+                "a model shares nothing of what users said: run `eden models check --sharing`", reason=reason
+            )
 
     async def refuse_another_model(self, model: str) -> None:
         """Raise EdenError if facts have vectors of another model, and nobody has asked for new ones."""
@@ -189,6 +198,7 @@ class Handlers:
                 models.language_model,
                 self._forgotten,
                 fence,
+                self._sharing,
                 demote_names=self._settings.memory.demote_names,
                 shared_roles=frozenset(self._settings.memory.shared_roles),
                 limits=self._settings.formation_limits,
@@ -201,6 +211,7 @@ class Handlers:
                 models.language_model,
                 self._forgotten,
                 fence,
+                self._sharing,
                 demote_names=self._settings.memory.demote_names,
                 shared_roles=frozenset(self._settings.memory.shared_roles),
                 limits=self._settings.formation_limits,
@@ -229,6 +240,7 @@ class Handlers:
             models.language_model,
             self._forgotten,
             fence,
+            self._sharing,
             directory.tier_of,
             on=self._settings.memory.propagation,
             limits=self._settings.formation_limits,

@@ -189,7 +189,7 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "sharing": Entry(
         "sharing_commands:app",
-        "Show and retire what private sharing hides from agents, groups and shards.",
+        "Show what came from users into shared memory; give it back, or retire it.",
     ),
     "budget": Entry("budget_commands:app", "Limit what formation may spend."),
     "cost": Entry("cost:app", "Show what models cost: today, this month, or for one memory."),

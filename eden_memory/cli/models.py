@@ -20,10 +20,12 @@ from eden_memory.models.providers.catalogue import (
     embedder_of,
     used_for,
 )
+from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:
     from eden_memory.formation.model_trial import TriedModel
+    from eden_memory.formation.sharing_trial import SharingTrial
     from eden_memory.models.providers.check import CheckedModel
 
 app = typer.Typer(help="Check language models and embedders.", no_args_is_help=True)
@@ -37,18 +39,31 @@ def models() -> None:
 
 
 @app.command()
-def check(as_json: AsJson = False) -> None:
+def check(
+    as_json: AsJson = False,
+    sharing: Annotated[
+        bool | None,
+        typer.Option(
+            "--sharing/--no-sharing",
+            help="try whether the models keep what is personal, with 24 calls each; without it: where agents learn",
+        ),
+    ] = None,
+) -> None:
     """Call each configured model; exit code 1 if one of them cannot be used.
 
-    Models of an endpoint given as a URL are also tried: what they can do, and which settings fit them.
+    Models of an endpoint given as a URL are also tried: what they can do, and which settings fit them. Where agents
+    learn from what users say, the models that form memory are tried with statements of which half belong to one
+    person: a model that shares more of these than EDEN_MEMORY_SHARING_MISTAKES shares nothing. The result is stored.
     """
     settings = Settings()
     found, tried = asyncio.run(_check(settings))
+    kept = asyncio.run(_sharing(settings, sharing)) if not any(model.problem for model in found) else []
     notes = [*_without_calls(settings), *_unused(settings)]
     if as_json:
         told = {
             "models": [asdict(checked_model) for checked_model in found],
             "tried": [asdict(tried_model) for tried_model in tried],
+            "sharing": [asdict(trial) for trial in kept],
             "notes": notes,
         }
         typer.echo(json.dumps(told, indent=2, ensure_ascii=False, default=str))
@@ -56,6 +71,8 @@ def check(as_json: AsJson = False) -> None:
         _print(found, notes)
         for tried_model in tried:
             _print_tried(tried_model)
+        for trial in kept:
+            _print_sharing(trial, settings.memory.sharing_mistakes)
     raise typer.Exit(1 if any(checked_model.problem for checked_model in found) else 0)
 
 
@@ -66,6 +83,31 @@ async def _check(settings: Settings) -> "tuple[list[CheckedModel], list[TriedMod
     found = await check_models(settings)
     works = {(model.provider, model.model) for model in found if model.problem is None}
     return found, await tried_models(settings, works)
+
+
+async def _sharing(settings: Settings, wanted: bool | None) -> "list[SharingTrial]":
+    """Try and store how each model judges; without a wish only where agents learn, as the store or a setting says."""
+    from eden_memory.formation.sharing_store import store_trials  # noqa: PLC0415 - the SDKs import for a second
+    from eden_memory.formation.sharing_trial import judging_models, tried_sharing  # noqa: PLC0415 - likewise
+
+    if wanted is False or not judging_models(settings):
+        return []
+    if wanted is None and settings.memory.sharing in (None, "private"):
+        return []
+    async with installation(settings) as at:
+        found = await tried_sharing(settings)
+        await store_trials(at.database, at.settings.names, found)
+        return found
+
+
+def _print_sharing(trial: "SharingTrial", most: int) -> None:
+    verdict = "may share" if trial.passed(most) else f"shares nothing (at most {most} may be)"
+    typer.echo(
+        f"\n{plain(trial.provider)} {plain(trial.model)} with {trial.prompt}: shared {trial.personal_shared} of "
+        f"{trial.personal} personal statements and {trial.others_shared} of {trial.others} others: {verdict}"
+    )
+    for text in trial.shared:
+        typer.echo(f"  shared: {text}")
 
 
 def _without_calls(settings: Settings) -> list[str]:

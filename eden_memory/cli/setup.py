@@ -16,6 +16,7 @@ from eden_memory.assembly.mongo_setup import check_all, dimensions_of, set_up
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.memory.reembedding_store import Reembedding
+from eden_memory.memory.snapshot_store import refuse_unhiding
 from eden_memory.memory.version_store import SHARING_MEANS, settle_sharing, stored_sharing
 from eden_memory.models.providers.catalogue import vectors_of
 from eden_memory.receipts.signing_key import ensured_key
@@ -78,6 +79,7 @@ async def _work(settings: Settings, dimensions: int, wait: float, *, only_check:
         if settings.windows.stale_hours:
             await look_again(database[names["messages"]], names["sessions"])
         before = await stored_sharing(database, names)
+        await refuse_unhiding(database, names, settings.memory.sharing)
         sharing = await settle_sharing(database, names, settings.memory.sharing)
         if sharing != before:
             typer.echo(

@@ -1,4 +1,4 @@
-"""`eden sharing list|retire`: what private sharing hides of memory that all users of an agent would see."""
+"""`eden sharing list|move|retire`: what came from users into memory that others see, and what of it is hidden."""
 
 import asyncio
 from typing import Annotated, Any
@@ -8,6 +8,8 @@ from bson import ObjectId
 
 from eden_memory.cli import tables, terminal
 from eden_memory.cli.terminal import confirm
+from eden_memory.errors import EdenError
+from eden_memory.memory.shared_items import SharedItem, SharedItems, taken_back
 from eden_memory.memory.snapshot_store import HiddenItem, MongoHidden
 from eden_memory.replay.installation import installation
 from eden_memory.schemas.documents import InboxFactCommand, InboxForget
@@ -17,40 +19,66 @@ Row = dict[str, Any]
 REASON = "it rests on what users said, and sharing is private"
 TOGETHER = 500
 app = typer.Typer(
-    help="Show and retire what private sharing hides from agents, groups and shards.",
+    help="Show what came from users into shared memory; give it back to its user, or retire it.",
     no_args_is_help=True,
 )
+Ids = Annotated[list[str], typer.Argument(help="ids of facts and reflections (`eden sharing list`)")]
+By = Annotated[str | None, typer.Option("--by", help="who asks, noted in the records")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 
 
 @app.command("list")
-def list_(as_json: AsJson = False) -> None:
-    """Show everything hidden: memory that was formed as a team's before sharing became private."""
-    found = asyncio.run(_found(Settings()))
+def list_(
+    hidden: Annotated[
+        bool, typer.Option("--hidden", help="only what private sharing hides, blobs too")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="the newest so many")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Show what came from users into memory of agents, shards and groups, newest first, and from which sessions."""
+    if hidden:
+        _show_hidden(as_json)
+        return
+    found = asyncio.run(_shared(Settings(), limit))
     if as_json:
-        terminal.show_json([_shown(hidden_item) for hidden_item in found])
+        terminal.show_json([_shown_shared(item) for item in found])
         return
     rows = [
         (
-            hidden_item.kind,
-            terminal.scope_name(hidden_item.scope),
-            tables.line(hidden_item.content),
-            hidden_item.id,
+            item.kind,
+            terminal.scope_name(item.scope),
+            tables.line(item.content),
+            ", ".join(item.session_ids),
+            ", ".join(item.users),
+            item.id,
         )
-        for hidden_item in found
+        for item in found
     ]
-    tables.show_table(("what", "of", "text", "id"), rows, "nothing is hidden")
+    tables.show_table(("what", "of", "text", "sessions", "users", "id"), rows, "nothing came from users")
+
+
+@app.command()
+def move(ids: Ids, by: By = None) -> None:
+    """Give items of shared memory to the one user who said them; what says the same is not shared again."""
+    _take_back(ids, by, move=True)
 
 
 @app.command()
 def retire(
-    by: Annotated[str | None, typer.Option("--by", help="who asks, noted in the records")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="ids of facts and reflections; none: all hidden")
+    ] = None,
+    by: By = None,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
 ) -> None:
-    """Retire everything hidden: facts keep their history, reflections are forgotten, blobs are made anew.
+    """Retire items of shared memory; without ids everything that private sharing hides.
 
-    A switch back to `team` shows none of it again.
+    Facts keep their history, hidden reflections are forgotten, blobs are made anew. What says the same as an item
+    that was named here is not shared again.
     """
+    if ids:
+        _take_back(ids, by, move=False)
+        return
     settings = Settings()
     found = asyncio.run(_found(settings))
     kinds = {
@@ -72,6 +100,55 @@ def retire(
         f"Asked for {kinds['fact']} facts and {kinds['reflection']} reflections: a running system carries it out "
         "within moments, and makes the blobs anew that absorbed them."
     )
+
+
+def _take_back(ids: list[str], by: str | None, *, move: bool) -> None:
+    settings = Settings()
+    found = asyncio.run(_named(settings, ids))
+    missing = set(ids) - {item.id for item in found}
+    if missing:
+        raise EdenError(
+            f"no shared memory of users has the id {', '.join(sorted(missing))}",
+            "`eden sharing list` shows the ids.",
+        )
+    of_several = [item.id for item in found if len(item.users) != 1]
+    if move and of_several:
+        raise EdenError(
+            f"{', '.join(of_several)} rests on the words of several users, or of none that is known",
+            "Retire it: `eden sharing retire ID`.",
+        )
+    documents = [document for item in found for document in taken_back(item, by, move=move)]
+    asyncio.run(_ask(settings, documents))
+    typer.echo(f"Asked for {len(found)}: a running system carries it out within moments.")
+
+
+def _shown_shared(item: SharedItem) -> Row:
+    return {
+        "kind": item.kind,
+        "id": item.id,
+        "scope_key": item.scope.key,
+        "content": item.content,
+        "said_at": item.said_at,
+        "sessions": item.session_ids,
+        "users": item.users,
+    }
+
+
+def _show_hidden(as_json: bool) -> None:
+    found = asyncio.run(_found(Settings()))
+    if as_json:
+        terminal.show_json([_shown(hidden_item) for hidden_item in found])
+        return
+    rows = [
+        (
+            hidden_item.kind,
+            terminal.scope_name(hidden_item.scope),
+            tables.line(hidden_item.content),
+            hidden_item.id,
+        )
+        for hidden_item in found
+    ]
+    tables.show_table(("what", "of", "text", "id"), rows, "nothing is hidden")
 
 
 def _request(hidden_item: HiddenItem, by: str | None) -> Row:
@@ -104,6 +181,16 @@ async def _found(settings: Settings) -> list[HiddenItem]:
     async with installation(settings) as at:
         hidden = MongoHidden(at.database, at.settings.names, settings.memory.sharing)
         return [item async for item in hidden.items()]
+
+
+async def _shared(settings: Settings, limit: int) -> list[SharedItem]:
+    async with installation(settings) as at:
+        return await SharedItems(at.database, at.settings.names).newest(limit)
+
+
+async def _named(settings: Settings, ids: list[str]) -> list[SharedItem]:
+    async with installation(settings) as at:
+        return await SharedItems(at.database, at.settings.names).of(ids)
 
 
 async def _ask(settings: Settings, documents: list[Row]) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from eden_memory.memory.snapshot_store import MongoHidden
 from eden_memory.mongo.documents import document_of
 from eden_memory.mongo.readable import readable
 from eden_memory.schemas.documents import RECENT_FACTS, Fact, Snapshot, Stream
-from eden_memory.schemas.scopes import Scope, Sharing
+from eden_memory.schemas.scopes import Scope, SharingMode
 from eden_memory.settings import Settings
 
 Database = AsyncDatabase[dict[str, Any]]
@@ -68,7 +68,9 @@ class MongoContextSource:
             stored |= await self._read(unread, ())
         if self._most_facts > RECENT_FACTS:
             stored = {key: await self._with_more_facts(stored[key]) for key in stored}
-        stored = await self._hidden.taken_out(stored, _private(stored.values(), streams, sharing))
+        stored = await self._hidden.taken_out(
+            stored, _private(stored.values(), streams, sharing, _learning(present))
+        )
         audiences = await self._audiences.of(with_unlisted(asked, present, stored.values()))
         return {
             asker: view_of(
@@ -124,13 +126,23 @@ def _keys(asked: Asker, present: Present, streams: Mapping[str, Stream]) -> list
     return [scope.key for scope in broad_scopes(asked, present, streams)]
 
 
+def _learning(present: Mapping[Asker, Present]) -> set[str]:
+    return {asker.agent_id for asker, now in present.items() if now.learns}
+
+
 def _private(
-    stored: Iterable[Snapshot], streams: Mapping[str, Mapping[str, Stream]], sharing: Sharing
+    stored: Iterable[Snapshot],
+    streams: Mapping[str, Mapping[str, Stream]],
+    sharing: SharingMode,
+    learning: Collection[str],
 ) -> frozenset[str]:
     """Return the keys of scopes in which memory with users' sources is hidden."""
     keys = (
         private_keys(
-            [Scope.of_key(snapshot.scope_key, snapshot.agent_id)], streams[snapshot.agent_id], sharing
+            [Scope.of_key(snapshot.scope_key, snapshot.agent_id)],
+            streams[snapshot.agent_id],
+            sharing,
+            learns=snapshot.agent_id in learning,
         )
         for snapshot in stored
         if snapshot.scope in WIDE and snapshot.agent_id in streams

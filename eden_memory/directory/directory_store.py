@@ -15,7 +15,8 @@ from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.readable import documents_by_id
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.ids import NoId
-from eden_memory.schemas.scopes import SharedSessions, Sharing
+from eden_memory.schemas.scopes import SharedSessions, SharingMode
+from eden_memory.scope_limits import sharing_of
 from eden_memory.settings import AgentsSettings, GroupsSettings, Settings
 
 Row = Mapping[str, Any]
@@ -41,7 +42,7 @@ class MongoDirectory:
         self._users, self._groups = settings.users, settings.groups
         chosen = settings.memory.without_users
         self._without_users = settings.users.collection is None if chosen is None else chosen
-        self._sharing: Sharing = settings.memory.sharing or "private"
+        self._mode: SharingMode = settings.memory.sharing or "private"
         self._shared_sessions: SharedSessions = settings.memory.shared_sessions
 
     async def look_up(
@@ -146,12 +147,12 @@ class MongoDirectory:
         """Return documents by typed id; none where the collection is not mapped."""
         return {} if collection is None else await documents_by_id(self._database[collection], ids)
 
-    async def _streams_of(self, agents: Iterable[str]) -> dict[str, list[Stream]]:
+    async def _streams_of(self, agents: Iterable[str]) -> dict[str, Mapping[str, Stream]]:
         """Return the shards of agents, scopes switched off, and streams that say how an agent shares."""
         wanted: Row = {"$or": [{"scope": "shard"}, {"active": False}, {"sharing": {"$ne": None}}]}
         rows: list[Row] = await self._streams.find({"agent_id": {"$in": list(agents)}, **wanted}).to_list()
         by_agent = groupby(sorted(rows, key=_agent), _agent)
-        return {agent: list(streams_in(own).values()) for agent, own in by_agent}
+        return {agent: streams_in(own) for agent, own in by_agent}
 
     def _facts(
         self,
@@ -160,17 +161,19 @@ class MongoDirectory:
         agents: Mapping[str, Row],
         users: Mapping[str, Row],
         groups: Mapping[str, Row],
-        streams: Mapping[str, list[Stream]],
+        streams: Mapping[str, Mapping[str, Stream]],
     ) -> SessionFacts | Missing:
         agent = agents.get(session.agent_id)
         if self._agents.collection is not None and (agent is None or isinstance(agent, Unreadable)):
             return Missing(f"no document {session.agent_id} in {self._agents.collection} that can be read")
         known = [(user, users[user]) for user in named if user in users]
-        own = streams.get(session.agent_id, ())
-        shards = sorted(
-            (stream.shard, stream.sharing) for stream in own if stream.shard is not None and stream.active
-        )
-        sharing = self._sharing_of(session, own)
+        own = streams.get(session.agent_id, {})
+        shards = sorted(stream.shard for stream in own.values() if stream.shard is not None and stream.active)
+        learns = getter(self._agents.agent_memory_enabled)(agent or {}) is True
+        mode: SharingMode = (
+            "private" if session.own else self._mode
+        )  # what is added for a user is that user's alone
+        sharing = sharing_of("agent", own, mode, learns=learns)
         return SessionFacts(
             agent_id=session.agent_id,
             users=session.users,
@@ -186,19 +189,14 @@ class MongoDirectory:
             names=self._names(session.agent_id, agent, known),
             sharing=sharing,
             shared_sessions=self._shared_sessions,
-            shards=tuple(name for name, _ in shards),
+            shards=tuple(shards),
             team_shards=tuple(
-                name for name, chosen in shards if not session.own and (chosen or sharing) == "team"
+                name for name in shards if sharing_of(f"shard:{name}", own, mode, learns=learns) == "team"
             ),
-            off=frozenset(stream.scope for stream in own if stream.shard is None and not stream.active),
+            off=frozenset(
+                stream.scope for stream in own.values() if stream.shard is None and not stream.active
+            ),
         )
-
-    def _sharing_of(self, session: SessionDocument, own: Iterable[Stream]) -> Sharing:
-        """Return its agent's sharing, else the installation's; what is added for a user is that user's alone."""
-        if session.own:
-            return "private"
-        of_agent: Sharing | None = next((stream.sharing for stream in own if stream.scope == "agent"), None)
-        return of_agent or self._sharing
 
     def _names(self, agent_id: str, agent: Row | None, users: list[tuple[str, Row]]) -> dict[str, str]:
         named = [(user, getter(self._users.name)(row)) for user, row in users]

@@ -10,13 +10,14 @@ from pymongo.errors import OperationFailure
 
 from eden_memory.doctor.finding import Finding
 from eden_memory.doctor.privileges import Privilege, missing
-from eden_memory.memory.version_store import SHARING_MEANS, stored_sharing
+from eden_memory.formation.sharing_store import Learning, learning
+from eden_memory.memory.version_store import stored_sharing
 from eden_memory.placement import Placement
 from eden_memory.replay.namespaces.namespace_names import goes_on
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.replay.reform.reform_store import neglected
 from eden_memory.schemas.documents import Namespace
-from eden_memory.schemas.scopes import Sharing
+from eden_memory.schemas.scopes import SharingMode
 from eden_memory.settings import Settings
 
 OLDEST = (6, 0)
@@ -50,20 +51,22 @@ async def live_namespace(client: Client, settings: Settings) -> Finding:
 
 
 async def sharing(client: Client, settings: Settings) -> Finding:
-    """Whether agents learn from what their users say."""
-    stored = await stored_sharing(client[settings.mongodb.database], settings.names)
-    return judge_sharing(settings.memory.sharing, stored)
+    """Which agents learn from what their users say, and whether their models may share it."""
+    memory, chosen = client[settings.mongodb.database], settings.memory.sharing
+    stored = await stored_sharing(memory, settings.names)
+    found = await learning(client[settings.source_database], memory, settings, stored or chosen or "private")
+    return judge_sharing(chosen, stored, found)
 
 
-def judge_sharing(chosen: Sharing | None, stored: Sharing | None) -> Finding:
-    """`chosen` by the settings, and what the store says."""
-    holds = stored or chosen
-    if holds is None:
-        return Finding("sharing", "ok", "nothing says yet: `eden setup` decides, private in a new store")
-    what = f"{holds}: {SHARING_MEANS[holds]}"
-    if chosen not in (None, holds):
-        return Finding("sharing", "warn", f"{what}; settings say {chosen}", "Restart every `eden run`.")
-    return Finding("sharing", "ok", what)
+def judge_sharing(chosen: SharingMode | None, stored: SharingMode | None, found: Learning) -> Finding:
+    """`chosen` by the settings, and what the store says; `found` with the mode that holds."""
+    if chosen is not None and stored not in (None, chosen):
+        what = f"{found.says}; settings say {chosen}"
+        return Finding("sharing", "warn", what, "Restart every `eden run`.")
+    if found.lacking:
+        what = f"{found.says}; but their models share nothing of it: {'; '.join(found.lacking)}"
+        return Finding("sharing", "warn", what, "Run `eden models check --sharing`, or choose another model.")
+    return Finding("sharing", "ok", found.says)
 
 
 def judge_namespaces(live: Placement, left: Sequence[Namespace]) -> Finding:

@@ -67,6 +67,8 @@ class Provenance(NamedTuple):
 
     shared: bool
     dropped: bool
+    planted: bool = False
+    """Whether it rests on a message that looks planted."""
 
 
 def is_planted(text: str, *, by_tool: bool = False) -> bool:
@@ -113,6 +115,7 @@ def provenance_of(
     return Provenance(
         shared=not rests_on_planted and not borrowed and all(line.role in roles for line in own),
         dropped=rests_on_planted and not users_own and any(line.role == "tool" for line in lines.values()),
+        planted=rests_on_planted,
     )
 
 

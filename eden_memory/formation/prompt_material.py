@@ -61,6 +61,10 @@ class FactMaterial:
     """The language that memory is kept in; None: that of the conversation. Other materials have it, too."""
     before: tuple[TranscriptLine, ...] = ()
     """Messages before the window, which explain it; their numbers go on behind those of `lines`."""
+    taken_back: tuple[str, ...] = ()
+    """What these users said that was shared, and that a person then took back."""
+    given: bool = False
+    """The messages were added for all of the agent's users; for models that read no prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,9 @@ class ReflectionMaterial:
     language: str | None = None
     before: tuple[TranscriptLine, ...] = ()
     """As in `FactMaterial`."""
+    taken_back: tuple[str, ...] = ()
+    """As in `FactMaterial`."""
+    given: bool = False
 
 
 @dataclass(frozen=True, slots=True)

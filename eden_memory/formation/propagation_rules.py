@@ -7,7 +7,8 @@ from typing import Literal, Protocol
 
 from eden_memory.directory.participants import Missing, Off, SessionFacts
 from eden_memory.forgotten import Marks, ids_of
-from eden_memory.formation.shareable import restates
+from eden_memory.formation.shareable import adds_little, is_personal, names_one_of
+from eden_memory.schemas.answers import JudgedReflection
 from eden_memory.schemas.documents import Reflection, Stream
 from eden_memory.schemas.events import Propagated, ReflectionFormed
 from eden_memory.schemas.ids import split
@@ -76,9 +77,14 @@ class Candidate:
         """Return whether it rests on any of these messages."""
         return not set(self.reflection.message_ids).isdisjoint(message_ids)
 
-    def statement(self, text: str) -> str | None:
-        """Return the text if the broader scope may hold it: of nobody, and nothing that the reflection lacks."""
-        return text if restates(text, self.reflection.content, self.names) else None
+    def statement(self, judged: JudgedReflection, text: str, names: Collection[str]) -> str | None:
+        """Return the text if the broader scope may hold it: of no person, and nothing that the reflection lacks.
+
+        `names`: of the agent's users.
+        """
+        kept_back = judged.sensitive or judged.about == "person" or is_personal(text)
+        named = names_one_of(text, self.names) or names_one_of(text, names)
+        return None if kept_back or named or not adds_little(text, self.reflection.content) else text
 
 
 def is_on(streams: Mapping[str, Stream], otherwise: bool) -> bool:

@@ -5,28 +5,40 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from eden_memory.directory.own_sessions import given_to_all, whose
+from eden_memory.directory.own_sessions import given_to_all
 from eden_memory.forgotten import Marks
 from eden_memory.formation.occurrence import occurrence
 from eden_memory.formation.planted_memory import Provenance, planted_messages, provenance_of
 from eden_memory.formation.scope_briefs import of_authors
-from eden_memory.formation.shareable import is_agent_wide, is_personal, names_one_of
+from eden_memory.formation.shareable import adds_little, contradicts, is_personal, names_one_of
 from eden_memory.formation.transcript import Transcript, renamed
 from eden_memory.formation.unnamed_sources import with_unnamed
 from eden_memory.schemas.answers import StatedFact, StatedReflection
 from eden_memory.schemas.events.formation import Window
-from eden_memory.schemas.ids import split
 from eden_memory.schemas.provenance import SourceMessage
-from eden_memory.schemas.scopes import Scope, ScopeKind
+from eden_memory.schemas.scopes import NotShared, Scope, ScopeKind
 from eden_memory.scope_limits import label_of
 from eden_memory.unseen import without_unseen
 from eden_memory.word_limits import fitted
 
 _OPEN_TO_OTHERS: frozenset[ScopeKind] = frozenset({"agent", "group", "shard"})
-_OF_THE_AGENT: frozenset[ScopeKind] = frozenset({"agent", "shard"})
 SHARED_ROLES = frozenset({"user", "assistant", "system", "other"})
 _VOUCHED = frozenset({"assistant", "system"})
 """Roles that speak for the agent: no user's words, and no tool's."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharingChecks:
+    """What the checks of shared memory need to know besides the window."""
+
+    names: frozenset[str] = frozenset()
+    """What those who take part, and other users of the agent, are called."""
+    judge: bool = True
+    """Whether the model's judgement may share what users said (`eden models check`)."""
+    given: tuple[str, ...] = ()
+    """What the operator added for all, or pinned."""
+    taken_back: tuple[str, ...] = ()
+    """Statements that a person took out of shared memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +50,7 @@ class AssignedItem:
     sources: tuple[SourceMessage, ...]
     whole_window: bool
     demoted_from: ScopeKind | None
+    not_shared: NotShared | None = None
     shared: bool = True
     """Whether its messages may form memory of a broader scope."""
     occurred_at: datetime | None = None
@@ -59,11 +72,12 @@ class ScopeAssignment:
     """By scope key; scopes without an entry hold any number."""
     most_together: int | None = None
     names: tuple[str, ...] = ()
-    """People whose names leave what others see; empty unless the stricter setting is on."""
-    subjects: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The words that say what a shard collects, by scope key."""
+    """People whose names leave a group's memory, too; empty unless the stricter setting is on."""
     shared_roles: Set[str] = SHARED_ROLES
     """Whose messages may form memory of a group, an agent or a shard."""
+    checks: SharingChecks = field(default_factory=SharingChecks)
+    dropped: list[NotShared] = field(default_factory=list[NotShared])
+    """The checks that items without any scope did not pass."""
     counts: Counter[str] = field(default_factory=Counter[str])
     """`beyond` a limit of items, `no_scope`, `personal` (dropped), `demoted`, `shortened`, `empty`,
     `whole_window`, `forgotten`, `unnamed` (somebody without a name), `planted` (dropped), `unshared` (demoted),
@@ -103,9 +117,11 @@ class ScopeAssignment:
         if not text or provenance.dropped:
             self.counts["planted" if text else "empty"] += 1
             return None
-        scope = self._scope_for(named, text, sources, whole=whole, may_share=provenance.shared)
+        scope, withheld = self._scope_for(named, stated, text, sources, whole=whole, provenance=provenance)
         if scope is None:
             self.counts["personal"] += 1
+            if withheld is not None:
+                self.dropped.append(withheld)
             return None
         text = self.transcript.unnamed(text, sources if scope.kind == "user" else ())
         if text is None:
@@ -116,9 +132,9 @@ class ScopeAssignment:
             self.counts["forgotten"] += 1
             return None
         demoted = named.kind if scope.kind != named.kind else None
-        self.counts["unshared"] += demoted in _OPEN_TO_OTHERS and not provenance.shared
+        self.counts["unshared"] += withheld in ("role", "planted")
         occurred = occurrence(stated.occurred_at, text) if isinstance(stated, StatedFact) else None
-        return AssignedItem(text, scope, sources, whole, demoted, provenance.shared, occurred)
+        return AssignedItem(text, scope, sources, whole, demoted, withheld, provenance.shared, occurred)
 
     def _provenance(self, text: str, sources: tuple[SourceMessage, ...]) -> Provenance:
         if self._planted is None:
@@ -127,20 +143,77 @@ class ScopeAssignment:
         return provenance_of(text, self.transcript, sources, self.shared_roles, self._planted)
 
     def _scope_for(
-        self, named: Scope, text: str, sources: Sequence[SourceMessage], *, whole: bool, may_share: bool
-    ) -> Scope | None:
-        """Return the scope that an item may go to; None: nowhere."""
-        if named.kind in _OPEN_TO_OTHERS and not may_share:
-            return self._users(text, sources, whole=whole) or self._home("session")
-        if self._is_anothers(named, text):
-            return self._users(text, sources, whole=whole)
-        if self._is_unvouched(named, sources):
-            return self._home("session")
-        if named.kind != "user" and self._is_for_all(named, text, sources):
-            return named
-        heard = named.kind != "user" and len(self.window.participants) > 1
-        shared = self._home("group") if heard else None
-        return self._users(text, sources, whole=whole) or shared or self._home("session")
+        self,
+        named: Scope,
+        stated: StatedFact | StatedReflection,
+        text: str,
+        sources: Sequence[SourceMessage],
+        *,
+        whole: bool,
+        provenance: Provenance,
+    ) -> tuple[Scope | None, NotShared | None]:
+        """Return the scope that an item may go to (None: nowhere), and the check that kept it from the one named."""
+        if named.kind not in _OPEN_TO_OTHERS:
+            return named, None
+        withheld = self._withheld(named, stated, text, sources, provenance)
+        if withheld is None:
+            return named, None
+        group = self._home("group") if named.kind != "group" and self._hears_several() else None
+        if group is not None and self._withheld(group, stated, text, sources, provenance) is None:
+            return group, withheld
+        own = self._users(text, sources, whole=whole)
+        if own is None and self._is_anothers(named, text):
+            return None, withheld
+        return own or self._home("session"), withheld
+
+    def _withheld(  # noqa: PLR0911 - one line for each check, in their order
+        self,
+        scope: Scope,
+        stated: StatedFact | StatedReflection,
+        text: str,
+        sources: Sequence[SourceMessage],
+        provenance: Provenance,
+    ) -> NotShared | None:
+        """Return the first check that an item does not pass on its way to those who did not take part.
+
+        No model can pass the checks of the text and its messages; its own judgement comes last. What the operator
+        gave to all needs no judgement.
+        """
+        if not provenance.shared:
+            return "planted" if provenance.planted else "role"
+        if is_personal(text):
+            return "identifier"
+        if names_one_of(text, self.names if scope.kind == "group" else ()):
+            return "name"
+        if given_to_all(self.window.session_id):
+            return None
+        if scope.kind != "group" and names_one_of(text, self.checks.names):
+            return "name"
+        if self._of_private_users(sources):
+            return "private_user"
+        if any(adds_little(text, old) and adds_little(old, text) for old in self.checks.taken_back):
+            return "taken_back"
+        if not self._agents_alone(sources) and (withheld := self._users_words(scope, text, sources)):
+            return withheld
+        return "sensitive" if stated.sensitive else "person" if stated.about == "person" else None
+
+    def _users_words(self, scope: Scope, text: str, sources: Sequence[SourceMessage]) -> NotShared | None:
+        """Return the check that what users may have said does not pass; a group of several heard it themselves."""
+        roles = self.transcript.roles_of(sources)
+        if not self.window.participants and self.window.sharing == "private" and not roles <= _VOUCHED:
+            return "role"
+        if roles <= {"user"} and any(contradicts(text, given) for given in self.checks.given):
+            return "contradicts"
+        tried = self.checks.judge or (scope.kind == "group" and self._hears_several())
+        return None if tried else "untried_model"
+
+    def _of_private_users(self, sources: Sequence[SourceMessage]) -> bool:
+        """Return whether a user whose memory is private said it, or may be meant where only the agent spoke."""
+        authors = self.transcript.authors_of(sources) - {None} or set(self.window.participants)
+        return not authors.isdisjoint(self.window.private_users)
+
+    def _hears_several(self) -> bool:
+        return len(self.window.participants) > 1
 
     def _users(self, text: str, sources: Sequence[SourceMessage], *, whole: bool) -> Scope | None:
         """Return the only user's scope, or that of the only author of it all."""
@@ -171,27 +244,8 @@ class ScopeAssignment:
         return next((scope for scope in self.scopes if label_of(scope).split() == label.split()), None)
 
     def _is_anothers(self, scope: Scope, text: str) -> bool:
-        """Return whether others would see what concerns one person alone."""
-        if scope.kind not in _OPEN_TO_OTHERS:
-            return False
-        return is_personal(text) or names_one_of(text, self.names)
-
-    def _is_for_all(self, scope: Scope, text: str, sources: Sequence[SourceMessage]) -> bool:
-        """Return whether all of the agent's users may see it; texts given to all, and groups, need no proof."""
-        if scope.kind not in _OF_THE_AGENT or given_to_all(self.window.session_id):
-            return True
-        names = {
-            *self.transcript.speakers_but(()),
-            *(split(participant)[1] for participant in self.window.participants),
-        }
-        vouched = scope.kind == "shard" or self._agents_alone(sources)
-        return is_agent_wide(
-            text,
-            names,
-            self.transcript.texts_of(sources),
-            vouched=vouched,
-            subject=self.subjects.get(scope.key, ""),
-        )
+        """Return whether it concerns one person alone: nobody else who took part may see it either."""
+        return is_personal(text) or (scope.kind == "group" and names_one_of(text, self.names))
 
     def _agents_alone(self, sources: Sequence[SourceMessage]) -> bool:
         """Return whether no user's words can be behind it, and no tool's."""
@@ -200,17 +254,6 @@ class ScopeAssignment:
         return (
             not (self.window.participants or heard or named) and self.transcript.roles_of(sources) <= _VOUCHED
         )
-
-    def _is_unvouched(self, scope: Scope, sources: Sequence[SourceMessage]) -> bool:
-        """Return whether others would see what neither the agent nor the system said, where sharing is private.
-
-        With users in the session, its scopes are theirs whatever a message's role. What is added without a
-        user is the operator's.
-        """
-        window = self.window
-        if scope.kind not in _OPEN_TO_OTHERS or window.sharing == "team" or window.participants:
-            return False
-        return whose(window.session_id) is None and not self.transcript.roles_of(sources) <= _VOUCHED
 
     def _home(self, kind: ScopeKind) -> Scope | None:
         """Return the scope of this kind; several users have no user scope, and facts no session scope."""

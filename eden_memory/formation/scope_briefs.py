@@ -56,14 +56,6 @@ class Scopes:
         """Return the word limit of an item by scope key: a stream's own limit, else `most`."""
         return {scope.key: limits.item_words or most for scope, limits in self.limits.items()}
 
-    def subjects(self) -> dict[str, str]:
-        """Return the words that say what a shard collects, by scope key: its name and its guidance."""
-        return {
-            scope.key: f"{scope.shard} {limits.extraction_guidance or ''}"
-            for scope, limits in self.limits.items()
-            if scope.shard is not None
-        }
-
     def past(self, window: Window, now: datetime) -> frozenset[Scope]:
         """Return the scopes in which a fact of this window would have expired by now."""
         untils = {scope: limits.until(window.last_at or now) for scope, limits in self.limits.items()}

@@ -3,20 +3,54 @@
 from asyncio import gather
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from eden_memory.directory.participants import Streams
 from eden_memory.failures import PermanentError
 from eden_memory.forgotten import ForgottenMarks, Marks, ids_of_window
-from eden_memory.formation.scope_assignment import SHARED_ROLES, ScopeAssignment
+from eden_memory.formation.scope_assignment import SHARED_ROLES, ScopeAssignment, SharingChecks
 from eden_memory.formation.scope_briefs import Scopes, of_authors
 from eden_memory.formation.transcript import Transcript, transcript
-from eden_memory.models.question import Asking, LanguageModel, Role
+from eden_memory.models.question import A, Answered, Asking, LanguageModel, Role
 from eden_memory.schemas.events.formation import Window
+from eden_memory.schemas.ids import split
 from eden_memory.schemas.provenance import Call, MessageRef
 from eden_memory.schemas.scopes import Scope
 from eden_memory.scope_limits import FormationLimits
 from eden_memory.stages.stage import Delivery
 from eden_memory.windows.window_request import StoredWindow, Windows
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """A statement that a person took out of shared memory, and whose words it rests on."""
+
+    text: str
+    users: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedKnowledge:
+    """What an agent's shared memory is checked by."""
+
+    names: frozenset[str] = frozenset()
+    """What the agent's users are called."""
+    given: tuple[str, ...] = ()
+    """What the operator added for all users, or pinned."""
+    taken_back: tuple[TakenBack, ...] = ()
+    """The newest first."""
+
+
+class SharingRules(Protocol):
+    """What the extractions ask before they share what users said."""
+
+    async def known(self, agent_id: str) -> SharedKnowledge:
+        """Return what an agent's shared memory is checked by."""
+        ...
+
+    async def may_judge(self, provider: str | None, call: Call) -> bool:
+        """Return whether the model of a call passed `eden models check` with the prompt of the call."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +65,25 @@ class WindowQuestion:
     names: tuple[str, ...]
     """People whose names leave what others see; empty unless the stricter setting is on."""
     marks: Marks
+    called: frozenset[str]
+    """The names and ids of those who take part."""
+    known: SharedKnowledge
     shared_roles: Set[str] = SHARED_ROLES
 
+    @property
+    def taken_back(self) -> tuple[str, ...]:
+        """Return what a person took out of shared memory, of those who take part here and nobody else."""
+        users = frozenset(self.window.participants)
+        return tuple(old.text for old in self.known.taken_back if old.users and old.users == users)
+
     def assignment(
-        self, item_words: int, fence: str, most_together: int | None = None, *, limited: bool = False
+        self,
+        item_words: int,
+        fence: str,
+        judge: bool,
+        most_together: int | None = None,
+        *,
+        limited: bool = False,
     ) -> ScopeAssignment:
         """Return the assignment of an answer's items; `limited`: to each scope's own number of items."""
         most = {scope.key: limits.most for scope, limits in self.scopes.limits.items()} if limited else {}
@@ -47,8 +96,13 @@ class WindowQuestion:
             most,
             most_together,
             self.names,
-            self.scopes.subjects(),
             self.shared_roles,
+            SharingChecks(
+                self.called | self.known.names,
+                judge,
+                self.known.given,
+                tuple(old.text for old in self.known.taken_back),
+            ),
         )
 
 
@@ -62,13 +116,14 @@ class WindowQuestions:
         model: LanguageModel,
         forgetting: ForgottenMarks,
         limits: FormationLimits,
+        sharing: SharingRules,
         *,
         demote_names: bool,
         shared_roles: Set[str],
     ) -> None:
         self._windows, self._streams, self._model = windows, streams, model
         self._forgetting, self._limits, self._demote_names = forgetting, limits, demote_names
-        self._shared_roles = shared_roles
+        self._sharing, self._shared_roles = sharing, shared_roles
 
     async def about(
         self,
@@ -80,10 +135,11 @@ class WindowQuestions:
         before: Sequence[MessageRef] = (),
     ) -> WindowQuestion:
         """Return the question; `known`: (kind, target) of other memories that it shows, `before`: messages."""
-        windows, streams, earlier = await gather(
+        windows, streams, earlier, shared = await gather(
             self._windows.windows([window.formation_id]),
             self._streams.of(window.agent_id),
             self._model.earlier(asking.unit),
+            self._sharing.known(window.agent_id),
         )
         stored = windows.get(window.formation_id)
         if stored is None:
@@ -94,7 +150,24 @@ class WindowQuestions:
         limited = Scopes.of(scopes, streams, self._limits, of_authors=of_authors(window))
         asking = replace(asking, shown=shown.shown, model=limited.model)
         names = _participants(stored, window) if self._demote_names else ()
-        return WindowQuestion(delivery, window, asking, limited, shown, names, marks, self._shared_roles)
+        called = {*stored.names.values(), *shown.speakers_but(())} - {stored.names.get(window.agent_id)}
+        called |= {split(user)[1] for user in window.participants}
+        return WindowQuestion(
+            delivery,
+            window,
+            asking,
+            limited,
+            shown,
+            names,
+            marks,
+            frozenset(filter(None, called)),
+            shared,
+            self._shared_roles,
+        )
+
+    async def may_judge(self, answered: Answered[A]) -> bool:
+        """Return whether an answer's judgement may share what users said; the offline rules' may."""
+        return answered.call is None or await self._sharing.may_judge(answered.provider, answered.call)
 
 
 def asking_about(window: Window, delivery: Delivery, stage: str, role: Role) -> Asking:

@@ -105,7 +105,7 @@ ExplainedOutcome = Literal[
 class ExplainedStep(View):
     """One step from a message to memory; ids typed where they are the application's."""
 
-    what: Literal["message", "window", "call", "answer", "decision", "memory"]
+    what: Literal["message", "window", "call", "answer", "check", "decision", "memory"]
     id: str | None
     at: datetime | None
     told: str

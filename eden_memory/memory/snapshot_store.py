@@ -12,13 +12,14 @@ from pymongo.read_concern import ReadConcern
 from eden_memory.access.sharing import ALONE, WIDE, WITHOUT_USERS, in_force, private_keys
 from eden_memory.directory.own_sessions import BEGINS
 from eden_memory.directory.stream_store import MongoStreams
+from eden_memory.errors import EdenError
 from eden_memory.memory.version_store import stored_sharing
 from eden_memory.mongo.documents import document_of
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
 from eden_memory.schemas.documents import Consolidated, Fact, Reflection, Snapshot
 from eden_memory.schemas.ids import encode
-from eden_memory.schemas.scopes import Scope, Sharing
+from eden_memory.schemas.scopes import Scope, SharingMode
 
 Row = dict[str, Any]
 GIVEN_TO_ALL = re.compile(rf"^{re.escape(encode(BEGINS))}((?!%3A).)+$")
@@ -80,11 +81,11 @@ class HiddenItem:
 class MongoHidden:
     """Finds hidden memory of one namespace; `chosen`: the mode that this process is set to."""
 
-    def __init__(self, database: AsyncDatabase[Row], names: Names, chosen: Sharing | None = None) -> None:
+    def __init__(self, database: AsyncDatabase[Row], names: Names, chosen: SharingMode | None = None) -> None:
         self._database, self._names = database, names
-        self._chosen: Sharing | None = chosen
+        self._chosen: SharingMode | None = chosen
 
-    async def sharing(self) -> Sharing:
+    async def sharing(self) -> SharingMode:
         """Return the mode that readers apply; it is read each time, so that a switch takes effect at once."""
         return in_force(await stored_sharing(self._database, self._names), self._chosen)
 
@@ -145,6 +146,18 @@ class MongoHidden:
             self._names[collection],
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
+        )
+
+
+async def refuse_unhiding(database: AsyncDatabase[Row], names: Names, chosen: SharingMode | None) -> None:
+    """Raise EdenError where agents are to learn again, and memory is hidden that they would then show at once."""
+    if chosen in (None, "private") or await stored_sharing(database, names) != "private":
+        return
+    async for _ in MongoHidden(database, names, "private").items():
+        raise EdenError(
+            f"memory of an earlier time is hidden, and EDEN_MEMORY_SHARING={chosen} would show it again",
+            "Look at it with `eden sharing list`, and end it with `eden sharing retire` while a system runs that is "
+            "set to private; then set it again.",
         )
 
 

@@ -13,12 +13,13 @@ from eden_memory.errors import EdenError
 from eden_memory.names import Names
 from eden_memory.schemas.documents import DOCUMENTS
 from eden_memory.schemas.envelope import STORE_FORMAT
-from eden_memory.schemas.scopes import Sharing
+from eden_memory.schemas.scopes import SharingMode
 
 KEY = "events"
 SHARING = "sharing"
-SHARING_MEANS: Mapping[Sharing, str] = {
+SHARING_MEANS: Mapping[SharingMode, str] = {
     "private": "what a session's users say stays with them",
+    "agents": "agents whose document or stream says so learn from what their users say, and all their users see it",
     "team": "agents learn from what their users say, and all of these users see it",
 }
 
@@ -57,8 +58,8 @@ def another_format(what: str, found: int) -> EdenError:
 
 
 async def settle_sharing(
-    database: AsyncDatabase[dict[str, Any]], names: Names, chosen: Sharing | None
-) -> Sharing:
+    database: AsyncDatabase[dict[str, Any]], names: Names, chosen: SharingMode | None
+) -> SharingMode:
     """Store and return the sharing mode: the one chosen, else the stored one, with `since` where it changed.
 
     The mode is `private` where nobody has chosen one.
@@ -74,9 +75,11 @@ async def settle_sharing(
     return chosen or stored or "private"
 
 
-async def stored_sharing(database: AsyncDatabase[dict[str, Any]], names: Names) -> Sharing | None:
+async def stored_sharing(database: AsyncDatabase[dict[str, Any]], names: Names) -> SharingMode | None:
     """Return the stored sharing mode; None if there is none yet."""
-    mode: Sharing | None = (await database[names["versions"]].find_one({"_id": SHARING}) or {}).get("mode")
+    mode: SharingMode | None = (await database[names["versions"]].find_one({"_id": SHARING}) or {}).get(
+        "mode"
+    )
     return mode
 
 

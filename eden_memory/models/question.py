@@ -83,6 +83,8 @@ class Answered(Generic[A]):
     value: A
     call: Call | None
     """Null where no model was called (offline rules); `items` is 1, the stage sets it."""
+    provider: str | None = None
+    """Whose model it was, as it stands in records: `openai`, or an endpoint's host and port."""
 
 
 @dataclass(frozen=True, slots=True)

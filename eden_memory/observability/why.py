@@ -6,7 +6,8 @@ from typing import Any
 
 from eden_memory.memory.results import Explained, ExplainedOutcome, ExplainedStep, FactHistory, ReflectionView
 from eden_memory.recent.recent_rules import WrittenMessage
-from eden_memory.schemas.events import Event, FactChanged, FactsExtracted
+from eden_memory.schemas.events import Event, FactChanged, FactsExtracted, ReflectionFormed
+from eden_memory.schemas.scopes import NotShared
 from eden_memory.stages.outcome import StageOutcome
 from eden_memory.usage.budget_rules import HELD
 
@@ -27,6 +28,19 @@ BECAUSE: Mapping[ExplainedOutcome, str] = {
     "forgotten": "it was forgotten on request",
 }
 """Sentences without any content."""
+NOT_SHARED: Mapping[NotShared, str] = {
+    "person": "the model judged that it is about a person",
+    "sensitive": "the model judged it sensitive, or did not judge it",
+    "identifier": "it holds contact data or a number of a person",
+    "name": "it names a person who takes part or is known",
+    "role": "it rests on a message of a role that shares nothing",
+    "planted": "it rests on a message that looks planted",
+    "private_user": "it rests on the words of a user whose memory is private",
+    "contradicts": "a user alone says it, and it contradicts what the operator gave or pinned",
+    "taken_back": "a person took the same out of shared memory before",
+    "untried_model": "`eden models check` has not passed the model: it shares nothing of what users said",
+}
+"""Why an item is not in the broader scope that the model chose."""
 CLOSED_BECAUSE: Mapping[str, str] = {
     "messages": "it held enough messages",
     "tokens": "it held enough text",
@@ -163,6 +177,17 @@ def _answer(fate: MessageFate) -> Iterable[ExplainedStep]:
             f"{extracted.dropped} dropped by rules, {extracted.cut} beyond the limit"
         )
         yield ExplainedStep("answer", None, None, told)
+        for check in dict.fromkeys(extracted.not_shared):
+            told = f"{extracted.not_shared.count(check)} of the window dropped: {NOT_SHARED[check]}"
+            yield ExplainedStep("check", None, None, told)
+    name, formed = (
+        fate.message.message_id,
+        [fact for extracted in _extracted(fate) for fact in extracted.facts],
+    )
+    for item in (*formed, *(event for event in fate.events if isinstance(event, ReflectionFormed))):
+        if item.not_shared is not None and any(source.message_id == name for source in item.sources):
+            told = f"{item.scope.kind} instead of {item.demoted_from}: {NOT_SHARED[item.not_shared]}"
+            yield ExplainedStep("check", None, None, told)
 
 
 def _decisions(fate: MessageFate) -> Iterable[ExplainedStep]:
@@ -246,6 +271,6 @@ def steps_to(fates: Iterable[MessageFate]) -> list[ExplainedStep]:
         step
         for fate in fates
         for step in explained_message(fate).steps
-        if step.what in ("message", "window", "call")
+        if step.what in ("message", "window", "call", "check")
     ]
     return list(dict.fromkeys(steps))

@@ -33,7 +33,7 @@ from eden_memory.schemas.documents import (
     WindowTexts,
 )
 from eden_memory.schemas.envelope import Envelope
-from eden_memory.schemas.events import Event, FactChanged, FactsExtracted, decode
+from eden_memory.schemas.events import Event, FactChanged, FactsExtracted, ReflectionFormed, decode
 from eden_memory.search.search_requests import SearchReport
 from eden_memory.search.unformed import find_unformed
 from eden_memory.settings import Settings
@@ -207,8 +207,8 @@ def _is_private(scope_key: str, sources: Iterable[Row], view: VisibleMemory) -> 
 
 
 def _shows(event: Event, view: VisibleMemory) -> bool:
-    """Tell whether to use an event: an answer, of which only numbers are told, or a fact that is visible."""
-    if not isinstance(event, FactChanged):
+    """Tell whether to use an event: an answer, of which only numbers are told, or a memory that is visible."""
+    if not isinstance(event, FactChanged | ReflectionFormed):
         return isinstance(event, FactsExtracted)
     key, sources = event.scope.key, [source.model_dump() for source in event.sources]
     return key in view.scope_keys and not _is_private(key, sources, view)

@@ -6,7 +6,7 @@ from eden_memory.schemas.events.base import Derived, Event
 from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part
 from eden_memory.schemas.ids import EntityId
 from eden_memory.schemas.provenance import Call, MessageRef, Statement
-from eden_memory.schemas.scopes import AudienceChange, Scope, ScopeKind, SharedSessions, Sharing
+from eden_memory.schemas.scopes import AudienceChange, NotShared, Scope, ScopeKind, SharedSessions, Sharing
 
 ClosedBecause = Literal["messages", "tokens", "cold", "stale", "ended", "asked"]
 
@@ -84,8 +84,9 @@ class ExtractedFact(Statement):
 
     scope: Scope
     demoted_from: ScopeKind | None = None
-    """The broader scope that it was taken out of: it held personal identifiers, rests on what is not
-    shared, or did not prove to be for all of the agent's users."""
+    """The broader scope that it was taken out of."""
+    not_shared: NotShared | None = None
+    """The check because of which it is not in that scope."""
 
 
 class FactsExtracted(Event, Derived):
@@ -100,6 +101,8 @@ class FactsExtracted(Event, Derived):
     """Facts beyond the limit, left out."""
     dropped: Count = 0
     """Facts left out because no scope may hold them."""
+    not_shared: tuple[NotShared, ...] = ()
+    """Of those, the check that each of them did not pass."""
     call: Call | None = None
 
     def key(self) -> str:

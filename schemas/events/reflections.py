@@ -10,7 +10,7 @@ from eden_memory.schemas.events.facts import By
 from eden_memory.schemas.fields import Count, KeyText, Moment, Ordinal, Part
 from eden_memory.schemas.ids import EntityId, Version
 from eden_memory.schemas.provenance import Call, SourceMessage
-from eden_memory.schemas.scopes import Scope, ScopeKind
+from eden_memory.schemas.scopes import NotShared, Scope, ScopeKind
 
 Origin = Literal["formed", "propagated", "added", "imported"]
 MemoryAction = Literal["add_reflection", "edit_reflection", "retire_reflection", "edit_blob", "pin", "unpin"]
@@ -125,7 +125,9 @@ class ReflectionFormed(Event, Derived):
     private: bool = False
     """Never propagated."""
     demoted_from: ScopeKind | None = None
-    """The broader scope that it was taken out of, because it is not for all who see that."""
+    """The broader scope that it was taken out of."""
+    not_shared: NotShared | None = None
+    """The check because of which it is not in that scope."""
     propagated_from: Propagated | None = None
     asked_by: str | None = Field(None, max_length=256)
     """Who added or imported it."""

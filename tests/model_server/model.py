@@ -4,14 +4,14 @@ import asyncio
 import hashlib
 from collections import Counter
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
 from tests.model_server.config import SPOILED, Config, FaultName
 from tests.model_server.prompt_cache import PromptCache
 from tests.model_server.rate_limit import CallRate
-from tests.model_server.script import UNSHOWN, Fault, Script, asked_of
+from tests.model_server.script import UNSHOWN, Fault, Script, asked_of, judged
 from tests.model_server.tally import Tally
 from tests.model_server.wire import CacheRule, Chat, Embed, Ending, Problem, Reply, Response, Wire, tokens
 
@@ -144,7 +144,11 @@ class Model:
         return None
 
     def _reply(self, rule: CacheRule, chat: Chat, kind: str, said: object, fault: FaultName | None) -> Reply:
-        text = _spoiled(said if isinstance(said, str) else orjson.dumps(said).decode(), kind, fault)
+        text = _spoiled(
+            said if isinstance(said, str) else orjson.dumps(judged(cast("dict[str, Any]", said))).decode(),
+            kind,
+            fault,
+        )
         ending: Ending = ENDINGS.get(fault, "stop") if fault else "stop"
         if chat.most is not None and tokens(len(text)) + self.config.reasoning_tokens > chat.most:
             text, ending = text[: 4 * max(0, chat.most - self.config.reasoning_tokens)], "length"

@@ -120,7 +120,7 @@ def marked_facts(asked: Asked) -> dict[str, Any]:
 
 
 def of_all(mark: str, around: str = "") -> str:
-    """As an agent may hold it: of nobody (eden_memory.formation.shareable)."""
+    """As an agent may hold it: of nobody."""
     return f"The company noted {mark} {around}".strip()
 
 
@@ -163,6 +163,17 @@ def merged(asked: Asked) -> dict[str, Any]:
             break
         kept.append(item)
     return {"text": "\n".join(reversed(kept)) or "Nothing yet."}
+
+
+def judged(said: dict[str, Any]) -> dict[str, Any]:
+    """An answer with the judgement of a model that believes in the scopes that it chose, unless the script judges."""
+    kinds = said.keys() & {"facts", "reflections", "propagated"}
+    return {**said, **{kind: [_with_judgement(item) for item in said[kind]] for kind in kinds}}
+
+
+def _with_judgement(item: dict[str, Any]) -> dict[str, Any]:
+    personal = item.get("scope") in ("user", "session")
+    return {"about": "person" if personal else "organisation", "sensitive": False, **item}
 
 
 ANSWERS: dict[Kind, Callable[[Asked], Said]] = {

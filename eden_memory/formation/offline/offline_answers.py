@@ -1,4 +1,4 @@
-"""Answers by rule to the five questions: facts, reflections, decisions, consolidated texts and propagation.
+"""Answers by rule to the five questions: facts, reflections, decisions, consolidated texts and propagation (none).
 
 Consolidation selects: newer lines replace older ones of the same, the least weighty go when words run out. A line
 is as new as what it says; what a blob says counts as said at the time of its newest.
@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from eden_memory.formation.offline.sentences import (
     content,
@@ -34,14 +34,12 @@ from eden_memory.formation.prompt_material import (
     TranscriptLine,
     fact_label,
 )
-from eden_memory.formation.shareable import is_agent_wide
-from eden_memory.formation.transcript import NAMELESS, NUMBERED, REMOVED
+from eden_memory.formation.transcript import NUMBERED, REMOVED
 from eden_memory.schemas.answers import (
     ConsolidatedText,
     ExtractedFacts,
     FactDecision,
     FactDecisions,
-    JudgedReflection,
     JudgedReflections,
     StatedFact,
     StatedReflection,
@@ -53,8 +51,8 @@ Meaning = Literal["NONE", "UPDATE", "DELETE", "ADD"]
 _REASONS = {"NONE": "says the same", "UPDATE": "another value of the same", "DELETE": "no longer holds"}
 UNKNOWN = datetime.min.replace(tzinfo=UTC)
 Item = TypeVar("Item", StatedFact, StatedReflection)
-_PLACES = (("agent", "group", "user"), ("user", "group"), ("user",))
-"""Where statements for all, statements in doubt and a person's own go: the first of them that is there."""
+_PLACES = (("group", "user"), ("user", "group"), ("user",))
+"""Where statements of nobody, statements in doubt and a person's own go: the first of them that is there."""
 
 
 def facts(material: FactMaterial) -> ExtractedFacts:
@@ -64,7 +62,7 @@ def facts(material: FactMaterial) -> ExtractedFacts:
         if statement.kind == "fact" and (label := _place(statement, material)):
             found = [old for old in found if old.scope != label or not _replaces(statement.text, old.text)]
             numbers = list(statement.messages)
-            found.append(StatedFact(text=statement.text, scope=label, messages=numbers, occurred_at=None))
+            found.append(StatedFact(**_judged(label, statement.text, numbers), occurred_at=None))
     return ExtractedFacts(facts=_within(found, material.scopes)[: material.most])
 
 
@@ -77,29 +75,42 @@ def reflections(material: ReflectionMaterial) -> StatedReflections:
             shown = (*(scope.blob or "").splitlines(), *(known.text for known in scope.buffer))
             known = (*shown, *material.facts, *(other.text for other in found))
             if all(meaning_of(statement.text, old) != "NONE" for old in known):
-                found.append(
-                    StatedReflection(text=statement.text, scope=label, messages=list(statement.messages))
-                )
+                found.append(StatedReflection(**_judged(label, statement.text, list(statement.messages))))
     return StatedReflections(reflections=_within([*found, *_happened(material)], material.scopes))
 
 
+def _judged(label: str, text: str, messages: list[int]) -> dict[str, Any]:
+    """Return an item's fields; rules judge nobody's words: `_place` has chosen what is for others at all."""
+    about = "person" if label in ("user", "session") else "organisation"
+    return {
+        "text": text,
+        "scope": label,
+        "messages": messages,
+        "about": about,
+        "sensitive": about == "person",
+    }
+
+
 def _place(statement: HeardStatement, material: FactMaterial | ReflectionMaterial) -> str | None:
-    """Return the first scope offered of those where it may go; texts added without a user may be the agent's."""
-    if (shard := _shard(statement, material.scopes)) is not None:
+    """Return the first scope offered of those where it may go.
+
+    Rules have no judgement: the agent and its shards get what a user states as a rule for everybody, naming nobody,
+    and what was added for all. A group gets what several of its members heard.
+    """
+    is_rule = statement.kind == "rule" and not names(statement.text)
+    for_all = statement.personal == 0 and (is_rule or material.given)
+    if for_all and (shard := _shard(statement, material.scopes)) is not None:
         return shard
     offered = {scope.label for scope in material.scopes}
     wanted = ("user", "session") if statement.kind == "way" else _PLACES[statement.personal]
-    if statement.personal == 1 and {line.speaker for line in material.lines if line.role == "user"} == {
-        NAMELESS["user"]
-    }:
+    wanted = ("agent", *wanted) if for_all else wanted
+    if statement.personal == 1 and material.given:
         wanted = (*wanted, "agent")
     return next((label for label in wanted if label in offered), None)
 
 
 def _shard(statement: HeardStatement, scopes: Sequence[ScopeBrief]) -> str | None:
-    """Return the shard whose name and guidance share most words with a statement; a person's own goes to none."""
-    if statement.kind == "way" or statement.personal == 2:
-        return None
+    """Return the shard whose name and guidance share most words with a statement."""
     said = content(statement.text)
     shared = {
         scope.label: len(said & _subject(scope)) for scope in scopes if scope.label.startswith("shard:")
@@ -135,9 +146,7 @@ def _happened(material: ReflectionMaterial) -> Iterator[StatedReflection]:
         day, topics = material.lines[min(said) - 1].time, _listed(_topics(tuple(heard.values())))
         what = f"talked about {topics}" if topics else "spoke"
         text = f"{people} {what} on {day.day} {day:%B %Y}."
-        yield StatedReflection(
-            text=cut_at_sentence(text, material.words), scope="session", messages=list(said)
-        )
+        yield StatedReflection(**_judged("session", cut_at_sentence(text, material.words), list(said)))
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -220,10 +229,9 @@ def meaning_of(new: str, old: str, similarity: float = 0.5) -> Meaning:
 
 
 def judge(material: PropagationMaterial) -> JudgedReflections:
-    """Return, word for word, the reflections that are about an organisation and nobody in particular."""
-    numbered = enumerate(material.reflections, 1)
-    wide = (JudgedReflection(reflection=n, text=text) for n, text in numbered if is_agent_wide(text, ()))
-    return JudgedReflections(propagated=list(wide))
+    """Return nothing: rules cannot judge what is about nobody."""
+    del material
+    return JudgedReflections(propagated=[])
 
 
 def decide(material: DecisionMaterial) -> FactDecisions:

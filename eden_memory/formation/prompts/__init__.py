@@ -51,15 +51,15 @@ class Fence:
         return f"<<{hmac.new(self._secret, decision.encode(), sha256).hexdigest()[:20]}>>"
 
 
-FACT_EXTRACTION = "fact-extraction/4"
+FACT_EXTRACTION = "fact-extraction/5"
 FACT_DECISIONS = "fact-decisions/4"
-REFLECTION_EXTRACTION = "reflection-extraction/5"
+REFLECTION_EXTRACTION = "reflection-extraction/6"
 CONSOLIDATION = "consolidation/5"
-PROPAGATION = "propagation/4"
+PROPAGATION = "propagation/5"
 SHORT = {
-    FACT_EXTRACTION: "fact-extraction-short/1",
+    FACT_EXTRACTION: "fact-extraction-short/2",
     FACT_DECISIONS: "fact-decisions-short/2",
-    REFLECTION_EXTRACTION: "reflection-extraction-short/2",
+    REFLECTION_EXTRACTION: "reflection-extraction-short/3",
 }
 """Variants for small models, with fewer rules; other prompts have none."""
 VERSIONS = (FACT_EXTRACTION, FACT_DECISIONS, REFLECTION_EXTRACTION, CONSOLIDATION, PROPAGATION)

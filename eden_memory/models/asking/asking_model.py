@@ -204,7 +204,7 @@ class AskingModel:
             return None
         ended: CallOutcome = "truncated" if kept.invalid == TRUNCATED else "answered"
         self._note(question, kept, ended, items=_items(value), again=again)
-        answered = Answered(value, _call(kept))
+        answered = Answered(value, _call(kept), kept.provider)
         shortcoming = question.check(value) if question.check and question.best is None else None
         question.answers += 1
         if shortcoming is None:

@@ -9,11 +9,12 @@ from eden_memory.access.sharing import in_force, private_keys, rests_on_users
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.doctor.finding import State
 from eden_memory.doctor.mongodb_checks import judge_sharing
+from eden_memory.formation.sharing_store import Learning
 from eden_memory.memory.snapshot_store import of_users, without
 from eden_memory.memory.version_store import settle_sharing
 from eden_memory.mongo.client import connect
 from eden_memory.schemas.documents import Stream
-from eden_memory.schemas.scopes import Scope, Sharing
+from eden_memory.schemas.scopes import Scope, Sharing, SharingMode
 from eden_memory.settings import Settings
 
 pytestmark = pytest.mark.servers
@@ -42,16 +43,17 @@ async def test_a_new_store_is_private_until_somebody_chooses(settings: Settings)
 @pytest.mark.parametrize(
     ("chosen", "stored", "state", "said"),
     [
-        (None, None, "ok", "private in a new store"),
+        (None, None, "ok", "private:"),
         (None, "team", "ok", "team:"),
         ("private", "private", "ok", "private:"),
         ("private", "team", "warn", "settings say private"),
     ],
 )
 def test_doctor_says_which_holds(
-    chosen: Sharing | None, stored: Sharing | None, state: State, said: str
+    chosen: SharingMode | None, stored: SharingMode | None, state: State, said: str
 ) -> None:
-    found = judge_sharing(chosen, stored)
+    mode = stored or chosen or "private"
+    found = judge_sharing(chosen, stored, Learning(mode, f"{mode}: as it is said"))
     assert found.state == state
     assert said in found.what
 
@@ -89,14 +91,17 @@ async def test_mongodb_and_this_process_hide_the_same(settings: Settings) -> Non
     [
         ("team", None, None, set[str]()),
         ("private", None, None, {"agent", "group", "shard"}),
-        ("private", "team", None, set[str]()),
+        ("private", "team", None, {"agent", "group", "shard"}),
+        ("agents", None, None, {"agent", "group", "shard"}),
+        ("agents", "team", None, set[str]()),
+        ("agents", None, "team", {"agent", "group"}),
         ("team", "private", None, {"agent", "group", "shard"}),
-        ("private", None, "team", {"agent", "group"}),
+        ("private", None, "team", {"agent", "group", "shard"}),
         ("team", None, "private", {"shard"}),
     ],
 )
-def test_an_agents_stream_and_a_shards_own_go_before_the_store(
-    store: Sharing, agent: Sharing | None, shard: Sharing | None, private: set[str]
+def test_an_agents_stream_and_a_shards_own_go_before_the_store_unless_that_is_private(
+    store: SharingMode, agent: Sharing | None, shard: Sharing | None, private: set[str]
 ) -> None:
     streams = {
         "agent": Stream(_id="1", agent_id="s.a", scope="agent", sharing=agent),
@@ -119,10 +124,11 @@ def test_an_agents_stream_and_a_shards_own_go_before_the_store(
         ("team", None, "team"),
         ("team", "private", "private"),
         ("private", "team", "private"),
+        ("agents", "team", "agents"),
         ("private", None, "private"),
     ],
 )
 def test_readers_go_by_the_stricter_mode(
-    stored: Sharing | None, chosen: Sharing | None, holds: Sharing
+    stored: SharingMode | None, chosen: SharingMode | None, holds: SharingMode
 ) -> None:
     assert in_force(stored, chosen) == holds

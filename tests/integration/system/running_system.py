@@ -29,6 +29,7 @@ from eden_memory.source.inbox_store import ask
 from eden_memory.stages.process import ProcessPart, State
 from tests.awaiting import gives, until
 from tests.model_server.serving import Serving
+from tests.tried_models import passed
 
 PARTITIONS = 2
 STOP_SECONDS = 90.0
@@ -222,13 +223,15 @@ def fast(settings: Settings, served: Serving, /, **groups: dict[str, Any]) -> Se
 
 
 async def prepare(settings: Settings) -> None:
-    """Topics, collections and indexes, as `eden setup` makes them."""
+    """Topics, collections and indexes, as `eden setup` makes them; the models count as tried."""
     assert settings.kafka.bootstrap is not None
     assert settings.mongodb.uri is not None
     config = admin_config(settings.kafka, settings.kafka.bootstrap)
     await asyncio.to_thread(apply_topics, config, load_topics(settings.kafka))
     async with connect(settings.mongodb, settings.mongodb.uri.get_secret_value()) as client:
         await set_up(client[settings.mongodb.database], settings.names)
+        names = (*MODEL_NAMES.values(), "shard-model", "blob-model")
+        await passed(client[settings.mongodb.database], settings.names, settings.llm, *names)
 
 
 @asynccontextmanager

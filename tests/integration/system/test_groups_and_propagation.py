@@ -102,7 +102,7 @@ async def test_what_matters_to_all_goes_up_and_is_forgotten_with_its_sources(
             await running.shows(session, user, SHARED, without=["brief answers"])
         assert (await held(running, CREW), await held(running, WIDE)) == ([SHARED], [SHARED])
         assert model.judged == {SHARED: 2, PERSONAL: 1}, "each once for each broader scope"
-        assert await running.memory("answers").count_documents({"prompt": "propagation/4"}) == 2
+        assert await running.memory("answers").count_documents({"prompt": "propagation/5"}) == 2
         await eden(running.settings, "rebuild", "again", "--verify")  # exit code 1 if anything differs
 
         (later, _) = await running.told(anns, "ann", f"note user: {LATER}", "note user: Ann likes maps.")
@@ -239,7 +239,7 @@ async def test_killed_while_it_judges_it_pays_for_no_answer_twice(settings: Sett
         answers = running.memory("answers")
 
         async def answered() -> bool:
-            return await answers.count_documents({"prompt": "propagation/4", "text": {"$ne": None}}) > 0
+            return await answers.count_documents({"prompt": "propagation/5", "text": {"$ne": None}}) > 0
 
         async def climbed() -> bool:
             return await held(running, WIDE) == [SHARED]

@@ -22,16 +22,22 @@ SAID = "The team meets Dr. Voss every Monday in Utrecht about Tom's depression."
 REPEATED = "I noted that the team meets Dr. Voss in Utrecht about depression."
 SECRETS = ("depression", "Voss")
 FOR_ALL = "The office in Haarlem closes at six every Monday."
+ABOUT_PEOPLE = (*SECRETS, "Vera", "Priya", "Ines")
 FOUND: dict[Sharing, bool] = {"private": False, "team": True}
-"""Whether others find what one user says and what proves to be for all."""
+"""Whether others find what one user says and what the model judges to be for all."""
 
 
 def greedy(asked: Asked) -> Said:
-    """Every message is a fact and a reflection of the broadest scope offered, resting on it alone."""
+    """Every message is a fact and a reflection of the broadest scope offered, judged by whom it names."""
     if asked.kind not in ("facts", "reflections") or not asked.labels:
         return default_script(asked)
     stated = [
-        {"text": text.splitlines()[-1].rpartition(": ")[2], "scope": asked.labels[0], "messages": [number]}
+        {
+            "text": text.splitlines()[-1].rpartition(": ")[2],
+            "scope": asked.labels[0],
+            "messages": [number],
+            "about": "person" if any(name in text for name in ABOUT_PEOPLE) else "organisation",
+        }
         for number, text in asked.messages.items()
         if text
     ]
@@ -113,9 +119,9 @@ async def test_others_find_in_a_team_what_is_for_all_and_never_what_is_of_a_pers
             await chats.say("How is Tom?", user="bob", memory_id=bobs)
             shown += [chats.came.messages]
     assert not any(map(shows, shown))
-    by_rules = running.settings.llm == "offline"  # rules make no reflection of it
+    by_rules = running.settings.llm == "offline"  # rules share what a user states as a rule, and this is none
     seen = [FOR_ALL in str(one) for one in shown]
-    assert seen == [FOUND[mode] and not (by_rules and at == 7) for at in range(len(shown))]
+    assert seen == [FOUND[mode] and not by_rules] * len(shown)
 
 
 async def test_an_added_text_is_its_users_alone_and_without_a_user_the_agents(running: System) -> None:
@@ -168,8 +174,7 @@ async def test_without_users_the_agent_learns_from_itself_and_in_private_never_f
 
 @pytest.mark.parametrize("running", ["scripted"], indirect=True)
 async def test_agents_and_shards_may_say_how_they_share(running: System, mode: Sharing) -> None:
-    other = "private" if mode == "team" else "team"
-    agent = {"agent_id": "s.crew", "scope": "agent", "sharing": other}
+    agent = {"agent_id": "s.crew", "scope": "agent", "sharing": "private" if mode == "team" else "team"}
     shards = [
         {"agent_id": f"s.{AGENT}", "scope": "shard", "shard": "plain"},
         {"agent_id": f"s.{AGENT}", "scope": "shard", "shard": "open", "sharing": "team"},
@@ -182,7 +187,7 @@ async def test_agents_and_shards_may_say_how_they_share(running: System, mode: S
     windows = [one.event for one in await running.records("memory.formations")]
     by_session = {cast("Any", one).session_id: cast("Any", one) for one in windows}
     of_crew, of_here = by_session[f"s.{crew}"], by_session[f"s.{here}"]
-    assert (of_crew.sharing, of_here.sharing) == (other, mode)
-    assert ("agent" in {one.kind for one in of_crew.scopes}) == FOUND[other]
+    assert (of_crew.sharing, of_here.sharing) == ("private", mode), "private wins over what an agent says"
+    assert "agent" not in {one.kind for one in of_crew.scopes}
     shown = {one.shard for one in of_here.scopes if one.kind == "shard"}
-    assert shown == ({"plain", "open"} if mode == "team" else {"open"})
+    assert shown == ({"plain", "open"} if mode == "team" else set())

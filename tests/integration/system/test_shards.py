@@ -50,17 +50,17 @@ class Listening:
 
 @asynccontextmanager
 async def listening(settings: Settings, model: Listening, *, run: bool = True) -> AsyncGenerator[System]:
-    """A system of its own, private as a new store is."""
-    async with serving(model) as models, system(private(settings, models), models, run=run) as running:
+    """A system of its own, in which agents and shards say themselves whether they learn."""
+    async with serving(model) as models, system(by_agents(settings, models), models, run=run) as running:
         yield running
 
 
-def private(settings: Settings, models: Serving) -> Settings:
-    """Nothing that users say reaches the agent."""
-    return fast(settings, models, memory={"sharing": "private"})
+def by_agents(settings: Settings, models: Serving) -> Settings:
+    """Nothing that users say reaches an agent that does not say so."""
+    return fast(settings, models, memory={"sharing": "agents"})
 
 
-async def test_a_shard_of_a_private_store_collects_from_users_and_shows_it_to_others(
+async def test_a_shard_of_an_agent_that_learns_nothing_collects_from_users_and_shows_it_to_others(
     settings: Settings,
 ) -> None:
     model = Listening()
@@ -85,7 +85,7 @@ async def test_a_shard_of_a_private_store_collects_from_users_and_shows_it_to_ot
             f"fact shard:pricing: {CABIN}",
             f"note shard:pricing: {HOLDS}",
             f"note shard:pricing: {NEEDS}",
-            "fact shard:pricing: Tom owes 300 euros.",
+            "fact shard:pricing: Ada owes 300 euros.",
             "note session: Prices were discussed.",
         )
         xml = await running.shows(
@@ -97,10 +97,10 @@ async def test_a_shard_of_a_private_store_collects_from_users_and_shows_it_to_ot
             NEEDS,
             f"- [shard pricing] {CABIN}",
         )
-        assert "Tom" not in xml
+        assert "Ada" not in xml
         (found,) = await running.service.search_facts("the price of a cabin", user="bob", scopes=["shard"])
         assert (found.content, found.scope.shard) == (CABIN, "pricing")
-        assert await running.contents("facts", scope="user") == ["Tom owes 300 euros."]
+        assert await running.contents("facts", scope="user") == ["Ada owes 300 euros."]
         (about_facts,), (about_reflections,) = model.of("facts"), model.of("reflections")
         (about_blob,) = (asked for asked in model.of("consolidation") if PER_PRODUCT in asked.system)
         models = about_facts.model, about_reflections.model, about_blob.model
@@ -179,7 +179,7 @@ async def test_killed_between_the_two_answers_it_asks_for_the_first_no_second_ti
 
 async def test_the_offline_rules_fill_a_shard(settings: Settings) -> None:
     async with serving(obey) as models:
-        offline = private(settings, models).model_copy(update={"llm": "offline"})
+        offline = by_agents(settings, models).model_copy(update={"llm": "offline"})
         async with system(offline, models) as running:
             await running.service.set_stream("shard:pricing", sharing="team", extraction_guidance=GUIDANCE)
             adas, bobs = await running.session("ada"), await running.session("bob")
@@ -196,6 +196,5 @@ async def test_the_offline_rules_fill_a_shard(settings: Settings) -> None:
                 "bob",
                 '<MemoryShard name="pricing">',
                 "- Quotes must never be older than 30 days.",
-                "- [shard pricing] The price of a standard cabin is 400 euros",
-                without=["Lea"],
+                without=["Lea", "400 euros"],
             )

@@ -69,13 +69,13 @@ async def test_a_switch_hides_what_users_said_at_once_and_a_command_retires_it(s
             assert PLAIN in await running.context(bobs, "bob")
             await until(lambda: ready(shown=False), "the ready context follows")
 
-            listed = json.loads(await eden(running.settings, "sharing", "list", "--json"))
+            listed = json.loads(await eden(running.settings, "sharing", "list", "--hidden", "--json"))
             assert {one["kind"] for one in listed} == {"fact", "reflection", "blob"}
             assert all(SECRET in one["content"] for one in listed)
             assert "Asked for 1 facts" in await eden(running.settings, "sharing", "retire", "--yes")
 
             async def retired() -> bool:
-                return await eden(running.settings, "sharing", "list", "--json") == "[]\n"
+                return await eden(running.settings, "sharing", "list", "--hidden", "--json") == "[]\n"
 
             await until(retired, "nothing is left to hide")
             row = await running.memory("facts").find_one({"content": FACT})

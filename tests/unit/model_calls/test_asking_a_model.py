@@ -314,7 +314,7 @@ async def test_usage_records_quote_neither_prompt_nor_answer(noted: list[ModelCa
 
 
 CUT = '{"facts": [' + '{"text": "a", "scope": "user", "messages": [1]}, ' * 3 + '{"text": "b'
-FACT = StatedFact(text="a", scope="user", messages=[1], occurred_at=None)
+FACT = StatedFact(text="a", scope="user", messages=[1], occurred_at=None, about="person", sensitive=True)
 
 
 async def test_of_a_list_that_is_cut_off_twice_the_complete_items_are_taken(noted: list[ModelCalled]) -> None:

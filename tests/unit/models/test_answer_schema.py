@@ -17,11 +17,24 @@ from eden_memory.schemas.answers import (
 
 ANSWERS = (ExtractedFacts, FactDecisions, StatedReflections, ConsolidatedText)
 EXAMPLES: dict[type[ModelAnswer], dict[str, Any]] = {
-    ExtractedFacts: {"facts": [{"text": "x", "scope": "user", "messages": [1], "occurred_at": None}]},
+    ExtractedFacts: {
+        "facts": [
+            {
+                "text": "x",
+                "scope": "user",
+                "messages": [1],
+                "occurred_at": None,
+                "about": "world",
+                "sensitive": False,
+            }
+        ]
+    },
     FactDecisions: {
         "decisions": [{"fact": "N1", "decision": "ADD", "existing": None, "text": None, "reason": "new"}]
     },
-    StatedReflections: {"reflections": [{"text": "x", "scope": "user", "messages": [1]}]},
+    StatedReflections: {
+        "reflections": [{"text": "x", "scope": "user", "messages": [1], "about": "agent", "sensitive": True}]
+    },
     ConsolidatedText: {"text": "x"},
 }
 

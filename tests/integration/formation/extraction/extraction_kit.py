@@ -23,6 +23,7 @@ from eden_memory.windows.trigger_store import MongoTriggerStore
 from eden_memory.windows.window_request import StoredWindow
 from eden_memory.windows.window_rule import Limits
 from tests.integration.stages_on_servers import OnServers, Topic, on_servers, running, settings_of
+from tests.tried_models import EVERY_MODEL_TRIED
 from tests.unit.formation.extraction.windows import FENCE, Talk, talk
 
 OUT = ("memory.extractions", "memory.candidates", "memory.reflections")
@@ -75,8 +76,10 @@ class Kit(OnServers):
         forgetting = MongoForgetting(self.database, prefix)
         windows = MongoTriggerStore(self.database, prefix, Limits())
         streams, shots = MongoStreams(self.database, prefix), MongoSnapshots(self.database, prefix)
-        facts = FactExtraction(windows, streams, model, forgetting, FENCE)
-        reflections = ReflectionExtraction(windows, streams, shots, model, forgetting, FENCE)
+        facts = FactExtraction(windows, streams, model, forgetting, FENCE, EVERY_MODEL_TRIED)
+        reflections = ReflectionExtraction(
+            windows, streams, shots, model, forgetting, FENCE, EVERY_MODEL_TRIED
+        )
         handlers = {
             pipeline.FACT_EXTRACTION: facts,
             pipeline.REFLECTION_EXTRACTION: reflections,

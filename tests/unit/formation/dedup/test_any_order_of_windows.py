@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from eden_memory.formation.prompt_material import DecisionMaterial, FactMaterial
 from eden_memory.models.question import Prompt
 from eden_memory.processors.fact_extraction import FactExtraction
-from eden_memory.schemas.answers import ExtractedFacts, FactDecision, StatedFact
+from eden_memory.schemas.answers import ExtractedFacts, FactDecision
 from eden_memory.schemas.events import FactChanged, FactsProposed
 from eden_memory.stages.stage import Delivery
 from eden_memory.windows.session_state import StoredMessage
 from tests.unit.formation.dedup.dedup_kit import Bench, ScriptedModel, at, delivery, said
 from tests.unit.formation.dedup.test_dedup_properties import groups
-from tests.unit.formation.extraction.windows import FENCE, SESSION, USER_SCOPE, Kept, Talk, delivered
+from tests.unit.formation.extraction.windows import FENCE, SESSION, USER_SCOPE, Kept, Talk, delivered, fact
 from tests.unit.formation.extraction.windows import ScriptedModel as ExtractionModel
 
 VALUES = st.tuples(st.sampled_from(("gate", "shed")), st.sampled_from(("one", "two", "three")))
@@ -67,12 +67,7 @@ def by_key_and_date(material: DecisionMaterial) -> list[FactDecision]:
 def stating_every_line(prompt: Prompt) -> ExtractedFacts:
     assert isinstance(prompt.material, FactMaterial)
     lines = enumerate(prompt.material.lines, 1)
-    return ExtractedFacts(
-        facts=[
-            StatedFact(text=line.text, scope="user", messages=[number], occurred_at=None)
-            for number, line in lines
-        ]
-    )
+    return ExtractedFacts(facts=[fact(line.text, "user", number) for number, line in lines])
 
 
 async def proposed(number: int, messages: Sequence[tuple[int, Said]]) -> list[Delivery]:
@@ -100,7 +95,7 @@ async def proposed(number: int, messages: Sequence[tuple[int, Said]]) -> list[De
     )
     kept = Kept({formation: replace(talk.stored, formation_id=formation, requested=requested)})
     model = ExtractionModel(stating_every_line)
-    stage = FactExtraction(kept, kept, model, kept, FENCE)
+    stage = FactExtraction(kept, kept, model, kept, FENCE, kept)
     events = await stage([delivered(requested)])
     found = [one for one in events if isinstance(one, FactsProposed)]
     return [delivery(f"proposed-{number}", one, READ_IN) for one in found if one.scope == USER_SCOPE]

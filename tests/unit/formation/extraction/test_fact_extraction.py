@@ -152,7 +152,7 @@ async def test_a_scope_that_was_not_shown_gets_nothing(label: str) -> None:
 async def test_a_shard_holds_facts_of_its_subject_and_its_guidance_asks_for_them() -> None:
     stated = (
         fact("Outages of port 3 last 2 hours.", "shard:known outages", 1),
-        fact("Tom runs it.", "agent", 1),
+        fact("Mara runs it.", "agent", 1),
     )
     bench = Bench(talk("a"), stating(*stated))
     guidance = "Outages of ports, with times."

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.models.question import Prompt
-from eden_memory.schemas.answers import ExtractedFacts, StatedFact, StatedReflection, StatedReflections
+from eden_memory.schemas.answers import ExtractedFacts, StatedReflections
 from eden_memory.scope_limits import DEFAULTS, STANDARD
 from eden_memory.word_limits import CHARACTERS_OF_A_WORD
 from tests.unit.formation.extraction.windows import (
@@ -26,6 +26,7 @@ from tests.unit.formation.extraction.windows import (
     ScriptedModel,
     Talk,
     fact,
+    reflection,
     said,
     stating,
     talk,
@@ -49,12 +50,7 @@ def obedient(prompt: Prompt) -> ExtractedFacts:
     found = COMMAND.findall(prompt.user)
     return ExtractedFacts(
         facts=[
-            StatedFact(
-                text=text,
-                scope=scope,
-                messages=[int(n) for n in numbers.split(",") if n.strip()],
-                occurred_at=None,
-            )
+            fact(text, scope, *(int(n) for n in numbers.split(",") if n.strip()))
             for text, scope, numbers in found
         ]
     )
@@ -139,9 +135,7 @@ async def test_whatever_a_model_returns_as_facts_stays_within_what_was_shown(
     stated: list[tuple[str, str, list[int]]], several: bool
 ) -> None:
     window = talk("a", "b", "c") if not several else Talk((said(1, "a"), said(2, "b", TOM)), ALL_SCOPES[:3])
-    facts = [
-        StatedFact(text=text, scope=scope, messages=rest, occurred_at=None) for text, scope, rest in stated
-    ]
+    facts = [fact(text, scope, *rest) for text, scope, rest in stated]
     extracted, proposed = await Bench(window, stating(*facts)).facts()
     allowed = {scope.key for scope in window.scopes if scope.kind != "session"}
     shown = {one.message_id for one in window.messages}
@@ -160,7 +154,7 @@ async def test_whatever_a_model_returns_as_facts_stays_within_what_was_shown(
 async def test_whatever_a_model_returns_as_reflections_stays_within_what_was_shown(
     stated: list[tuple[str, str, list[int]]],
 ) -> None:
-    items = [StatedReflection(text=text, scope=scope, messages=rest) for text, scope, rest in stated]
+    items = [reflection(text, scope, *rest) for text, scope, rest in stated]
     model = ScriptedModel(lambda prompt: StatedReflections(reflections=items))
     formed, _ = await Bench(talk("a", "b", "c"), model).reflections()
     counts = Counter(one.scope.key for one in formed)

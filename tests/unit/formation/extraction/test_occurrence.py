@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.formation.occurrence import occurrence, still_said
-from eden_memory.schemas.answers import StatedFact
-from tests.unit.formation.extraction.windows import Bench, stating, talk
+from tests.unit.formation.extraction.windows import Bench, fact, stating, talk
 
 MOVED = "Ana moved to Graz on 3 March 2026."
 
@@ -56,8 +55,8 @@ def test_a_changed_text_keeps_the_first_moment_whose_year_it_names() -> None:
 
 async def test_a_fact_bears_it_and_one_that_invents_it_does_not() -> None:
     stated = (
-        StatedFact(text=MOVED, scope="user", messages=[1], occurred_at="2026-03-03"),
-        StatedFact(text="Ana likes Graz.", scope="user", messages=[1], occurred_at="2026-03-02"),
+        fact(MOVED, "user", 1).model_copy(update={"occurred_at": "2026-03-03"}),
+        fact("Ana likes Graz.", "user", 1).model_copy(update={"occurred_at": "2026-03-02"}),
     )
     extracted, (proposed,) = await Bench(talk("a"), stating(*stated)).facts()
     assert [fact.occurred_at for fact in extracted.facts] == [on(2026, 3, 3), None]

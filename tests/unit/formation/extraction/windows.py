@@ -6,11 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.formation.prompts import Fence
+from eden_memory.formation.window_question import SharedKnowledge
 from eden_memory.metrics import EXTRACTION_ITEMS
 from eden_memory.models.question import A, Answered, Asking, Earlier, Prompt
 from eden_memory.processors.fact_extraction import FactExtraction
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.schemas.answers import (
+    About,
     ExtractedFacts,
     ModelAnswer,
     StatedFact,
@@ -136,12 +138,26 @@ def delivered(event: Event, identity: str = "e1", *, sent_again: int = 0) -> Del
 
 def fact(text: str, scope: str = "user", *messages: int) -> StatedFact:
     """As a model states it."""
-    return StatedFact(text=text, scope=scope, messages=list(messages), occurred_at=None)
+    return StatedFact(
+        text=text,
+        scope=scope,
+        messages=list(messages),
+        occurred_at=None,
+        about=_about(scope),
+        sensitive=False,
+    )
 
 
 def reflection(text: str, scope: str = "user", *messages: int) -> StatedReflection:
     """As a model states it."""
-    return StatedReflection(text=text, scope=scope, messages=list(messages))
+    return StatedReflection(
+        text=text, scope=scope, messages=list(messages), about=_about(scope), sensitive=False
+    )
+
+
+def _about(scope: str) -> About:
+    """The judgement of a model that believes in the scope that it chose."""
+    return "person" if scope in ("user", "session") else "organisation"
 
 
 Script = Callable[[Prompt], ModelAnswer]
@@ -193,6 +209,15 @@ class Kept:
     streams: dict[str, Stream] = field(default_factory=dict[str, Stream])
     shots: dict[str, Snapshot] = field(default_factory=dict[str, Snapshot])
     marks: list[Mark] = field(default_factory=list[Mark])
+    shared: SharedKnowledge = field(default_factory=SharedKnowledge)
+    tried: bool = True
+    """Whether `eden models check` has passed the model."""
+
+    async def known(self, agent_id: str) -> SharedKnowledge:
+        return self.shared
+
+    async def may_judge(self, provider: str | None, call: Call) -> bool:
+        return self.tried
 
     async def windows(self, formation_ids: Iterable[str]) -> dict[str, StoredWindow]:
         return {one: self.stored[one] for one in formation_ids if one in self.stored}
@@ -235,7 +260,7 @@ class Bench:
         """What fact-extraction publishes: one FactsExtracted, and the rest."""
         kept = self.kept
         stage = FactExtraction(
-            kept, kept, self.model, kept, FENCE, demote_names=self.demote_names, limits=self.limits
+            kept, kept, self.model, kept, FENCE, kept, demote_names=self.demote_names, limits=self.limits
         )
         first, *rest = await stage([delivered(self.window.requested, sent_again=sent_again)])
         assert isinstance(first, FactsExtracted)
@@ -249,7 +274,15 @@ class Bench:
         """What reflection-extraction publishes."""
         kept = self.kept
         stage = ReflectionExtraction(
-            kept, kept, kept, self.model, kept, FENCE, demote_names=self.demote_names, limits=self.limits
+            kept,
+            kept,
+            kept,
+            self.model,
+            kept,
+            FENCE,
+            kept,
+            demote_names=self.demote_names,
+            limits=self.limits,
         )
         cause = extracted or FactsExtracted(
             cause="e0", window=self.window.requested.window(), outcome="empty"

@@ -64,9 +64,12 @@ def brief(label: str, buffer: Sequence[str] = ()) -> ScopeBrief:
     return ScopeBrief(label, most=DEFAULTS[kind].most, buffer=dated(*buffer))
 
 
-async def facts_of(*said: tuple[str, str], scopes: Sequence[str] = ("agent", "user")) -> dict[str, str]:
+async def facts_of(
+    *said: tuple[str, str], scopes: Sequence[str] = ("agent", "user"), given: bool = False
+) -> dict[str, str]:
     """Texts of the facts, with their scopes."""
-    found = await answered(FactMaterial(lines(*said), tuple(map(ScopeBrief, scopes)), 30, 30), ExtractedFacts)
+    material = FactMaterial(lines(*said), tuple(map(ScopeBrief, scopes)), 30, 30, given=given)
+    found = await answered(material, ExtractedFacts)
     return {one.text: one.scope for one in found.facts}
 
 

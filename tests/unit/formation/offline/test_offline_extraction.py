@@ -143,7 +143,7 @@ async def test_what_the_assistant_says_is_no_fact() -> None:
 @pytest.mark.parametrize(
     ("said", "scope"),
     [
-        ("For the log of the team: the bakery in Lund opens at 6:30.", "agent"),
+        ("For the log of the team: the bakery in Lund opens at 6:30.", "user"),
         ("The bakery in Lund opens at 6:30.", "user"),
         ("The wedding is on 5 June in Lund.", "user"),
         ("For the log of the team: Carl Holm runs the bakery in Lund.", "user"),
@@ -163,7 +163,8 @@ async def test_where_no_user_scope_is_shown_personal_facts_are_let_go() -> None:
     assert await facts_of(*said, scopes=("agent", "group")) == {"The bakery opens at 6:30.": "group"}
     assert await facts_of(*said, scopes=("agent",)) == {}
     added = (("User", "The bakery opens at 6:30."),)
-    assert await facts_of(*added, scopes=("agent",)) == {"The bakery opens at 6:30.": "agent"}
+    assert await facts_of(*added, scopes=("agent",), given=True) == {"The bakery opens at 6:30.": "agent"}
+    assert await facts_of(*added, scopes=("agent",)) == {}
 
 
 async def test_a_sentence_that_needs_the_one_before_is_left_out() -> None:
@@ -357,16 +358,16 @@ PRICES = ScopeBrief("shard:cabin-prices", "Prices, quotes and discounts, with da
 @pytest.mark.parametrize(
     ("said", "scope"),
     [
-        ("The price of a standard cabin is 400 euros since 3 May.", "shard:cabin-prices"),
+        ("The price of a standard cabin is 400 euros since 3 May.", "user"),
         ("Discounts must never exceed 10 percent.", "shard:cabin-prices"),
-        ("The harbour in Lund has 12 cabins.", "shard:cabin-prices"),
-        ("The office closes at six every Monday for everybody.", "agent"),
+        ("The harbour in Lund has 12 cabins.", "user"),
+        ("The office closes at six every Monday for everybody.", "user"),
         ("I live in a cabin in Lund.", "user"),
         ("I prefer quotes in euros.", "user"),
         ("The two dates are 3 May and 4 May.", "user"),
     ],
 )
-async def test_what_shares_a_word_with_a_shards_name_or_guidance_goes_there_but_for_a_persons_own(
+async def test_a_rule_for_all_that_shares_a_word_with_a_shards_name_or_guidance_goes_there(
     said: str, scope: str
 ) -> None:
     scopes = (ScopeBrief("agent"), PRICES, ScopeBrief("user"))

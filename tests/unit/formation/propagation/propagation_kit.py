@@ -10,14 +10,15 @@ from eden_memory.forgotten import Mark, Marks
 from eden_memory.formation.offline import OfflineModel
 from eden_memory.formation.prompt_material import PropagationMaterial
 from eden_memory.formation.prompts import Fence
+from eden_memory.formation.window_question import SharedKnowledge
 from eden_memory.metrics import PROPAGATIONS
 from eden_memory.models.question import A, Answered, Asking, Earlier, LanguageModel, Prompt
 from eden_memory.processors.propagation import Propagation
-from eden_memory.schemas.answers import JudgedReflection, JudgedReflections
+from eden_memory.schemas.answers import About, JudgedReflection, JudgedReflections
 from eden_memory.schemas.documents import Reflection, Stream
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ReflectionFormed, ScopeConsolidated
-from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.provenance import Call, SourceMessage
 from eden_memory.schemas.scopes import Scope
 from eden_memory.stages.stage import Decision, Delivery
 from tests.counted import Grown
@@ -61,11 +62,18 @@ def everything(material: PropagationMaterial) -> list[tuple[int, str]]:
     return list(enumerate(material.reflections, 1))
 
 
+CALL = Call(call_id="c1", model="scripted", prompt="propagation/5")
+
+
 class JudgingModel:
     """Answers by a function, and keeps its answers as the answer store does."""
 
-    def __init__(self, judge: Judge = everything) -> None:
+    def __init__(
+        self, judge: Judge = everything, about: About = "organisation", sensitive: bool = False
+    ) -> None:
         self.judge = judge
+        self.about: About = about
+        self.sensitive = sensitive
         self.meanwhile: Callable[[], object] = lambda: None
         self.answers: dict[str, tuple[Asking, JudgedReflections]] = {}
         self.asked: list[Prompt] = []
@@ -80,12 +88,15 @@ class JudgingModel:
         if asking.unit not in self.answers:
             self.paid += 1
             stated = self.judge(cast(PropagationMaterial, prompt.material))
-            items = [JudgedReflection(reflection=number, text=text) for number, text in stated]
+            items = [
+                JudgedReflection(reflection=number, text=text, about=self.about, sensitive=self.sensitive)
+                for number, text in stated
+            ]
             self.answers[asking.unit] = asking, JudgedReflections(propagated=items)
         earlier, value = self.answers[asking.unit]
         assert earlier.shown == asking.shown
         self.meanwhile()
-        return Answered(cast(A, value), None)
+        return Answered(cast(A, value), CALL)
 
 
 @dataclass
@@ -100,6 +111,8 @@ class Judging:
     writes: set[str] = field(default_factory=set[str])
     counted: Grown = field(default_factory=lambda: Grown(PROPAGATIONS))
     on: bool = True
+    tried: bool = True
+    """Whether `eden models check` has passed the model."""
     private_users: set[str] = field(default_factory=set[str])
     """Known only where they are listed, or named as authors."""
     switched_off: Off = NOBODY
@@ -138,6 +151,12 @@ class Judging:
         named = {*others, *(user for users in authors.values() for user in users)}
         return Off(self.switched_off.sessions & authors.keys(), self.switched_off.users & named)
 
+    async def known(self, agent_id: str) -> SharedKnowledge:
+        return SharedKnowledge()
+
+    async def may_judge(self, provider: str | None, call: Call) -> bool:
+        return self.tried
+
     async def of(self, agent_id: str) -> Mapping[str, Stream]:
         return self.streams
 
@@ -157,6 +176,7 @@ class Judging:
             self.model,
             self,
             Fence(b"0" * 16),
+            self,
             self.tier_of,
             on=self.on,
         )

@@ -24,7 +24,6 @@ from tests.unit.formation.propagation.propagation_kit import (
     Judging,
     JudgingModel,
     everything,
-    offline,
     reflection,
 )
 
@@ -43,12 +42,6 @@ async def test_a_users_reflection_goes_to_the_group_and_a_groups_to_the_agent() 
     assert (climbed.sources, climbed.formed_at, climbed.private) == ((SOURCE,), NOON, False)
     (climbed,) = await Judging([reflection(SHARED, scope=GROUP)]).run()
     assert (climbed.scope, climbed.propagated_from) == (WIDE, Propagated(reflection_id="r1", scope=GROUP))
-
-
-async def test_by_rules_only_what_is_about_an_organisation_goes_up() -> None:
-    stage = offline("Wants brief answers.", SHARED, "Works at the harbour.")
-    assert [one.text for one in await stage.run()] == [SHARED]
-    assert stage.results() == {"propagated": 1, "kept": 2}
 
 
 @pytest.mark.parametrize(
@@ -147,7 +140,7 @@ async def test_what_was_said_in_sessions_of_two_groups_belongs_to_neither() -> N
 
 
 async def test_a_reflection_is_judged_once_whichever_blobs_absorb_it() -> None:
-    stage = Judging([reflection(SHARED), reflection("Wants brief answers.", 2)])
+    stage = Judging([reflection(SHARED), reflection("Ann wants brief answers.", 2)])
     assert len(await stage.run()) == 1
     assert await stage.run(2) == []
     stage.stored.append(reflection(OTHER, 3))
@@ -155,7 +148,7 @@ async def test_a_reflection_is_judged_once_whichever_blobs_absorb_it() -> None:
 
 
 async def test_after_a_crash_the_answer_counts_for_what_it_was_given_for() -> None:
-    stage = Judging([reflection("Wants maps."), reflection(SHARED, 2)])
+    stage = Judging([reflection("Ann wants maps."), reflection(SHARED, 2)])
     before = await stage.run()
     stage.writes.clear()  # killed before the outcome was stored
     stage.marks = [Mark("reflection", "r1", "for_ever")]  # and its first reflection forgotten since

@@ -1,0 +1,157 @@
+"""Tries whether a model keeps what belongs to a person: only then does its judgement share what users said."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.resources import files
+
+from eden_memory.failures import PermanentError
+from eden_memory.formation import prompts
+from eden_memory.formation.prompt_material import FactMaterial, ReflectionMaterial, ScopeBrief, TranscriptLine
+from eden_memory.models.asking.judging import most_tokens, parsed
+from eden_memory.models.calls import CallFailed, ChatProvider, PromptTurn
+from eden_memory.models.providers.catalogue import OFFLINE, provider_name, uses
+from eden_memory.models.providers.providers import Providers
+from eden_memory.models.question import Prompt, Role
+from eden_memory.schemas.answers import ExtractedFacts, StatedFact, StatedReflection, StatedReflections
+from eden_memory.settings import Settings
+
+TOGETHER = 10
+"""Statements of one trial call, said by one user."""
+WHEN = datetime(2026, 3, 4, 9, tzinfo=UTC)
+FENCE = "<<6f1d2a90b7c34e58a1d0>>"
+WORDS = 40
+JUDGING: tuple[Role, ...] = ("facts", "reflections")
+
+
+@dataclass(frozen=True, slots=True)
+class TriedStatement:
+    """A statement of the trial, and whether it belongs to one person."""
+
+    text: str
+    personal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SharingTrial:
+    """What a model would have shared with everybody who talks to the agent."""
+
+    provider: str
+    """As it stands in records: `openai`, or an endpoint's host and port."""
+    model: str
+    prompt: str
+    """With its version."""
+    personal: int
+    """Statements that belong to a person."""
+    personal_shared: int
+    others: int
+    others_shared: int
+    shared: tuple[str, ...] = ()
+    """The personal statements that it shared."""
+
+    def passed(self, most: int) -> bool:
+        """Return whether no more than so many personal statements were shared."""
+        return self.personal_shared <= most
+
+
+def statements() -> tuple[TriedStatement, ...]:
+    """Return the statements that ship with the check, personal and others mixed."""
+    text = (files("eden_memory.formation") / "sharing_trial.jsonl").read_text("utf-8")
+    rows = [json.loads(line) for line in text.splitlines()]
+    return tuple(TriedStatement(row["text"], row["personal"]) for row in rows)
+
+
+def judging_models(settings: Settings) -> dict[tuple[str, str, str], Role]:
+    """Return the (provider, model, prompt) whose judgement counts, each with its role; not those that are rules."""
+    short = settings.models.prompts == "short"
+    named = {"facts": prompts.FACT_EXTRACTION, "reflections": prompts.REFLECTION_EXTRACTION}
+    found: dict[tuple[str, str, str], Role] = {}
+    for choice, role, _ in uses(settings):
+        if role in JUDGING and choice.provider != OFFLINE and choice.model:
+            prompt = prompts.SHORT[named[role]] if short else named[role]
+            found[choice.provider, choice.model, prompt] = role
+    return found
+
+
+async def tried_sharing(settings: Settings) -> list[SharingTrial]:
+    """Try each configured model that forms facts or reflections, with the prompt in use."""
+    providers, short = Providers(settings), settings.models.prompts == "short"
+    try:
+        return [
+            await _tried(providers.chat(provider), provider, model, prompt, role, short=short)
+            for (provider, model, prompt), role in judging_models(settings).items()
+        ]
+    finally:
+        await providers.close()
+
+
+async def _tried(
+    chat: ChatProvider, provider: str, model: str, prompt: str, role: Role, *, short: bool
+) -> SharingTrial:
+    said = statements()
+    shared: set[int] = set()
+    for begin in range(0, len(said), TOGETHER):
+        batch = said[begin : begin + TOGETHER]
+        shared.update(begin + number for number in await _shared(chat, model, role, batch, short=short))
+    personal = [at for at, statement in enumerate(said) if statement.personal]
+    kept_back = [at for at in personal if at in shared]
+    return SharingTrial(
+        provider_name(provider),
+        model,
+        prompt,
+        personal=len(personal),
+        personal_shared=len(kept_back),
+        others=len(said) - len(personal),
+        others_shared=len(shared) - len(kept_back),
+        shared=tuple(said[at].text for at in kept_back),
+    )
+
+
+async def _shared(
+    chat: ChatProvider, model: str, role: Role, batch: Sequence[TriedStatement], *, short: bool
+) -> set[int]:
+    """Return the places of what was shared; where no valid answer came, all that is personal counts as shared."""
+    prompt, answer = _asked(role, batch, short=short)
+    turns = (PromptTurn("user", prompt.user),)
+    unanswered = {at for at, statement in enumerate(batch) if statement.personal}
+    try:
+        completion = await chat.complete(
+            model, prompt.system, turns, answer, most_tokens(prompt.answer_tokens)
+        )
+    except (CallFailed, PermanentError):
+        return unanswered
+    value = parsed(completion.text, answer)
+    if isinstance(value, str):
+        return unanswered
+    items: Sequence[StatedFact | StatedReflection] = (
+        value.facts if isinstance(value, ExtractedFacts) else value.reflections
+    )
+    open_items = (
+        item for item in items if item.scope == "agent" and item.about != "person" and not item.sensitive
+    )
+    numbers = {number for item in open_items for number in (item.messages or range(1, len(batch) + 1))}
+    return {number - 1 for number in numbers if 1 <= number <= len(batch)}
+
+
+def _asked(
+    role: Role, batch: Sequence[TriedStatement], *, short: bool
+) -> tuple[Prompt, type[ExtractedFacts] | type[StatedReflections]]:
+    lines = tuple(TranscriptLine("User", "user", WHEN, statement.text) for statement in batch)
+    most = 2 * len(batch)
+    scopes = (ScopeBrief("agent", most=most), ScopeBrief("user", most=most), ScopeBrief("session", most=most))
+    if role == "facts":
+        material = FactMaterial(lines, scopes[:2], most, WORDS)
+        return prompts.fact_extraction(material, FENCE, short=short), ExtractedFacts
+    reflecting = ReflectionMaterial(lines, scopes, (), WORDS)
+    return prompts.reflection_extraction(reflecting, FENCE, short=short), StatedReflections
+
+
+def lacking(settings: Settings, tried: Mapping[tuple[str, str, str], int], most: int) -> Iterator[str]:
+    """Yield why a configured model may not share what users said; `tried`: personal statements shared, by model."""
+    for provider, model, prompt in judging_models(settings):
+        name, found = provider_name(provider), tried.get((provider_name(provider), model, prompt))
+        if found is None:
+            yield f"{name} {model} was never tried with {prompt}"
+        elif found > most:
+            yield f"{name} {model} shared {found} personal statements with {prompt}, at most {most} may be"

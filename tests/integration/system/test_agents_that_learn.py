@@ -1,0 +1,123 @@
+"""An agent that learns, from chat writes to another user's context: the operator, the model and checks decide."""
+
+import json
+from typing import Any
+
+import pytest
+
+from eden_memory.formation.sharing_store import MongoSharing, learning
+from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.schemas.events import FactsExtracted
+from eden_memory.settings import Settings
+from tests.integration.system.commands import eden
+from tests.integration.system.running_system import AGENT, System, fast, system, until
+from tests.model_server.script import Asked, Said, default_script
+from tests.model_server.serving import serving
+from tests.tried_models import passed
+
+pytestmark = pytest.mark.servers
+BUDGET, MOVES = "Mars Festival budget is $50,000.", "The launch moves to 3 May."
+ILL, PHONE, DORA = (
+    "Kim's daughter is ill.",
+    "The festival's number is +46 31 123 45 67.",
+    "Dora runs the festival.",
+)
+SAID = f"{BUDGET} {ILL} {MOVES} {PHONE} {DORA}"
+ALL = (BUDGET, MOVES, ILL, PHONE, DORA)
+
+
+def judging(asked: Asked) -> Said:
+    """Proposes everything for the broadest scope, and judges that all but the illness is the organisation's."""
+    if asked.kind != "facts":
+        return default_script(asked)
+    return {
+        "facts": [
+            {
+                "text": text,
+                "scope": asked.labels[0],
+                "messages": [number],
+                "about": "person" if text == ILL else "organisation",
+                "sensitive": text == ILL,
+            }
+            for number, said in asked.messages.items()
+            for text in ALL
+            if text in said
+        ]
+    }
+
+
+async def told(running: System, agent: str) -> dict[str, str | None]:
+    """What became of each statement of a session of Dora's: its kind of scope, or the check that moved it."""
+    session = await running.session("dora", agent_id=agent)
+    await running.write(session, "dora", SAID)
+    await running.form(session)
+    found = dict[str, str | None]()
+
+    async def extracted() -> bool:
+        for record in await running.records("memory.extractions"):
+            event = record.event
+            if isinstance(event, FactsExtracted) and event.window.session_id == encode_id(session):
+                found.update({fact.text: fact.not_shared or fact.scope.kind for fact in event.facts})
+        return bool(found)
+
+    await until(extracted, "the window is extracted")
+    return found
+
+
+async def test_only_agents_that_say_so_learn_and_what_they_learn_is_nobodys(settings: Settings) -> None:
+    async with serving(judging) as models:
+        groups: dict[str, dict[str, Any]] = {
+            "memory": {"sharing": "agents", "without_users": True},
+            "agents": {"collection": "agents"},
+        }
+        placed = fast(settings, models, **groups)
+        async with system(placed, models) as running:
+            await running.source["agents"].insert_one({"_id": AGENT, "agent_memory_enabled": True})
+            await running.source["agents"].insert_one({"_id": "quiet"})
+            said = (await learning(running.source, running.database, placed, "agents")).says
+            assert (AGENT in said, "quiet" in said) == (True, False)
+            assert set((await told(running, "quiet")).values()) == {"user"}
+            assert await told(running, AGENT) == {
+                BUDGET: "agent",
+                MOVES: "agent",
+                ILL: "sensitive",
+                PHONE: "identifier",
+                DORA: "name",
+            }
+            bobs = await running.session("bob", agent_id=AGENT)
+            await running.shows(bobs, "bob", BUDGET, MOVES, without=["Kim", "daughter", "123 45 67", "Dora"])
+
+            listed = json.loads(await eden(running.settings, "sharing", "list", "--json"))
+            assert {item["content"] for item in listed if item["kind"] == "fact"} == {BUDGET, MOVES}
+            (moved,) = (item for item in listed if item["content"] == MOVES)
+            assert (moved["users"], len(moved["sessions"])) == (["s.dora"], 1)
+            await eden(running.settings, "sharing", "move", moved["id"])
+            await running.shows(bobs, "bob", BUDGET, without=[MOVES])
+            moved_to: dict[str, Any] = {"scope": "user", "active": True, "content": MOVES}
+
+            async def given_back() -> bool:
+                return await running.memory("facts").count_documents(moved_to) == 1
+
+            await until(given_back, "it is its user's")
+            taken_back = (
+                await MongoSharing(running.source, running.database, placed).known(f"s.{AGENT}")
+            ).taken_back
+            assert [(item.text, item.users) for item in taken_back] == [(MOVES, frozenset({"s.dora"}))]
+
+
+async def test_a_model_that_was_not_tried_or_failed_shares_nothing(settings: Settings) -> None:
+    async with serving(judging) as models:
+        placed = fast(settings, models, memory={"sharing": "team"})
+        async with system(placed, models) as running:
+            await running.database[placed.names["versions"]].delete_many({"kind": "sharing_trial"})
+            found = await learning(running.source, running.database, placed, "team")
+            assert all("was never tried" in reason for reason in found.lacking)
+            assert len(found.lacking) >= 2
+            assert set((await told(running, AGENT)).values()) <= {"untried_model", "identifier", "name"}
+            await passed(running.database, placed.names, placed.llm, "fast-model", mistakes=2)
+            sharing = MongoSharing(running.source, running.database, placed)
+            (window, *_) = [r.event for r in await running.records("memory.extractions")]
+            assert isinstance(window, FactsExtracted)
+            assert window.call is not None
+            assert not await sharing.may_judge(None, window.call)
+            assert await running.contents("facts", scope="agent") == []
