@@ -82,10 +82,13 @@ def test_every_tool_takes_what_the_operation_takes(operation: Operation) -> None
         return
     about: set[str] = set() if operation.of_agent else {"session", "user"}
     assert set(TOOLS[tool.name].input_schema["properties"]) == _names(operation) - {*tool.leaves_out} | about
-    reads = operation.right == "read" or tool.effect == "reads"
-    annotations = TOOLS[tool.name].annotations
-    assert annotations is not None
-    assert annotations.read_only_hint == reads
+    shown = TOOLS[tool.name]
+    assert shown.description
+    assert shown.output_schema
+    assert shown.annotations is not None
+    reads = operation.right == "read" or operation.name in ("preview undo", "receipt", "verify receipt")
+    assert shown.annotations.read_only_hint == reads
+    assert shown.annotations.destructive_hint == (operation.name in ("forget", "undo"))
 
 
 MADE = {name: vars(made)[name] for name in COMMANDS if hasattr(made, name)}
@@ -113,9 +116,9 @@ def _names(operation: Operation) -> set[str]:
     """What an operation takes; the fields of a body that is one parameter stand for it."""
     names: set[str] = set()
     for parameter in operation.parameters:
-        kind: Any = plain_type(parameter)
-        of_model = isinstance(kind, type) and issubclass(kind, BaseModel)
-        names |= set[str](kind.model_json_schema()["properties"]) if of_model else {parameter.name}
+        kind: type[BaseModel] = plain_type(parameter)
+        fields: dict[str, Any] | None = getattr(kind, "model_fields", None)
+        names |= {parameter.name} if fields is None else set(fields)
     return names
 
 
