@@ -217,6 +217,7 @@ class SyncMemoryService:
     add = _waiting(MemoryService.add)
     edit = _waiting(MemoryService.edit)
     retire = _waiting(MemoryService.retire)
+    merge = _waiting(MemoryService.merge)
     pin = _waiting(MemoryService.pin)
     unpin = _waiting(MemoryService.unpin)
     mark_private = _waiting(MemoryService.mark_private)

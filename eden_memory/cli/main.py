@@ -102,6 +102,10 @@ COMMANDS: Mapping[str, Entry] = {
         "memory.commands:edit",
         "Change the text of a fact, reflection or blob; the old text stays in its history.",
     ),
+    "merge": Entry(
+        "memory.commands:merge",
+        "Make one of two facts that say the same; the second one retires, and its history stays.",
+    ),
     "private": Entry(
         "memory.commands:private",
         "Mark a fact or reflection as private: nothing of it reaches a broader scope.",
@@ -231,6 +235,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         "stats",
         "add",
         "edit",
+        "merge",
         "private",
         "retire",
         "pin",

@@ -59,7 +59,7 @@ class CommandExecutor:
             case _ if command.expected_version not in (None, fact.version):
                 done: Carried = "stale"
             case "retire":
-                done = self._retire(cause, fact, command.by)
+                done = self._retire(cause, fact, command)
             case "reembed":
                 done = self._reembed(cause, fact, command)
             case "unmerge":
@@ -70,16 +70,19 @@ class CommandExecutor:
                 done = self._edit(cause, fact, command)
         return done
 
-    def _retire(self, cause: ChangeCause, fact: KnownFact, by: By) -> Carried:
-        """Retire a fact; a duplicate only while an older one says the same, which takes over its sources."""
-        if by != "duplicate":
-            self._facts.retire(cause, fact, "RETIRE", BECAUSE.get(by, "asked"))
+    def _retire(self, cause: ChangeCause, fact: KnownFact, command: FactCommanded) -> Carried:
+        """Retire a fact. One that says the same takes over its sources: the one that a command names, or of a
+        duplicate the older one; without it, nothing happens.
+        """
+        if command.by != "duplicate" and command.replaced_by is None:
+            self._facts.retire(cause, fact, "RETIRE", BECAUSE.get(command.by, "asked"))
             return "RETIRE"
-        older = self._facts.with_hash(fact.hash)
-        if older is None or older.fact_id == fact.fact_id:
+        named = command.replaced_by
+        same = self._facts.with_hash(fact.hash) if named is None else self._facts.active(named)
+        if same is None or same.fact_id == fact.fact_id:
             return "needless"
-        self._facts.join(cause, older, fact.sources, fact.expires_at, fact.valid_from, private=fact.private)
-        self._facts.retire(cause, fact, "RETIRE", "duplicate", older.fact_id)
+        self._facts.join(cause, same, fact.sources, fact.expires_at, fact.valid_from, private=fact.private)
+        self._facts.retire(cause, fact, "RETIRE", "duplicate", same.fact_id)
         return "RETIRE"
 
     def _edit(self, cause: ChangeCause, fact: KnownFact, command: FactCommanded) -> Carried:

@@ -34,12 +34,13 @@ class CommandRequests(Requests):
         text: str | None = None,
         expected_version: int | None = None,
         reason: str | None = None,
+        replaced_by: str | None = None,
     ) -> str:
         """Request a change of a fact."""
         _demand_text(text, LONGEST_FACT)
         _demand_reason(reason)
         fields = {"action": action, "fact_id": fact.id, "expected_version": expected_version, "text": text}
-        return await self._one(self._fact_command(scope, reason=reason, **fields))
+        return await self._one(self._fact_command(scope, reason=reason, replaced_by=replaced_by, **fields))
 
     async def memory_command(
         self,

@@ -83,6 +83,29 @@ class CorrectingCalls(ReadCalls):
             "retire_reflection", scope, reflection_id=found.id, **changes
         )
 
+    async def merge(
+        self,
+        fact_id: p.FactId,
+        duplicate_id: p.DuplicateId,
+        *,
+        session: p.Session = None,
+        user: p.User = None,
+        reason: p.Reason = None,
+    ) -> str:
+        """Make one of two facts that say the same: the first takes over the sources of the second, which retires.
+
+        The history of both stays. Invalid for facts of different scopes, and for anything that is no fact.
+        """
+        seen = await self._seen(session, user)
+        fact, scope = await self._changeable(fact_id, seen, None)
+        duplicate, other_scope = await self._changeable(duplicate_id, seen, None)
+        both = isinstance(fact, Fact) and fact.id != duplicate.id and scope.key == other_scope.key
+        if not both or not isinstance(duplicate, Fact):
+            raise Invalid("these two cannot become one", "Name two facts of one scope.")
+        return await self._requests.fact_command(
+            "retire", duplicate, scope, reason=reason, replaced_by=fact.id
+        )
+
     async def mark_private(
         self,
         memory_id: p.MemoryId,

@@ -163,6 +163,9 @@ _memory_id = partial(_id_text, pattern=ANY_ID)
 
 
 FactId = Annotated[str, _memory_id("id of a fact, as lists and searches give it", "0b4e9c1d2f")]
+DuplicateId = Annotated[
+    str, _memory_id("id of a fact of the same scope that says the same, and retires", "77a0c4e2b1")
+]
 ReflectionId = Annotated[str, _memory_id("id of a reflection, as lists give it", "4f1d0c77ab")]
 MemoryId = Annotated[
     str, _memory_id("id of a fact or reflection, as lists and searches give it", "0b4e9c1d2f")

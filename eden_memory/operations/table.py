@@ -326,6 +326,23 @@ OPERATIONS = (
         commands=["retire"],
     ),
     Operation(
+        name="merge facts",
+        call=AgentCalls.merge,
+        right="write",
+        tag="facts",
+        summary="Make one of two facts that say the same",
+        words="It takes over the sources of the other one, which retires; both keep their history.",
+        routes=["POST /facts/{fact_id}/merge"],
+        tool=Tool(
+            "merge_facts",
+            "Make one of two facts that say the same; the second one retires, its history stays. Only if the "
+            "user wants it.",
+            status=ASKED,
+        ),
+        commands=["merge"],
+        examples={"duplicate_id": "77a0c4e2b1"},
+    ),
+    Operation(
         name="mark private",
         call=AgentCalls.mark_private,
         right="write",

@@ -77,6 +77,8 @@ class InboxFactCommand(_Asked):
     """add: since when it is true, if not since it is asked; not in the future."""
     decide: bool = False
     """add: a model decides what it means for the facts near it; false: only exact repeats are recognised."""
+    replaced_by: KeyText | None = None
+    """retire: the fact that says the same, and takes over its sources."""
     private: bool | None = None
     """mark, add: whether nothing that rests on its messages may be propagated; null: as it is."""
     session_id: RawId = None

@@ -84,7 +84,8 @@ class FactCommanded(Event):
     forgotten: tuple[KeyText, ...] = ()
     """unmerge: keys of the Forgotten records that led to it."""
     replaced_by: KeyText | None = None
-    """unmerge of a contradicted fact: the fact that contradicts it now; null: none does, and it holds again."""
+    """retire: the fact that says the same, and takes over its sources. unmerge of a contradicted fact: the fact that
+    contradicts it now; null: none does, and it holds again."""
 
     @model_validator(mode="after")
     def _says_all_it_needs(self) -> Self:

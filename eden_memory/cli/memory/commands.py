@@ -35,6 +35,8 @@ FLAGS: Mapping[str, str] = {
 }
 """Options that are not called as their parameter; of a list, an option names one, and may be repeated."""
 METAVARS: Mapping[str, str] = {
+    "duplicate_id": "DUPLICATE",
+    "fact_id": "FACT",
     "memory_id": "ID",
     "queries": "QUESTION…",
     "scope": "SCOPE",
@@ -246,6 +248,16 @@ private = _command(
     eden private REFLECTION --user ada
 
     eden private REFLECTION --not-private --user ada
+    """,
+)
+merge = _command(
+    "merge facts",
+    shown.requested,
+    """Make one of two facts that say the same; the second one retires, and its history stays.
+
+    Example:
+
+    eden merge FACT DUPLICATE --user ada
     """,
 )
 retire = _command(

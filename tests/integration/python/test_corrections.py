@@ -73,6 +73,22 @@ async def test_corrections_stand_in_the_inbox_as_commands_of_their_scope(kit: Ki
     assert (of_fact["action"], of_fact["fact_id"]) == ("edit", fact_of(ADA))
 
 
+async def test_of_two_facts_of_one_scope_the_second_retires_for_the_first(kit: Kit) -> None:
+    await fill(kit)
+    await store(kit, [fact("again", ADA, "Ada lives in Turin, Italy.", 91)])
+    mine = fact_of(ADA)
+    async with kit.service("a") as service:
+        await service.merge(mine, "again", reason="the same", **MINE)
+        for one, other in ((mine, mine), (mine, reflection_of(ADA)), (mine, fact_of(AGENT))):
+            with pytest.raises((Invalid, Refused)):
+                await service.merge(one, other, **MINE)
+        with pytest.raises(NotFound):
+            await service.merge(mine, fact_of(BOB), **MINE)
+    (asked,) = await carried(kit)
+    named = (asked["action"], asked["fact_id"], asked["replaced_by"], asked["reason"])
+    assert named == ("retire", "again", mine, "the same")
+
+
 async def test_what_cannot_be_corrected_is_said_at_once(kit: Kit) -> None:
     await fill(kit)
     await kit.put(ADA, blob=f"Ada likes tea. {PIN}", blob_version=2, highest_blob_version=2, pins=(PIN,))

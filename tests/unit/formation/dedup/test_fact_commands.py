@@ -267,3 +267,25 @@ async def test_a_fact_is_no_duplicate_of_one_that_has_ended_meanwhile() -> None:
     assert await kit.decide(command("c", "retire", fact_id=fact.fact_id, by="duplicate")) == []
     assert kit.memory.texts() == [LYON]
     assert kit.counts["needless"] == 1
+
+
+async def test_of_two_facts_that_say_the_same_one_takes_over_the_sources_of_the_other() -> None:
+    kit = Bench()
+    fact = await one_fact(kit)
+    (other,) = await kit.decide(proposal("two", DOG))
+    merge = command("c", "retire", fact_id=other.fact_id, replaced_by=fact.fact_id)
+    joined, retired = await kit.decide(merge)
+    assert (joined.fact_id, joined.text) == (fact.fact_id, LYON)
+    assert joined.sources == (*fact.sources, *other.sources)
+    assert (retired.fact_id, retired.retired_because) == (other.fact_id, "duplicate")
+    assert retired.replaced_by == fact.fact_id
+    assert kit.memory.texts() == [LYON]
+
+
+async def test_a_fact_stays_if_the_one_that_is_to_take_its_place_is_gone() -> None:
+    kit = Bench()
+    fact = await one_fact(kit)
+    (other,) = await kit.decide(proposal("two", DOG))
+    await kit.decide(command("c", "retire", fact_id=fact.fact_id))
+    assert await kit.decide(command("d", "retire", fact_id=other.fact_id, replaced_by=fact.fact_id)) == []
+    assert kit.memory.texts() == [DOG]
