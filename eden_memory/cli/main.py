@@ -193,7 +193,7 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "sharing": Entry(
         "sharing_commands:app",
-        "Show what came from users into shared memory; give it back, or retire it.",
+        "Show what came from users into shared memory; give it back to its user, or retire it.",
     ),
     "budget": Entry("budget_commands:app", "Limit what formation may spend."),
     "cost": Entry("cost:app", "Show what models cost: today, this month, or for one memory."),
