@@ -31,9 +31,8 @@ from eden_memory.metrics import (
     DEDUP_INCOMPARABLE,
     CallMetrics,
 )
-from eden_memory.models.answer_store import MongoAnswers
-from eden_memory.models.asking.answer_forwarding import AnswerStore
-from eden_memory.models.providers.prices import Prices
+from eden_memory.models.call_accounts import Prices
+from eden_memory.models.stored_answers import AnswerStore, MongoAnswers
 from eden_memory.placement import ORIGINAL
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.consolidation import Consolidation

@@ -25,7 +25,7 @@ from eden_memory.evals.eval_report import (
     write_report,
 )
 from eden_memory.evals.evaluation import BUDGETS, SYSTEMS, EvalPlan, EvalReport, evaluate
-from eden_memory.models.providers.catalogue import asked_for, provider_name
+from eden_memory.models.catalogue import asked_for, provider_name
 from eden_memory.settings import Settings
 from eden_memory.structured_logs import warnings_only
 from eden_memory.task_ending import heeding

@@ -6,8 +6,8 @@ from decimal import Decimal
 from math import ceil
 
 from eden_memory.demo.conversation import Conversation, plain_text
-from eden_memory.models.providers.catalogue import OFFLINE, chosen, provider_name
-from eden_memory.models.providers.prices import PerMillion, per_million
+from eden_memory.models.call_accounts import PerMillion, per_million
+from eden_memory.models.catalogue import OFFLINE, chosen, provider_name
 from eden_memory.models.question import Role
 from eden_memory.settings import Settings
 

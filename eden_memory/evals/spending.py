@@ -16,9 +16,9 @@ from eden_memory.call_costs import unpriced
 from eden_memory.errors import EdenError
 from eden_memory.evals.answer_file import AnswerFile
 from eden_memory.failures import CapReached
-from eden_memory.models.embeddings.local_embedder import LocalEmbedder
-from eden_memory.models.providers.catalogue import OFFLINE, choice_for
-from eden_memory.models.providers.prices import Prices
+from eden_memory.models.call_accounts import Prices
+from eden_memory.models.catalogue import OFFLINE, choice_for
+from eden_memory.models.local_embedder import LocalEmbedder
 from eden_memory.models.question import Asking, Prompt, unit_of
 from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.schemas.documents import Answer

@@ -15,7 +15,7 @@ from eden_memory.forgotten import Marks
 from eden_memory.imports.import_items import Entry, ImportedAs, ImportedItem, Reader, SkippedItem
 from eden_memory.imports.import_report import ConversationCost, ImportReport
 from eden_memory.imports.import_store import AT_ONCE, MongoImports
-from eden_memory.models.providers.prices import Prices
+from eden_memory.models.call_accounts import Prices
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import InboxAddedText, InboxFormNow, InboxMemoryCommand, Stream

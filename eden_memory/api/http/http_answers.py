@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from eden_memory.memory.results import ExplainedOutcome
-from eden_memory.models.providers.catalogue import shown_model
+from eden_memory.models.catalogue import shown_model
 from eden_memory.schemas.scopes import ScopeKind, Sharing
 
 T = TypeVar("T")

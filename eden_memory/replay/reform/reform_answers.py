@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from eden_memory.failures import CapReached
-from eden_memory.models.asking.answer_forwarding import AnswerStore, Forwarding
+from eden_memory.models.stored_answers import AnswerStore, Forwarding
 from eden_memory.schemas.documents import Answer
 
 Room = Callable[[str], bool]

@@ -18,14 +18,8 @@ from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_reading import reading
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.models.calls import Tokens
-from eden_memory.models.providers.catalogue import (
-    OFFLINE,
-    chosen,
-    embedder_of,
-    embedding_model,
-    provider_name,
-)
+from eden_memory.models.catalogue import OFFLINE, chosen, embedder_of, embedding_model, provider_name
+from eden_memory.models.provider_calls import Tokens
 from eden_memory.replay.reform.expected_cost import (
     ALL,
     STAGES,

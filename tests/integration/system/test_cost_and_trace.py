@@ -11,7 +11,7 @@ import pytest
 from eden_memory.assembly import handlers
 from eden_memory.cli.trace import chain_of
 from eden_memory.errors import EdenError
-from eden_memory.models.calls import Tokens
+from eden_memory.models.provider_calls import Tokens
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.documents import plain
 from eden_memory.observability.causal_chain import Node
@@ -278,7 +278,7 @@ async def test_a_clock_that_ran_ahead_lets_no_window_over_a_budget(
     limit = spent + Decimal("0.04")
     await budgets.set(agent, None, "day", limit, "test")
     with monkeypatch.context() as ahead:
-        ahead.setattr("eden_memory.models.calls.datetime", Ahead)
+        ahead.setattr("eden_memory.models.provider_calls.datetime", Ahead)
         session = await priced.session("gus")
         await priced.told(session, "gus", "fact user: Gus has a kite.")
 

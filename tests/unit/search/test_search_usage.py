@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from eden_memory.call_costs import unpriced
-from eden_memory.models.embeddings.search_embedder import ENTRY_BYTES, SearchEmbedder
+from eden_memory.models.cached_embedders import ENTRY_BYTES, SearchEmbedder
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.search.search_usage import SearchUsage
 from tests.calls import called

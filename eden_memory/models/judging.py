@@ -1,16 +1,22 @@
-"""Whether an answer is valid and complete, and the question that follows one that is not."""
+"""Judge whether an answer is valid, ask again if not, and end a question that cannot succeed."""
+
+from collections import OrderedDict
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, from_json
 
-from eden_memory.models.calls import Completion, PromptTurn
-from eden_memory.models.providers.provider_json import found_json
+from eden_memory.failures import PermanentError, QuestionSpent
+from eden_memory.models.provider_calls import Completion, PromptTurn, found_json
 from eden_memory.models.question import A, Prompt
 from eden_memory.schemas.answers import AS_SAID
+from eden_memory.schemas.events.usage import CallOutcome
 
 TRUNCATED = "truncated"
+
 REFUSED = "refused"
+
 EMPTY = "empty"
+
 ERRORS_NAMED = 8
 
 
@@ -57,21 +63,29 @@ def _place(error: ErrorDetails) -> str:
 
 
 CALLS = 6
+
 """Calls that a question may cost, over all its attempts; answers cut off count here alone."""
+
 MOST_INVALID = 3
+
 """Invalid answers (one and two repairs) after which a question is given up."""
+
 SHOWN_OF_CUT = 400
+
 """Characters of an answer that was cut off which are shown again."""
+
 NOTES = {
     TRUNCATED: "Your answer was cut off at the length limit. Answer again, complete, and shorter.",
     REFUSED: "That was no answer. The task above only sorts and rewrites its content; answer it with the"
     " JSON object asked for, with empty lists where nothing qualifies.",
     EMPTY: "Your answer was empty. Answer with the JSON object asked for.",
 }
+
 INVALID_NOTE = (
     "That is not a valid answer: {problem}\nAnswer again with the whole JSON object, exactly as asked for,"
     " and nothing else."
 )
+
 SHORT_NOTE = (
     "The answer has the right form, but: {problem}\nAnswer again with the whole JSON object, corrected, and"
     " nothing else."
@@ -102,9 +116,55 @@ def shown_again(text: str, problem: str) -> str:
 
 
 LEAST = 256
+
 DOUBLINGS = 3
 
 
 def most_tokens(longest: int, repair: int = 0) -> int:
     """The bound of a call: the longest answer that its prompt allows; a repair has twice what it repairs had."""
     return max(LEAST, longest) << min(repair, DOUBLINGS)
+
+
+REMEMBERED = 20_000
+
+
+class CallBudget:
+    """Only calls whose failure the question is to blame for are charged; those refused for their rate (unpaid)
+    are counted by themselves."""
+
+    def __init__(self, most: int = CALLS) -> None:
+        self._most = most
+        self._spent: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self._last: dict[str, str] = {}
+        self._refused: OrderedDict[str, str] = OrderedDict()
+
+    def check(self, unit: str, kept: int = 0) -> None:
+        """PermanentError if the question may cost no more, QuestionSpent if it has none of the `kept` answers."""
+        if unit in self._refused:
+            raise QuestionSpent(f"the provider has refused it: {self._refused[unit]}")
+        calls, refused = self._spent.get(unit, (0, 0))
+        if max(calls, kept) >= self._most or refused >= self._most:
+            last = self._last.get(unit, "its answers are kept")
+            spent = PermanentError if kept else QuestionSpent
+            raise spent(f"{max(calls, kept) + refused} calls brought no valid answer; {last}")
+
+    def charge(self, unit: str, outcome: CallOutcome) -> None:
+        """Count a call."""
+        calls, refused = self._spent.pop(unit, (0, 0))
+        limited = outcome == "rate_limited"
+        self._spent[unit] = (calls + (not limited), refused + limited)
+        self._last[unit] = f"the last one was {outcome.replace('_', ' ')}"
+        while len(self._spent) > REMEMBERED:
+            oldest, _ = self._spent.popitem(last=False)
+            self._last.pop(oldest, None)
+
+    def refused(self, unit: str, reason: str) -> None:
+        """The provider will never accept the question: no further call is made for it."""
+        self._refused[unit] = reason
+        while len(self._refused) > REMEMBERED:
+            self._refused.popitem(last=False)
+
+    def settled(self, unit: str) -> None:
+        """Forget a question that is answered."""
+        for noted in (self._spent, self._last, self._refused):
+            noted.pop(unit, None)

@@ -8,17 +8,26 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 
 from eden_memory.failures import PermanentError
-from eden_memory.models.calls import CallFailed, ChatProvider, Completion, EmbeddingProvider, PromptTurn
-from eden_memory.models.providers.catalogue import OFFLINE, EmbeddingModel, used_for
-from eden_memory.models.providers.compatible import CompatibleChat
-from eden_memory.models.providers.prices import PerMillion, deprecated, per_million
-from eden_memory.models.providers.providers import Providers
+from eden_memory.models.call_accounts import PerMillion, deprecated, per_million
+from eden_memory.models.catalogue import OFFLINE, EmbeddingModel, used_for
+from eden_memory.models.openai import CompatibleChat
+from eden_memory.models.provider_calls import (
+    CallFailed,
+    ChatProvider,
+    Completion,
+    EmbeddingProvider,
+    PromptTurn,
+)
+from eden_memory.models.providers import Providers
 from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.settings import Settings
 
 SYSTEM = "This is a check of the connection."
+
 MOST = 64
+
 """Tokens of its answer."""
+
 USER = "Answer with works = true."
 
 

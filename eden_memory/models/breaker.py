@@ -1,16 +1,88 @@
-"""Whether others succeed while a unit fails: only then is its failure its own."""
+"""Pause a model that is away: whether others succeed while a unit fails, how long a call may take, and pings."""
 
 import asyncio
 import random
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from eden_memory.logs import LibraryLogger
-from eden_memory.models.calls import CallFailed
-from eden_memory.models.guard.pace import Pace
+from eden_memory.models.call_accounts import Accounts, Cost, Ended, error_kind, price, unanswered_id
+from eden_memory.models.provider_calls import (
+    CallFailed,
+    ChatProvider,
+    EmbeddingProvider,
+    PromptTurn,
+    Stopwatch,
+    Tokens,
+)
+from eden_memory.models.question import Asking
+from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.stages.retry_waits import growing
 from eden_memory.stages.stage import RetryPolicy
+
+log = LibraryLogger()
+
+
+UNMEASURED = 5
+
+"""Times the least deadline, for an endpoint of which no call has been answered yet."""
+
+LONGEST = 15
+
+"""Times the least deadline, at most."""
+
+MARGIN = 2.0
+
+"""Times the longest answer allowed, at the measured speed."""
+
+SLOWEST = 3.0
+
+"""Times the slowest call seen lately."""
+
+FORGETS = 0.9
+
+"""A slower call counts in full at once; a faster one moves the measure by a tenth."""
+
+SHORT = 16
+
+"""An answer of fewer tokens says nothing of the speed: most of its time went into the prompt."""
+
+
+class Pace:
+    """Deadlines in seconds, never below `least` and never above LONGEST times that.
+
+    Measured from a call's begin to its answer, so a server that works on several calls one after the other
+    counts as slow as it is.
+    """
+
+    def __init__(self, least: float, *, known: bool = True) -> None:
+        """`known`: the provider is known to be fast, so that the least deadline does for the first calls too."""
+        self._least, self._most = least, least * LONGEST
+        self._of_token = self._slowest = 0.0
+        self._patience = least if known else least * UNMEASURED
+
+    def deadline(self, tokens: int = 0) -> float:
+        """Seconds for a call whose answer has at most so many tokens."""
+        measured = max(MARGIN * self._of_token * tokens, SLOWEST * self._slowest)
+        return min(self._most, max(self._least, self._patience, measured))
+
+    def answered(self, seconds: float, tokens: int) -> None:
+        """Note an answered call."""
+        self._patience = self._least
+        self._slowest = _slower(self._slowest, seconds)
+        if tokens >= SHORT:
+            self._of_token = _slower(self._of_token, seconds / tokens)
+
+    def late(self, deadline: float) -> None:
+        """Note a call that its deadline has ended: the next one has twice as long."""
+        self._patience = min(self._most, max(self._patience, 2 * deadline))
+
+
+def _slower(known: float, new: float) -> float:
+    return max(new, FORGETS * known + (1 - FORGETS) * new)
+
 
 REMEMBERED = 20_000
 
@@ -41,16 +113,24 @@ class Successes:
         return self._answered[stage] > seen
 
 
-log = LibraryLogger()
 SEVERAL = 3
+
 """So many different questions failed and none succeeded since: it may be an outage."""
+
 AGAIN = 2
+
 """So often one question failed and nothing succeeded since: it may be one too."""
+
 WAITS = (1.0, 10.0)
+
 """Seconds between two probes, the first time and at most."""
+
 LONGEST_ASKED = 60.0
+
 """Seconds to the next probe, at most, where the provider names them."""
+
 LEAST_DEADLINE = 120.0
+
 Ping = Callable[[], Awaitable[None]]
 
 
@@ -152,3 +232,63 @@ class Breaker:
 
     def _until_probe(self) -> float:
         return max(0.05, self._next_probe - self._clock())
+
+
+NAME = "ping/1"
+
+STAGE = "ping"
+
+SYSTEM = 'Answer with the JSON object {"works": true} and nothing else.'
+
+MOST = 64
+
+"""Tokens of its answer."""
+
+QUESTION = PromptTurn("user", "Do you work?")
+
+ON_NOBODYS_BEHALF = Asking(STAGE, "facts", STAGE, "", "")
+
+
+class Works(ModelAnswer):
+    """Answer to the smallest question there is."""
+
+    works: bool
+
+
+class Pings:
+    """Makes the pings of chat and embedding models."""
+
+    def __init__(self, accounts: Accounts, cost: Cost) -> None:
+        self._accounts, self._cost = accounts, cost
+
+    def chat(self, provider: ChatProvider, model: str) -> Ping:
+        """Of a chat model."""
+
+        async def ask() -> Tokens:
+            return (await provider.complete(model, SYSTEM, [QUESTION], Works, MOST)).tokens
+
+        return lambda: self._ping(Ended.of("chat", provider.name, model, NAME), ask)
+
+    def embeddings(self, provider: EmbeddingProvider, model: str) -> Ping:
+        """Of an embedding model."""
+
+        async def ask() -> Tokens:
+            return (await provider.embed(model, ["ping"]))[1]
+
+        return lambda: self._ping(Ended.of("embeddings", provider.name, model), ask)
+
+    async def _ping(self, ended: Ended, ask: Callable[[], Awaitable[Tokens]]) -> None:
+        watch = Stopwatch()
+        try:
+            with watch.timing():
+                tokens = await ask()
+        except BaseException as error:
+            outcome, kind = error_kind(error)
+            self._note(replace(ended, outcome=outcome, error=kind), watch)
+            raise
+        cost = price(self._cost, ended.provider, ended.model, tokens)
+        self._note(replace(ended, tokens=tokens, cost=cost), watch)
+
+    def _note(self, ended: Ended, watch: Stopwatch) -> None:
+        took = replace(ended, started_at=watch.started_at, seconds=watch.seconds)
+        self._accounts.note(replace(took, call_id=unanswered_id(STAGE)), ON_NOBODYS_BEHALF)

@@ -1,4 +1,4 @@
-"""Model servers on this machine: Ollama, llama.cpp and vLLM, what they hold and how much they take at once."""
+"""Model servers on this machine (Ollama, llama.cpp, vLLM): what they hold, and the settings that fit them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,20 +6,25 @@ from dataclasses import dataclass
 import httpx2
 
 from eden_memory.errors import EdenError
-from eden_memory.models.providers.api_keys import endpoint_variable, key_in
-from eden_memory.models.providers.catalogue import provider_name
-from eden_memory.models.providers.provider_json import Body, count_of, object_of, objects_of, text_of
+from eden_memory.models.catalogue import endpoint_variable, key_in, provider_name
+from eden_memory.models.provider_calls import Body, count_of, object_of, objects_of, text_of
 
 PLACES: Mapping[str, str] = {
     "Ollama": "http://127.0.0.1:11434/v1",
     "llama.cpp": "http://127.0.0.1:8080/v1",
     "vLLM": "http://127.0.0.1:8000/v1",
 }
+
 """Where each of them listens unless it is told otherwise."""
+
 LOOK_SECONDS = 3.0
+
 NO_CHAT = ("embed", "rerank", "minilm", "bge-", "bert", "whisper", "clip")
+
 """In the names of models that answer no questions."""
+
 LARGEST = 10 * 10**9
+
 """Bytes of the largest model that is taken unasked: larger ones need a large machine."""
 
 
@@ -158,3 +163,41 @@ def _json(client: httpx2.Client, url: str) -> Body:
         return object_of(response.json()) if response.is_success else {}
     except (httpx2.HTTPError, ValueError):
         return {}
+
+
+ANSWER = 1_000
+
+"""Tokens of a long answer in formation; a call has twice the time that these take."""
+
+LEAST_SECONDS, MOST_SECONDS = 120.0, 600.0
+
+ROOMY = 12_288
+
+"""Tokens that take a whole window, its prompt and the longest answer."""
+
+FIXED = 3_072
+
+"""Tokens of them that do not shrink: instructions, and room for a model that thinks."""
+
+
+def fitting(server: LocalModelServer, speed: float | None, context: int | None) -> Mapping[str, str]:
+    """Return environment variables; `speed` in tokens a second, None where a value is not known."""
+    slots = {"vLLM": 2, "Ollama": 1}.get(server.kind, server.slots or 1)
+    seconds = LEAST_SECONDS if speed is None else min(MOST_SECONDS, max(LEAST_SECONDS, 2 * ANSWER / speed))
+    return {
+        "EDEN_MODELS_AT_ONCE": str(min(2, slots)),
+        "EDEN_MODELS_TIMEOUT_SECONDS": f"{seconds:.0f}",
+        **_sizes(context),
+    }
+
+
+def _sizes(context: int | None) -> Mapping[str, str]:
+    """Return settings for smaller windows and answers if the server takes few tokens."""
+    if context is None or context >= ROOMY:
+        return {}
+    share = max(0.0, (context - FIXED) / (ROOMY - FIXED))
+    return {
+        "EDEN_WINDOWS_TOKENS": f"{max(400, 1_500 * share):.0f}",
+        "EDEN_LIMITS_FACTS": f"{max(5, int(30 * share))}",
+        "EDEN_LIMITS_AGENT_BLOB_WORDS": f"{max(200, 1_200 * share):.0f}",
+    }

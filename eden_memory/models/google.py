@@ -11,11 +11,19 @@ from google import genai
 from google.genai import errors, types
 
 from eden_memory.failures import PermanentError
-from eden_memory.models.calls import Adapter, CallFailed, Completion, Finish, PromptTurn, Tokens, Trial
-from eden_memory.models.effort import THOUGHTS, google_thinking
-from eden_memory.models.providers.provider_json import (
+from eden_memory.models.provider_calls import (
+    THOUGHTS,
+    Adapter,
     Body,
+    CallFailed,
+    Completion,
+    Finish,
+    PromptTurn,
+    Tokens,
+    Trial,
+    bounded,
     count_of,
+    google_thinking,
     numbers_of,
     object_of,
     objects_of,
@@ -23,12 +31,13 @@ from eden_memory.models.providers.provider_json import (
     text_of,
     word_of,
 )
-from eden_memory.models.retry_after import bounded
 from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.settings import Effort
 
 NOT_DONE = ("MAX_TOKENS", "CONTINUATION", "MALFORMED_RESPONSE", "OTHER")
+
 """Finish reasons of an answer that may be cut off."""
+
 DONE = ("STOP", "FINISH_REASON_UNSPECIFIED")
 
 
@@ -136,7 +145,9 @@ def _retry_after(details: Sequence[Body]) -> float | None:
 
 
 NAME = "google"
+
 TEXTS_OF_A_REQUEST = 100
+
 NO_TOOLS = types.AutomaticFunctionCallingConfig(disable=True)
 
 

