@@ -40,8 +40,8 @@ from eden_memory.search.search_requests import (
     SearchOptions,
     SearchReport,
     SearchRequest,
+    find_unformed,
 )
-from eden_memory.search.unformed import find_unformed
 from eden_memory.telemetry.request_spans import OpenSpan
 from eden_memory.utc import in_utc
 

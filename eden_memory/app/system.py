@@ -49,9 +49,9 @@ from eden_memory.schemas.events import (
     FormationRequested,
     ReflectionFormed,
 )
-from eden_memory.search import vector_copy_store
-from eden_memory.search.access_count_store import MongoAccesses
-from eden_memory.search.vector_copy_store import VectorCopies
+from eden_memory.search import stored_vector_store
+from eden_memory.search.search_count_store import MongoAccesses
+from eden_memory.search.stored_vector_store import VectorCopies
 from eden_memory.settings import Settings
 from eden_memory.stages.health_server import HealthServer
 from eden_memory.stages.leased import Leased
@@ -262,7 +262,7 @@ def vector_copies(settings: Settings, client: MongoClient) -> Leased:
     lease = MongoLease(database[names["leases"]], VECTORS, JANITOR_LEASE_SECONDS)
     copies = VectorCopies(database, names, adapter=settings.search.adapter)
     return Leased(
-        VECTORS, lease, copies.round, vector_copy_store.ROUND_SECONDS, vector_copy_store.PAUSE_SECONDS
+        VECTORS, lease, copies.round, stored_vector_store.ROUND_SECONDS, stored_vector_store.PAUSE_SECONDS
     )
 
 

@@ -33,7 +33,7 @@ from eden_memory.schemas.documents import (
     UsageTotal,
     WindowTexts,
 )
-from eden_memory.search import search_index_store as search_indexes
+from eden_memory.search import atlas_list_store as search_indexes
 from eden_memory.settings import Settings
 from eden_memory.stages.dead_letter_index_store import DEAD_LETTER_INDEXES
 from eden_memory.stages.outcome_store import OUTCOME_INDEXES, MongoLedger

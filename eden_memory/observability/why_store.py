@@ -34,8 +34,7 @@ from eden_memory.schemas.documents import (
 )
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event, FactChanged, FactsExtracted, decode
-from eden_memory.search.search_requests import SearchReport
-from eden_memory.search.unformed import find_unformed
+from eden_memory.search.search_requests import SearchReport, find_unformed
 from eden_memory.settings import Settings
 from eden_memory.stages.outcome import StageOutcome
 from eden_memory.stages.outcome_store import MongoLedger

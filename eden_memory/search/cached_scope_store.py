@@ -14,7 +14,7 @@ from eden_memory.logs import LibraryLogger, scope_in_logs
 from eden_memory.memory.vector_block_store import LARGE_SCOPE
 from eden_memory.names import Names
 from eden_memory.search.cached_scope import CachedScope
-from eden_memory.search.search_documents import KEPT, SHOWN, cached_facts
+from eden_memory.search.fact_candidates import KEPT, SHOWN, cached_facts
 from eden_memory.search.stored_vector_store import StoredVectors
 from eden_memory.task_ending import one_ahead
 

@@ -11,16 +11,22 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.context.context_feed import ContextChange
+from eden_memory.logs import LibraryLogger
 from eden_memory.models.question import Asking, Embedder
 from eden_memory.names import Names
-from eden_memory.search.as_of_store import PointInTimeLists
+from eden_memory.search.atlas_list_store import AtlasFactLists, has_search
 from eden_memory.search.cached_scope import CachedScope
 from eden_memory.search.cached_scope_store import CachedScopes, OnUse
-from eden_memory.search.fact_candidates import Ranked, When
-from eden_memory.search.search_documents import checked
+from eden_memory.search.fact_candidates import Ranked, When, checked
 from eden_memory.search.text_index import AskedWord, asked_words, together
+from eden_memory.search.unindexed_list_store import PointInTimeLists
+from eden_memory.settings import Settings
+
+log = LibraryLogger()
+
 
 MOST_BYTES = 1_000_000_000
+
 Scored = tuple[float, str, CachedScope]
 
 
@@ -183,3 +189,30 @@ def _ranked(best: Sequence[Scored]) -> list[Ranked]:
     return [
         Ranked(facts[scope][fact_id], -score) for score, fact_id, scope in best if fact_id in facts[scope]
     ]
+
+
+Database = AsyncDatabase[dict[str, Any]]
+
+
+async def searches_by_atlas(settings: Settings, database: Database) -> bool:
+    """Return whether Atlas' search indexes rank facts, rather than this process."""
+    adapter = settings.search.adapter
+    atlas = adapter == "atlas" or (adapter == "auto" and await has_search(database, settings.names))
+    log.info("facts are searched", by="atlas" if atlas else "this process", asked_for=adapter)
+    return atlas
+
+
+def fact_lists(
+    settings: Settings, database: Database, embedder: Embedder, on_use: OnUse, *, atlas: bool
+) -> AtlasFactLists | PlainFactLists:
+    """Build the lists; plain ones ask MongoDB for revisions until a change feed keeps them fresh."""
+    if atlas:
+        return AtlasFactLists(database, settings.names, embedder.model, embedder=embedder)
+    return PlainFactLists(
+        database,
+        settings.names,
+        embedder.model,
+        embedder=embedder,
+        most_bytes=settings.search.memory_bytes,
+        on_use=on_use,
+    )

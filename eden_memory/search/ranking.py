@@ -13,11 +13,9 @@ from itertools import chain
 from math import exp, log
 from typing import Literal
 
-from eden_memory.search.diversity import diverse
 from eden_memory.search.fact_candidates import Scored, best_first
-from eden_memory.search.fusion import QueryLists, by_rank, by_score
-from eden_memory.search.newer import Overtaking, newer_first
 from eden_memory.search.question_times import Span, boost_dates
+from eden_memory.search.ranking_stages import Overtaking, QueryLists, by_rank, by_score, diverse, newer_first
 from eden_memory.search.search_requests import Kind
 from eden_memory.search.text_index import first_stem, stems_asked, stems_of
 from eden_memory.settings import SearchSettings

@@ -4,8 +4,11 @@ A scope has an index of its own: what another scope holds is not in it. Where se
 rare a word is is counted over all of them, so that their scores can be compared.
 """
 
+import re
+import sys
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from math import log
@@ -25,29 +28,159 @@ from tantivy import (
     Tokenizer,
 )
 
-from eden_memory.search.word_folding import ends_of, first_word_of, spaced, words_asked, words_of
+_ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670]")
+
+"""Of Latin, Greek and Cyrillic; points of Hebrew, vowels and hamzas of Arabic."""
+
+_UNSEEN = re.compile("[\u00ad\u0640\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+
+"""Soft hyphens, Arabic's stretching, joiners, and what only steers direction."""
+
+_LETTERS = str.maketrans(
+    {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "æ": "ae", "œ": "oe", "þ": "th", "\u0131": "i", "ħ": "h"}
+    | {"\u0649": "\u064a", "\u0629": "\u0647", "\u06cc": "\u064a", "\u06a9": "\u0643"}
+)
+
+"""Letters that are written in two ways, and do not come apart into a letter and an accent."""
+
+_ARABIC_ARTICLE = re.compile("^[\u0648\u0641\u0628\u0643]?\u0627\u0644(?=\\w{2})")
+
+_ENGLISH_S = re.compile(r"'s(?<=\w's)\b")
+
+_BREAKS = {code: " " for code in range(128) if not chr(code).isalnum()}
+
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
+
+"""Thai, Lao, Burmese, Khmer, Japanese, Chinese; and Korean, whose endings stand on the words."""
+
+_RUNS = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
+
+_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+
+BEGINNING = 40
+
+"""Characters in which the first word of a text stands."""
+
+LONGEST = 100
+
+"""Characters of a word that are compared."""
+
+COMPOUND, PART, PART_BESIDE = 9, 5, 3
+
+"""Letters of a word that may be a compound; of a part that is looked for, and of what stands beside it, at least."""
+
+
+def folded(text: str) -> str:
+    """Compatibility forms made one, case and accents gone; vowel signs of Indic scripts stay."""
+    if text.isascii():
+        return text.lower()
+    plain = _UNSEEN.sub("", unicodedata.normalize("NFKC", text)).casefold()
+    bare = _ACCENTS.sub("", unicodedata.normalize("NFD", plain))
+    return unicodedata.normalize("NFC", bare).translate(_LETTERS)
+
+
+def words_of(text: str) -> list[str]:
+    """The words that a text is found by, in order."""
+    words = _split(text)
+    if text.isascii():
+        return [word[:LONGEST] for word in words] if len(text) > LONGEST else words
+    return [part for word in words for part in _parts(word, single=True)]
+
+
+def words_asked(text: str) -> list[str]:
+    """The words of a query, each once; of a run without spaces only its pairs, where it is longer than one."""
+    return list(dict.fromkeys(part for word in _split(text) for part in _parts(word, single=False)))
+
+
+def first_word_of(text: str) -> str | None:
+    """The word that a text begins with, as a query has it: of a run without spaces its first pair."""
+    words = _split(text[:BEGINNING])
+    return next(_parts(words[0], single=False), None) if words else None
+
+
+def ends_of(word: str) -> Iterator[str]:
+    """The beginnings and ends of a long word: what it is a compound of, in languages that write compounds as one."""
+    if len(word) >= COMPOUND and spaced(word):
+        for length in range(PART, len(word) - PART_BESIDE + 1):
+            yield word[:length]
+            yield word[-length:]
+
+
+def spaced(word: str) -> bool:
+    """Whether a word is of a script that has spaces: only there a typo can be told from another word."""
+    return not _IS_UNSPACED.search(word)
+
+
+def _split(text: str) -> list[str]:
+    plain = _ENGLISH_S.sub("", folded(text).replace("\u2019", "'"))
+    return plain.translate(_BREAKS).split() if plain.isascii() else _word().findall(plain)
+
+
+def _parts(word: str, *, single: bool) -> Iterator[str]:
+    if word.isascii():
+        yield word[:LONGEST]
+        return
+    for run in _RUNS.findall(word):
+        if spaced(run):
+            yield _ARABIC_ARTICLE.sub("", run)[:LONGEST]
+            continue
+        if single or len(run) == 1:
+            yield from run
+        yield from (run[at : at + 2] for at in range(len(run) - 1))
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    r"""Letters, digits and the marks that belong to them, which `\w` leaves out."""
+    marks = "".join(
+        character
+        for character in map(chr, range(0x0300, min(sys.maxunicode, 0xFFFF)))
+        if unicodedata.category(character) in {"Mn", "Mc"}
+    )
+    return re.compile(f"(?:[^\\W_]|[{re.escape(marks)}])+")
+
 
 HEAP, MANY_HEAP = 15_000_000, 200_000_000
+
 """Bytes that a write may take while it lasts: the least that tantivy allows, and so that many facts are one piece."""
+
 MANY = 3_000
+
 """Facts of a write."""
+
 MOST_WORDS = 48
+
 """Of a query."""
+
 ONE_TYPO, TWO_TYPOS = 4, 8
+
 """Characters from which an unknown word may be meant for one that differs by one or two."""
+
 ONE_WEIGHT, TWO_WEIGHT = 0.7, 0.4
+
 """Weight of such a word, as a share of a word that stands in one fact only."""
+
 COMPOUND_WEIGHT = 0.5
+
 """Weight of a word that begins or ends another, as a share of how rare that is."""
+
 ASKING: str = (
     "about am any been can could did do does doing for from had has have he her hers him his how i if in into is it "
     "its me my of on or our ours she should so some than that their them they this those us was we were what when "
     "where which who whom whose why with would you your yours"
 )
+
 """Words of questions, beside Lucene's stop words: they say nothing of what is asked for."""
+
 ROW_BYTES = 136
+
 """Of a fact in the index beside its words, about."""
+
 INDEX_BYTES = 45_000
+
 """Of an index beside its facts, about: its files have room to spare (measured, after ten writes)."""
 
 

@@ -22,7 +22,7 @@ from eden_memory.replay.namespaces.pending_edits import pending_edits
 from eden_memory.replay.reform.reform_store import MongoReforms
 from eden_memory.replay.reform.selection import covers_everything
 from eden_memory.schemas.documents import Fact, Namespace, Place
-from eden_memory.search import search_index_store as search_indexes
+from eden_memory.search import atlas_list_store as search_indexes
 
 LEVEL_SECONDS = 0.3
 """The writer has what was there this many seconds ago: nothing is left at the moment of the switch."""

@@ -11,7 +11,7 @@ from eden_memory.directory.participants import Audiences, Missing, Off, SessionF
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.memory.results import RecentMessage
 from eden_memory.recent.recent_rules import SessionNow, WrittenMessage, unsettled, was_alone
-from eden_memory.search.unformed import found_unformed
+from eden_memory.search.search_requests import found_unformed
 from eden_memory.settings import MemorySettings
 
 ADA, BOB = "s.ada", "s.bob"
