@@ -26,7 +26,7 @@ from eden_memory.evals.systems import (
     counted,
     packed,
 )
-from eden_memory.mirror.atomic_files import write_text
+from eden_memory.files.mirror_folder import write_text
 from eden_memory.models.catalogue import OFFLINE
 from eden_memory.replay.reform.reform_settings import overridden, overrides_of
 from eden_memory.settings import Settings

@@ -1,36 +1,146 @@
-"""Memories of the previous system: `memory_user`, `memory_agent` and `memory_sessions`, which are only read.
+"""Read the stored memories of an import and of the previous system, and write requests to `memory_inbox`.
 
 A user's blob stays a blob; directives that it has not absorbed become reflections. Each active shard becomes a stream
 with its blob, its facts become facts of the agent, and suggestions that it has not absorbed become its reflections.
 Episodes become reflections of their session.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
 
+from pydantic import TypeAdapter
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import ConfigurationError, PyMongoError
+from pymongo.errors import BulkWriteError, ConfigurationError, PyMongoError
 
+from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import EdenError, Invalid
-from eden_memory.imports.import_items import (
+from eden_memory.files.import_items import (
     Entry,
     ImportedAs,
     ImportedItem,
+    Request,
     SkippedItem,
     Unimportable,
     imported_or_skipped,
     stream_of,
 )
+from eden_memory.forgetting.mark_store import MongoBatchMarks
+from eden_memory.forgotten import Marks
 from eden_memory.mongo.application_ids import typed
+from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.lenient_decoding import LENIENT
-from eden_memory.schemas.scopes import Scope
+from eden_memory.processors.pipeline import CONSOLIDATION, FACT_DEDUP
+from eden_memory.replay.installation import Installation
+from eden_memory.schemas.documents import InboxFactCommand, Message, Snapshot, Stream
+from eden_memory.schemas.scopes import Audience, Scope
+from eden_memory.source.inbox_mapping import event_id_of
+from eden_memory.stages.outcome_store import MongoLedger
 
 Row = dict[str, Any]
+
+AUDIENCE: TypeAdapter[Audience] = TypeAdapter(Audience)
+
+DUPLICATE = 11_000
+
+AT_ONCE = 1_000
+
+"""Ids of one query, and requests of one write."""
+
+
+class MongoImports:
+    """Reads and writes for one import; ids are typed."""
+
+    def __init__(self, at: Installation) -> None:
+        names = at.settings.names
+        self._inbox = at.source[names[InboxFactCommand.COLLECTION]]
+        self._ledger = MongoLedger(at.database, names)
+        self._messages = at.database[names[Message.COLLECTION]]
+        self._snapshots = at.database[names[Snapshot.COLLECTION]]
+        self._streams = at.database[names[Stream.COLLECTION]]
+        self.streams = MongoStreams(at.database, names)
+        self._marks = MongoBatchMarks(at.database, names)
+
+    async def taken(self, items: Sequence[ImportedItem]) -> tuple[set[str], set[str]]:
+        """Return the names of the items that memory has decided or recorded, and of those that wait in the inbox."""
+        found: set[str] = set()
+        waiting: set[str] = set()
+        for start in range(0, len(items), AT_ONCE):
+            part = items[start : start + AT_ONCE]
+            commands = [item.name for item in part if item.kind in ("fact", "reflection", "blob")]
+            messages = [item.name for item in part if item.kind == "message"]
+            found |= await self.decided(commands)
+            waiting |= await self.waiting([*commands, *messages])
+            found |= {row["_id"] async for row in self._messages.find({"_id": {"$in": messages}}, {"_id": 1})}
+            for item in part:
+                if isinstance(item.request, Stream) and await self._streams.find_one(_of(item.request)):
+                    found.add(item.name)
+        return found, waiting
+
+    async def decided(self, names: Sequence[str]) -> set[str]:
+        """Return the commands that are decided."""
+        by_event = {event_id_of(name): name for name in names}
+        found: set[str] = set()
+        for stage in (FACT_DEDUP, CONSOLIDATION):
+            found |= await self._ledger.decided(stage, list(by_event))
+        return {by_event[event] for event in found}
+
+    async def waiting(self, names: Collection[str]) -> set[str]:
+        """Return the requests that the tailer has not carried yet."""
+        query = {"_id": {"$in": [decode_id(name) for name in names]}}
+        return (
+            {encode_id(row["_id"]) async for row in self._inbox.find(query, {"_id": 1})} if names else set()
+        )
+
+    async def unformed(self, session: str) -> bool:
+        """Return whether messages of a session are recorded and wait for their window."""
+        query = {"session_id": encode_id(session), "formation_id": None, "text": {"$ne": None}}
+        return await self._messages.find_one(query, {"_id": 1}) is not None
+
+    async def blobs(self, scope_keys: Iterable[str]) -> set[str]:
+        """Return those of the scopes that have a blob."""
+        query = {"_id": {"$in": list(scope_keys)}, "blob_version": {"$gt": 0}}
+        return {row["_id"] async for row in self._snapshots.find(query, {"_id": 1})}
+
+    async def audiences(self, scope_keys: Iterable[str]) -> dict[str, Audience]:
+        """Return who may see what these session scopes hold, of those that hold something."""
+        query: Row = {"_id": {"$in": list(scope_keys)}, "audience": {"$nin": [None, []]}}
+        rows = self._snapshots.find(query, {"audience": 1})
+        return {row["_id"]: AUDIENCE.validate_python(row["audience"]) async for row in rows}
+
+    async def marks(self, named: Iterable[tuple[str, str]]) -> Marks:
+        """Return the marks of what was forgotten among (kind, id) pairs."""
+        return await self._marks.among(named)
+
+    async def put_stream(self, stream: Stream) -> None:
+        """Store a stream where there is none of its agent and scope."""
+        await self._streams.update_one(_of(stream), {"$setOnInsert": stream.stored()}, upsert=True)
+
+    async def write(self, requests: Sequence[Request]) -> None:
+        """Write requests in order; those that wait there already stay as they are."""
+        left = list(requests)
+        while left:
+            part = left[:AT_ONCE]
+            try:
+                await self._inbox.insert_many([request.model_dump(exclude_none=True) for request in part])
+                left = left[AT_ONCE:]
+            except BulkWriteError as error:
+                (failed,) = error.details["writeErrors"]
+                if failed["code"] != DUPLICATE:
+                    raise
+                left = left[failed["index"] + 1 :]
+
+
+def _of(stream: Stream) -> Row:
+    return {"agent_id": stream.agent_id, "scope": stream.scope, "shard": stream.shard}
+
+
 SESSIONS, USERS, AGENTS = "memory_sessions", "memory_user", "memory_agent"
+
 PER_QUERY = 1_000
+
 IN_A_BLOB = "its blob has absorbed it"
 
 

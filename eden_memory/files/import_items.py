@@ -1,9 +1,11 @@
-"""Items of other systems as requests to memory, under ids that stay the same. Pure."""
+"""Items of other systems as requests to memory, under ids that stay the same, and the report of an import. Pure."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from hashlib import blake2b
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
@@ -31,9 +33,13 @@ from eden_memory.scope_limits import DEFAULTS
 from eden_memory.word_limits import words_of
 
 T = TypeVar("T")
+
 Kind = Literal["fact", "reflection", "blob", "message", "shard"]
+
 Request = InboxFactCommand | InboxMemoryCommand | InboxAddedText | InboxFormNow
+
 PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
 """An item's id that may become part of ours, such as a UUID; any other text could be content."""
 
 
@@ -227,6 +233,7 @@ class ImportedAs:
 
 
 Reader = Callable[[str, ImportedAs], AsyncIterator[Entry]]
+
 """Reads a source (its path, or address) item by item."""
 
 
@@ -293,3 +300,72 @@ def stream_of(row: Mapping[str, Any], scope: Scope) -> Stream:
         threshold=row.get("max_agent_memories_before_consolidation") or None,
         word_limit=words if words > DEFAULTS["shard"].blob_words else None,
     )
+
+
+NAMED = 20
+
+"""Places to name for each reason, at most; the others are only counted."""
+
+
+@dataclass(slots=True)
+class SkippedForReason:
+    """The items skipped for one reason."""
+
+    bad: bool
+    count: int = 0
+    places: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True)
+class ConversationCost:
+    """The estimated cost of forming the imported conversations."""
+
+    windows: int = 0
+    usd: Decimal | None = Decimal(0)
+    """None: a price is not known."""
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """Counts; ids and places only, no content."""
+
+    taken: Counter[Kind] = field(default_factory=Counter[Kind])
+    known: int = 0
+    """Memory had taken them before."""
+    forming: int = 0
+    """Conversations whose messages wait to be formed."""
+    skipped: dict[str, SkippedForReason] = field(default_factory=dict[str, SkippedForReason])
+    cost: ConversationCost = field(default_factory=ConversationCost)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is taken."""
+        return not (self.taken or self.forming)
+
+    def take(self, item: ImportedItem) -> None:
+        """Count an item that is taken."""
+        if item.kind is None:
+            self.forming += 1
+        else:
+            self.taken[item.kind] += 1
+
+    def skip(self, item: SkippedItem) -> None:
+        """Count what is skipped."""
+        group = self.skipped.setdefault(item.reason, SkippedForReason(item.bad))
+        group.count += item.count
+        if len(group.places) < NAMED:
+            group.places.append(item.where)
+
+    def lines(self, did: str) -> Iterator[str]:
+        """Yield the report for people; `did`: `taken`, or what a dry run says."""
+        counts = [_counted(number, kind) for kind, number in self.taken.items()]
+        yield f"{did}: {', '.join(counts) or 'nothing'}"
+        if self.known:
+            yield f"already here: {self.known:,}"
+        for reason, group in self.skipped.items():
+            more = f" and {group.count - len(group.places):,} more" if group.count > len(group.places) else ""
+            yield f"{'bad' if group.bad else 'skipped'}: {group.count:,}, {reason}: {'; '.join(group.places)}{more}"
+
+
+def _counted(number: int, kind: Kind) -> str:
+    return f"{number:,} {kind}{'s' * (number != 1)}"

@@ -15,24 +15,13 @@ from typing import Any, NamedTuple
 import orjson
 
 from eden_memory.errors import Conflict
-from eden_memory.exports.export_file import (
-    BadLine,
-    GapLine,
-    Line,
-    RecordLine,
-    end_of,
-    header_of,
-    read_lines,
-)
-from eden_memory.exports.exported_scope_store import STAGE, Owned, ScopeClaims, owned_elsewhere
-from eden_memory.exports.forgotten_here import ForgottenHere
-from eden_memory.exports.held_memory import HeldMemory
-from eden_memory.exports.judged_elsewhere import JudgedElsewhere
+from eden_memory.files.export_file import BadLine, GapLine, Line, RecordLine, end_of, header_of, read_lines
+from eden_memory.files.exporting import STAGE, Owned, ScopeClaims, owned_elsewhere
+from eden_memory.files.import_items import ImportedAs, ImportReport, Kind, SkippedItem
+from eden_memory.files.importing import FORGOTTEN, ForeignImport, Progress
+from eden_memory.files.record_rules import ForgottenHere, HeldMemory, JudgedElsewhere
 from eden_memory.forgetting.mark_store import MongoBatchMarks
 from eden_memory.forgotten import Marks
-from eden_memory.imports.import_items import ImportedAs, Kind, SkippedItem
-from eden_memory.imports.import_report import ImportReport
-from eden_memory.imports.importing import FORGOTTEN, ForeignImport, Progress
 from eden_memory.kafka.topic_admin import topics_exist
 from eden_memory.kafka.topics import Topics
 from eden_memory.memory.fact_hash import fact_hash
@@ -47,6 +36,7 @@ from eden_memory.stages.partition_count_store import PartitionCounts
 from eden_memory.stages.publishing import Publisher, new_producer
 
 TOGETHER = 1_000
+
 """Lines that are published together; a file is always cut into the same batches."""
 
 

@@ -11,10 +11,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from eden_memory.errors import EdenError
+from eden_memory.files.import_items import (
+    ConversationCost,
+    Entry,
+    ImportedAs,
+    ImportedItem,
+    ImportReport,
+    Reader,
+    SkippedItem,
+)
+from eden_memory.files.import_store import AT_ONCE, MongoImports
 from eden_memory.forgotten import Marks
-from eden_memory.imports.import_items import Entry, ImportedAs, ImportedItem, Reader, SkippedItem
-from eden_memory.imports.import_report import ConversationCost, ImportReport
-from eden_memory.imports.import_store import AT_ONCE, MongoImports
 from eden_memory.models.call_accounts import Prices
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.replay.installation import Installation
@@ -28,17 +35,29 @@ from eden_memory.windows.window_rule import weighted_tokens, window_limits
 from eden_memory.word_limits import words_of
 
 PART = 10_000
+
 """Items read together."""
+
 AHEAD = 20_000
+
 """Requests written before memory has taken them, at most."""
+
 LOOK_SECONDS = 0.5
+
 CARRIED_SECONDS, STILL_SECONDS = 60.0, 600.0
+
 """Seconds after which the import stops: while no request leaves the inbox, and while none that left is decided."""
+
 FREE = 0
+
 """The tier that costs are estimated for."""
+
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
 FORGOTTEN = "it was forgotten here, or belongs to something that was"
+
 Progress = Callable[[int, int], None]
+
 """Gets how many items are done, and of how many."""
 
 

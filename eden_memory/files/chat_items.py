@@ -8,15 +8,17 @@ from typing import Any, NamedTuple, cast
 from zipfile import BadZipFile, ZipFile
 
 from eden_memory.errors import Invalid
-from eden_memory.imports.file_items import Fields, fields_of
-from eden_memory.imports.import_items import Entry, ImportedAs, SkippedItem, Unimportable, imported_or_skipped
-from eden_memory.imports.json_elements import Element, elements
+from eden_memory.files.file_items import Element, Fields, elements, fields_of
+from eden_memory.files.import_items import Entry, ImportedAs, SkippedItem, Unimportable, imported_or_skipped
 from eden_memory.mongo.document_fields import Unusable, text_of
 from eden_memory.schemas.scopes import Scope
 
 NAMES = "conversations*.json"
+
 MOST_UNPACKED = 10_000_000_000
+
 HIDDEN = "is_visually_hidden_from_conversation"
+
 ROLES = {"user": "user", "human": "user", "assistant": "assistant"}
 
 

@@ -10,7 +10,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from eden_memory.errors import Conflict, Invalid, NotFound
-from eden_memory.imports.json_elements import TOO_LONG, bounded_lines
+from eden_memory.files.file_items import TOO_LONG, bounded_lines
 from eden_memory.memory.memory_batch import Memory
 from eden_memory.schemas.envelope import (
     STORE_FORMAT,
@@ -27,11 +27,17 @@ from eden_memory.schemas.registry import SchemaViolation
 from eden_memory.schemas.scopes import Scope
 
 PARTIAL = ".partial"
+
 LONGEST_END = 4_096
+
 """Bytes of the first and of the last line, at most."""
+
 MOST_VERSIONS = 100_000
+
 AGAIN = "Export again, or copy the file again."
+
 LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
+
 """JSON has them between tokens only, where a space does as well."""
 
 

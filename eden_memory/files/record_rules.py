@@ -1,4 +1,9 @@
-"""Memory of an export whose scope holds something else already: newest versions, as items like any other system's."""
+"""Which records of an export are imported: not what is forgotten here; what is held otherwise becomes items. Pure.
+
+Marks name messages, sessions and users that memory rests on, and memories that are forgotten themselves. The first
+blob version that absorbed something forgotten is left out, and so are all later ones. A fact that only forgotten
+facts contradicted is active again.
+"""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,16 +13,105 @@ from typing import Any
 
 from eden_memory.access.sharing import rests_on_users
 from eden_memory.directory.own_sessions import given_to_all
-from eden_memory.exports.export_file import RecordLine, read_lines
-from eden_memory.exports.forgotten_here import ForgottenHere
+from eden_memory.files.export_file import RecordLine, read_lines
+from eden_memory.files.import_items import Entry, ImportedAs, ImportedItem, SkippedItem, imported_or_skipped
 from eden_memory.forgotten import Marks
-from eden_memory.imports.import_items import Entry, ImportedAs, ImportedItem, SkippedItem, imported_or_skipped
-from eden_memory.memory.memory_batch import Memory
+from eden_memory.memory.memory_batch import Memory, is_forgotten
 from eden_memory.mongo.bson_ids import decode_id
 from eden_memory.schemas.events import FactChanged, ReflectionFormed, ScopeConsolidated
 from eden_memory.schemas.provenance import SourceMessage
 
+
+@dataclass(slots=True)
+class ForgottenHere:
+    """Learns from the records in the order of the file, then judges each of them."""
+
+    facts: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    """Forgotten facts, each with the one that had contradicted it."""
+    reflections: set[str] = field(default_factory=set[str])
+    withdrawn: dict[str, int] = field(default_factory=dict[str, int])
+    """By scope key, the lowest blob version that holds something forgotten."""
+    _newest: str = ""
+    """The fact whose newest version came last."""
+
+    def learn(self, event: Memory, marks: Marks) -> None:
+        """Take in a record; of a fact only its newest version, which comes first, says whether it is forgotten."""
+        gone = is_forgotten(event, marks)
+        match event:
+            case FactChanged():
+                if gone and event.fact_id != self._newest:
+                    self.facts[event.fact_id] = event.replaced_by
+                self._newest = event.fact_id
+            case ReflectionFormed():
+                if gone:
+                    self.reflections.add(event.reflection_id)
+            case ScopeConsolidated():
+                if gone or not self.reflections.isdisjoint(event.absorbed):
+                    lowest = self.withdrawn.get(event.scope.key, event.version)
+                    self.withdrawn[event.scope.key] = min(lowest, event.version)
+            case _:
+                pass
+
+    def withdraws(self, event: Memory) -> bool:
+        """Return whether it is a blob version of which only the number is kept."""
+        lowest = self.withdrawn.get(event.scope.key) if isinstance(event, ScopeConsolidated) else None
+        return lowest is not None and isinstance(event, ScopeConsolidated) and event.version >= lowest
+
+    def drops(self, event: Memory, marks: Marks) -> bool:
+        """Return whether a record is left out."""
+        match event:
+            case FactChanged():
+                known = event.fact_id in self.facts or self._holds_again(event)
+            case ReflectionFormed():
+                known = event.reflection_id in self.reflections
+            case _:
+                known = False
+        return known or is_forgotten(event, marks)
+
+    def _holds_again(self, event: FactChanged) -> bool:
+        """Return whether it retires a fact that only forgotten facts contradict."""
+        if event.retired_because != "contradicted":
+            return False
+        by, seen = event.replaced_by, set[str]()
+        while by in self.facts and by not in seen:
+            seen.add(by)
+            by = self.facts[by]
+        return bool(seen) and (by is None or by in seen)
+
+
+@dataclass(slots=True)
+class JudgedElsewhere:
+    """Learns from the records in the order of the file, after `forgotten` has learned from them."""
+
+    forgotten: ForgottenHere
+    _absorbed: set[str] = field(default_factory=set[str])
+    """By a blob that is published as it was, or the origins of propagated reflections that are."""
+    _left_out: set[str] = field(default_factory=set[str])
+    """Origins of propagated reflections that their scope does not take."""
+    _newest: str = ""
+    """The reflection whose newest version came last."""
+
+    @property
+    def ids(self) -> list[str]:
+        """The reflections, in the order of their ids."""
+        return sorted(self._absorbed - self._left_out)
+
+    def learn(self, event: Memory, *, held: bool) -> None:
+        """Take in a record; `held`: its scope holds something else here, and takes no records."""
+        if isinstance(event, ScopeConsolidated) and not held and not self.forgotten.withdraws(event):
+            self._absorbed.update(event.absorbed)
+        if not isinstance(event, ReflectionFormed):
+            return
+        if event.propagated_from is not None and not held:
+            self._absorbed.add(event.propagated_from.reflection_id)
+        elif event.propagated_from is not None and event.reflection_id != self._newest:
+            ended = event.retired_at is not None
+            (self._absorbed if ended else self._left_out).add(event.propagated_from.reflection_id)
+        self._newest = event.reflection_id
+
+
 OF_USERS = "it holds what users said; its reflections are consolidated here as far as they are imported"
+
 PROPAGATED = "it was propagated from other memory, and a request cannot say from which"
 
 
