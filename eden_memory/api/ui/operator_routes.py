@@ -17,8 +17,8 @@ from eden_memory.errors import Conflict
 from eden_memory.kafka.connection import answering
 from eden_memory.kafka.lag import LagReader, LagReading
 from eden_memory.logs import LibraryLogger
-from eden_memory.replay.comparing.memory_report import ReportRequest, compared
-from eden_memory.replay.comparing.report import KINDS, total_of
+from eden_memory.replay.comparing.comparing import ReportRequest, compared
+from eden_memory.replay.comparing.report import KINDS
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_names import placement_of
 from eden_memory.replay.namespaces.switching import refuse_behind, switch, with_original
@@ -183,7 +183,7 @@ async def namespace(request: Request, name: Name, report: bool = False) -> Respo
         reform=await MongoReforms(at.database, at.settings.mongodb.prefix).get(name),
         report=made,
         kinds=KINDS,
-        spent=total_of(made.spent) if made is not None and made.spent else None,
+        spent=made.together if made is not None and made.spent else None,
     )
 
 

@@ -18,7 +18,7 @@ from eden_memory.directory.label_store import Labels
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.memory.browsing_store import Browsing, Filters, scopes_of
 from eden_memory.memory.results import BlobVersionView, BlobView
-from eden_memory.replay.comparing.differing import Run, word_diff
+from eden_memory.replay.comparing.report import Run, word_diff
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search.search_requests import SearchReport
 

@@ -17,9 +17,19 @@ from eden_memory.cli.tables import console, line
 from eden_memory.cli.terminal import moment, plain
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
-from eden_memory.replay.comparing.differing import ChangedText, Differing, MemoryText, Run, TextCounts
-from eden_memory.replay.comparing.memory_report import ReportRequest, compared
-from eden_memory.replay.comparing.report import KINDS, MemoryReport, ScopeDiffers, StageSpending, total_of
+from eden_memory.replay.comparing.comparing import ReportRequest, compared
+from eden_memory.replay.comparing.report import (
+    KINDS,
+    ChangedText,
+    Differing,
+    Kind,
+    MemoryReport,
+    MemoryText,
+    Run,
+    ScopeDiffers,
+    StageSpending,
+    TextCounts,
+)
 from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit
 from eden_memory.settings import Settings
 from eden_memory.structured_logs import warnings_only
@@ -59,7 +69,7 @@ def report(
     with warnings_only():
         found = asyncio.run(_report(Settings(), name, wanted))
     if as_json:
-        typer.echo(json.dumps(found.json(), indent=2))
+        typer.echo(json.dumps(found.json_object(), indent=2))
     else:
         show(console(), found)
     if exit_code and not found.equal:
@@ -71,7 +81,7 @@ async def _report(settings: Settings, name: str, wanted: ReportRequest) -> Memor
         return await compared(settings, client[settings.mongodb.database], name, wanted)
 
 
-NAMES = {"facts": "fact", "reflections": "reflection", "blobs": "blob"}
+NAMES: dict[Kind, str] = {"facts": "fact", "reflections": "reflection", "blobs": "blob"}
 STYLES = {"same": "", "gone": "red strike", "new": "green", "left_out": "dim"}
 
 
@@ -90,7 +100,7 @@ def show(console: Console, report: MemoryReport) -> None:
             console.print(part)
     for scope in report.scopes:
         console.print(Padding(_scope(scope), (1, 0, 0, 0), expand=False))
-    if (more := report.different - len(report.scopes)) > 0:
+    if (more := report.scopes_different - len(report.scopes)) > 0:
         scopes = "scope" if more == 1 else "scopes"
         console.print(Text(f"\nand {more:,} {scopes} more that differ less (--most, --scope)", style="dim"))
 
@@ -98,9 +108,9 @@ def show(console: Console, report: MemoryReport) -> None:
 def _answer(report: MemoryReport) -> Text:
     """Return a sentence."""
     if report.equal:
-        return Text(f"{report.shadow} says what {report.live} says, in all {report.compared:,} scopes")
+        return Text(f"{report.shadow} says what {report.live} says, in all {report.scopes_compared:,} scopes")
     parts = [said for kind in KINDS if (said := _differ(kind, report.counts[kind]))]
-    where = f"in {report.different:,} of {report.compared:,} scopes"
+    where = f"in {report.scopes_different:,} of {report.scopes_compared:,} scopes"
     return Text(f"{report.shadow} differs from {report.live} {where}: {'; '.join(parts)}", style="bold")
 
 
@@ -125,12 +135,13 @@ def _cost(report: MemoryReport) -> Group:
     table = _table("", "memory", "calls", "tokens", "USD")
     memories = report.live, report.shadow
     for stage, spent in sorted(report.spent.items()):
-        for at, (memory, of) in enumerate(zip(memories, spent, strict=True)):
+        for at, (memory, of) in enumerate(zip(memories, (spent.live, spent.shadow), strict=True)):
             table.add_row("" if at else stage, memory, *_money(of))
-    for at, (memory, of) in enumerate(zip(memories, total_of(report.spent), strict=True)):
+    together = report.together
+    for at, (memory, of) in enumerate(zip(memories, (together.live, together.shadow), strict=True)):
         table.add_row("" if at else "together", memory, *_money(of), style="bold")
-    reused = Text(f"{report.reused:,} answers were found paid for already", style="dim")
-    return Group(table, reused) if report.reused else Group(table)
+    reused = Text(f"{report.reused_answers:,} answers were found paid for already", style="dim")
+    return Group(table, reused) if report.reused_answers else Group(table)
 
 
 def _money(spent: StageSpending) -> tuple[str, str, str]:
@@ -192,7 +203,7 @@ def _scope(scope: ScopeDiffers) -> Group:
     return Group(heading, *(Padding(part, (0, 0, 0, 2), expand=False) for part in parts))
 
 
-def _kind(scope: ScopeDiffers, kind: str) -> Iterator[Text]:
+def _kind(scope: ScopeDiffers, kind: Kind) -> Iterator[Text]:
     of, name = scope.of(kind), NAMES[kind]
     for changed in of.changed:
         yield _changed(name, changed)

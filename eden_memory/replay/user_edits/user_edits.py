@@ -5,10 +5,10 @@ retired (`by` of the commands that facts name) has to be applied to it again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b
-from typing import Literal
+from typing import Any, Literal
 
 from eden_memory.formation.known_facts import KnownFact
 from eden_memory.memory.fact_hash import fact_hash
@@ -167,6 +167,23 @@ class SettledEdit:
     why: str | None = None
     """Why it is outdated."""
 
+    def json_object(self) -> dict[str, Any]:
+        """Return it as a report shows it (docs/reference/reform-report.md)."""
+        change = self.change
+        nearest = None if self.text is None else {"text": self.text, "similarity": self.similarity}
+        return {
+            "fact_id": change.fact_id,
+            "scope_key": change.scope.key,
+            "kind": change.kind,
+            "before": list(change.before),
+            "after": change.after,
+            "by": change.command.by,
+            "asked_by": change.command.asked_by,
+            "at": change.at.isoformat(),
+            "nearest": nearest,
+            "why": self.why,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class AppliedAdditions:
@@ -196,6 +213,18 @@ class AppliedEdits:
     outdated: tuple[SettledEdit, ...] = ()
     """Formation has since reworded or ended what people had changed: also for people to look at."""
     additions: AppliedAdditions = AppliedAdditions()
+
+    def json_object(self, most: int | None) -> dict[str, Any]:
+        """Return them as a report shows them; `most` in each list (None: all)."""
+        return {
+            "to_apply": len(self.applied),
+            "already": len(self.already),
+            "unmatched": [settled.json_object() for settled in self.unmatched[:most]],
+            "unmatched_count": len(self.unmatched),
+            "outdated": [settled.json_object() for settled in self.outdated[:most]],
+            "outdated_count": len(self.outdated),
+            "additions": asdict(self.additions),
+        }
 
     def without(self, earlier: "AppliedEdits") -> "AppliedEdits":
         """Return what is new since the memory was asked for all of this before."""

@@ -3,8 +3,7 @@
 import pytest
 
 from eden_memory.memory.fact_hash import fact_id
-from eden_memory.replay.comparing.compared_text_store import MongoComparedMemory
-from eden_memory.replay.comparing.comparing import Comparing
+from eden_memory.replay.comparing.comparing import ComparedMemory, ReportRequest, compare
 from eden_memory.replay.comparing.report import MemoryReport
 from eden_memory.replay.user_edits.reapplying import apply_user_edits
 from eden_memory.replay.user_edits.user_edits import AppliedEdits, SettledEdit
@@ -99,9 +98,9 @@ async def test_what_people_changed_is_applied_to_what_says_the_same_and_the_rest
             await at.until_active(TRIAL, *IN_OTHER_WORDS[2:], "ana lives in riga", NUTS)
         assert len(model.asked) == asked, "no model was asked"
 
-        report = MemoryReport("original", "trial", None)
-        tellings = [MongoComparedMemory(at.database, at.names(one)) for one in (LIVE, TRIAL)]
-        await Comparing(tellings[0], tellings[1], most=None).into(report)
+        report = MemoryReport(live="original", shadow="trial", most=None)
+        live, trial = (ComparedMemory(at.database, at.names(name)) for name in (LIVE, TRIAL))
+        await compare(report, live, trial, ReportRequest(most=None))
         (scope,) = report.scopes
         assert (report.counts["facts"].same, report.counts["facts"].changed) == (2, 2)
         assert [one.text for one in scope.facts.added] == ["in 1991 ana was born"]

@@ -9,8 +9,8 @@ import pytest
 
 from eden_memory.assembly import handlers
 from eden_memory.assembly import tailer as source_tailing
-from eden_memory.replay.comparing.differing import TextCounts
-from eden_memory.replay.comparing.memory_report import ReportRequest, compared
+from eden_memory.replay.comparing.comparing import ReportRequest, compared
+from eden_memory.replay.comparing.report import TextCounts
 from eden_memory.replay.user_edits.user_edits import AppliedAdditions
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
@@ -139,9 +139,9 @@ async def test_people_find_again_what_they_changed(lived: System, tmp_path: Path
     own = report.own
     assert (len(own.applied), len(own.already), len(own.unmatched), len(own.outdated)) == (0, 3, 1, 0)
     assert own.additions == AppliedAdditions(applied=0, already=2, not_applied=1)
-    live, shadow = report.spent["fact-extraction"]
-    assert live.calls == shadow.calls == 1
-    assert shadow.cost_usd > 0
+    spent = report.spent["fact-extraction"]
+    assert spent.live.calls == spent.shadow.calls == 1
+    assert spent.shadow.cost_usd > 0
 
     await commanded(lived, "edit", WALL, "ana builds a hedge")
     ended, said = await reform(lived.settings, "anew", switch=True)

@@ -8,9 +8,8 @@ import pytest
 
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.mongo.documents import vector_of
-from eden_memory.replay.comparing.differing import TextCounts
-from eden_memory.replay.comparing.memory_report import ReportRequest, compared
-from eden_memory.replay.comparing.report import MemoryReport
+from eden_memory.replay.comparing.comparing import ReportRequest, compared
+from eden_memory.replay.comparing.report import MemoryReport, TextCounts
 from tests.integration.replay.replay_kit import NAME, ReplayKit
 from tests.integration.stages_on_servers import PREFIX
 from tests.unit.formation.dedup.dedup_kit import embedded
@@ -35,9 +34,9 @@ async def test_a_rebuild_differs_in_nothing_and_each_difference_is_found(kit: Re
     verdict, _ = await kit.rebuilt()
     assert verdict.equal
     found = await report(kit)
-    assert found.equal, found.json()
+    assert found.equal, found.json_object()
     snapshots = await kit.database[PREFIX + "snapshots"].count_documents({})
-    assert found.compared == snapshots > 0
+    assert found.scopes_compared == snapshots > 0
     assert found.counts["facts"].same == await kit.database[PREFIX + "facts"].count_documents(
         {"active": True}
     )
@@ -65,26 +64,28 @@ async def test_a_rebuild_differs_in_nothing_and_each_difference_is_found(kit: Re
     await kit.database[ANEW + "consolidated"].update_one({"_id": blob["_id"]}, change)
 
     found = await report(kit, most=None)
-    assert found.counts["facts"] == TextCounts(found.counts["facts"].same, changed=1, added=1, lost=1)
+    assert found.counts["facts"] == TextCounts(same=found.counts["facts"].same, changed=1, added=1, lost=1)
     assert (found.counts["reflections"].lost, found.counts["blobs"].changed) == (1, 1)
     (scope,) = [one for one in found.scopes if one.scope_key == keys[0]]
     (changed,) = scope.facts.changed
     assert [one.text for one in changed.runs if one.said != "same"] == ["now"]
-    assert scope.facts.by == "test"
+    assert scope.facts.matched_by == "test"
     assert [one.words for one in found.scopes] == sorted((one.words for one in found.scopes), reverse=True)
-    assert (await report(kit, beginnings=(keys[0],))).different == 1
+    assert (await report(kit, beginnings=(keys[0],))).scopes_different == 1
     await kit.database["memory_namespaces"].update_one({"_id": NAME}, {"$set": {"state": "filling"}})
     few = await report(kit, most=1)
     assert (found.complete, few.complete) == (True, False)
-    assert (len(few.scopes), few.different, few.counts) == (1, found.different, found.counts)
+    assert (len(few.scopes), few.scopes_different, few.counts) == (1, found.scopes_different, found.counts)
 
     code, shown = await kit.told("namespace", "diff", NAME, "--exit-code")
     assert code == 1, shown
     assert "is not complete" in shown
-    assert shown.startswith(f"{NAME} differs from original in {found.different} of {found.compared} scopes")
+    assert shown.startswith(
+        f"{NAME} differs from original in {found.scopes_different} of {found.scopes_compared} scopes"
+    )
     assert "ana {+now+} lives in the old town of rome" in shown
     assert "- fact  kiko is a parrot" in shown
     assert "+ fact  on mondays she swims" in shown
     assert "{+[red]and new words[/red]+}" in shown, "texts are no markup"
     code, shown = await kit.told("namespace", "diff", NAME, "--json", "--most", "0")
-    assert (code, json.loads(shown)) == (0, {**found.json(), "complete": False})
+    assert (code, json.loads(shown)) == (0, {**found.json_object(), "complete": False})

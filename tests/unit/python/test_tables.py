@@ -16,7 +16,7 @@ from eden_memory.cli.replay.reform_report import show
 from eden_memory.cli.replay.reform_shown import estimated
 from eden_memory.cli.tables import console, show_table, width
 from eden_memory.kafka.topics import Topics, load_topics
-from eden_memory.replay.comparing.report import MemoryReport, StageSpending
+from eden_memory.replay.comparing.report import BothSpent, MemoryReport, StageSpending
 from eden_memory.replay.reform.expected_cost import Expecting, Pricing, RecordedCalls
 from eden_memory.replay.reform.reform_plan import ReformPlan
 from eden_memory.schemas.documents import ApiKey, ReformAsked, ReformCalls
@@ -105,11 +105,14 @@ def test_dates_are_broken_between_words_alone(monkeypatch: pytest.MonkeyPatch) -
 
 
 def differing() -> MemoryReport:
-    report = MemoryReport("original", "trial-with-another-prompt", None)
+    report = MemoryReport(live="original", shadow="trial-with-another-prompt", most=None)
     spent = StageSpending(
         calls=12_345, input_tokens=123_456_789, output_tokens=9_876_543, cost_usd=Decimal("1234.5678")
     )
-    report.spent = {"reflection-extraction": (spent, spent), "fact-dedup": (spent, StageSpending())}
+    report.spent = {
+        "reflection-extraction": BothSpent(live=spent, shadow=spent),
+        "fact-dedup": BothSpent(live=spent),
+    }
     return report
 
 

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from eden_memory.memory.fact_hash import fact_hash
 from eden_memory.replay.comparing import comparing as module
-from eden_memory.replay.comparing.comparing import Comparing
-from eden_memory.replay.comparing.differing import MemoryText, ScopeSeen, ScopeTexts, TextCounts
+from eden_memory.replay.comparing.comparing import ComparedScope, ReportRequest, ScopeTexts, compare
 from eden_memory.replay.comparing.matching import WORDS
-from eden_memory.replay.comparing.report import KINDS, MemoryReport
+from eden_memory.replay.comparing.report import KINDS, MemoryReport, MemoryText, TextCounts
 from tests.unit.formation.dedup.dedup_kit import embedded
 
 WORD = st.sampled_from(
@@ -31,10 +30,10 @@ class Memory:
     turned: bool = False
     model: str = "test"
 
-    async def scopes(self, beginnings: Sequence[str]) -> AsyncGenerator[ScopeSeen]:
+    async def scopes(self, beginnings: Sequence[str]) -> AsyncGenerator[ComparedScope]:
         for key in sorted(self.said):
             if not beginnings or any(key.startswith(one) for one in beginnings):
-                yield ScopeSeen(key, "s.agent", (), len(self.said[key]))
+                yield ComparedScope(key, "s.agent", (), len(self.said[key]))
 
     async def facts(self, scope_keys: Sequence[str]) -> Mapping[str, ScopeTexts]:
         return {key: self._texts(key) for key in scope_keys if key in self.said}
@@ -51,13 +50,14 @@ class Memory:
 
     def _texts(self, key: str) -> ScopeTexts:
         texts = sorted(self.said[key], reverse=self.turned)
-        by_key = {fact_hash(text): MemoryText(f"{key}/{text}", text) for text in texts}
+        by_key = {fact_hash(text): MemoryText(id=f"{key}/{text}", text=text) for text in texts}
         return ScopeTexts(by_key, {self.model} if by_key else set())
 
 
 def compared(live: Memory, shadow: Memory, beginnings: Sequence[str] = ()) -> MemoryReport:
-    report = MemoryReport("live", "shadow", None)
-    asyncio.run(Comparing(live, shadow, most=None).into(report, beginnings))
+    report = MemoryReport(live="live", shadow="shadow", most=None)
+    wanted = ReportRequest(beginnings=tuple(beginnings), most=None)
+    asyncio.run(compare(report, live, shadow, wanted))  # pyright: ignore[reportArgumentType]
     return report
 
 
@@ -86,11 +86,11 @@ def test_what_is_added_on_one_side_is_lost_on_the_other(
 def test_neither_the_order_of_reading_nor_pages_make_a_difference(
     one: dict[str, set[str]], other: dict[str, set[str]], page: int
 ) -> None:
-    whole = compared(Memory(one), Memory(other)).json()
+    whole = compared(Memory(one), Memory(other)).json_object()
     before = module.SCOPES_OF_A_PAGE
     module.SCOPES_OF_A_PAGE = page
     try:
-        assert compared(Memory(one, turned=True), Memory(other, turned=True)).json() == whole
+        assert compared(Memory(one, turned=True), Memory(other, turned=True)).json_object() == whole
     finally:
         module.SCOPES_OF_A_PAGE = before
 
@@ -99,7 +99,7 @@ def test_neither_the_order_of_reading_nor_pages_make_a_difference(
 @given(SAID)
 def test_a_memory_does_not_differ_from_itself(said: dict[str, set[str]]) -> None:
     report = compared(Memory(said), Memory(said))
-    assert (report.equal, report.compared, report.scopes) == (True, len(said), [])
+    assert (report.equal, report.scopes_compared, report.scopes) == (True, len(said), [])
     assert report.counts["facts"] == TextCounts(same=sum(map(len, said.values())))
 
 
@@ -107,7 +107,7 @@ def test_other_models_vectors_are_not_compared_but_words_are() -> None:
     live, shadow = {KEYS[0]: {"ana lives in rome"}}, {KEYS[0]: {"ana lives in the rome"}}
     assert compared(Memory(live), Memory(shadow)).matched_by >= {"test"}
     (scope,) = compared(Memory(live), Memory(shadow, model="other")).scopes
-    assert (scope.facts.by, scope.facts.counts.changed) == (WORDS, 1)
+    assert (scope.facts.matched_by, scope.facts.counts.changed) == (WORDS, 1)
 
 
 def test_only_the_scopes_asked_for_are_compared() -> None:

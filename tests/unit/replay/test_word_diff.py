@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.replay.comparing.differing import Run, shortened, word_diff, words_changed
+from eden_memory.replay.comparing.report import Run, shortened, word_diff, words_changed
 
 TEXTS = st.lists(st.sampled_from(["a", "b", "c", "d", "e", "f"]), max_size=40).map(" ".join)
 
