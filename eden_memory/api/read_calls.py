@@ -42,7 +42,7 @@ from eden_memory.search.search_requests import (
     SearchRequest,
     find_unformed,
 )
-from eden_memory.telemetry.request_spans import OpenSpan
+from eden_memory.telemetry.spans import OpenSpan
 from eden_memory.utc import in_utc
 
 log = LibraryLogger()

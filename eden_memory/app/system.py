@@ -33,8 +33,7 @@ from eden_memory.local.servers import endpoints
 from eden_memory.memory.version_store import another_format, count_documents, heed_versions
 from eden_memory.mongo.client import connect, hosts, server_time
 from eden_memory.mongo.leases import MongoLease
-from eden_memory.observability.first_memories import FirstMemories
-from eden_memory.observability.lag_export import Census, LagExport
+from eden_memory.observability.lag_export import Census, FirstMemories, LagExport
 from eden_memory.processors import pipeline
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_store import MongoLive

@@ -8,7 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.models.breaker import UNMEASURED
 from eden_memory.models.catalogue import asked_for, is_url
 from eden_memory.names import Names
-from eden_memory.observability.formation_progress import FormationProgress
+from eden_memory.observability.watching import FormationProgress
 from eden_memory.processors.pipeline import FACT_EXTRACTION, FORMATION_TRIGGER, REFLECTION_EXTRACTION, USAGE
 from eden_memory.settings import Settings
 

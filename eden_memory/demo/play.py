@@ -24,8 +24,7 @@ from eden_memory.local import servers
 from eden_memory.local.servers import Endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.names import DEMO_DATABASE
-from eden_memory.observability.formation_progress import FormationProgress
-from eden_memory.observability.watching import watching
+from eden_memory.observability.watching import FormationProgress, watching
 from eden_memory.settings import Settings
 from eden_memory.task_ending import end
 

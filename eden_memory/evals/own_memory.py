@@ -38,8 +38,7 @@ from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import Endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.names import EVAL_DATABASES
-from eden_memory.observability.formation_progress import FormationProgress
-from eden_memory.observability.watching import watching
+from eden_memory.observability.watching import FormationProgress, watching
 from eden_memory.schemas.documents import Answer, Fact, InboxFactCommand, IndexedDeadLetter
 from eden_memory.schemas.ids import encode
 from eden_memory.schemas.scopes import Scope

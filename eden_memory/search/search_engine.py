@@ -27,7 +27,7 @@ from eden_memory.search.ranking import (
 )
 from eden_memory.search.ranking_stages import Overtaking, QueryLists, tense_needed
 from eden_memory.search.search_requests import FoundFact, SearchReport, SearchRequest, StageReport, TextOnly
-from eden_memory.telemetry.request_spans import OpenSpan
+from eden_memory.telemetry.spans import OpenSpan
 
 log = LibraryLogger()
 

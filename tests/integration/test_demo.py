@@ -26,7 +26,7 @@ from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import Endpoints
-from eden_memory.observability.formation_progress import CallTotals, FormationProgress
+from eden_memory.observability.watching import CallTotals, FormationProgress
 from eden_memory.settings import KafkaSettings, Settings
 from eden_memory.stages.dead_letter_reading import DeadLetterFilter, dead_letters
 from tests.model_server.serving import model_server_process

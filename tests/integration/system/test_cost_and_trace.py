@@ -15,7 +15,7 @@ from eden_memory.models.provider_calls import Tokens
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.documents import plain
 from eden_memory.observability.causal_chain import Node
-from eden_memory.observability.memory_cost_store import shares_of
+from eden_memory.observability.causal_chain_store import shares_of
 from eden_memory.schemas.events import ModelCalled, Watermark
 from eden_memory.settings import Settings
 from eden_memory.tracing import span_id, trace_id

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.observability.why import BECAUSE, MessageFate, explained_message
+from eden_memory.observability.why_store import BECAUSE, MessageFate, explained_message
 from eden_memory.recent.recent_rules import WrittenMessage
 from eden_memory.stages.outcome import StageOutcome
 
