@@ -16,9 +16,9 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
-from eden_memory.doctor import kafka_checks, mapping_checks, mongodb_checks, source_checks
-from eden_memory.doctor.finding import Finding
-from eden_memory.doctor.privileges import kafka_commands, mongodb_commands, needed
+from eden_memory.doctor import kafka_checks, mapping_checks, mongodb_checks
+from eden_memory.doctor import mongodb_checks as source_checks
+from eden_memory.doctor.finding import Finding, kafka_commands, mongodb_commands, needed
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config, client_kwargs

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from bson import ObjectId
 
-from eden_memory.doctor.source_checks import gateway_turns
+from eden_memory.doctor.mongodb_checks import gateway_turns
 from eden_memory.errors import EdenError
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import MessagesSettings, Settings

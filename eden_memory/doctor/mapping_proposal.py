@@ -3,34 +3,134 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, cast
+from uuid import UUID
 
 from bson import ObjectId
 
-from eden_memory.doctor.sampled_fields import (
-    SampledField,
-    is_id,
-    is_moment,
-    is_text,
-    kind,
-    kinds,
-    moment_kind,
-    sampled_fields,
-)
-from eden_memory.mongo.document_fields import getter
+from eden_memory.mongo.document_fields import MILLISECONDS_FROM, Unusable, getter, moment_of, text_of
 from eden_memory.schemas.events.chat import role_name
 from eden_memory.settings import Role
 
+DEEPEST = 4
+
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+EARLIEST, LATEST = "2000", "2100"
+
+
+@dataclass(frozen=True, slots=True)
+class SampledField:
+    """One path, and its value in each sampled document; None where it is missing."""
+
+    path: str
+    values: Sequence[Any]
+
+    @property
+    def words(self) -> list[str]:
+        """The words of its path: `sentAt`, `sent_at` and `sent.at` are the same."""
+        return [word.lower() for word in WORD.findall(self.path)]
+
+    @property
+    def present(self) -> list[Any]:
+        """The values that are there."""
+        return [value for value in self.values if value is not None]
+
+    def share(self, test: Callable[[Any], bool]) -> float:
+        """The share of all documents whose value passes."""
+        return sum(value is not None and test(value) for value in self.values) / len(self.values)
+
+
+def sampled_fields(documents: Sequence[Mapping[str, Any]]) -> list[SampledField]:
+    """Every path of the documents but `_id`, in the order in which they come."""
+    found: dict[str, list[Any]] = {}
+    for number, document in enumerate(documents):
+        for path, value in _walk(document):
+            found.setdefault(path, [None] * len(documents))[number] = value
+    return [SampledField(path, values) for path, values in found.items() if path != "_id"]
+
+
+def _walk(document: Mapping[str, Any], outer: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
+    for name, value in document.items():
+        if not name or "." in name or name.startswith("$"):
+            continue  # no dotted path leads there
+        if isinstance(value, Mapping):
+            if depth < DEEPEST:
+                yield from _walk(cast("Mapping[str, Any]", value), f"{outer}{name}.", depth + 1)
+        else:
+            yield outer + name, value
+
+
+def is_id(value: Any) -> bool:
+    """Whether a value may be the id of a session or an author."""
+    return isinstance(value, str | int | ObjectId | UUID) and not isinstance(value, bool) and value != ""
+
+
+def is_moment(value: Any) -> bool:
+    """Whether a value says when something was, in a form that the tailer reads; an id says something else first."""
+    moment = None if isinstance(value, ObjectId) else moment_of(value)
+    return moment is not None and EARLIEST <= moment < LATEST
+
+
+def is_text(value: Any) -> bool:
+    """Whether the tailer finds text in a value: it is text, or a list of parts."""
+    try:
+        return text_of(value) != "" and not (isinstance(value, str) and is_moment(value))
+    except Unusable:
+        return False
+
+
+def kind(value: Any) -> str:
+    """Name the kind of a value, in the words of `eden.toml`'s comments."""
+    match value:
+        case str():
+            return "text"
+        case bool():
+            return "true or false"
+        case list():
+            return "list of parts"
+        case datetime():
+            return "date"
+        case int() | float():
+            return "number"
+        case _:
+            return type(value).__name__
+
+
+def moment_kind(value: Any) -> str:
+    """The form in which a value says when something was."""
+    if isinstance(value, str):
+        return "ISO text"
+    if isinstance(value, int | float):
+        return "epoch milliseconds" if abs(value) >= MILLISECONDS_FROM else "epoch seconds"
+    return kind(value)
+
+
+def kinds(values: Iterable[Any], of: Callable[[Any], str] = kind) -> str:
+    """The kinds of some values, the commonest first."""
+    found = [of(value) for value in values if value is not None]
+    return ", ".join(sorted(set(found), key=lambda name: (-found.count(name), name)))
+
+
 MOST_ROLES = 12
+
 """Distinct values that a field may have to be a role."""
+
 HALF = 0.5
+
 LIKELY = 4
+
 """So many fields of a message are enough; session, role and text are, too."""
+
 ID = "_id"
+
 ID_WORDS = frozenset({"id", "uuid", "key"})
+
 Weights = Mapping[str, float]
+
 
 SESSION: Weights = {
     **dict.fromkeys(("session", "conversation", "thread", "dialog", "dialogue", "conv"), 5),
@@ -39,30 +139,37 @@ SESSION: Weights = {
     **dict.fromkeys(ID_WORDS, 1),
     **dict.fromkeys(("message", "msg", "parent", "reply", "user", "title", "name", "type", "status"), -4),
 }
+
 ROLE: Weights = {
     "role": 5,
     **dict.fromkeys(("speaker", "sender", "author", "from", "type", "kind", "who"), 2),
 }
+
 CONTENT: Weights = {
     **dict.fromkeys(("content", "text", "body", "message", "msg", "utterance"), 5),
     **dict.fromkeys(("parts", "prompt", "markdown"), 3),
     **dict.fromkeys(("title", "summary", "name", "subject", "html", "tool", "model", "error", "status"), -5),
     **dict.fromkeys(("id", "type", "role", "kind", "url", "metadata", "meta", "email"), -8),
 }
+
 AUTHOR: Weights = {
     **dict.fromkeys(("user", "author", "customer", "sender", "member", "person", "participant"), 5),
     **dict.fromkeys(("from", "owner", "account", "client", "speaker"), 3),
     **dict.fromkeys(ID_WORDS, 2),
     **dict.fromkeys(("name", "email", "avatar", "agent", "type", "kind", "role", "ip", "session"), -4),
 }
+
 TIME: Weights = {
     **dict.fromkeys(("created", "sent", "posted", "written", "timestamp"), 5),
     **dict.fromkeys(("time", "date", "ts", "when", "inserted"), 3),
     "at": 1,
     **dict.fromkeys(("updated", "edited", "modified", "deleted", "expires", "expire", "seen", "read"), -8),
 }
+
 SAYS_WHO = frozenset({"user", "human", "bot", "assistant", "ai", "me"})
+
 AROUND_WHO = frozenset({"is", "was", "by", "from", "sent", "sender", "author", "message", "msg", "generated"})
+
 """Words beside them in the name of a flag, as in `isBot`, `sentByUser`."""
 
 
@@ -266,9 +373,13 @@ NAMES: dict[Role, tuple[str, ...]] = {
     "system": ("system", "developer", "instruction", "instructions"),
     "other": ("other",),
 }
+
 MEANINGS: dict[str, Role] = {name: role for role, names in NAMES.items() for name in names}
+
 NOT_LETTERS = re.compile(r"[^a-z]")
+
 AROUND = re.compile(r"(message|msg|role|turn)(chunk)?$|^role")
+
 """Words around a role's name, as in `HumanMessage`, `AIMessageChunk`, `ROLE_USER`."""
 
 
@@ -285,7 +396,9 @@ def meaning(name: object) -> Role | None:
 
 
 Row = Mapping[str, Any]
+
 LONGEST = 100_000
+
 """Characters of a text that are looked at as JSON."""
 
 
