@@ -150,7 +150,7 @@ def _adapter(name: str, settings: Settings) -> tuple[Adapter, Settings]:
         own, variables = variant(name, settings)
         return _eden(variables), own
     if name == MEM0:
-        return adapter_of("eden_memory.evals.mem0_adapter:mem0_memory"), settings
+        return adapter_of("eden_memory.evals.compared_systems:mem0_memory"), settings
     return adapter_of(name), settings
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eden_memory.evals.measures import Quality
-from eden_memory.evals.plain_words import PlainWords
+from eden_memory.evals.systems import PlainWords, Quality
 from eden_memory.models.question import Reranker
 from eden_memory.search.fact_candidates import NOW, Ranked
 from eden_memory.search.ranking import Ranking
