@@ -16,7 +16,11 @@ from aiokafka.record.memory_records import MemoryRecords
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
+    ResourceType,  # pyright: ignore[reportPrivateImportUsage]
+)
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.api.service import MemoryService
