@@ -10,8 +10,7 @@ from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.api.memory_changes import changes
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.app.readers import Readers, consolidation_status, scope_stats
-from eden_memory.context.context_xml import FactLine, one_line
-from eden_memory.context.recall import may_need_recall, query_of
+from eden_memory.context.context_xml import FactLine, may_need_recall, one_line, query_of
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger

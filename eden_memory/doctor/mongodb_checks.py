@@ -13,11 +13,11 @@ from pymongo.errors import OperationFailure
 from eden_memory.api.gateway.id_types import mistyped
 from eden_memory.api.gateway.turn_shape import UnknownShape
 from eden_memory.api.gateway.turn_store import LearnedTurns, learned_turns
+from eden_memory.context.written_message_store import SMALL
 from eden_memory.directory.author_store import begins_with, create_index, index_hint, messages_of_user_hint
 from eden_memory.doctor.finding import Finding, Privilege, missing
 from eden_memory.memory.version_store import SHARING_MEANS, stored_sharing
 from eden_memory.placement import Placement
-from eden_memory.recent.written_message_store import SMALL
 from eden_memory.replay.namespaces.namespace_names import goes_on
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.replay.reform.reform_store import neglected

@@ -10,6 +10,13 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.access.presence_store import MongoPresence
 from eden_memory.access.sharing import rests_on_users
 from eden_memory.access.visible import Asker, VisibleMemory
+from eden_memory.context.written_message_store import (
+    WrittenMessage,
+    WrittenMessages,
+    is_asked_for,
+    is_forgotten,
+    named_in,
+)
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.participants import SessionFacts
 from eden_memory.forgotten import ForgottenMarks
@@ -23,8 +30,6 @@ from eden_memory.memory.results import (
     RecentMessage,
     ReflectionView,
 )
-from eden_memory.recent.recent_rules import WrittenMessage, is_asked_for, is_forgotten, named_in
-from eden_memory.recent.written_message_store import WrittenMessages
 from eden_memory.schemas.documents import CountedCall, Fact, Reflection, SessionState, Stream, WindowTexts
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import Event, FactChanged, FactsExtracted, decode
