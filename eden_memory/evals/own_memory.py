@@ -19,12 +19,17 @@ from bson import Decimal128
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.demo.application import MARKER, ChatApplication
-from eden_memory.demo.completion import formed, longest_call
+from eden_memory.demo.application import (
+    MARKER,
+    ApplicationWrite,
+    Arrival,
+    Arrivals,
+    ChatApplication,
+    DeliveryLog,
+)
 from eden_memory.demo.conversation import PEOPLE, Conversation, PlayedMessage
-from eden_memory.demo.journey import ApplicationWrite, Arrival, Arrivals, DeliveryLog
 from eden_memory.demo.judgement import FormedMemory, formed_memory
-from eden_memory.demo.play import follow, within
+from eden_memory.demo.play import follow, formed, longest_call, within
 from eden_memory.demo.system_process import SystemProcess, environment, own_settings, running_system
 from eden_memory.errors import EdenError
 from eden_memory.evals.compared_systems import NamespaceReading, prefixed
