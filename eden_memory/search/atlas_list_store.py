@@ -55,7 +55,7 @@ def definitions(dimensions: int) -> dict[str, tuple[str, Row]]:
 
 
 async def found(facts: AsyncCollection[Row]) -> Sequence[Mapping[str, Any]] | None:
-    """The search indexes that there are; None where the server has no search."""
+    """Return the search indexes that exist; None if the server has no search."""
     try:
         return await (await facts.list_search_indexes()).to_list()
     except OperationFailure as error:
@@ -65,7 +65,7 @@ async def found(facts: AsyncCollection[Row]) -> Sequence[Mapping[str, Any]] | No
 
 
 def dimensions_of(there: Sequence[Mapping[str, Any]]) -> int | None:
-    """Numbers of a vector, as a vector index that is there has it; None without one."""
+    """Return the dimensions of the existing vector index; None without one."""
     fields = [
         field
         for mapping in there
@@ -76,7 +76,7 @@ def dimensions_of(there: Sequence[Mapping[str, Any]]) -> int | None:
 
 
 async def make(facts: AsyncCollection[Row], dimensions: int) -> list[str] | None:
-    """Create what is missing and put right what differs; the names of these, None where there is no search."""
+    """Create what is missing, and update what differs; return the names, None if there is no search."""
     there = await found(facts)
     if there is None:
         return None
@@ -103,7 +103,7 @@ async def problems(facts: AsyncCollection[Row], dimensions: int) -> list[str]:
 
 
 def _state(there: Mapping[str, Any] | None, definition: Row) -> str | None:
-    """Return what is wrong with a search index; None: nothing."""
+    """Return what is wrong with a search index; None if nothing is."""
     if there is None:
         return "is missing"
     if not same(definition, there.get("latestDefinition", {})):
@@ -112,7 +112,7 @@ def _state(there: Mapping[str, Any] | None, definition: Row) -> str | None:
 
 
 async def wait_until_queryable(facts: AsyncCollection[Row], seconds: float, pause: float = 1.0) -> None:
-    """Until both indexes answer; an EdenError if one failed or it takes too long."""
+    """Wait until both indexes answer; an EdenError if one failed or it takes too long."""
     end = time.monotonic() + seconds
     while True:
         states = {str(mapping["name"]): mapping for mapping in await found(facts) or ()}
@@ -156,17 +156,17 @@ Asked = Callable[[int], list[Row]]
 
 LONGEST = 2_000
 
-"""Characters of a query."""
+"""Most characters of a query."""
 
 PER_RESULT, MOST_CANDIDATES = 20, 10_000
 
-"""Candidates that the graph is searched for, per result; the server's greatest number."""
+"""Candidates per result for which the graph is searched, and the server's limit."""
 
 LEAST_CANDIDATES = 200
 
 EXACT_BOOST = 3.0
 
-"""Weight of a word as written over one that only resembles it."""
+"""Weight of an exact word over one that only resembles it."""
 
 
 class AtlasFactLists:
@@ -230,7 +230,7 @@ class AtlasFactLists:
         return await asyncio.gather(*(found_by(*asked) for asked in zip(queries, words, strict=True)))
 
     async def _ranked(self, asked: Asked, keys: Sequence[str], most: int, when: When) -> list[Ranked]:
-        """As the index finds them; where hidden facts take places, more of it is read."""
+        """Read what the index finds; more of it if hidden facts take places."""
         limit = most
         while True:
             rows = await (await self._facts.aggregate(asked(limit))).to_list()

@@ -33,13 +33,13 @@ class CachedScope:
         self.key = key
         self.lock = asyncio.Lock()
         self.reported, self.read = 1, 0
-        """The number of reported changes, and how many of these the last read included."""
+        """The number of reported changes, and how many of them the last read included."""
         self.users = 0
         """The number of searches that use it; it is not evicted meanwhile."""
         self.counted = 0
         """Its share of the size of all cached scopes, in bytes."""
         self.of_users: set[str] = set()
-        """Ids of facts that users' messages support; private sharing hides them."""
+        """Ids of facts that rest on users' messages; private sharing hides them."""
         self._expiring = ExpiringFacts()
         self._writing: asyncio.Task[None] | None = None
         self.clear()
@@ -50,17 +50,17 @@ class CachedScope:
         self.facts: dict[str, bytes] = {}
         """Documents by fact id (eden_memory.search.fact_candidates)."""
         self.agent_id = ""
-        """Of a scope that was read from stored vectors."""
+        """Whether the scope was read from stored vectors."""
         self.left_out: set[str] | None = None
-        """While documents and words are missing, because only vectors were read: the facts removed since."""
+        """Facts removed since, while documents and words are missing because only vectors were read."""
         self.expected = 0
-        """The number of facts once it has been read: its vectors need no more room than they take."""
+        """The number of facts once it has been read, so that its vectors take no more room than they need."""
         self.of_users.clear()
         self._expiring.clear()
         self._matrix: QuickMatrix | None = None
         self._words = TextIndex()
         self.has_words = False
-        """Whether words can be looked up, perhaps without those of the last change."""
+        """Whether words can be searched, perhaps without those of the last change."""
         self._document_bytes = 0
 
     @property
@@ -212,14 +212,14 @@ def _writers() -> ThreadPoolExecutor:
 
 
 class ExpiringFacts:
-    """Facts with a time at which they expire; few have expired at any moment, since these are soon retired."""
+    """Facts with a time at which they expire; few are expired at any moment, because they are soon retired."""
 
     def __init__(self) -> None:
         self._times: dict[str, datetime] = {}
         self._ahead: list[tuple[datetime, str]] = []
         """A heap by time; an entry whose time is no longer the fact's is left out once it is reached."""
         self._past: set[str] = set()
-        """Facts whose time a search has met."""
+        """Facts whose expiry a search has reached."""
 
     def clear(self) -> None:
         """Forget all facts."""

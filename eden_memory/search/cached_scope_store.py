@@ -28,7 +28,7 @@ WITHOUT_VECTORS = (*SHOWN, "active")
 AT_ONCE = 1_000
 """Facts in a batch."""
 MOST_MILLISECONDS = 2_000
-"""Of a query of the text index."""
+"""Most milliseconds of a query of the text index."""
 
 
 class CachedScopes:
@@ -249,9 +249,9 @@ class CachedScopes:
         return {row["_id"]: row async for row in found}
 
     async def _drop_removed(self, scope: CachedScope) -> None:
-        """Remove the facts whose documents were deleted; the query needs an index only."""
+        """Remove the facts whose documents were deleted; the query reads an index only."""
         if scope.left_out is not None:
-            scope.clear()  # what is being read may hold them still
+            scope.clear()  # a read in progress may still hold them
             return
         self.queries += 1
         active: Row = {"scope_key": scope.key, "active": True}

@@ -18,14 +18,14 @@ MemoryKind = Literal["fact", "reflection"]
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Which facts are searched: those that hold now, unless said otherwise."""
+    """Which facts are searched; by default those that hold now."""
 
     as_of: datetime | None = None
     """Search the versions that held at this time (aware); None: now."""
     include_retired: bool = False
-    """Retired facts too, as they last were."""
+    """Include retired facts, in their last version."""
     private: frozenset[str] = frozenset()
-    """Keys of scopes in which nothing is found that rests on what users said."""
+    """Keys of scopes in which facts that rest on users' words are not found."""
     unexpired_at: datetime | None = None
     """Facts that have expired by then are not found; None: expired ones too."""
     occurred_after: datetime | None = None
@@ -40,12 +40,12 @@ class When:
 
     @property
     def is_warm(self) -> bool:
-        """Whether what stores keep warm answers it: facts that hold now, whenever things happened."""
+        """Whether the stores' caches can answer it: facts that hold now, whenever things happened."""
         return self.is_now and not self.occurred
 
     @property
     def occurred(self) -> dict[str, datetime]:
-        """The bounds of when something happened, as MongoDB compares; empty: there are none."""
+        """Return the bounds of when something happened, in MongoDB's form; empty if there are none."""
         bounds = {"$gte": self.occurred_after, "$lt": self.occurred_before}
         return {name: moment for name, moment in bounds.items() if moment is not None}
 
@@ -69,21 +69,21 @@ class FactCandidate:
     """When what began it was said."""
     retired_at: datetime | None = None
     vector: bytes | None = None
-    """Packed float32 (schemas.fields.pack_vector), where the store has it at hand."""
+    """Packed float32 (schemas.fields.pack_vector), if the store has it at hand."""
     session_ids: tuple[str, ...] = ()
     replaces: str | None = None
     """The fact that this one contradicted and replaced."""
     replaced_by: str | None = None
     expires_at: datetime | None = None
     of_users: bool = False
-    """Of an agent, group or shard: it rests on what users said (eden_memory.access.sharing)."""
+    """Whether memory of an agent, group or shard rests on users' words (eden_memory.access.sharing)."""
     occurred_at: datetime | None = None
-    """When what it tells of happened, where its text says so."""
+    """When the event happened, if the text says so."""
     kind: MemoryKind = "fact"
-    """Of a reflection, `fact_id` is the id of the reflection."""
+    """For a reflection, `fact_id` is the reflection's id."""
 
     def is_hidden(self, when: When) -> bool:
-        """Whether it has expired, or rests on what users said in a scope where that is private."""
+        """Whether it has expired, or rests on users' words in a scope where these are private."""
         expired = when.unexpired_at is not None and self.expired_at(when.unexpired_at)
         return expired or (self.of_users and self.scope_key in when.private)
 
@@ -110,12 +110,12 @@ class Scored:
     scores: dict[str, float] = field(default_factory=dict[str, float])
 
     def now(self, stage: str, score: float, given: float | None = None) -> "Scored":
-        """With the score that a stage leaves it with; `given`: what the stage itself found, if that differs."""
+        """Return it with a stage's score; `given`: the stage's own value, if it differs."""
         return Scored(self.fact, score, {**self.scores, stage: score if given is None else given})
 
 
 def best_first(found: Iterable[Scored]) -> list[Scored]:
-    """By score; of equals the newer first, then by id, so that an order never depends on the store's."""
+    """Order by score; of equal scores the newer first, then by id, so that the store's order never matters."""
     return sorted(
         found, key=lambda scored: (-scored.score, -scored.fact.valid_from.timestamp(), scored.fact.fact_id)
     )
@@ -182,11 +182,11 @@ class CachedFact(NamedTuple):
     document: bytes
     """BSON of the fields that a search shows or ranks by."""
     vector: bytes
-    """Packed float32; empty if it has none of the embedder's model."""
+    """Packed float32; empty if the fact has no vector of the embedder's model."""
 
 
 def cached_facts(batch: bytes, model: str) -> dict[str, CachedFact | None]:
-    """Return the facts of a batch of BSON documents by id, None for those not active any more, or not readable."""
+    """Return the facts of a batch of BSON documents by id; None for inactive or unreadable ones."""
     facts = dict[str, CachedFact | None]()
     for row in quickly_decoded(batch):
         try:
@@ -232,7 +232,7 @@ def cached_candidate(fact_id: str, scope_key: str, document: bytes, vector: byte
 
 
 def checked(scope_keys: Sequence[str]) -> list[str]:
-    """Scope keys, each once: text of their form and nothing else ever becomes a part of a query. EdenError."""
+    """Return the scope keys, each once; only text of their form ever becomes part of a query. EdenError."""
     try:
         return list(dict.fromkeys(_KEYS.validate_python(tuple(scope_keys), strict=True)))
     except ValidationError as error:

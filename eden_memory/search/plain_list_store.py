@@ -69,12 +69,12 @@ class PlainFactLists:
         return self._scopes.queries
 
     def changed(self, changed: ContextChange) -> None:
-        """Read again what a change made stale."""
+        """Read again what a change has made outdated."""
         if changed.what in ("scope", "everything"):
             self._scopes.changed(changed.id or None)
 
     def live(self, live: bool) -> None:
-        """Note whether :meth:`changed` is called for every change from now on."""
+        """Note whether :meth:`changed` will be called for every change from now on."""
         self._scopes.live(live)
 
     async def filled(self) -> None:
@@ -138,7 +138,7 @@ class PlainFactLists:
     async def _shown(
         self, scopes: Sequence[CachedScope], lists: Sequence[list[Scored]], most: int
     ) -> list[list[Ranked]]:
-        """Return the best facts of all scopes, without those that were retired while the search ran."""
+        """Return the best facts of all scopes, without those that were retired during the search."""
         await self._scopes.catch_up(scopes)
         best = [nsmallest(most, scored, key=lambda entry: entry[:2]) for scored in lists]
         for scope, fact_ids in _by_scope([entry for entries in best for entry in entries]).items():
@@ -168,12 +168,12 @@ class PlainFactLists:
     async def _by_text(
         self, scope: CachedScope, words: Sequence[AskedWord], most: int, when: When
     ) -> list[tuple[str, float]]:
-        """Return facts of a scope whose own words are not there yet, by MongoDB's text index."""
+        """Return facts by MongoDB's text index, for a scope whose own words are not indexed yet."""
         hits = await self._scopes.by_text(
             scope, [word.word for word in words], most + len(scope.hidden(when))
         )
         await self._scopes.read_documents(scope, [fact_id for fact_id, _ in hits])
-        hidden = scope.hidden(when)  # what has no vector is known only now
+        hidden = scope.hidden(when)  # facts without a vector are known only now
         return [hit for hit in hits if hit[0] not in hidden][:most]
 
 

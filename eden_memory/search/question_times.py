@@ -62,13 +62,13 @@ _COUNT = r"(?P<count>\d{1,3}|" + "|".join(sorted(_NUMBERS, key=len, reverse=True
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From `start` up to, not including, `end`."""
+    """A span from `start` up to, not including, `end`."""
 
     start: datetime
     end: datetime
 
     def closeness(self, stated: datetime) -> float:
-        """1 for what was stated within, fading for what was stated later, 0 for what was stated before."""
+        """Return 1 for a time within the span, a lower value for a later one, 0 for an earlier one."""
         if stated < self.start:
             return 0.0
         late = max(0.0, (stated - self.end).total_seconds())
@@ -106,7 +106,7 @@ def _closeness(scored: Scored, spans: Sequence[Span]) -> float:
 def _read(
     read: Callable[[re.Match[str], datetime], Span], found: re.Match[str], asked_at: datetime
 ) -> Span | None:
-    """None for a date that there is none of (31 February, 1 month in year 0)."""
+    """Return the date; None if it does not exist (31 February, 1 month in year 0)."""
     try:
         return read(found, asked_at)
     except (ValueError, OverflowError):
@@ -132,7 +132,7 @@ def _number(month: str) -> int:
 
 
 def _date(found: re.Match[str], asked_at: datetime) -> Span:
-    """A day of a month; without a year the latest that has begun."""
+    """Return a day of a month; without a year, of the latest such month that has begun."""
     month = found["month"]
     number = int(month) if month.isdigit() else _number(month)
     year = int(found["year"]) if found["year"] else asked_at.year
@@ -158,7 +158,7 @@ def _near_day(found: re.Match[str], asked_at: datetime) -> Span:
 
 
 def _ago(found: re.Match[str], asked_at: datetime) -> Span:
-    """So many units ago, give or take half a unit."""
+    """Return the span so many units ago, give or take half a unit."""
     count, unit = _counted(found["count"]), _UNIT_DAYS[found["unit"].lower()]
     if unit == 1:
         return _one_day(asked_at - count * DAY)
@@ -176,7 +176,7 @@ def _counted(word: str) -> int:
 
 
 def _unit(found: re.Match[str], asked_at: datetime) -> Span:
-    """Last or this week, month or year, by the calendar."""
+    """Return the last or this week, month or year, by the calendar."""
     back = found["which"].lower() in {"last", "previous"}
     if found["unit"].lower() == "week":
         monday = _midnight(asked_at) - asked_at.weekday() * DAY - (7 * DAY if back else 0 * DAY)
@@ -191,13 +191,13 @@ def _unit(found: re.Match[str], asked_at: datetime) -> Span:
 
 
 def _weekday(found: re.Match[str], asked_at: datetime) -> Span:
-    """The latest such day before the one it is asked on."""
+    """Return the latest such day before the day of the question."""
     wanted = _DAYS.index(found["weekday"][:3].lower())
     return _one_day(asked_at - ((asked_at.weekday() - wanted - 1) % 7 + 1) * DAY)
 
 
 def _season(found: re.Match[str], asked_at: datetime) -> Span:
-    """Of the northern half; the latest that has begun, `last` one that is over."""
+    """Return a season of the northern hemisphere: the latest that has begun, with `last` one that is over."""
     first, year = _SEASONS[found["season"].lower()], int(found["year"] or asked_at.year)
     span = _months(year, first, 3, asked_at)
     over = (found["which"] or "").lower() in {"last", "previous"}
@@ -279,7 +279,7 @@ EXAMPLES = (
 
 @dataclass(frozen=True, slots=True)
 class _Direction:
-    """From the past to the present."""
+    """The direction from the past to the present."""
 
     towards: NDArray[np.float64]
     middle: float
@@ -291,7 +291,7 @@ class _Direction:
 
 
 class QuestionTense:
-    """Embeds the examples once, when a question is first asked about."""
+    """Embeds the examples once, at the first question."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
@@ -311,7 +311,7 @@ class QuestionTense:
         texts = [question for example in EXAMPLES for question in example]
         made = await self._embedder.embed(texts, asking)
         rows = np.stack(
-            [_of_length_one(np.frombuffer(made_vector.vector, "<f4").astype(float)) for made_vector in made]
+            [_of_length_one(np.frombuffer(example.vector, "<f4").astype(float)) for example in made]
         )
         present, past = rows[::2], rows[1::2]
         towards = (present - past).mean(0)

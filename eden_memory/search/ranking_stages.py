@@ -30,7 +30,7 @@ class QueryLists:
     semantic: Sequence[Ranked] | None
     textual: Sequence[Ranked] | None
     vector: bytes | None = None
-    """The query's, packed float32: facts that only words found are compared with it."""
+    """The query's vector, packed float32; facts that only words found are compared with it."""
 
 
 def by_rank(found: Sequence[QueryLists], k: float, text_weight: float = 0.5) -> list[Scored]:
@@ -87,7 +87,7 @@ def _of_query(lists: QueryLists, text_weight: float, unrelated: float) -> list[S
 
 
 def _similarities(lists: QueryLists, facts: Mapping[str, FactCandidate]) -> dict[str, float]:
-    """(1 + cosine) / 2 of every candidate whose vector is known, also of those that only words found."""
+    """Return (1 + cosine) / 2 of every candidate with a known vector, including those that only words found."""
     if lists.semantic is None:
         return {}
     similar = {ranked.fact.fact_id: ranked.score for ranked in lists.semantic}
@@ -107,7 +107,7 @@ def _comparable(vector: bytes | None, asked: bytes) -> bool:
 
 
 def similarity_to(asked: bytes, facts: Sequence[FactCandidate]) -> list[float]:
-    """(1 + cosine) / 2 of a vector with each fact's; all have one of the same length."""
+    """Return (1 + cosine) / 2 of a vector with each fact's; all have the same length."""
     rows = np.frombuffer(b"".join(fact.vector or b"" for fact in facts), "<f4").reshape(len(facts), -1)
     query = np.frombuffer(asked, "<f4")
     lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(query)
@@ -116,7 +116,7 @@ def similarity_to(asked: bytes, facts: Sequence[FactCandidate]) -> list[float]:
 
 
 def _between(similar: Mapping[str, float], unrelated: float) -> dict[str, float]:
-    """0 for an unrelated text, 1 for the nearest found."""
+    """Scale a similarity to 0 for an unrelated text and 1 for the nearest one found."""
     if not similar:
         return {}
     top = max(similar.values())
@@ -171,35 +171,35 @@ def cosines(found: Sequence[Scored]) -> NDArray[np.float64]:
 
 ALIKE = 0.3
 
-"""From which two facts may be about the same, from unrelated (0) to the same text (1)."""
+"""Least similarity of two facts that may be about the same thing, from unrelated (0) to the same text (1)."""
 
 NEEDED = 0.15
 
-"""Of the question's tense, if nothing speaks for an update or against one."""
+"""How far the question must be about the present if nothing speaks for an update or against one."""
 
 SHARED_WORDS = 2.0
 
-"""Less is needed by so much times the share of their words that both facts have."""
+"""Lowers the need, times the share of words that both facts have."""
 
 IN_COMMON = 3.0
 
-"""And by so much times how much nearer the newer fact is to the question than to the older fact."""
+"""Lowers the need, times how much nearer the newer fact is to the question than to the older fact."""
 
 WORDS_LOST = 1.0
 
-"""More is needed by so much times the share of the question's words that only the older fact has."""
+"""Raises the need, times the share of the question's words that only the older fact has."""
 
 EACH_NEARER = 0.3
 
-"""And by so much for each fact that is nearer to one of the two than the other is."""
+"""Raises the need for each other fact that is nearer to one of the two than they are to each other."""
 
 PAST = -0.6
 
-"""Whatever speaks for an update: a question so far about the past is not reordered."""
+"""A question at least this far about the past is not reordered, whatever speaks for an update."""
 
 POOL = 10
 
-"""So many of the best are put in order: what is found stays the same, where 10 are asked for."""
+"""How many of the best facts are reordered, so that the best 10 remain the same facts."""
 
 
 Overtaking = tuple[str, str]
@@ -237,7 +237,7 @@ def tense_needed(
 
 
 def newer_first(found: Sequence[Scored], overtaking: Set[Overtaking]) -> list[Scored]:
-    """Each newer fact directly above the best placed older one that it overtakes, if it stood below it."""
+    """Put each newer fact directly above the best older one that it overtakes, if it was below it."""
     pool = found[:POOL]
     order: list[Scored] = []
     for scored in pool:
@@ -248,7 +248,7 @@ def newer_first(found: Sequence[Scored], overtaking: Set[Overtaking]) -> list[Sc
 
 
 def _alike(pool: Sequence[Scored], unrelated: float) -> NDArray[np.float64]:
-    """How alike the facts are, each with each; 0 with itself."""
+    """Return the similarity of the facts, each with each; 0 with itself."""
     floor = 2 * unrelated - 1
     alike = (cosines(pool) - floor) / (1 - floor)
     np.fill_diagonal(alike, 0)
@@ -256,14 +256,14 @@ def _alike(pool: Sequence[Scored], unrelated: float) -> NDArray[np.float64]:
 
 
 def _newer(pool: Sequence[Scored]) -> NDArray[np.bool_]:
-    """Whether the line's fact is newer than the column's, of the same scope."""
+    """Whether the row's fact is newer than the column's, of the same scope."""
     stated = np.array([scored.fact.valid_from.timestamp() for scored in pool])
     scopes = np.array([scored.fact.scope_key for scored in pool])
     return (stated[:, None] > stated[None, :]) & (scopes[:, None] == scopes[None, :])
 
 
 def _likeness_to_question(scored: Scored, unrelated: float) -> float | None:
-    """How alike a fact and the question are, on the same scale; None if that is not known."""
+    """Return how similar a fact and the question are, on the same scale; None if that is unknown."""
     similar = scored.scores.get("semantic")
     return None if similar is None else (similar - unrelated) / (1 - unrelated)
 
@@ -273,7 +273,7 @@ def _share(part: Set[str], whole: Set[str]) -> float:
 
 
 def _with_falling_scores(found: Sequence[Scored]) -> list[Scored]:
-    """A fact that moved up has the score of the place that it moved to."""
+    """Give a fact that moved up the score of the place to which it moved."""
     highest = 0.0
     raised: list[Scored] = []
     for scored in reversed(found):

@@ -1,4 +1,4 @@
-"""Counts that searches leave, written together every few seconds: facts returned, and model calls."""
+"""Counts of searches, written together every few seconds: facts returned, and model calls."""
 
 import asyncio
 from collections import Counter
@@ -27,7 +27,7 @@ ACCESS_SECONDS = 5.0
 
 MOST_ACCESSES = 20_000
 
-"""Facts that wait to be counted; beyond it new ones are not counted."""
+"""Most facts that wait to be counted; further ones are not counted."""
 
 AT_ONCE = 1_000
 
@@ -50,7 +50,7 @@ class MongoAccesses:
         self._marks = database.get_collection(names[ForgottenMark.COLLECTION], read_preference=primary)
 
     async def count(self, found: Mapping[str, int], at: datetime) -> None:
-        """Add to the counts of facts that are there, in one write."""
+        """Add to the counts of existing facts, in one write."""
         rows = self._access.find({"_id": {"$in": list(found)}}, {"_id": 1})
         counted = {row["_id"] async for row in rows}
         begun = await self._remembered(found.keys() - counted)
@@ -68,7 +68,7 @@ class MongoAccesses:
             await self._delete(gone)
 
     async def remove_forgotten(self) -> int:
-        """Delete counts of forgotten facts, which a process left that was killed while it began them; how many."""
+        """Delete counts of forgotten facts that a process left when it was killed; return how many."""
         removed, targets = 0, list[str]()
         async for mark in self._marks.find(FORGOTTEN, {"target": 1}):
             targets.append(mark["target"])
@@ -81,7 +81,7 @@ class MongoAccesses:
         return (await self._access.delete_many({"_id": {"$in": list(fact_ids)}})).deleted_count
 
     async def _remembered(self, fact_ids: Set[str]) -> set[str]:
-        """Those of the facts that are stored, and not about to be erased."""
+        """Return those of the facts that are stored and not about to be erased."""
         if not fact_ids:
             return set()
         wanted = list(fact_ids)
@@ -94,7 +94,7 @@ class Accesses(Protocol):
     """How often facts were found (`memory_access`)."""
 
     async def count(self, found: Mapping[str, int], at: datetime) -> None:
-        """Each fact so many times more, the last time at `at`."""
+        """Count each fact so many times more, the last time at `at`."""
         ...
 
 
@@ -116,7 +116,7 @@ class AccessCounting:
         self._writing: asyncio.Task[None] | None = None
 
     def found(self, fact_ids: Sequence[str]) -> None:
-        """A search returned these."""
+        """Count these facts, which a search returned."""
         for fact_id in fact_ids:
             if fact_id in self._waiting or len(self._waiting) < self._most:
                 self._waiting[fact_id] += 1
@@ -126,7 +126,7 @@ class AccessCounting:
             self._writing = asyncio.create_task(self._later(), name="access counting")
 
     async def flush(self) -> None:
-        """Write what waits; what cannot be written is lost, and said."""
+        """Write what waits; counts that cannot be written are lost, and logged."""
         counts, self._waiting = self._waiting, Counter()
         if not counts:
             return
@@ -157,7 +157,7 @@ LONGEST_PAUSE = 60.0
 
 MOST_SUMS = 10_000
 
-"""Sums that wait to be written; beyond it new ones are not counted."""
+"""Most sums that wait to be written; further ones are not counted."""
 
 SUMMED = (
     "requests",
@@ -181,11 +181,11 @@ class SearchUsage:
         self._store, self._calls, self._seconds = store, calls, seconds
         self._sums: dict[tuple[object, ...], ModelCalled] = {}
         self._unsure: list[ModelCalled] = []
-        """Of a batch that may be written or not."""
+        """The calls of a batch that may or may not have been written."""
         self._writing: asyncio.Task[None] | None = None
 
     def called(self, call: ModelCalled) -> None:
-        """Add a call to what is written next."""
+        """Add a call to the next write."""
         self._calls.called(call)
         key = _key(call)
         if key in self._sums:
@@ -199,7 +199,7 @@ class SearchUsage:
             self._writing = asyncio.create_task(self._later(), name="usage of searches")
 
     async def flush(self) -> bool:
-        """Write what waits; whether it is written."""
+        """Write what waits; return whether it was written."""
         if not self._unsure:
             self._unsure, self._sums = list(self._sums.values()), {}
         try:

@@ -34,14 +34,14 @@ log = LibraryLogger()
 
 SHOWN = 50
 
-"""Scores of a stage that a report holds."""
+"""Most scores of a stage in a report."""
 
 for _part in ("embedding", "semantic", "text", "reflections", "rerank", "newer"):
     SEARCH_DEGRADED.labels(_part)
 
 
 class Trace:
-    """Of one search; stages that run side by side each count their own time."""
+    """The trace of one search; stages that run side by side each count their own time."""
 
     def __init__(self) -> None:
         self._begun = time.perf_counter()
@@ -57,20 +57,20 @@ class Trace:
         self.ran(name, begun, len(left), ((scored.fact.fact_id, scored.score) for scored in left[:SHOWN]))
 
     def ran(self, name: str, begun: float, count: int, scores: Iterable[tuple[str, float]] = ()) -> None:
-        """A stage that began at `begun` (time.perf_counter) has ended."""
+        """Record the end of a stage that began at `begun` (time.perf_counter)."""
         seconds = time.perf_counter() - begun
         self._stages.append(StageReport(name, 1000 * seconds, count, tuple(scores)))
         SEARCH_SECONDS.labels(name).observe(seconds)
 
     def degraded(self, part: str, error: Exception) -> None:
-        """Go on without it; what a query says never stands in the reason."""
+        """Continue without a failed part; the reason never contains the query."""
         reason = f"{part}: {type(error).__name__}"
         self.warnings.append(reason)
         log.warning("a search does without a part", part=part, error=type(error).__name__)
         SEARCH_DEGRADED.labels(part).inc()
 
     def report(self, kind: str, facts: tuple[FoundFact, ...]) -> SearchReport:
-        """All of it."""
+        """Return the whole trace."""
         seconds = time.perf_counter() - self._begun
         SEARCHES.labels(kind, "something" if facts else "nothing").inc()
         SEARCH_SECONDS.labels("all").observe(seconds)
@@ -105,16 +105,16 @@ class FactLists(Protocol):
     async def textual(
         self, scope_keys: Sequence[str], queries: Sequence[str], most: int, least: float, when: When
     ) -> Sequence[Sequence[Ranked]]:
-        """By the words of each query: data, never syntax."""
+        """Return facts by the words of each query, which are data, never syntax."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRun:
-    """One search under way."""
+    """One search in progress."""
 
     keys: tuple[str, ...]
-    """Of the scopes, and of no other."""
+    """Facts of the given scopes, and of no other."""
     queries: tuple[str, ...]
     request: SearchRequest
     ranking: Ranking
@@ -123,7 +123,7 @@ class SearchRun:
 
     @property
     def when(self) -> When:
-        """Which facts are candidates: none that is hidden or has expired takes the place of another."""
+        """Return which facts are candidates: no hidden or expired one takes the place of another."""
         when = self.request.when
         moment = None if when.include_retired else when.as_of or self.request.asked_at
         return replace(when, private=self.request.private, unexpired_at=moment)
@@ -245,7 +245,7 @@ def _by_query(
 
 
 def _visible(lists: Lists, search: SearchRun) -> Lists:
-    """Only facts of the scopes that were asked for, and none that is hidden or has expired."""
+    """Keep only facts of the requested scopes, without hidden or expired ones."""
     when = search.when
     return [
         [entry for entry in ranked if entry.fact.scope_key in search.keys and not entry.fact.is_hidden(when)]
@@ -259,9 +259,11 @@ def _shown(lists: Lists) -> list[tuple[str, float]]:
 
 RERANK_SECONDS = 5.0
 
+"""Seconds after which the search continues without the reranker."""
+
 NEVER = datetime.min.replace(tzinfo=UTC)
 
-"""A reranker that takes longer is done without."""
+"""Sorts facts that do not say when something happened behind all others."""
 
 
 class SearchEngine:
@@ -331,7 +333,7 @@ class SearchEngine:
     async def _overtaking(
         self, found: Sequence[Scored], lists: Sequence[QueryLists], search: SearchRun
     ) -> frozenset[Overtaking]:
-        """The newer facts that are to stand above older ones; the examples are embedded only if there may be any."""
+        """Return which newer facts go above older ones; the examples are embedded only if there may be any."""
         needed = tense_needed(found, asked_in(search.queries), search.ranking.unrelated)
         if not needed:
             return frozenset()
@@ -339,7 +341,7 @@ class SearchEngine:
         return frozenset(pair for pair, least in needed.items() if tense > least)
 
     async def _asked_tense(self, lists: Sequence[QueryLists], search: SearchRun) -> float:
-        """Of a question that cannot be compared: neither the present nor the past."""
+        """The tense of a question that cannot be compared: neither the present nor the past."""
         vectors = [query.vector for query in lists if query.vector is not None]
         try:
             return await self._tense.of(vectors, search.asking)
@@ -348,14 +350,14 @@ class SearchEngine:
             return 0.0
 
     def _worth_it(self, found: list[Scored], request: SearchRequest) -> list[Scored]:
-        """The best, without those that are not related enough: none that is worse takes their place."""
+        """Return the best facts without those that are not related enough; no worse one takes their place."""
         best = found[: request.top_k]
         if not request.related:
             return best
         return related(best, request.texts, request.related, self._ranking.unrelated)
 
     async def _reranked(self, found: list[Scored], search: SearchRun) -> list[Scored]:
-        """The best of them by what the reranker says; as they were where it fails."""
+        """Reorder the best facts by the reranker; keep their order if it fails."""
         if self._reranker is None or not found:
             return found
         try:
@@ -373,7 +375,7 @@ class SearchEngine:
 
 
 async def _relevances(reranker: Reranker, queries: Sequence[str], texts: Sequence[str]) -> list[float]:
-    """Of each text to the query that it answers best."""
+    """Return the relevance of each text to the query that it answers best."""
     said = await asyncio.gather(*(reranker.relevances(query, texts) for query in queries))
     return [max(of_one) for of_one in zip(*said, strict=True)]
 

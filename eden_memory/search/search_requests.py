@@ -19,11 +19,11 @@ Kind = Literal["hybrid", "semantic", "text"]
 
 SearchSort = Literal["score", "occurred_at"]
 
-"""occurred_at: of what a search finds, what happened last comes first; facts that do not say when come last."""
+"""occurred_at: orders results by when they happened, the latest first; facts that do not say when come last."""
 
 FactScope = Literal["user", "group", "agent", "shard"]
 
-"""Kinds of scope that have facts: a session's memory has none of its own."""
+"""Kinds of scope that have facts; a session's memory has none."""
 
 TextOnly = Literal["over_budget", "unavailable"]
 
@@ -54,24 +54,24 @@ class SearchOptions(RankingOptions, total=False):
     scopes: Sequence[ScopeKind] | None
     """Only facts in scopes of these kinds; None: in all that are visible."""
     as_of: datetime | None
-    """The memory of that time is searched (UTC unless it says); None: as it is now."""
+    """Search the memory of that time (UTC if it has no zone); None: the present."""
     include_retired: bool
     occurred_after: datetime | None
-    """Only facts of what happened then or later, apart from when it was said (UTC unless it says)."""
+    """Only facts about what happened then or later, whenever it was said (UTC if it has no zone)."""
     occurred_before: datetime | None
-    """Only facts of what happened before then."""
+    """Only facts about what happened before then."""
     asked_at: datetime | None
     """The moment from which "last week" and a fact's age are counted; None: now."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """A search; Invalid where it cannot be one."""
+    """A search; Invalid if an argument is."""
 
     queries: tuple[str, ...]
-    """At most three; blank ones are left out, equal ones asked once."""
+    """At most three queries; blank ones are dropped, equal ones asked once."""
     top_k: int = 10
-    """Facts returned at most, 0 to 200; 0 finds nothing."""
+    """Most facts returned, 0 to 200; 0 finds nothing."""
     search_type: Kind = "hybrid"
     when: When = NOW
     asked_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -87,9 +87,9 @@ class SearchRequest:
     list_size: int | None = None
     """Candidates of each list; None: as the settings say."""
     asking: Asking | None = None
-    """On whose behalf the embedder is asked, and counted."""
+    """For which agent and user the embedder is asked; their budgets count."""
     private: frozenset[str] = frozenset()
-    """Keys of scopes in which nothing is found that rests on what users said."""
+    """Keys of scopes in which facts that rest on users' words are not found."""
     kinds: Sequence[SearchedKind] = FACTS
     """The kinds of memory to search; facts and reflections are ranked together."""
 
@@ -113,11 +113,11 @@ class SearchRequest:
             raise Invalid("more facts than a search gives", f"Ask for at most {MOST_FOUND}.")
         if self.asked_at.tzinfo is None:
             raise Invalid("asked_at has no time zone", "Give an aware time, such as datetime.now(UTC).")
-        in_utc(self.asked_at)  # kept in its own zone: a question's days are those of the zone
+        in_utc(self.asked_at)  # the zone is kept: a question's days are days in that zone
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The queries as they are asked."""
+        """The queries in the form in which they are asked."""
         whole = (" ".join(query.split())[:MOST_QUERY_CHARACTERS] for query in self.queries)
         return tuple(dict.fromkeys(query for query in whole if query))
 
@@ -147,13 +147,13 @@ class FoundFact:
 
     @property
     def similarity(self) -> float | None:
-        """(1 + cosine) / 2 of the query that it is nearest to, where that is known."""
+        """(1 + cosine) / 2 with the nearest query, if it is known."""
         return self.scores.get("semantic")
 
 
 @dataclass(frozen=True, slots=True)
 class FoundMessage:
-    """A message that a search found and no memory is formed from yet; ids typed."""
+    """A message that a search found, from which no memory is formed yet; ids typed."""
 
     message_id: str
     session_id: str
@@ -161,7 +161,7 @@ class FoundMessage:
     content: str
     said_at: datetime
     score: float
-    """The share of the query's words that it has; not comparable with a fact's."""
+    """The share of the query's words that it has; not comparable with a fact's score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class StageReport:
     name: str
     milliseconds: float
     candidates: int
-    """Facts that it left, or found."""
+    """Facts that the stage kept, or found."""
     scores: tuple[tuple[str, float], ...] = ()
     """(fact id, score) of the first of them, best first."""
 
@@ -200,21 +200,21 @@ MOST_UNFORMED = 5
 
 FEW_CHARACTERS = 10_000
 
-"""Looked through in a millisecond."""
+"""Characters that are searched within a millisecond."""
 
 TOGETHER = 20
 
-"""Messages that are looked through in one turn of the thread, which others wait for, too."""
+"""Messages that are searched in one turn of the thread, which others wait for, too."""
 
 LEAST_SHARE = 0.34
 
-"""Of a query's words: fewer say little of what was asked."""
+"""Least share of a query's words; a message with fewer is hardly about the query."""
 
 
 async def find_unformed(
     queries: Iterable[str], messages: Sequence[RecentMessage], most: int
 ) -> tuple[FoundMessage, ...]:
-    """As :func:`found_unformed`, beside the event loop where there is much to read."""
+    """Like :func:`found_unformed`, in a thread if there is much to read."""
     asked, found = list(queries), list[Scored]()
     if sum(len(message.content) for message in messages) <= FEW_CHARACTERS:
         return found_unformed(asked, messages, most)

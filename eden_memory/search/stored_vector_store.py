@@ -40,15 +40,15 @@ log = LibraryLogger()
 
 POOL_TIMES, POOL_LEAST = 4, 200
 
-"""Compared by all bits: so many times what is asked for, and at least so many."""
+"""Vectors compared with all bits: this many times the number asked for, and at least so many."""
 
 REST_BYTES = 192
 
-"""Of a vector beside its int8, about: the more dimensions it has, the less each number's error matters."""
+"""Approximate bytes of a vector beside its int8: with more dimensions, each number's error matters less."""
 
 ENCODING = "int8+rest"
 
-"""Name of this form of vectors, where they are stored."""
+"""The stored name of this encoding."""
 
 Levels = NDArray[np.uint8]
 
@@ -72,11 +72,11 @@ class QuickMatrix:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in memory, about."""
+        """Its approximate size in memory, in bytes."""
         return self._facts.size
 
     def put(self, vectors: Mapping[str, bytes]) -> None:
-        """Add or replace; a fact whose vector has another length is taken out."""
+        """Add or replace a fact; one whose vector has another length is removed."""
         for fact_id in [fact_id for fact_id, vector in vectors.items() if not self.fits(vector)]:
             self._facts.remove(fact_id)
         fitting = {fact_id: vector for fact_id, vector in vectors.items() if self.fits(vector)}
@@ -91,21 +91,21 @@ class QuickMatrix:
         return [*self._facts.ids], [array[: len(self)].tobytes() for array in self._facts.arrays]
 
     def restore(self, fact_ids: Sequence[str], numbers: Sequence[bytes]) -> None:
-        """Add or replace facts by what `stored` has returned for the same number of dimensions."""
+        """Add or replace facts from what `stored` has returned for the same number of dimensions."""
         rows = self._facts.rows(fact_ids)
         for array, packed in zip(self._facts.arrays, numbers, strict=True):
             array[rows] = np.frombuffer(packed, array.dtype).reshape(len(rows), *array.shape[1:])
 
     def fits(self, vector: bytes) -> bool:
-        """Whether a vector has as many numbers as those here."""
+        """Whether a vector has the same number of dimensions."""
         return len(vector) == 4 * self.dimensions
 
     def remove(self, fact_id: str) -> None:
-        """Take a fact out, if it is in."""
+        """Remove a fact if it is there."""
         self._facts.remove(fact_id)
 
     def vectors(self, fact_ids: Iterable[str]) -> dict[str, bytes]:
-        """Return the facts' vectors at length 1, nearly as they were put, without those that are not in."""
+        """Return the facts' vectors at length 1, nearly as they were added; missing facts are left out."""
         rows = {fact_id: row for fact_id in fact_ids if (row := self._facts.row(fact_id)) is not None}
         return {
             fact_id: vector.tobytes()
@@ -128,7 +128,7 @@ class QuickMatrix:
         )[0]
 
     def _likely(self, vector: bytes, pool: int) -> list[int]:
-        """Return the rows that the first pass finds nearest."""
+        """Return the nearest rows of the first pass."""
         count, (coarse, _, steps) = len(self), self._facts.arrays
         if count <= pool:
             return list(range(count))
@@ -139,7 +139,7 @@ class QuickMatrix:
         return cast("list[int]", np.sort(np.argpartition(rough, count - pool)[count - pool :]).tolist())
 
     def _shortened(self, rows: Floats) -> tuple[NDArray[np.int8], Levels, Floats]:
-        """Return rows as int8, what is left of each number, and what one step of each row is worth."""
+        """Return rows as int8, the remainder of each number, and the value of one step of each row."""
         lengths = np.linalg.norm(rows, axis=1)
         steps, scaled = _steps(rows), rows.copy()
         scaled /= np.where(steps > 0, steps, 1)[:, None]
@@ -161,7 +161,7 @@ class QuickMatrix:
         return numbers
 
     def _packed(self, levels: Levels) -> Levels:
-        """Several numbers in a byte: the first bits of all bytes are the first numbers, and so on."""
+        """Pack several numbers into a byte: the first bits of all bytes are the first numbers, and so on."""
         packed = np.zeros((len(levels), self._facts.arrays[1].shape[1]), np.uint8)
         for number, shift in enumerate(self._shifts):
             part = levels[:, number * packed.shape[1] :][:, : packed.shape[1]]
@@ -174,7 +174,7 @@ class QuickMatrix:
 
 
 def _steps(rows: Floats) -> Floats:
-    """Return what one step of each row's int8 is worth."""
+    """Return the value of one int8 step of each row."""
     return np.maximum(rows.max(axis=1), -rows.min(axis=1)) / np.float32(127)
 
 
@@ -192,7 +192,7 @@ class LoadedVectors(NamedTuple):
 
 
 class StoredVectors:
-    """Reads the vectors of a model."""
+    """Reads the stored vectors of one model."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, model: str) -> None:
         self._vectors = database.get_collection(
@@ -201,7 +201,7 @@ class StoredVectors:
         self._model = model
 
     async def of(self, marks: Mapping[str, Any]) -> LoadedVectors | None:
-        """Return a scope's vectors, if there are any that later changes can be added to; `marks`: its snapshot."""
+        """Return a scope's vectors if later changes can be applied to them; `marks`: its snapshot."""
         head = await self._vectors.find_one({"_id": marks["_id"]})
         if head is None or not is_usable(head, marks, self._model):
             return None
@@ -212,17 +212,17 @@ class StoredVectors:
         read, found = 0, self._vectors.find_raw_batches(blocks_of(marks["_id"], head["made"]))
         async for batch in one_ahead(cast("AsyncIterable[bytes]", found)):
             read += await asyncio.to_thread(_take_in, loaded, batch)
-        return loaded if read == head["blocks"] else None  # else they are made anew at this moment
+        return loaded if read == head["blocks"] else None  # else they are being copied again
 
 
 def is_usable(head: Row, marks: Mapping[str, Any], model: str | None) -> bool:
-    """Return whether what changed since can be read from the facts."""
+    """Return whether the later changes can be read from the facts."""
     same = (head.get("made") is not None, head.get("model"), head.get("encoding")) == (True, model, ENCODING)
     return same and marks.get("reset_revision", 0) <= head["revision"] <= marks["revision"]
 
 
 def _take_in(loaded: LoadedVectors, batch: bytes) -> int:
-    """Add blocks, and return how many."""
+    """Add blocks; return how many."""
     blocks = [*quickly_decoded(batch)]
     for block in blocks:
         loaded.matrix.restore(block["fact_ids"], block["numbers"])
@@ -234,11 +234,11 @@ def _take_in(loaded: LoadedVectors, batch: bytes) -> int:
 
 ROUND_SECONDS, PAUSE_SECONDS = 60.0, 30.0
 
-"""Between two rounds, and after one that failed."""
+"""Seconds between two rounds, and after a failed one."""
 
 BLOCK_FACTS, BLOCK_BYTES = 4_096, 8_000_000
 
-"""Of a block, at most: MongoDB's documents have at most 16 MB."""
+"""Most facts and bytes of a block; MongoDB's documents have at most 16 MB."""
 
 READ_AT_ONCE = 1_000
 
@@ -246,7 +246,7 @@ READ_AT_ONCE = 1_000
 
 CHANGED_SHARE = 0.1
 
-"""Of a scope's facts: when more have changed, its vectors are copied again."""
+"""Share of a scope's facts: when more have changed, its vectors are copied again."""
 
 
 class CopyEnded(Exception):  # noqa: N818 - a direction: begin again
@@ -254,7 +254,7 @@ class CopyEnded(Exception):  # noqa: N818 - a direction: begin again
 
 
 class VectorCopies:
-    """Makes the blocks of one namespace, one scope after the other."""
+    """Copies the vectors of one namespace into blocks, one scope after the other."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names, *, adapter: str = "plain") -> None:
         self._database, self._names, self._adapter = database, names, adapter
@@ -264,7 +264,7 @@ class VectorCopies:
         self._transactions = Transactions(database.client)
 
     async def round(self) -> int:
-        """Copy what is missing or behind, delete what no scope needs any more; return how many scopes were copied."""
+        """Copy missing and outdated vectors, and delete unneeded blocks; return how many scopes were copied."""
         large = await self._large()
         await self._delete_all_but(large)
         behind = [marks for marks in large.values() if await self._is_behind(marks)]
@@ -325,7 +325,7 @@ class VectorCopies:
 
 
 class VectorCopy:
-    """The blocks of one scope that are being written; CopyEnded where they must not be any more."""
+    """The blocks of one scope that are being written; CopyEnded if they must not be any more."""
 
     def __init__(self, key: str, vectors: AsyncCollection[Row], transactions: Transactions) -> None:
         self.key, self._vectors, self._transactions = key, vectors, transactions
@@ -335,12 +335,12 @@ class VectorCopy:
         self.blocks = self.facts = 0
 
     async def begin(self, agent_id: str) -> None:
-        """Make the document that forgetting deletes or writes, and in which every block is counted."""
+        """Create the head document, which forgetting deletes or writes, and in which every block is counted."""
         begun: Row = {"agent_id": agent_id, "making": self._name, "written": 0}
         await self._vectors.update_one({"_id": self.key}, {"$set": begun}, upsert=True)
 
     async def add(self, facts: Sequence[CachedFact]) -> None:
-        """Add facts with vectors, and write a block once there are enough."""
+        """Add facts with vectors; write a block once there are enough."""
         if not facts:
             return
         matrix = self._matrix = self._matrix or QuickMatrix(len(facts[0].vector) // 4)
@@ -350,7 +350,7 @@ class VectorCopy:
             await self._write(matrix)
 
     async def end(self, model: str, revision: int) -> None:
-        """Let searches read these blocks, and delete earlier ones."""
+        """Make these blocks visible to searches, and delete earlier ones."""
         if self._matrix is None:
             return
         await self._write(self._matrix)

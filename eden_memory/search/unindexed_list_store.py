@@ -30,15 +30,15 @@ Candidates = Mapping[str, FactCandidate]
 
 MOST_EMBEDDED = 500
 
-"""Texts without a stored vector that one search asks vectors for, newest first; others are found by their words."""
+"""Most texts without a stored vector that one search embeds, newest first; others are found by their words."""
 
 MOST_VECTORS = 5_000
 
-"""Cached for the next search."""
+"""Vectors cached for the next search."""
 
 READING = 4
 
-"""Lists made at the same time: each holds all candidates of its scopes."""
+"""Lists made at the same time; each holds all candidates of its scopes."""
 
 
 class UnindexedTexts:
@@ -48,7 +48,7 @@ class UnindexedTexts:
         self._embedder = embedder
         self._vectors: OrderedDict[bytes, bytes] = OrderedDict()
         self.reading = asyncio.Semaphore(READING)
-        """To be held while candidates are read and ranked."""
+        """Hold this while candidates are read and ranked."""
 
     async def semantic(
         self, known: Candidates, vectors: Sequence[bytes], most: int, least: float
@@ -64,7 +64,7 @@ class UnindexedTexts:
     async def textual(
         self, known: Candidates, asked: Sequence[Sequence[AskedWord]], most: int, least: float
     ) -> list[list[Ranked]]:
-        """Return each query's candidates by BM25; how rare a word is is counted over the candidates."""
+        """Return each query's candidates by BM25; word rarity is counted over the candidates."""
         index = await asyncio.to_thread(_index, list(known.values()))
         found = [index.search(words, index.rarity(words), most) if words else [] for words in asked]
         return [[Ranked(known[name], score) for name, score in hits if score >= least] for hits in found]
@@ -141,7 +141,7 @@ class PointInTimeLists:
         when: When,
         asking: Asking | None = None,
     ) -> list[list[Ranked]]:
-        """For each vector the nearest facts of then, exact."""
+        """Return each vector's nearest facts of that time, exact."""
         async with self._texts.reading:
             known = await self._texts.with_vectors(await self._known(scope_keys, when), asking)
             return await self._texts.semantic(known, vectors, most, least)
@@ -154,7 +154,7 @@ class PointInTimeLists:
         least: float,
         when: When,
     ) -> list[list[Ranked]]:
-        """For each query the facts of then by BM25; how rare a word is is counted over these scopes."""
+        """Return each query's facts of that time by BM25; word rarity is counted over these scopes."""
         async with self._texts.reading:
             return await self._texts.textual(await self._known(scope_keys, when), asked, most, least)
 
@@ -181,7 +181,7 @@ class PointInTimeLists:
         return {fact_id: known[fact_id] for fact_id in known if fact_id not in earlier & contradicting}
 
     def _then(self, row: Row, when: When) -> tuple[FactCandidate, datetime | None, FactCandidate | None]:
-        """Return a fact, since when it was stated earlier, and what was known of it then."""
+        """Return a fact as it was known then, and since when if it was stated earlier."""
         if row.get("embedding_model") != self._model:
             row["embedding"] = None
         fact, since = candidate(row), stated_earlier(row, when.as_of)
@@ -255,7 +255,7 @@ def _earlier(fact: FactCandidate, history: Sequence[Mapping[str, Any]], as_of: d
 
 MOST_READ = 5_000
 
-"""Reflections of the searched scopes, those said last before the others."""
+"""Most reflections of the searched scopes, those said last first."""
 
 REFLECTION_FIELDS = {
     **dict.fromkeys(("scope_key", "content", "formed_at", "said_at", "version", "retired_at"), 1),
@@ -300,8 +300,8 @@ class ReflectionLists:
             return await self._texts.textual(known, asked, most, least)
 
     async def _known(self, scope_keys: Sequence[str], when: When) -> dict[str, FactCandidate]:
-        """Return reflections by id; a copy that was propagated only where the original is not among them."""
-        if when.occurred:  # reflections tell of no time apart from when they were said
+        """Return reflections by id; a propagated copy only if the original is not among them."""
+        if when.occurred:  # reflections do not say when events happened
             return {}
         asked: Row = {"scope_key": {"$in": list(scope_keys)}, **without(when.private)}
         if when.is_now:
