@@ -1,4 +1,4 @@
-"""Ask a chat model: an answer that is stored is never paid for again."""
+"""Asks a chat model; an answer that is stored is never paid for again."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -55,14 +55,14 @@ log = LibraryLogger()
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where one question goes."""
+    """The provider and model to which one question goes."""
 
     provider: ChatProvider
     model: str
     guard: Guard
     breaker: Breaker
     parameters: Mapping[str, str]
-    """The endpoint and the effort that an answer depends on besides model and prompt."""
+    """The endpoint and effort on which an answer depends, besides model and prompt."""
 
 
 class Router:
@@ -88,7 +88,7 @@ class Router:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A question, whom it is asked for, and the key of its answer."""
+    """A question, for whom it is asked, and the key of its answer."""
 
     key: str
     unit: str
@@ -98,11 +98,11 @@ class Request:
     asking: Asking
     repair: int = 0
     kept: int = 0
-    """How many answers to its question are kept already."""
+    """The number of answers to this question that are stored already."""
 
 
 class Chat:
-    """Makes requests; the answer that comes back is unjudged, not yet kept and not yet noted."""
+    """Makes requests; an answer comes back not yet judged, stored or recorded."""
 
     def __init__(
         self, accounts: Accounts, cost: Cost, budget: CallBudget, *, log_prompts: bool = False
@@ -111,7 +111,7 @@ class Chat:
         self._log_prompts = log_prompts
 
     async def call(self, route: Route, request: Request) -> Answer:
-        """The answer as it is to be kept; CallFailed, PermanentError."""
+        """Return the answer in the form in which it is stored; CallFailed, PermanentError."""
         self._budget.check(request.unit, request.kept)
         most = most_tokens(request.prompt.answer_tokens, request.repair)
         trials, watch = list[Trial](), Stopwatch()
@@ -142,7 +142,7 @@ class Chat:
         return self._kept(route, request, _without(trials, watch), own)
 
     def _tried(self, route: Route, request: Request, trial: Trial) -> None:
-        """Note a request that was made before the one that counts."""
+        """Record a request that preceded the one that counts."""
         paid = trial.outcome == "invalid"
         ended = Ended(
             call_id=unanswered_id(request.key),
@@ -206,7 +206,7 @@ class Chat:
 
 
 def _without(trials: Sequence[Trial], watch: Stopwatch) -> Stopwatch:
-    """The time of the request that counts alone: it came last."""
+    """Return the time of the request that counts, which came last."""
     before = sum(trial.seconds for trial in trials)
     if not before:
         return watch
@@ -232,7 +232,7 @@ OUTCOMES: Mapping[str, CallOutcome] = {TRUNCATED: "truncated", REFUSED: "refused
 
 @dataclass(slots=True)
 class _Question(Generic[A]):
-    """One question on its way through its answers."""
+    """The course of one question through its answers."""
 
     prompt: Prompt
     answer: type[A]
@@ -245,9 +245,9 @@ class _Question(Generic[A]):
     answers: int = 0
     invalid: int = 0
     best: Answered[A] | None = None
-    """A valid answer with a shortcoming: taken if nothing better comes."""
+    """A valid answer with a shortcoming, used if nothing better comes."""
     writing: "asyncio.Task[Answer] | None" = None
-    """The newest answer on its way into the store."""
+    """The newest answer, while it is being stored."""
 
     def request(self) -> Request:
         """The request for the next answer."""
@@ -270,7 +270,7 @@ class _Question(Generic[A]):
         return kept.invalid if kept.invalid in OUTCOMES else parsed(text, self.answer)
 
     def ask_again(self, kept: Answer, problem: str, note: str) -> None:
-        """Go on behind an answer that fell short."""
+        """Continue after an unsatisfactory answer."""
         text = kept.text or ""
         self.key = next_key(kept.id, text)
         self.turns = judging.turns_of(self.prompt, judging.shown_again(text, problem), note)
@@ -360,7 +360,7 @@ class AskingModel:
         return first_key(route.model, prompt, answer, asking.anew, route.parameters)
 
     async def _kept(self, question: _Question[A]) -> Answer | None:
-        """The next answer of a question, if it is stored already."""
+        """Return the next answer of a question if it is stored already."""
         kept = question.known.get(question.key)
         if kept is None and question.answers:
             kept = (await self._answers.find([question.key])).get(question.key)
@@ -391,7 +391,7 @@ class AskingModel:
         return kept, True
 
     async def _stored(self, question: _Question[A], kept: Answer) -> tuple[Answer, bool]:
-        """Return what is stored in place of a useless answer, and whether that is another one."""
+        """Return what is stored in place of a useless answer, and whether it is another answer."""
         writing, question.writing = question.writing, None
         run = RUN.get()
         if writing is None or run is None:
@@ -399,7 +399,7 @@ class AskingModel:
         return self._instead(question, kept, await run.stored(writing))
 
     async def _judge(self, question: _Question[A], kept: Answer, *, again: bool) -> Answered[A] | None:
-        """The answer if it is one that does; else the question goes on behind it."""
+        """Return the answer if it is satisfactory; otherwise the question continues after it."""
         value = question.value_of(kept)
         if value is None or isinstance(value, str):
             stored, others = await self._stored(question, kept)
@@ -419,7 +419,7 @@ class AskingModel:
         return None
 
     async def _invalid(self, question: _Question[A], kept: Answer, problem: str, *, again: bool) -> None:
-        """Mark it, and go on with a repair; PermanentError if there were enough."""
+        """Mark the answer and continue with a repair; PermanentError after too many."""
         self._note(question, kept, OUTCOMES.get(problem, "invalid"), items=0, again=again)
         if kept.invalid is None:
             await self._answers.judged_invalid(kept.id, problem)
@@ -432,7 +432,7 @@ class AskingModel:
     def _note(
         self, question: _Question[A], kept: Answer, outcome: CallOutcome, *, items: int, again: bool
     ) -> None:
-        """Note the call that brought an answer, unless that was paid for another question."""
+        """Record the call that brought an answer, unless it was paid for another question."""
         if kept.unit == question.unit:
             ended = of_kept(kept, outcome, question.answers, items)
             self._accounts.note(ended, question.asking, again=again)
@@ -443,6 +443,6 @@ def _call(kept: Answer) -> Call:
 
 
 def _items(value: ModelAnswer) -> int:
-    """Facts, reflections or decisions in an answer."""
+    """The number of facts, reflections or decisions in an answer."""
     lists = [cast("list[object]", field) for field in vars(value).values() if isinstance(field, list)]
     return len(lists[0]) if lists else 1

@@ -1,4 +1,4 @@
-"""Pause a model that is away: whether others succeed while a unit fails, how long a call may take, and pings."""
+"""Pauses a model that is away: whether others succeed while a unit fails, time limits of calls, and probes."""
 
 import asyncio
 import random
@@ -27,27 +27,27 @@ log = LibraryLogger()
 
 UNMEASURED = 5
 
-"""Times the least deadline, for an endpoint of which no call has been answered yet."""
+"""Multiple of the least deadline, for an endpoint that has not answered any call yet."""
 
 LONGEST = 15
 
-"""Times the least deadline, at most."""
+"""Greatest multiple of the least deadline."""
 
 MARGIN = 2.0
 
-"""Times the longest answer allowed, at the measured speed."""
+"""Multiple of the time that the longest allowed answer takes at the measured speed."""
 
 SLOWEST = 3.0
 
-"""Times the slowest call seen lately."""
+"""Multiple of the slowest recent call."""
 
 FORGETS = 0.9
 
-"""A slower call counts in full at once; a faster one moves the measure by a tenth."""
+"""A slower call counts in full at once; a faster one lowers the measure by a tenth of the difference."""
 
 SHORT = 16
 
-"""An answer of fewer tokens says nothing of the speed: most of its time went into the prompt."""
+"""A shorter answer says nothing about the speed: most of its time went into the prompt."""
 
 
 class Pace:
@@ -58,25 +58,25 @@ class Pace:
     """
 
     def __init__(self, least: float, *, known: bool = True) -> None:
-        """`known`: the provider is known to be fast, so that the least deadline does for the first calls too."""
+        """`known`: the provider is known to be fast, so the least deadline suffices for the first calls."""
         self._least, self._most = least, least * LONGEST
         self._of_token = self._slowest = 0.0
         self._patience = least if known else least * UNMEASURED
 
     def deadline(self, tokens: int = 0) -> float:
-        """Seconds for a call whose answer has at most so many tokens."""
+        """Return the seconds for a call whose answer has at most so many tokens."""
         measured = max(MARGIN * self._of_token * tokens, SLOWEST * self._slowest)
         return min(self._most, max(self._least, self._patience, measured))
 
     def answered(self, seconds: float, tokens: int) -> None:
-        """Note an answered call."""
+        """Record an answered call."""
         self._patience = self._least
         self._slowest = _slower(self._slowest, seconds)
         if tokens >= SHORT:
             self._of_token = _slower(self._of_token, seconds / tokens)
 
     def late(self, deadline: float) -> None:
-        """Note a call that its deadline has ended: the next one has twice as long."""
+        """Record a call that exceeded its deadline: the next one has twice as long."""
         self._patience = min(self._most, max(self._patience, 2 * deadline))
 
 
@@ -95,13 +95,13 @@ class Successes:
         self._seen: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     def began(self, stage: str, unit: str) -> None:
-        """Note that a call of a unit begins; what it has seen at an earlier failure stays."""
+        """Record that a call of a unit begins; the count from an earlier failure stays."""
         self._seen.setdefault((stage, unit), self._answered[stage])
         while len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)
 
     def succeeded(self, stage: str, unit: str) -> None:
-        """Note an answered call."""
+        """Record an answered call."""
         self._answered[stage] += 1
         self._seen.pop((stage, unit), None)
 
@@ -115,11 +115,11 @@ class Successes:
 
 SEVERAL = 3
 
-"""So many different questions failed and none succeeded since: it may be an outage."""
+"""This many different questions failed and none succeeded since: it may be an outage."""
 
 AGAIN = 2
 
-"""So often one question failed and nothing succeeded since: it may be one too."""
+"""One question failed this often and nothing succeeded since: it may be an outage, too."""
 
 WAITS = (1.0, 10.0)
 
@@ -127,7 +127,7 @@ WAITS = (1.0, 10.0)
 
 LONGEST_ASKED = 60.0
 
-"""Seconds to the next probe, at most, where the provider names them."""
+"""Most seconds to the next probe if the provider names a time."""
 
 LEAST_DEADLINE = 120.0
 
@@ -135,7 +135,7 @@ Ping = Callable[[], Awaitable[None]]
 
 
 class ProviderAway(CallFailed):
-    """The provider is away as a whole; where `called` is False nothing was sent."""
+    """The provider as a whole is away; if `called` is False, nothing was sent."""
 
     def __init__(
         self, failure: CallFailed, retry_after: float, *, called: bool = True, alone: bool = False
@@ -160,7 +160,7 @@ class Breaker:
     ) -> None:
         self.pace = pace or Pace(LEAST_DEADLINE)
         self.running = 0
-        """Calls of the model that have been sent and not answered."""
+        """Calls of the model that were sent and not answered yet."""
         self._answers = 0
         self.name, self._ping, self._clock = name, ping, clock
         self._waits = RetryPolicy(*waits)
@@ -168,21 +168,21 @@ class Breaker:
         self._failing: Counter[str] = Counter()
         self._asking: asyncio.Task[None] | None = None
         self._probes = 0
-        """Failed ones, in a row."""
+        """Failed probes in a row."""
         self._next_probe = 0.0
         self.successes = Successes()
         self.away: CallFailed | None = None
-        """Why it is open; None while calls go through."""
+        """Why the breaker is open; None while calls are let through."""
 
     async def admit(self) -> None:
-        """Return if a call may be made; ProviderAway at once if not. Every so often a probe decides anew."""
+        """Return if a call may be made; ProviderAway at once if not. Probes decide again from time to time."""
         if self.away is not None and self._clock() >= self._next_probe:
             await self._ask()
         if self.away is not None:
             raise ProviderAway(self.away, self._until_probe(), called=False)
 
     def succeeded(self) -> None:
-        """A call was answered."""
+        """Record an answered call."""
         self._answers += 1
         self._failing.clear()
         if self.away is not None:
@@ -192,7 +192,7 @@ class Breaker:
             self._opened(False)
 
     async def failed(self, unit: str, failure: CallFailed) -> CallFailed:
-        """Note a failed call; what to raise: the failure, or that the provider is away."""
+        """Record a failed call; return what to raise: the failure, or that the provider is away."""
         self._failing[unit] += 1
         doubtful = len(self._failing) >= SEVERAL or self._failing[unit] >= AGAIN
         if self.away is None and doubtful:
@@ -200,7 +200,7 @@ class Breaker:
         return failure if self.away is None else ProviderAway(failure, self._until_probe())
 
     async def _ask(self) -> None:
-        """Ping it; many who ask at once share one ping."""
+        """Probe the model; concurrent callers share one probe."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._probe())
         await asyncio.shield(self._asking)
@@ -216,7 +216,7 @@ class Breaker:
             self.succeeded()
 
     def _works(self, answers: int, failure: CallFailed) -> bool:
-        """Whether calls show what the ping did not: answered meanwhile, or it waited behind those that run."""
+        """Whether calls contradict a failed probe: one was answered meanwhile, or the probe waited behind others."""
         return self._answers > answers or (failure.outcome == "timed_out" and self.running > 0)
 
     def _open(self, failure: CallFailed) -> None:
@@ -242,7 +242,7 @@ SYSTEM = 'Answer with the JSON object {"works": true} and nothing else.'
 
 MOST = 64
 
-"""Tokens of its answer."""
+"""Tokens of a probe's answer."""
 
 QUESTION = PromptTurn("user", "Do you work?")
 
@@ -250,19 +250,19 @@ ON_NOBODYS_BEHALF = Asking(STAGE, "facts", STAGE, "", "")
 
 
 class Works(ModelAnswer):
-    """Answer to the smallest question there is."""
+    """The answer to the smallest question."""
 
     works: bool
 
 
 class Pings:
-    """Makes the pings of chat and embedding models."""
+    """Makes the probes of chat and embedding models."""
 
     def __init__(self, accounts: Accounts, cost: Cost) -> None:
         self._accounts, self._cost = accounts, cost
 
     def chat(self, provider: ChatProvider, model: str) -> Ping:
-        """Of a chat model."""
+        """Return the probe of a chat model."""
 
         async def ask() -> Tokens:
             return (await provider.complete(model, SYSTEM, [QUESTION], Works, MOST)).tokens
@@ -270,7 +270,7 @@ class Pings:
         return lambda: self._ping(Ended.of("chat", provider.name, model, NAME), ask)
 
     def embeddings(self, provider: EmbeddingProvider, model: str) -> Ping:
-        """Of an embedding model."""
+        """Return the probe of an embedding model."""
 
         async def ask() -> Tokens:
             return (await provider.embed(model, ["ping"]))[1]

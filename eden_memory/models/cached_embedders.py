@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 RECENT = 30
 
-"""Whoever comes so many lingers after the last round was alone, and does not wait for others."""
+"""An item that arrives this many `linger`s after the last round is worked on at once, without waiting for others."""
 
 
 class Batching(Generic[T]):
@@ -40,7 +40,7 @@ class Batching(Generic[T]):
         self._last = -math.inf
 
     def add(self, item: T) -> None:
-        """Let it be worked on with what else comes now."""
+        """Process an item together with the others that arrive now."""
         self._waiting.append(item)
         if len(self._waiting) == 1:
             task = asyncio.create_task(self._soon())
@@ -48,7 +48,7 @@ class Batching(Generic[T]):
             task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel the work in progress."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -87,12 +87,12 @@ class KeptEmbedder:
 
     @property
     def model(self) -> str:
-        """Its name, as it stands beside every vector."""
+        """The model's name, as stored with every vector."""
         return self._model
 
     @property
     def dimensions(self) -> int:
-        """Numbers of a vector; EdenError while that is not known."""
+        """The dimensions of a vector; EdenError while they are unknown."""
         if self._dimensions is None:
             raise EdenError(
                 f"how many numbers a vector of {self._model} has is not known yet", "embed one text first"
@@ -100,7 +100,7 @@ class KeptEmbedder:
         return self._dimensions
 
     async def embed(self, texts: Sequence[str], asking: Asking | None = None) -> Sequence[Embedding]:
-        """One vector for each text, in order, each of length 1; ProviderError, PermanentError."""
+        """Return one vector for each text, in order, each of length 1; ProviderError, PermanentError."""
         if not texts:
             return ()
         keys = [text_key(self._model, self._asked, text) for text in texts]
@@ -118,14 +118,14 @@ class KeptEmbedder:
         return found
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel the work in progress."""
         await self._wishes.close()
 
     def _embedding(self, kept: Answer) -> Embedding:
         return Embedding(model=self._model, vector=kept.vectors[0], call_id=kept.call_id)
 
     def _note(self, wish: Wish) -> None:
-        """Note this request's share of each call, also of those that it paid before a crash."""
+        """Record this request's share of each call, also of those that it paid before a crash."""
         for ended in wish.failed:
             self._accounts.note(ended, wish.asking)
         calls: dict[str, list[Answer]] = {}
@@ -147,13 +147,13 @@ def _sum(share: Sequence[Answer]) -> Ended:
 
 SECONDS = 3.0
 
-"""Seconds that a search waits for its vectors; then it goes on with words alone."""
+"""Seconds that a search waits for its vectors; then it uses words alone."""
 
 CACHE_BYTES = 32 * 2**20
 
 ENTRY_BYTES = 256
 
-"""Of the cache, for each vector beside its numbers."""
+"""Bytes of the cache for each vector, beside its numbers."""
 
 ON_NOBODYS_BEHALF = Asking("search", "facts", "", "", "")
 
@@ -189,16 +189,16 @@ class SearchEmbedder:
 
     @property
     def model(self) -> str:
-        """Its name, as it stands beside every vector."""
+        """The model's name, as stored with every vector."""
         return self._embedder.model
 
     @property
     def dimensions(self) -> int:
-        """Numbers of a vector; EdenError while that is not known."""
+        """The dimensions of a vector; EdenError while they are unknown."""
         return self._embedder.dimensions
 
     async def embed(self, texts: Sequence[str], asking: Asking | None = None) -> Sequence[Embedding]:
-        """One vector for each text, in order; what `admit` raises, ProviderError, PermanentError."""
+        """Return one vector for each text, in order; errors of `admit`, ProviderError, PermanentError."""
         vectors = {text: self._cached(text) for text in texts}
         missing = [text for text, vector in vectors.items() if vector is None]
         if missing:
@@ -208,7 +208,7 @@ class SearchEmbedder:
         return [Embedding(model=self.model, vector=vector) for vector in found if vector is not None]
 
     async def close(self) -> None:
-        """End the calls that are under way."""
+        """Cancel the calls in progress."""
         for call in self._calls:
             call.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
@@ -234,7 +234,7 @@ class SearchEmbedder:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._calls.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waited has it
+            task.exception()  # the waiting searches have received it
 
     def _cached(self, text: str) -> bytes | None:
         key = _key(text)

@@ -1,4 +1,4 @@
-"""Record and price every model call: what it was for, what it cost, how it ended."""
+"""Records and prices every model call: what it was for, what it cost, how it ended."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ log = LibraryLogger()
 
 Cost = Callable[[str, str, Tokens], Decimal | None]
 
-"""(provider, model, tokens) → US dollars, None where the price is unknown."""
+"""(provider, model, tokens) → US dollars; None if the price is unknown."""
 
 Operation = Literal["chat", "embeddings"]
 
@@ -33,14 +33,14 @@ NO_TOKENS = Tokens()
 
 UNASKED = Asking("-", "facts", "-", "", "")
 
-"""Stands for calls on nobody's behalf."""
+"""The agent of calls that are made for nobody."""
 
 
 class CallWatch(Protocol):
-    """Who counts calls as they end."""
+    """Whoever counts calls as they end."""
 
     def called(self, call: ModelCalled) -> None:
-        """A call has ended; calls found again in the store are not told."""
+        """Count a call that has ended; calls found again in the store are not passed."""
         ...
 
 
@@ -66,28 +66,28 @@ class Ended:
 
     @classmethod
     def of(cls, operation: Operation, provider: str, model: str, prompt: str | None = None) -> "Ended":
-        """A call of which nothing is known yet but where it goes."""
+        """A call of which only the destination is known so far."""
         return cls("", operation, provider, model, prompt=prompt)
 
 
 def price(cost: Cost, provider: str, model: str, tokens: Tokens) -> Decimal | None:
-    """US dollars to 12 places; None where the price is unknown."""
+    """US dollars to 12 places; None if the price is unknown."""
     amount = cost(provider, model, tokens)
     return None if amount is None else amount.quantize(CENTS)
 
 
 def call_id(key: str) -> str:
-    """Of an answered request: the same whenever its answer is found again."""
+    """The id of an answered request: the same whenever its answer is found again."""
     return key[:KEY_CHARACTERS]
 
 
 def unanswered_id(key: str) -> str:
-    """Of a request that brought nothing to keep: its own."""
+    """An id of its own, for a request that brought nothing to store."""
     return f"{key[:KEY_CHARACTERS]}-{uuid4().hex[:12]}"
 
 
 def error_kind(error: BaseException) -> tuple[CallOutcome, str | None]:
-    """How a request ended that raised; never the error's text, which may quote what was sent."""
+    """Return how a failed request ended; never the error's text, which may quote what was sent."""
     if isinstance(error, CallFailed):
         cause = error.__cause__
         return error.outcome, type(cause).__name__ if cause is not None else None
@@ -97,13 +97,13 @@ def error_kind(error: BaseException) -> tuple[CallOutcome, str | None]:
 
 
 class Accounts:
-    """Notes calls for the handler that runs, and tells who counts them."""
+    """Records calls for the running handler, and passes them to those who count."""
 
     def __init__(self, namespace: str = "live", watch: CallWatch | None = None) -> None:
         self._namespace, self._watch = namespace, watch
 
     def note(self, ended: Ended, asking: Asking | None, *, again: bool = False) -> None:
-        """Note a call; `again`: it was noted before a crash, and is the same record."""
+        """Record a call; `again`: it was recorded before a crash, so it is the same record."""
         called = self._called(ended, asking)
         note(called)
         if again:
@@ -151,7 +151,7 @@ def kept_tokens(kept: Answer) -> Tokens:
 
 
 def of_kept(kept: Answer, outcome: CallOutcome, repair: int, items: int) -> Ended:
-    """The call that brought a kept answer."""
+    """Return the call that brought a stored answer."""
     return Ended(
         call_id=kept.call_id,
         operation=kept.operation,
@@ -171,12 +171,12 @@ def of_kept(kept: Answer, outcome: CallOutcome, repair: int, items: int) -> Ende
 
 
 def with_id(ended: Ended, key: str) -> Ended:
-    """The same under an id of its own: it was paid beside an answer that another process had kept first."""
+    """Return the call under an id of its own: it was paid although another process had stored an answer first."""
     return replace(ended, call_id=unanswered_id(key))
 
 
 def shared(total: int, weights: Sequence[int]) -> list[int]:
-    """Whole numbers in proportion to the weights, by largest remainder; their sum is the total."""
+    """Divide a whole number in proportion to the weights, by largest remainder; the parts add up to it."""
     whole = sum(weights)
     if not whole:
         return [total, *([0] * (len(weights) - 1))] if weights else []
@@ -188,7 +188,7 @@ def shared(total: int, weights: Sequence[int]) -> list[int]:
 
 
 def shared_cost(total: Decimal | None, weights: Sequence[int]) -> list[Decimal | None]:
-    """The same for money, to its smallest part; None stays None."""
+    """Divide money in the same way, to its smallest part; None stays None."""
     if total is None:
         return [None] * len(weights)
     return [part * CENTS for part in shared(int(total / CENTS), weights)]
@@ -198,7 +198,7 @@ OWN_IDS = frozenset({"openai", "google"})
 
 SMALL = 1_000
 
-"""Tokens: below every tier from which prices rise."""
+"""Tokens of a short call, below every tier from which prices rise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,17 +207,17 @@ class PerMillion:
 
     input: Decimal
     output: Decimal | None
-    """None for models without any, those of vectors."""
+    """None for embedding models, which have no output price."""
 
 
 class Prices:
-    """Remembers which models it has warned of."""
+    """Remembers of which models it has warned."""
 
     def __init__(self) -> None:
         self._seen: set[tuple[str, str]] = set()
 
     def cost(self, provider: str, model: str, tokens: Tokens, at: datetime | None = None) -> Decimal | None:
-        """US dollars; None where the price is unknown. `at`: when it was asked, for prices that change."""
+        """Return US dollars; None if the price is unknown. `at`: when it was asked, for prices that change."""
         self._warn_once(provider, model)
         return _cost(provider, model, tokens, at)
 
@@ -235,12 +235,12 @@ class Prices:
 
 
 def prepare() -> None:
-    """Load the tables now, rather than while a window waits."""
+    """Load the price tables now instead of while a window waits."""
     _cost("openai", "gpt-5-mini", Tokens(input=1, output=1))
 
 
 def per_million(provider: str, model: str) -> PerMillion | None:
-    """Price for people; None where it is unknown."""
+    """Return the price for people; None if it is unknown."""
     thousand = Decimal(1_000_000) / SMALL
     of_input = _cost(provider, model, Tokens(input=SMALL))
     of_output = _cost(provider, model, Tokens(output=SMALL))
@@ -250,7 +250,7 @@ def per_million(provider: str, model: str) -> PerMillion | None:
 
 
 def deprecated(provider: str, model: str) -> bool:
-    """Whether the provider has announced its end."""
+    """Whether the provider has announced the model's end."""
     found = _model(provider, model)
     return bool(found and found.deprecated)
 
@@ -285,5 +285,5 @@ def _model(provider: str, model: str) -> Any:
 
 
 def _provider(provider: str) -> dict[str, Any]:
-    """By id, or by the address of an endpoint: never guessed from the model's name alone."""
+    """Find the provider by id or by an endpoint's address; it is never guessed from the model's name alone."""
     return {"provider_id": provider} if provider in OWN_IDS else {"provider_api_url": f"https://{provider}"}

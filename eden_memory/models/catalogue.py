@@ -1,4 +1,4 @@
-"""Which model does what, and where it is: providers' defaults, the settings before them, and the API keys."""
+"""Which model does what, and where it is: providers' defaults, settings that override them, and API keys."""
 
 import os
 import re
@@ -16,7 +16,7 @@ Slot = Literal["fast", "free", "paid"]
 
 ROLES: tuple[Role, ...] = ("facts", "decisions", "reflections", "consolidation")
 
-"""Those that stages have."""
+"""The roles that stages have."""
 
 FAST_ROLES = frozenset[Role]({"facts", "decisions"})
 
@@ -33,10 +33,10 @@ class ModelChoice:
 
     provider: str
     model: str | None
-    """None: none is named."""
+    """None: no model is named."""
 
     def __str__(self) -> str:
-        """For people: never what else stands in a URL."""
+        """The name for people, without the rest of a URL."""
         where = provider_name(self.provider)
         return f"{where} {self.model}" if self.model else where
 
@@ -73,7 +73,7 @@ DIMENSIONS: Mapping[str, int] = {
     "gemini-embedding-2": 1_536,
 }
 
-"""Of models known here; those of others are learned from their first vector."""
+"""Dimensions of known models; those of others are learned from the first vector."""
 
 
 def provider_name(provider: str) -> str:
@@ -101,7 +101,7 @@ def shown_model(named: str) -> str:
 
 
 def slot_of(role: Role, tier: int) -> Slot:
-    """Which of the three a call takes."""
+    """The slot that a call uses."""
     if role in FAST_ROLES:
         return "fast"
     return "paid" if tier > 0 else "free"
@@ -178,7 +178,7 @@ def uses(settings: Settings) -> Iterator[tuple[ModelChoice, Role, int]]:
 
 
 def said(role: Role, tier: int) -> str:
-    """A use for people."""
+    """A role in words for people."""
     return f"{role} of tier 1 and above" if tier else role
 
 
@@ -191,7 +191,7 @@ def used_for(settings: Settings) -> dict[ModelChoice, tuple[str, ...]]:
 
 
 def chat_providers(settings: Settings) -> tuple[str, ...]:
-    """Who is sent conversations, once each."""
+    """Return the providers that receive conversations, once each."""
     found = (choice.provider for choice in used_for(settings))
     return tuple(dict.fromkeys(provider for provider in found if provider != OFFLINE))
 
@@ -212,7 +212,7 @@ def check_url(setting: str, value: str) -> None:
 
 
 def asked_for(settings: Settings) -> tuple[str, ...]:
-    """Who is sent anything: conversations, or texts to be embedded."""
+    """Return the providers that receive anything: conversations, or texts to embed."""
     embedder = embedder_of(settings)
     return tuple(
         dict.fromkeys((*chat_providers(settings), *(() if embedder in LOCAL_MODELS else (embedder,))))
@@ -268,11 +268,11 @@ VARIABLES: Mapping[str, Sequence[str]] = {
     "google": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
 }
 
-"""Where each provider's own tools look, the first one first."""
+"""The variables in which each provider's own tools look, in their order."""
 
 
 def key_of(provider: str) -> str:
-    """The key of `openai` or `google`; EdenError where there is none."""
+    """Return the key of `openai` or `google`; EdenError if there is none."""
     found = key_in(*VARIABLES[provider])
     if found is None:
         names = " or ".join(VARIABLES[provider])
@@ -281,17 +281,17 @@ def key_of(provider: str) -> str:
 
 
 def endpoint_variable(general: str, name: str) -> str:
-    """Where the key of one endpoint is: `EDEN_API_KEY` and `api.example.org` make EDEN_API_KEY_API_EXAMPLE_ORG."""
+    """Return an endpoint's own variable: EDEN_API_KEY_API_EXAMPLE_ORG for `EDEN_API_KEY` and `api.example.org`."""
     return f"{general}_{re.sub(r'[^A-Za-z0-9]', '_', name).upper()}"
 
 
 def key_in(*variables: str) -> str | None:
-    """The first of these variables that holds something."""
+    """Return the first of these variables that is set."""
     return next((value for name in variables if (value := os.environ.get(name, "").strip())), None)
 
 
 def unused_keys(asked_for: Sequence[str]) -> list[tuple[str, str]]:
-    """(provider, variable) of keys that are there for providers that nobody asked for."""
+    """Return (provider, variable) of keys that are set for providers that nobody selected."""
     return [
         (provider, name)
         for provider, names in VARIABLES.items()

@@ -1,4 +1,4 @@
-"""Texts of many requests in as few embedding calls as possible; each vector is kept under its text's hash."""
+"""Embeds texts of many requests in as few calls as possible; each vector is stored under its text's hash."""
 
 import asyncio
 import math
@@ -38,7 +38,7 @@ SUSPECTS = 10_000
 
 @dataclass(slots=True, eq=False)
 class Wish:
-    """One request: its texts by key, and what came of it."""
+    """One request: its texts by key, and their results."""
 
     texts: Mapping[str, str]
     asking: Asking | None
@@ -50,10 +50,10 @@ class Wish:
     paid: set[str] = field(default_factory=set[str])
     """Keys of the texts that were paid for now, for this request."""
     failed: list[Ended] = field(default_factory=list[Ended])
-    """Calls without an answer that this request is to note."""
+    """Unanswered calls that this request has to record."""
 
     def end(self, error: BaseException | None) -> None:
-        """Let the request go on."""
+        """Let the request continue."""
         if self.done.done():
             return
         if error is None:
@@ -72,7 +72,7 @@ class Line:
 
 
 class EmbeddingCalls:
-    """Fulfils requests together; a request whose call failed beside others goes alone the next time."""
+    """Fulfils requests together; a request whose call failed beside others is sent alone the next time."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class EmbeddingCalls:
         self._suspects: OrderedDict[str, None] = OrderedDict()
 
     async def fulfil(self, wishes: Sequence[Wish]) -> None:
-        """Look up what is kept, ask for the rest, and let every request go on."""
+        """Look up stored vectors, request the others, and let every request continue."""
         wrong: dict[str, BaseException] = {}
         try:
             kept = dict(await self._answers.find({key for wish in wishes for key in wish.texts}))
@@ -107,7 +107,7 @@ class EmbeddingCalls:
     def _missing(
         self, wishes: Iterable[Wish], kept: Mapping[str, Answer], wrong: dict[str, BaseException]
     ) -> Iterator[Line]:
-        """Each text that is not kept, once; not those of requests that have cost enough."""
+        """Return each text that is not stored, once; without those of requests that have cost enough."""
         asked: set[str] = set()
         for wish in wishes:
             missing = [key for key in wish.texts if key not in kept and key not in asked]
@@ -121,7 +121,7 @@ class EmbeddingCalls:
             yield from (Line(key, wish.texts[key], wish) for key in missing)
 
     def _calls(self, lines: Sequence[Line]) -> Iterator[list[Line]]:
-        """The lines cut into calls: all together, but for each suspect alone."""
+        """Divide the texts into calls: all together, but one for each suspect."""
         alone: dict[str, list[Line]] = {}
         for line in lines:
             suspect = line.wish.unit in self._suspects
@@ -132,7 +132,7 @@ class EmbeddingCalls:
     async def _call(
         self, lines: Sequence[Line], kept: dict[str, Answer], wrong: dict[str, BaseException]
     ) -> None:
-        """Ask for these texts; what arrives is kept, what does not is said to be wrong by key."""
+        """Request these texts; store the vectors that arrive, and record failures by key."""
         name, asking = lines[0].wish.unit or lines[0].key, lines[0].wish.asking
         stage = asking.stage if asking else ""
         watch = Stopwatch()
@@ -183,7 +183,7 @@ class EmbeddingCalls:
     def _useful(
         self, lines: Sequence[Line], vectors: Sequence[Sequence[float]], tokens: Tokens, watch: Stopwatch
     ) -> list[bytes]:
-        """Packed vectors; where one is of no use the call has failed, and is paid for all the same."""
+        """Return packed vectors; if one is useless, the call has failed, but is paid for all the same."""
         try:
             return self._checked(vectors)
         except CallFailed as error:
@@ -193,7 +193,7 @@ class EmbeddingCalls:
     def _failed(
         self, lines: Sequence[Line], watch: Stopwatch, error: BaseException, paid: Tokens | None = None
     ) -> None:
-        """Charge the requests, and have the call noted by the first of them."""
+        """Charge the requests, and let the first of them record the call."""
         outcome, kind = error_kind(error)
         units = {line.wish.unit for line in lines} - {None}
         if outcome != "cancelled" and not isinstance(error, ProviderAway):
@@ -224,7 +224,7 @@ class EmbeddingCalls:
                 self._suspects.popitem(last=False)
 
     def _checked(self, vectors: Sequence[Sequence[float]]) -> list[bytes]:
-        """Packed vectors of length 1; CallFailed if one of them is of no use."""
+        """Return packed vectors of length 1; CallFailed if one of them is useless."""
         if self._dimensions is None and vectors:
             self._dimensions = len(vectors[0])
         return [packed(vector, self._dimensions) for vector in vectors]
@@ -296,7 +296,7 @@ def _by_wish(lines: Sequence[Line]) -> list[list[Line]]:
 
 
 def _cut(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    """Calls of at most so many texts and characters."""
+    """Divide texts into calls of at most so many texts and characters."""
     part: list[Line] = []
     size = 0
     for line in lines:

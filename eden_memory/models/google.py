@@ -106,7 +106,7 @@ def _finish(reason: object) -> Finish:
 
 
 def _tokens(usage: Body) -> Tokens:
-    """Thoughts are billed as output and counted apart from it here."""
+    """Thoughts are billed as output, and counted apart from it here."""
     thoughts = count_of(usage.get("thoughtsTokenCount"))
     return Tokens(
         input=count_of(usage.get("promptTokenCount")),

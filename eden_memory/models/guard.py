@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 PATIENCE = 20.0
 
-"""Seconds that a call waits for a provider that wants none for so long; beyond, its unit comes back later."""
+"""Longest wait for a provider that asks for one; for a longer one the unit is retried later."""
 
 PING_SECONDS = 20.0
 
@@ -48,7 +48,7 @@ class Guard:
         self._breakers: dict[str, Breaker] = {}
 
     def breaker(self, model: str, ping: Ping) -> Breaker:
-        """The breaker of a model; the first ping given is the one used."""
+        """Return the breaker of a model; the first probe passed for it is used."""
         if model not in self._breakers:
             away = metrics.PROVIDER_AWAY.labels(self._provider, model)
             away.set(0)
@@ -104,7 +104,7 @@ class Guard:
 
     @contextmanager
     def _learning(self, breaker: Breaker, begun: float, deadline: float) -> Generator[None]:
-        """Let gate, breaker and pace learn from a call that fails; CallFailed where it took too long."""
+        """Let gate, breaker and pace learn from a failed call; CallFailed if it took too long."""
         breaker.running += 1
         try:
             yield
@@ -140,7 +140,7 @@ class Guard:
         return CallFailed(failure.outcome, str(failure), failure.retry_after, charged=charged)
 
     async def _wait_for_rate(self) -> None:
-        """Those who have a place wait with it: nobody is to call for so long."""
+        """Make callers that have a place wait with it: nobody may call for so long."""
         while (held := self.gate.held()) > 0:
             if held > PATIENCE:
                 busy = CallFailed("rate_limited", "the provider wants no calls for now")
@@ -155,7 +155,7 @@ class Guard:
         except TimeoutError as error:
             raise CallFailed("timed_out", f"no answer in {seconds:g} s") from error
         except PermanentError:
-            return  # it answers, if not this
+            return  # the provider answers, even if not to this call
 
     def _tell(self) -> None:
         metrics.PROVIDER_LIMIT.labels(self._provider).set(int(self.gate.limit))
@@ -163,29 +163,29 @@ class Guard:
 
 
 def _written(result: object) -> int:
-    """Tokens of an answer; 0 of vectors."""
+    """Tokens of an answer; 0 for vectors."""
     return result.tokens.output if isinstance(result, Completion) else 0
 
 
 FIRST = 2
 
-"""Calls at once to begin with."""
+"""Calls at once at the beginning."""
 
 STEP = 2
 
 WORTH = 1.2
 
-"""A step has to bring so many times the tokens a second."""
+"""A higher limit has to bring this many times the tokens a second."""
 
 LEAST_ROUND = 4
 
 OTHERS = 4
 
-"""So many rounds of calls that cannot be compared with those before end a try."""
+"""A trial ends after this many rounds whose calls cannot be compared with earlier ones."""
 
 REST = 5
 
-"""Rounds until a step that was taken back, or a halving, is followed by another try."""
+"""Rounds to wait after a withdrawn trial or a halving before the next one."""
 
 
 class Growth:
@@ -204,7 +204,7 @@ class Growth:
         self._settling = 0
 
     def answered(self, kind: str, tokens: int, seconds: float) -> None:
-        """Note an answer (of at least one token) of a call that ran beside as many as were allowed."""
+        """Record an answer (of at least one token) to a call that ran beside as many as were allowed."""
         if self._settling > 0:
             self._settling -= 1
             return
@@ -214,16 +214,16 @@ class Growth:
         if self._comparable() >= enough:
             self._judge()
         elif sum(kind_answers.number for kind_answers in self._answers.values()) >= OTHERS * enough:
-            self.limit = self._base  # other calls come now: begin again with those
+            self.limit = self._base  # the calls are of another kind now: begin again with these
             self._begin()
 
     def halve(self) -> None:
-        """It was too much."""
+        """Record that the limit was too high."""
         self._base_speeds = {}
         self._stay(max(1, self.limit // 2))
 
     def _comparable(self) -> int:
-        """Return how many answers of this round can be judged: at a limit that is tried, those of known kinds."""
+        """Return how many answers of this round can be judged: during a trial, those of known kinds."""
         kinds = self._base_speeds.keys() if self._tries else self._answers.keys()
         return sum(self._answers[kind].number for kind in self._answers.keys() & kinds)
 
@@ -249,7 +249,7 @@ class Growth:
         self._begin()
 
     def _gain(self) -> float:
-        """Return how many times faster than at the last limit answers come."""
+        """Return how many times faster answers come than at the last limit."""
         known = [
             (self._base_speeds[kind], self._answers[kind])
             for kind in self._answers.keys() & self._base_speeds
@@ -263,7 +263,7 @@ class Growth:
         self._begin()
 
     def _begin(self) -> None:
-        """A new round; the first answers are of calls that began in the one before."""
+        """Begin a round; its first answers are of calls that began in the previous one."""
         self._settling = self.limit
         self._answers: dict[str, _Answers] = {}
 
@@ -286,7 +286,7 @@ LEAST = 1.0
 
 LONGEST_HOLD = 60.0
 
-"""Seconds that a provider's Retry-After is honoured for, at most; it is asked again then."""
+"""Longest Retry-After that is respected; then the provider is asked again."""
 
 
 class Gate:
@@ -300,12 +300,12 @@ class Gate:
     def __init__(
         self, most: int, clock: Callable[[], float] = time.monotonic, growth: Growth | None = None
     ) -> None:
-        """`growth`: of an endpoint whose size is not known."""
+        """`growth`: for an endpoint of unknown size."""
         self._most = float(most)
         self._growth = growth
         self._clock = clock
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        """By what they call for; whose turn it is comes first."""
+        """Waiting calls by what they are for; the next one to take its turn comes first."""
         self._halved_at = clock()
         self._held_until = clock()
         self.limit = growth.limit if growth else max(LEAST, most / 2)
@@ -313,7 +313,7 @@ class Gate:
 
     @asynccontextmanager
     async def turn(self, of: str = "") -> AsyncGenerator[None]:
-        """Wait for a place, keep it inside; `of`: what it is for."""
+        """Wait for a place, and hold it for the block; `of`: what it is for."""
         await self._take(of)
         try:
             yield
@@ -337,7 +337,7 @@ class Gate:
             self._admit()
 
     def refused(self, begun: float, retry_after: float | None = None) -> None:
-        """A call that began then was too much: halve, once for all calls of the same round."""
+        """A call of this round was too much: halve the limit, once for all calls of the same round."""
         now = self._clock()
         if retry_after:
             self._held_until = max(self._held_until, now + min(retry_after, LONGEST_HOLD))
@@ -360,11 +360,11 @@ class Gate:
             raise
 
     def _left(self, of: str, place: "asyncio.Future[None]") -> None:
-        """Whoever waited was cancelled; a place given at that very moment goes to the next."""
+        """Handle a cancelled wait; a place given at that very moment goes to the next."""
         if not place.cancelled():
             self.running -= 1
             self._admit()
-        elif place in (places := self._waiting.get(of, deque())):  # else its turn has come, and passed on
+        elif place in (places := self._waiting.get(of, deque())):  # else its turn has come and was passed on
             places.remove(place)
             if not places:
                 del self._waiting[of]

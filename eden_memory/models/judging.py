@@ -1,4 +1,4 @@
-"""Judge whether an answer is valid, ask again if not, and end a question that cannot succeed."""
+"""Judges whether an answer is valid, asks again if not, and ends a question that cannot succeed."""
 
 from collections import OrderedDict
 
@@ -30,7 +30,7 @@ def cut_short(completion: Completion) -> str | None:
 
 
 def parsed(text: str, answer: type[A]) -> A | str:
-    """The answer in a text, or what is wrong with it, as the model is told (without what it said)."""
+    """Return the answer in a text, or what is wrong with it in words for the model (without its text)."""
     if not text.strip():
         return EMPTY
     try:
@@ -64,15 +64,15 @@ def _place(error: ErrorDetails) -> str:
 
 CALLS = 6
 
-"""Calls that a question may cost, over all its attempts; answers cut off count here alone."""
+"""Calls that a question may cost over all attempts; truncated answers count only here."""
 
 MOST_INVALID = 3
 
-"""Invalid answers (one and two repairs) after which a question is given up."""
+"""Invalid answers after which a question is given up: one and two repairs."""
 
 SHOWN_OF_CUT = 400
 
-"""Characters of an answer that was cut off which are shown again."""
+"""Characters of a truncated answer that are shown again."""
 
 NOTES = {
     TRUNCATED: "Your answer was cut off at the length limit. Answer again, complete, and shorter.",
@@ -93,7 +93,7 @@ SHORT_NOTE = (
 
 
 def turns_of(prompt: Prompt, text: str | None = None, note: str = "") -> tuple[PromptTurn, ...]:
-    """The question; behind an earlier answer, that answer and what is wrong with it."""
+    """Return the question; after an earlier answer, also that answer and what is wrong with it."""
     asked = PromptTurn("user", prompt.user)
     if text is None:
         return (asked,)
@@ -111,7 +111,7 @@ def shortcoming_note(problem: str) -> str:
 
 
 def shown_again(text: str, problem: str) -> str:
-    """As much of an answer as the model is shown of it."""
+    """Return the part of an answer that the model is shown."""
     return text[:SHOWN_OF_CUT] + " …" if problem == TRUNCATED and len(text) > SHOWN_OF_CUT else text
 
 
@@ -121,7 +121,7 @@ DOUBLINGS = 3
 
 
 def most_tokens(longest: int, repair: int = 0) -> int:
-    """The bound of a call: the longest answer that its prompt allows; a repair has twice what it repairs had."""
+    """Return a call's limit: the longest answer that its prompt allows; a repair has twice as much as before."""
     return max(LEAST, longest) << min(repair, DOUBLINGS)
 
 
@@ -159,12 +159,12 @@ class CallBudget:
             self._last.pop(oldest, None)
 
     def refused(self, unit: str, reason: str) -> None:
-        """The provider will never accept the question: no further call is made for it."""
+        """Record that the provider will never accept the question: no further call is made."""
         self._refused[unit] = reason
         while len(self._refused) > REMEMBERED:
             self._refused.popitem(last=False)
 
     def settled(self, unit: str) -> None:
-        """Forget a question that is answered."""
+        """Forget a question that was answered."""
         for noted in (self._spent, self._last, self._refused):
             noted.pop(unit, None)

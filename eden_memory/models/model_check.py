@@ -53,7 +53,7 @@ class CheckedModel:
 
 
 async def check(settings: Settings, base_url: str | None = None) -> list[CheckedModel]:
-    """Every configured model once, side by side; empty where nothing is configured that can be called."""
+    """Check every configured model once, side by side; return nothing if none can be called."""
     providers = Providers(settings, base_url)
     try:
         return list(await asyncio.gather(*_checks(providers, settings, settings.models.timeout_seconds)))

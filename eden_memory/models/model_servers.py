@@ -15,17 +15,17 @@ PLACES: Mapping[str, str] = {
     "vLLM": "http://127.0.0.1:8000/v1",
 }
 
-"""Where each of them listens unless it is told otherwise."""
+"""Where each of them listens by default."""
 
 LOOK_SECONDS = 3.0
 
 NO_CHAT = ("embed", "rerank", "minilm", "bge-", "bert", "whisper", "clip")
 
-"""In the names of models that answer no questions."""
+"""Parts of the names of models that answer no questions."""
 
 LARGEST = 10 * 10**9
 
-"""Bytes of the largest model that is taken unasked: larger ones need a large machine."""
+"""Bytes of the largest model that is chosen without being named: larger ones need a large machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class LocalModelServer:
     """Base URL, as EDEN_LLM takes it."""
     models: tuple[ListedModel, ...]
     slots: int | None = None
-    """Answers that it makes at once; None: it does not tell."""
+    """Answers that it makes at once; None: it does not say."""
     context: int | None = None
-    """Tokens of a prompt and its answer; None: it does not tell, or not before a model is loaded."""
+    """Tokens of a prompt and its answer; None: it does not say, or not before a model is loaded."""
 
 
 def found_server(own: str | None = None, places: Sequence[str] = tuple(PLACES.values())) -> LocalModelServer:
@@ -72,7 +72,7 @@ def found_server(own: str | None = None, places: Sequence[str] = tuple(PLACES.va
 
 
 def look(url: str) -> LocalModelServer | None:
-    """The server at a base URL; None where nothing answers as a model server does."""
+    """Return the server at a base URL; None if no model server answers there."""
     variable = endpoint_variable("EDEN_API_KEY", provider_name(url))
     key = key_in(variable, "EDEN_API_KEY")
     headers = {"authorization": f"Bearer {key}"} if key else {}
@@ -92,7 +92,7 @@ def look(url: str) -> LocalModelServer | None:
 
 
 def loaded_context(server: LocalModelServer, model: str) -> int | None:
-    """Tokens that a model takes, asked once it is loaded; Ollama tells no earlier."""
+    """Return the tokens that a model accepts, once it is loaded; Ollama does not say earlier."""
     if server.kind != "Ollama":
         return server.context
     with httpx2.Client(timeout=LOOK_SECONDS, trust_env=False) as client:
@@ -101,7 +101,7 @@ def loaded_context(server: LocalModelServer, model: str) -> int | None:
 
 
 def sensible_model(server: LocalModelServer, wanted: str | None = None) -> str:
-    """`wanted` if it is there; else one that is loaded, the largest of moderate size, the smallest of all."""
+    """Return `wanted` if it exists; else a loaded one, the largest of moderate size, or the smallest of all."""
     names = [model.name for model in server.models]
     if wanted is not None:
         if wanted in names:

@@ -52,13 +52,13 @@ TOO_LONG = ("context_length", "context length", "maximum context", "too long", "
 
 NEVER_ACCEPTED = frozenset({400, 413, 422})
 
-"""Status codes that speak of the request itself."""
+"""Status codes that concern the request itself."""
 
 CHAT = "/chat/completions"
 
 Raw = httpx2.Response
 
-"""Taken as it is: the SDK's response models would nearly double the CPU time."""
+"""Responses are used raw: the SDK's response models would nearly double the CPU time."""
 
 
 class InvalidRequest(PermanentError):  # noqa: N818 - reads as what happened
@@ -164,7 +164,7 @@ class OpenAIWire:
 
     @asynccontextmanager
     async def _answering(self, model: str) -> AsyncGenerator[None]:
-        """Bound the time of a request; the SDK's errors become CallFailed and InvalidRequest."""
+        """Limit the time of a request; the SDK's errors become CallFailed and InvalidRequest."""
         try:
             async with asyncio.timeout(self._seconds):
                 yield

@@ -82,7 +82,7 @@ class ProviderConnection(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         ...
 
 
@@ -101,7 +101,7 @@ class Adapter(Generic[C]):
         return self._connection.name
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._connection.close()
 
 
@@ -166,12 +166,12 @@ class Stopwatch:
 
     @property
     def ended_at(self) -> datetime:
-        """When its answer was here."""
+        """When its answer arrived."""
         return self.started_at + timedelta(seconds=self.seconds)
 
     @contextmanager
     def timing(self) -> Generator[None]:
-        """Time the request that is sent inside."""
+        """Time the request that is sent in the block."""
         self.left, self.started_at, begun = True, datetime.now(UTC), time.perf_counter()
         try:
             yield
@@ -209,7 +209,7 @@ Level = str
 
 
 def openai_effort(model: str, effort: Effort | None) -> Effort | None:
-    """The nearest that one of OpenAI's models takes, the greater one if there are two; None: it takes none."""
+    """Return the nearest level that one of OpenAI's models accepts, the higher of two; None: it accepts none."""
     if effort is None:
         return None
     takes = next((takes for named, takes in TAKEN_BY_OPENAI if named.fullmatch(model)), ())
@@ -222,7 +222,7 @@ def thinks(model: str) -> bool:
 
 
 def google_thinking(model: str, effort: Effort | None) -> Level | int | None:
-    """A level, or a budget of tokens; None: the model takes neither, or nothing is set."""
+    """Return a level, or a budget of tokens; None: the model accepts neither, or nothing is set."""
     name = model.removeprefix("models/")
     if effort is None:
         return None
@@ -236,7 +236,7 @@ def google_thinking(model: str, effort: Effort | None) -> Level | int | None:
 
 MOST = 3_600.0
 
-"""Whoever says `inf`, or a year, is asked again after an hour."""
+"""Longest Retry-After in seconds: a provider that says `inf`, or a year, is asked again after an hour."""
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:

@@ -61,7 +61,7 @@ class Providers:
         """
         self._settings, self._base_url = settings, base_url
         self._longest = settings.models.timeout_seconds * LONGEST
-        """Seconds of a call, at most; deadlines of their own are set by whoever makes it."""
+        """Longest seconds of a call; callers set deadlines of their own."""
         self._pools: dict[str, httpx2.AsyncClient] = {}
         self._chats: dict[str, ChatProvider] = dict(chats or {})
         embedder = embedder_of(settings)
@@ -79,7 +79,7 @@ class Providers:
         return self._chats[provider]
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         for chat in (*self._chats.values(), self.embeddings):
             if chat is not None:
                 await chat.close()

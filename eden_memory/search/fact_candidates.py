@@ -1,4 +1,4 @@
-"""Candidates that fact stores hand to ranking, with a score, best first, and how `memory_facts` is read into them."""
+"""Candidates that fact stores hand to ranking, best first, and how they are read from `memory_facts`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -76,7 +76,7 @@ class Span:
 
 
 def spans_of(question: str, asked_at: datetime) -> tuple[Span, ...]:
-    """The spans that a question names, in the order of the kinds below; days are those of `asked_at`'s zone."""
+    """Return the spans that a question names, in the order of the kinds below, in `asked_at`'s zone."""
     spans: list[Span] = []
     rest = question
     for pattern, read in _KINDS:

@@ -158,7 +158,7 @@ def diverse(found: Sequence[Scored], most: int, trade: float = LAMBDA) -> list[S
 
 
 def cosines(found: Sequence[Scored]) -> NDArray[np.float64]:
-    """Of each with each, from 0 up; 0 where a vector is missing or of another length than the first."""
+    """Return the similarity of each with each, from 0 up; 0 if a vector is missing or of another length."""
     size = next((len(scored.fact.vector) for scored in found if scored.fact.vector), 0)
     rows = np.zeros((len(found), size // 4))
     for number, scored in enumerate(found):

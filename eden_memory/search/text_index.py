@@ -91,7 +91,7 @@ def words_of(text: str) -> list[str]:
 
 
 def words_asked(text: str) -> list[str]:
-    """The words of a query, each once; of a run without spaces only its pairs, where it is longer than one."""
+    """Return the words of a query, each once; of a longer run without spaces only its pairs."""
     return list(dict.fromkeys(part for word in _split(text) for part in _parts(word, single=False)))
 
 
@@ -102,7 +102,7 @@ def first_word_of(text: str) -> str | None:
 
 
 def ends_of(word: str) -> Iterator[str]:
-    """The beginnings and ends of a long word: what it is a compound of, in languages that write compounds as one."""
+    """Return the beginnings and ends of a long word, as possible parts of a compound."""
     if len(word) >= COMPOUND and spaced(word):
         for length in range(PART, len(word) - PART_BESIDE + 1):
             yield word[:length]
@@ -335,7 +335,7 @@ class TextIndex:
 
 
 def asked_words(query: str) -> list[AskedWord]:
-    """The words that a query is answered by: without those that every English sentence has, if any is left."""
+    """Return the words by which a query is answered: without stop words, if any other is left."""
     words = words_asked(query)[:MOST_WORDS]
     telling = [word for word in words if _analyzer("telling").analyze(word)]
     return [AskedWord(word, _stem(word)) for word in telling or words]
