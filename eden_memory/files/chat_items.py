@@ -23,7 +23,7 @@ ROLES = {"user": "user", "human": "user", "assistant": "assistant"}
 
 
 class ExportedMessage(NamedTuple):
-    """A message of a conversation; `own`: its id there; its text is "" where it has none."""
+    """A message of a conversation; `own`: its id there. The text is empty if the message has none."""
 
     own: Any
     role: str
@@ -112,7 +112,7 @@ def _of_chatgpt(fields: Fields) -> ExportedConversation:
 
 
 def _or_none(read: Callable[[Any], ExportedMessage], message: Any) -> ExportedMessage | None:
-    """Return a message, None for one that cannot be read: it costs no other its place."""
+    """Return a message, or None for one that cannot be read: the others keep their places."""
     try:
         return read(message)
     except Exception:  # noqa: BLE001 - whatever it is, this message raised it
@@ -120,7 +120,7 @@ def _or_none(read: Callable[[Any], ExportedMessage], message: Any) -> ExportedMe
 
 
 def _message(message: Fields | None) -> ExportedMessage:
-    """Return what a person or the assistant said; without text for all else."""
+    """Return what a person or the assistant said; an empty text for everything else."""
     role = ROLES.get(message["author"]["role"]) if message else None
     if message is None or role is None or _inside(message, "metadata", HIDDEN):
         return NOTHING

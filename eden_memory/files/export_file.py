@@ -30,7 +30,7 @@ PARTIAL = ".partial"
 
 LONGEST_END = 4_096
 
-"""Bytes of the first and of the last line, at most."""
+"""Most bytes of the first and the last line."""
 
 MOST_VERSIONS = 100_000
 
@@ -42,7 +42,7 @@ LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
 def without_data(envelope: Envelope, key: str) -> bytes:
-    """Return the line of a record up to its data, which closes it."""
+    """Return a record's line up to its data, which is its last field."""
     head = {
         "line": "record",
         "key": key,
@@ -121,7 +121,7 @@ class Selection(NamedTuple):
 
 
 class BadLine(NamedTuple):
-    """A line that cannot be used; the reason holds no content."""
+    """A line that cannot be used; the reason contains no content."""
 
     number: int
     reason: str
@@ -211,7 +211,7 @@ def read_lines(path: Path) -> Iterator[Line | BadLine]:
 
 
 def _selected(line: Line | BadLine, selection: Selection, scopes: set[str]) -> Line | BadLine:
-    """Return a BadLine for one that the header does not announce; `scopes`: of the records before."""
+    """Return a BadLine if the header does not announce this line; `scopes`: of the records before it."""
     match line:
         case RecordLine() if selection.takes(line.event.scope):
             if selection != Selection():

@@ -52,7 +52,7 @@ ORDER = {
     kind.NAME: n for n, kind in enumerate((ReflectionFormed, ScopeConsolidated, SessionClosed, FactChanged))
 }
 
-"""Of the records of a scope: a blob comes behind the reflections that it absorbed."""
+"""Order of a scope's records: a blob follows the reflections that it absorbed."""
 
 TABLE = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16000; PRAGMA temp_store = FILE;
@@ -64,7 +64,7 @@ SORTED = "SELECT kind, version, head, value FROM records ORDER BY scope, kind, e
 
 Progress = Callable[[str, int, int], None]
 
-"""Gets what is being done, and how much of how much is done."""
+"""Called with the current step, and how much of how much is done."""
 
 
 @dataclass(slots=True)
@@ -76,13 +76,13 @@ class ExportCounts:
     forgotten: int = 0
     """Records that were left out because a mark of forgetting covers them."""
     unreadable: list[str] = field(default_factory=list[str])
-    """Records that this version cannot read: their places, with the reason."""
+    """Records that this version cannot read: their places and the reasons."""
 
 
 async def export_memory(
     at: Installation, selection: Selection, path: Path, now: datetime, on_progress: Progress
 ) -> ExportCounts:
-    """Write the live memory to a file; NotFound where the selection holds nothing, Conflict if the file exists."""
+    """Write the live memory to a file; NotFound if the selection is empty, Conflict if the file exists."""
     header = ExportHeader(
         store_format=STORE_FORMAT,
         export_id=uuid4().hex,
@@ -220,7 +220,7 @@ Owned = set[tuple[type[Memory], str]]
 
 STAGE = "import"
 
-"""In the ledger; no stage has this name."""
+"""The name in the ledger; no stage has it."""
 
 AT_ONCE = 500
 
@@ -289,7 +289,7 @@ class ScopeClaims:
         return True
 
     async def mark_judged(self, reflection_ids: Sequence[str]) -> None:
-        """Note that propagation has judged reflections; Reread where it is judging one of them just now."""
+        """Record that propagation has judged reflections; Reread if it is judging one of them right now."""
         for start in range(0, len(reflection_ids), AT_ONCE):
             writes = [judged(name) for name in reflection_ids[start : start + AT_ONCE]]
             known = await self._writes.get(writes)

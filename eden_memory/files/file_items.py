@@ -44,7 +44,7 @@ OPENING, CLOSING = ("[", "{"), ("]", "}")
 
 
 class Element(NamedTuple):
-    """One element; `why` it cannot be read, or None."""
+    """One element; `why` says why it cannot be read, or is None."""
 
     where: str
     value: Any
@@ -104,7 +104,7 @@ def _parsed(where: str, line: bytes) -> Element:
 
 
 def _of_array(file: BinaryIO, begin: int) -> Iterator[Element]:
-    """Yield the elements of an array; after a broken one nothing can be read."""
+    """Yield the elements of an array; nothing can be read after a broken one."""
     decoder, number = JSONDecoder(parse_int=_number), 0
     text = _Text(file, begin)
     while (character := text.next_character()) != "]":
@@ -129,7 +129,7 @@ def _of_array(file: BinaryIO, begin: int) -> Iterator[Element]:
 
 
 def _end_of(text: str, at: int) -> int | None:
-    """Return where a list or an object ends that is nested too deeply to be read; None behind the text."""
+    """Return the end of a list or object that is nested too deeply to be read; None if the text ends first."""
     depth = 0
     for mark in MARKS.finditer(text, at):
         depth += (mark.group() in OPENING) - (mark.group() in CLOSING)
@@ -155,7 +155,7 @@ class _Text:
         return self._decoder.decode(found, final=not found)
 
     def more(self) -> bool:
-        """Read on, at least as much as is left to parse; False at the end of the file."""
+        """Read on, at least as much as is left to parse; return False at the end of the file."""
         found = self._next(max(PART, len(self.read) - self.at))
         self.read, self.at = self.read[self.at :] + found, 0
         return bool(found)
@@ -208,7 +208,7 @@ def fields_of(element: Element) -> Fields:
 
 
 def _newest(fields: Fields) -> Any:
-    """Return since when the text is as it is: the time of its last change."""
+    """Return since when the text is true: the time of its last change."""
     return fields.get("updated_at") or fields.get("created_at")
 
 

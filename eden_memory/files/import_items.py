@@ -44,7 +44,7 @@ PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class Unimportable(ValueError):  # noqa: N818 - a verdict on an item
-    """Why an item is skipped; says the field, never its content. `bad`: it cannot be read."""
+    """The reason why an item is skipped, by field and without content. `bad`: the item cannot be read."""
 
     def __init__(self, reason: str, *, bad: bool = False) -> None:
         super().__init__(reason)
@@ -53,14 +53,14 @@ class Unimportable(ValueError):  # noqa: N818 - a verdict on an item
 
 @dataclass(frozen=True, slots=True)
 class ImportedItem:
-    """An item that can be imported; `where` it stands in the source: `line 12`."""
+    """An item that can be imported; `where`: its place in the source, such as `line 12`."""
 
     where: str
     kind: Kind | None
     """None: the request to form an imported conversation."""
     request: Request | Stream
     scope: Scope
-    """Whose memory it is, or may become."""
+    """To whom the memory belongs, or may belong."""
     said_at: datetime | None = None
 
     @property
@@ -91,14 +91,14 @@ Entry = ImportedItem | SkippedItem
 
 @dataclass(frozen=True, slots=True)
 class ImportMapping:
-    """The agents and users here, by those of the source; ids of ours are typed."""
+    """Agents and users here by those of the source; ours are typed ids."""
 
     agents: Mapping[str, str] = field(default_factory=dict[str, str])
     users: Mapping[str, str] = field(default_factory=dict[str, str])
     agent: str = DEFAULT_AGENT
-    """Of items that name no agent."""
+    """The agent of items that name none."""
     user: str | None = None
-    """Of items that name neither a user nor an agent."""
+    """The user of items that name neither a user nor an agent."""
 
     def agent_of(self, theirs: Any) -> str:
         """Return our agent for one of theirs; None or "" is the agent of items that name none."""
@@ -152,7 +152,7 @@ class ImportedAs:
         return self._item(where, "blob", {**command, "action": "edit_blob", "expected_version": 0}, scope)
 
     def session(self, scope: Scope, conversation: Any) -> str:
-        """Return the id of the session that a user's imported conversation gets here."""
+        """Return the id here of the session of a user's imported conversation."""
         name = self._digest("session", _own_id(conversation), scope.key, "")
         return own_session(scope.agent_id, scope.user_id, encode_id(f"{self.source}.{name}"))
 
@@ -254,7 +254,7 @@ def _own_id(value: Any) -> str:
 
 
 def _id_text(value: Any, reason: str) -> str:
-    """Return an id as text; a few lines of YAML make lists that are enormous as text."""
+    """Return an id as text; a few lines of YAML can make lists whose text is enormous."""
     try:
         if not isinstance(value, Collection) or isinstance(value, str | bytes):
             return str(value)
@@ -279,7 +279,7 @@ def _mapped(mapping: Mapping[str, str], theirs: Any, what: str) -> str:
 
 
 def imported_or_skipped(where: str, make: Callable[[], T]) -> T | SkippedItem:
-    """Return what `make` returns, or why it cannot: whatever an item raises is about that item."""
+    """Return the result of `make`, or why it failed: whatever an item raises concerns that item."""
     try:
         return make()
     except Unimportable as error:
@@ -304,7 +304,7 @@ def stream_of(row: Mapping[str, Any], scope: Scope) -> Stream:
 
 NAMED = 20
 
-"""Places to name for each reason, at most; the others are only counted."""
+"""Most places named for each reason; the others are only counted."""
 
 
 @dataclass(slots=True)
@@ -322,7 +322,7 @@ class ConversationCost:
 
     windows: int = 0
     usd: Decimal | None = Decimal(0)
-    """None: a price is not known."""
+    """None: a price is unknown."""
 
 
 @dataclass(slots=True)
@@ -331,7 +331,7 @@ class ImportReport:
 
     taken: Counter[Kind] = field(default_factory=Counter[Kind])
     known: int = 0
-    """Memory had taken them before."""
+    """Items that memory had taken before."""
     forming: int = 0
     """Conversations whose messages wait to be formed."""
     skipped: dict[str, SkippedForReason] = field(default_factory=dict[str, SkippedForReason])

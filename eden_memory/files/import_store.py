@@ -88,7 +88,7 @@ class MongoImports:
         return {by_event[event] for event in found}
 
     async def waiting(self, names: Collection[str]) -> set[str]:
-        """Return the requests that the tailer has not carried yet."""
+        """Return the requests that the tailer has not taken yet."""
         query = {"_id": {"$in": [decode_id(name) for name in names]}}
         return (
             {encode_id(row["_id"]) async for row in self._inbox.find(query, {"_id": 1})} if names else set()
@@ -100,12 +100,12 @@ class MongoImports:
         return await self._messages.find_one(query, {"_id": 1}) is not None
 
     async def blobs(self, scope_keys: Iterable[str]) -> set[str]:
-        """Return those of the scopes that have a blob."""
+        """Return the scopes that have a blob."""
         query = {"_id": {"$in": list(scope_keys)}, "blob_version": {"$gt": 0}}
         return {row["_id"] async for row in self._snapshots.find(query, {"_id": 1})}
 
     async def audiences(self, scope_keys: Iterable[str]) -> dict[str, Audience]:
-        """Return who may see what these session scopes hold, of those that hold something."""
+        """Return who may see the memory of these session scopes, of those that have any."""
         query: Row = {"_id": {"$in": list(scope_keys)}, "audience": {"$nin": [None, []]}}
         rows = self._snapshots.find(query, {"audience": 1})
         return {row["_id"]: AUDIENCE.validate_python(row["audience"]) async for row in rows}
@@ -115,11 +115,11 @@ class MongoImports:
         return await self._marks.among(named)
 
     async def put_stream(self, stream: Stream) -> None:
-        """Store a stream where there is none of its agent and scope."""
+        """Store a stream if its agent and scope have none."""
         await self._streams.update_one(_of(stream), {"$setOnInsert": stream.stored()}, upsert=True)
 
     async def write(self, requests: Sequence[Request]) -> None:
-        """Write requests in order; those that wait there already stay as they are."""
+        """Write requests in order; those that already wait stay as they are."""
         left = list(requests)
         while left:
             part = left[:AT_ONCE]
@@ -229,7 +229,7 @@ class V1Memories:
         where, at = f"{SESSIONS} {row['_id']}", row.get("createdAt") or row["_id"]
         make = self._to.fact if row["memory_type"] == "fact" else self._to.reflection
         found = partial(make, where, row["_id"], row.get("content"), scope, at)
-        own = scope.kind in ("user", "session")  # what the agent knows was given to all
+        own = scope.kind in ("user", "session")  # what the agent knows belonged to all users
         if own and row["memory_type"] != "fact" and row.get("source_session_id") is not None:
             found = partial(found, session=row["source_session_id"])
         return imported_or_skipped(where, found)
@@ -284,5 +284,5 @@ class V1Memories:
 
 
 def _listed(row: Row, *names: str) -> list[Any]:
-    """Return what stands in these lists of a document; what is no list has nothing."""
+    """Return the contents of these lists of a document; a field that is no list has none."""
     return [item for name in names if isinstance(listed := row.get(name), list) for item in listed]  # pyright: ignore

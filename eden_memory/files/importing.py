@@ -40,17 +40,17 @@ PART = 10_000
 
 AHEAD = 20_000
 
-"""Requests written before memory has taken them, at most."""
+"""Most requests that wait for memory."""
 
 LOOK_SECONDS = 0.5
 
 CARRIED_SECONDS, STILL_SECONDS = 60.0, 600.0
 
-"""Seconds after which the import stops: while no request leaves the inbox, and while none that left is decided."""
+"""Seconds after which the import stops: if no request leaves the inbox, and if none that left is decided."""
 
 FREE = 0
 
-"""The tier that costs are estimated for."""
+"""The tier for which costs are estimated."""
 
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -58,7 +58,7 @@ FORGOTTEN = "it was forgotten here, or belongs to something that was"
 
 Progress = Callable[[int, int], None]
 
-"""Gets how many items are done, and of how many."""
+"""Called with the number of items that are done, and of all items."""
 
 
 @dataclass
@@ -115,11 +115,11 @@ class Judging:
     def __init__(self, settings: Settings, store: MongoImports, report: ImportReport) -> None:
         self._limits, self._store, self._report = settings.limits.formation(), store, report
         self._seen: set[int] = set()
-        """Hashes of the names: of millions of items, the names would be large."""
+        """Hashes of names: the names of millions of items would be large."""
         self._blobs: set[str] = set()
         self._audiences: dict[str, Audience] = {}
         self._sessions: set[str] = set()
-        """Conversations that gain messages, or whose messages wait in the inbox."""
+        """Conversations that get messages, or whose messages wait in the inbox."""
 
     async def new(self, part: Sequence[Entry]) -> list[ImportedItem]:
         """Return the items of a part that memory does not have, those of a scope together."""
@@ -176,7 +176,7 @@ class Judging:
 
 
 def _users(audience: Audience) -> object:
-    """Return what is equal for the same users; short lists have any order."""
+    """Return a value that is equal for the same users, in any order if the list is short."""
     return frozenset(audience) if isinstance(audience, tuple) else audience
 
 
@@ -227,7 +227,7 @@ class Following:
                 self._others.append(item.name)
 
     async def until(self, left: int, on_done: Callable[[int], None]) -> None:
-        """Return once at most so many are left; EdenError if memory takes none for a long time."""
+        """Wait until at most so many are left; EdenError if memory takes none for a long time."""
         while True:
             before = self._done
             self._facts = await self._without(self._facts, self._store.decided)
@@ -252,7 +252,7 @@ class Following:
             )
 
     async def _without(self, names: list[str], done: "Done") -> list[str]:
-        """Return the names that are left; stop looking after a batch of which most are left."""
+        """Return the names that are left; stop after a batch of which most are left."""
         left: list[str] = []
         for start in range(0, len(names), AT_ONCE):
             part = names[start : start + AT_ONCE]

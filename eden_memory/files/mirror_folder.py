@@ -100,7 +100,7 @@ ANSWERS = (
 
 
 class MirrorFolder:
-    """A folder that one process mirrors memory to; `own`: what the mirror notes there, without any text."""
+    """A folder to which one process mirrors memory; `own`: the mirror's notes, without any text."""
 
     def __init__(self, path: Path, memory: str) -> None:
         """`memory` says whose memory it holds: it takes no other."""
@@ -109,7 +109,7 @@ class MirrorFolder:
         self._lock: int | None = None
 
     def create(self) -> None:
-        """Make the folder a mirror of this memory, unless it is one; Invalid if it holds Markdown files."""
+        """Make the folder a mirror of this memory if it is none yet; Invalid if it holds Markdown files."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.own.exists():
             return
@@ -120,7 +120,7 @@ class MirrorFolder:
         write_text(self.own / MEMORY, self._memory)
 
     def open(self) -> None:
-        """Take the folder for this process. Conflict if it is not there, or another process has it."""
+        """Take the folder for this process. Conflict if it is missing, or another process has it."""
         self.demand_there()
         if read_text(self.own / MEMORY) != self._memory:
             raise Conflict(
@@ -140,12 +140,12 @@ class MirrorFolder:
             self.note_branch()
 
     def close(self) -> None:
-        """Let another process have the folder."""
+        """Release the folder."""
         if self._lock is not None:
             os.close(self._lock)
 
     def demand_there(self) -> None:
-        """Raise Conflict if the folder or its marker is missing, or another folder stands in its place."""
+        """Raise Conflict if the folder or its marker is missing, or another folder is in its place."""
         place = _place_of(self.path)
         if place is None or not (self.own / MEMORY).exists():
             raise Conflict(
@@ -160,7 +160,7 @@ class MirrorFolder:
         return self._branch() != read_text(self.own / HEAD)
 
     def note_branch(self) -> None:
-        """Note the branch that is checked out."""
+        """Record the branch that is checked out."""
         if self.is_on_another_branch():
             write_text(self.own / HEAD, self._branch())
 
@@ -213,7 +213,7 @@ class SealedNotes:
             return None
 
     def name(self, text: str) -> str:
-        """Return a short name that stands for a text, and from which nobody without the key can guess it."""
+        """Return a short name for a text that nobody can guess the text from without the key."""
         return hmac.new(self._key, text.encode(), "sha256").hexdigest()[:16]
 
 
@@ -223,7 +223,7 @@ LONGEST_NAME = 100
 
 CONFLICTS = ".conflicts"
 
-"""Ends the names of files of conflicts, and of no other."""
+"""The end of the names of conflict files, and of no others."""
 
 TITLE = "# Not in memory\n\nThese changes were not taken. Delete the lines that are settled, or the file.\n\n"
 
@@ -262,7 +262,7 @@ class ScopeFile:
         self._finish_replacing()
 
     def _finish_replacing(self) -> None:
-        """Put back what somebody saved in the moment in which an earlier process was killed."""
+        """Restore what somebody saved at the moment when an earlier process was killed."""
         left = read_text(self._aside)
         saved = left is not None and digest_of(left) not in self._written
         if saved and not exchange(self._aside, self.path):
@@ -318,7 +318,7 @@ class ScopeFile:
                 path.unlink()
 
     def note_sent(self, sent: Mapping[str, SentCommand]) -> None:
-        """Note the commands whose outcome is not seen yet."""
+        """Record the commands whose outcome is not known yet."""
         if sent != self.sent:
             self.sent = dict(sent)
             self._note()
@@ -342,7 +342,7 @@ class ScopeFile:
         return conflict_ids(read_text(self.conflicts) or "")
 
     def drop_conflicts(self, gone: Callable[[str], bool]) -> None:
-        """Leave out conflicts about memory that is forgotten."""
+        """Remove conflicts about memory that is forgotten."""
         text = read_text(self.conflicts)
         if text is not None and (left := without_conflicts(text, gone)) != text:
             write_text(self.conflicts, left)

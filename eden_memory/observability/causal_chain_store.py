@@ -116,14 +116,14 @@ DOCUMENTS = (Consolidated, Context, CountedCall, Fact, Message, Reflection, Sess
 
 @dataclass(frozen=True, slots=True)
 class Tracer:
-    """Who may trace what is in these scopes, and the messages of this user or session; ids typed."""
+    """Who may trace what is in these scopes, and messages of this user or session; ids typed."""
 
     scope_keys: frozenset[str]
     user_id: str | None
     session_id: str | None
 
     def sees(self, row: Row) -> bool:
-        """Tell whether a document is theirs to trace."""
+        """Whether the tracer may see a document."""
         if "scope_key" in row:
             return row["scope_key"] in self.scope_keys
         authors = {message.get("user_id") for message in row.get("messages", [row])}
@@ -144,7 +144,7 @@ class CausalChains:
         self._of = {document: database[settings.names[document.COLLECTION]] for document in DOCUMENTS}
 
     async def chain(self, name: str) -> Node:
-        """The chain of what the name means; an EdenError if nothing has it."""
+        """Return the chain of the named thing; an EdenError if nothing has this name."""
         if (blob := BLOB.match(name)) is not None:
             key = await self._scope_key(blob[1])
             if self._tracer is None or key in self._tracer.scope_keys:
@@ -218,7 +218,7 @@ class CausalChains:
         return [record.event for record in records]
 
     async def _find(self, document: Any, name: str) -> Row | None:
-        """A document by its id; None if it is not the tracer's to see."""
+        """Return a document by its id; None if the tracer may not see it."""
         row = await self._of[document].find_one({"_id": name})
         return row if row is None or self._tracer is None or self._tracer.sees(row) else None
 
@@ -232,7 +232,7 @@ class CausalChains:
         return rows
 
     async def _messages(self, message_ids: Iterable[str]) -> dict[str, Row]:
-        """Messages as formation-trigger knows them; of one that is formed, its text while the window has it."""
+        """Return messages as formation-trigger knows them; a formed one has its text while the window keeps it."""
         rows = await self._by_id(Message, message_ids)
         formations = [row["formation_id"] for row in rows.values()]
         for window in (await self._by_id(WindowTexts, formations, {"messages": 1})).values():
@@ -263,7 +263,7 @@ class CausalChains:
 
 
 def _concerns(event: Event, fact: str | None, reflection: str | None) -> bool:
-    """Of one fact its versions; of one reflection itself and the blobs."""
+    """Return the versions of a fact, or a reflection and the blobs."""
     if fact is not None:
         return isinstance(event, FactChanged) and event.fact_id == fact
     if reflection is not None and isinstance(event, ReflectionFormed):

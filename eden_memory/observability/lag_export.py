@@ -42,7 +42,7 @@ class FirstMemories:
         self._looked = self._done = False
 
     async def look(self, reading: LagReading) -> None:
-        """Log what there is once stages have read all that there was a reading ago, and nothing came since."""
+        """Log when the stages have read everything that existed at the last reading, and nothing has come since."""
         if self._done:
             return
         ends = {tp: end for tp, end in reading.ends.items() if tp.topic in self._topics}
@@ -91,7 +91,7 @@ class Census:
     _since: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float])
 
     async def take(self) -> None:
-        """Count anew."""
+        """Count again."""
         for collection, number in (await self.counts()).items():
             metrics.MEMORY_DOCUMENTS.labels(collection).set(number)
         sums = await self.spent()
@@ -106,7 +106,7 @@ class Census:
 
 
 class LagExport(Leased):
-    """Reads every few seconds while the lease is held; who does not hold it shows nothing."""
+    """Reads every few seconds while the lease is held; a process without the lease shows nothing."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class LagExport(Leased):
                 await reader.close()
 
     async def _clear(self) -> None:
-        """Another process shows them now."""
+        """Show nothing: another process shows the figures now."""
         self._shown = None
         for gauge in (*OF_GROUPS, metrics.MEMORY_DOCUMENTS, metrics.SPENT):
             gauge.clear()

@@ -40,7 +40,7 @@ class WatchedChange:
 
 @dataclass(frozen=True, slots=True)
 class NewMemory:
-    """One new memory, as it is shown."""
+    """One new memory in the form in which it is shown."""
 
     what: str
     """fact, reflection or blob."""
@@ -65,7 +65,7 @@ class CallTotals:
 
 @dataclass(slots=True)
 class FormationProgress:
-    """Fed by whoever reads MongoDB and Kafka; shown by whoever likes."""
+    """Counts what is reported from MongoDB and Kafka, for display."""
 
     messages: int = 0
     windows: int = 0
@@ -79,13 +79,13 @@ class FormationProgress:
     newest: deque[NewMemory] = field(default_factory=lambda: deque[NewMemory](maxlen=NEWEST))
     spent: dict[str, CallTotals] = field(default_factory=dict[str, CallTotals])
     lag: dict[str, int] = field(default_factory=dict[str, int])
-    """Group → records that it has before it."""
+    """Group → records that it has not read yet."""
     tell: Callable[[NewMemory], None] | None = None
-    """Told of every new item."""
+    """Called with every new item."""
     _seen: set[tuple[str, str, int]] = field(default_factory=set[tuple[str, str, int]])
 
     def notice(self, change: WatchedChange) -> None:
-        """A document was written; the same version of it counts once."""
+        """Count a written document; each version counts once."""
         row = change.document
         version = int(row.get("version") or 1) if change.collection != "windows" else 1
         seen = (change.collection, str(row["_id"]), version)
@@ -106,7 +106,7 @@ class FormationProgress:
                 pass
 
     def called(self, call: ModelCalled) -> None:
-        """A model was called; each call is to be given once."""
+        """Count a model call; report each call once."""
         spent = self.spent.setdefault(call.stage, CallTotals())
         spent.calls += call.requests
         spent.failed += call.requests if call.outcome != "answered" else 0
@@ -159,7 +159,7 @@ LAG_SECONDS = 1.0
 
 @asynccontextmanager
 async def watching(settings: Settings, progress: FormationProgress) -> AsyncGenerator[None]:
-    """Keep `progress` up to date for the block; what goes wrong meanwhile ends the block with it."""
+    """Keep `progress` up to date during the block; an error ends the block."""
     servers, topics = endpoints(settings), load_topics(settings.kafka, settings.placement)
     kafka = client_kwargs(settings.kafka, servers.kafka)
     groups = {topics.group(name): topics.read_by(name) for name in pipeline.NAMES}
@@ -185,7 +185,7 @@ async def watching(settings: Settings, progress: FormationProgress) -> AsyncGene
         async def count() -> None:
             while True:
                 progress.messages = await messages.estimated_document_count() - before
-                with suppress(KafkaError):  # a broker that has just started has no coordinator for groups yet
+                with suppress(KafkaError):  # a broker that has just started has no group coordinator yet
                     found = await lags(offsets, admin, groups)
                     progress.lag = {
                         name.removeprefix(topics.group_prefix): behind for name, behind in found.items()

@@ -58,7 +58,7 @@ BECAUSE: Mapping[ExplainedOutcome, str] = {
     "forgotten": "it was forgotten on request",
 }
 
-"""Sentences without any content."""
+"""Sentences without content."""
 
 CLOSED_BECAUSE: Mapping[str, str] = {
     "messages": "it held enough messages",
@@ -72,7 +72,7 @@ CLOSED_BECAUSE: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class MessageFate:
-    """Everything that is stored about what became of a message; only what the asker may see."""
+    """Everything stored about what became of a message, as far as the caller may see it."""
 
     message: WrittenMessage
     forgotten: bool = False
@@ -81,14 +81,14 @@ class MessageFate:
     window: Row | None = None
     """Of `memory_windows`; with `waits_for` of its session."""
     outcomes: Sequence[StageOutcome] | None = None
-    """None: not all that follows from the window is decided."""
+    """None: not everything that follows from the window is decided."""
     events: Sequence[Event] = ()
-    """Of the outcomes, as far as they are kept."""
+    """The outcomes that are still stored."""
     calls: Sequence[Row] = ()
     facts: Sequence[Row] = ()
     reflections: Sequence[Row] = ()
     switched_off: bool = False
-    """Now, whatever was known when the message was recorded."""
+    """The present state, whatever it was when the message was recorded."""
 
 
 def explained_message(fate: MessageFate) -> Explained:
@@ -199,7 +199,7 @@ def _answer(fate: MessageFate) -> Iterable[ExplainedStep]:
 
 
 def _decisions(fate: MessageFate) -> Iterable[ExplainedStep]:
-    """Yield what was decided about the statements that rest on the message."""
+    """Yield the decisions about statements that rest on the message."""
     name = fate.message.message_id
     for event in fate.events:
         if isinstance(event, FactChanged) and any(source.message_id == name for source in event.sources):
@@ -228,7 +228,7 @@ def _kept(fate: MessageFate) -> Iterable[ExplainedStep]:
 
 
 def explained_fact(found: FactHistory, before: Iterable[ExplainedStep]) -> Explained:
-    """Explain why a fact is as it is; `before`: the steps that led to it, as far as the asker may see them."""
+    """Explain why a fact is as it is; `before`: the steps that led to it, as far as the caller may see them."""
     fact = found.fact
     because = BECAUSE["remembered"] if fact.active else f"it was retired: {fact.retired_because}"
     decided = [
@@ -401,7 +401,7 @@ class Explanations:
             self._resting(self._reflections, names, view),
         )
         user = asked.user_id or ""
-        leaving = await self._written.being_forgotten()  # a request goes once its mark stands
+        leaving = await self._written.being_forgotten()  # a request is erased once its mark is stored
         marks = await self._forgotten.among(named_in(user, messages)), leaving
         fates: list[MessageFate] = []
         for message in messages:
@@ -441,7 +441,7 @@ class Explanations:
 
 
 def _as_message(name: str, text: str, dated: ReflectionView | WrittenMessage) -> RecentMessage:
-    """Return a text as the search by words takes it."""
+    """Return a text in the form in which the search by words takes it."""
     return RecentMessage(name, "", "user", text, dated.said_at)
 
 
@@ -462,7 +462,7 @@ def _shows(event: Event, view: VisibleMemory) -> bool:
 
 
 def _events(outcomes: Iterable[StageOutcome]) -> list[Event]:
-    """Return the events that stages decided, as far as they are kept."""
+    """Return the events that stages decided, as far as they are still stored."""
     records = (record for outcome in outcomes for record in outcome.records)
     read = ((Envelope.of_headers(record.headers), record.value) for record in records)
     return [decode(envelope.name, envelope.version, value) for envelope, value in read if value is not None]
