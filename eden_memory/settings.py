@@ -433,7 +433,7 @@ class MetricsSettings(SettingsGroup):
 
 
 class OtelSettings(SettingsGroup):
-    """Traces and metrics over OTLP (docs/traces.md); needs the extra `otel`."""
+    """Traces and metrics over OTLP (docs/operations.md); needs the extra `otel`."""
 
     endpoint: str | None = Field(
         None,
