@@ -150,7 +150,7 @@ bench-peers: setup .eden/peers/.installed ## beside mem0 and Graphiti, which it 
 bench-inspector: setup ## the inspector's pages over 100,000 facts beside 1,000
 	@$(BIN)/python -W ignore -m tests.bench.inspector
 
-screenshots: setup ## take the pictures of docs/inspector-pages.md, with Debian's Chromium
+screenshots: setup ## take the pictures of docs/inspector.md, with Debian's Chromium
 	@$(BIN)/python -W ignore -m tests.transcripts.screenshots
 
 eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting and language, update pairs
@@ -158,10 +158,8 @@ eval-retrieval: setup ## how well search ranks: R@10 and nDCG@10 by setting and 
 
 transcripts: setup ## play docs/transcripts anew, where a script makes them, and draw README's picture
 	@$(BIN)/python -W ignore -m tests.transcripts.picture
-	@$(BIN)/python -W ignore -m tests.transcripts.rebuild
 	@$(BIN)/python -W ignore -m tests.transcripts.reform
 	@$(BIN)/python -W ignore -m tests.transcripts.traces
-	@$(BIN)/python -W ignore -m tests.transcripts.moving
 
 notebook: setup ## run docs/notebooks/growth.ipynb on servers of its own, and keep what it shows
 	@PYTHONPATH=$(CURDIR) PYTHONWARNINGS=ignore $(BIN)/jupyter-execute --inplace docs/notebooks/growth.ipynb

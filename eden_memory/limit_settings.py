@@ -17,29 +17,29 @@ class SettingsGroup(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-Threshold = Annotated[PositiveInt, Field(description="buffered reflections at which it consolidates")]
-BlobWords = Annotated[PositiveInt, Field(description="words of its blob, at most")]
-Least = Annotated[NonNegativeInt, Field(description="reflections of a window, at least")]
-Most = Annotated[NonNegativeInt, Field(description="reflections of a window, at most")]
+Threshold = Annotated[
+    PositiveInt, Field(description="number of buffered reflections at which it consolidates")
+]
+BlobWords = Annotated[PositiveInt, Field(description="most words of its blob")]
+Least = Annotated[NonNegativeInt, Field(description="least reflections of a window")]
+Most = Annotated[NonNegativeInt, Field(description="most reflections of a window")]
 ItemWords = Annotated[
     PositiveInt | None, Field(description="words of its facts and reflections; unset: as for all")
 ]
 
 
 class LimitsSettings(SettingsGroup):
-    """How much is formed and kept, of every agent whose streams (`eden stream`) say nothing else.
+    """How much is formed and kept; an agent's streams (`eden stream`) take precedence.
 
-    `threshold`: reflections at which a scope consolidates. `blob_words`: words of its consolidated text, at most.
-    `least`, `most`: reflections that a window is asked for. What an answer holds beyond a limit is cut and counted.
+    `threshold`: number of reflections at which a scope consolidates. `blob_words`: most words of its consolidated
+    text. `least`, `most`: reflections that a window is asked for. What exceeds a limit is cut and counted.
     """
 
-    facts: PositiveInt = Field(STANDARD.facts, description="facts of one window, at most")
-    fact_words: PositiveInt = Field(STANDARD.fact_words, description="words of a fact, at most")
-    reflection_words: PositiveInt = Field(
-        STANDARD.reflection_words, description="words of a reflection, at most"
-    )
+    facts: PositiveInt = Field(STANDARD.facts, description="most facts of one window")
+    fact_words: PositiveInt = Field(STANDARD.fact_words, description="most words of a fact")
+    reflection_words: PositiveInt = Field(STANDARD.reflection_words, description="most words of a reflection")
     similar_facts: PositiveInt = Field(
-        STANDARD.similar_facts, description="known facts that a new one is compared with, at most"
+        STANDARD.similar_facts, description="most known facts with which a new one is compared"
     )
     agent_threshold: Threshold = AGENT.threshold
     agent_blob_words: BlobWords = AGENT.blob_words

@@ -102,7 +102,7 @@ class MessagesSettings(SettingsGroup):
     )
     on_delete: Literal["forget", "keep"] | None = Field(
         default=None,
-        description="what a deleted message means for memory; unset: forget, and a TTL index asks for a choice",
+        description="what a deleted message means for memory; unset: forget (`eden doctor` asks if there is a TTL)",
     )
     redact_secrets: bool = Field(
         default=True,
@@ -117,9 +117,9 @@ class SessionsSettings(SettingsGroup):
     agent_id: str = "agent_id"
     users: str = "users"
     group_id: str = "group_id"
-    title: str = Field(default="title", description="stands in the context, where there is one")
-    memory: str = Field(default="memory", description="false there: nothing is formed from the session")
-    incognito: str = Field(default="incognito", description="true there: nothing is formed from the session")
+    title: str = Field(default="title", description="shown in the context, if there is one")
+    memory: str = Field(default="memory", description="if false, nothing is formed from the session")
+    incognito: str = Field(default="incognito", description="if true, nothing is formed from the session")
 
 
 class AgentsSettings(SettingsGroup):
@@ -138,14 +138,14 @@ class UsersSettings(SettingsGroup):
     name: str = "name"
     tier: str = "tier"
     memory_private: str = "memory_private"
-    memory: str = Field(default="memory", description="false there: nothing is formed from the user")
+    memory: str = Field(default="memory", description="if false, nothing is formed from the user")
 
 
 class GroupsSettings(SettingsGroup):
     """The application's groups of users; unmapped, every user of a session is in the group that it names."""
 
     collection: str | None = None
-    name: str = Field(default="name", description="stands in the context in place of the id")
+    name: str = Field(default="name", description="shown in the context instead of the id")
     members: str = Field(
         default="members",
         description="users' ids; a group's memory is formed and shown only where all in a session are listed",
@@ -158,7 +158,7 @@ class WindowsSettings(SettingsGroup):
     messages: PositiveInt = Field(default=45, description="messages that close a window")
     tokens: PositiveFloat = Field(default=1_500.0, description="weighted tokens that close a window")
     least: PositiveInt = Field(
-        default=4, description="never fewer messages, unless stale, ended or asked for"
+        default=4, description="least messages of a window, unless it is stale, ended or asked for"
     )
     cold_minutes: PositiveFloat = Field(
         default=10.0, description="minutes without a message after which a session is cold"
@@ -171,7 +171,7 @@ class WindowsSettings(SettingsGroup):
     before: NonNegativeInt = Field(
         default=4,
         le=20,
-        description="messages before a window that both extractions are shown to understand it; 0: none",
+        description="earlier messages that are shown to explain a window; 0: none",
     )
 
 
@@ -188,11 +188,13 @@ class ModelsSettings(SettingsGroup):
     paid: str | None = Field(
         None, description="reflections and consolidation of tier 1 and above; unset: the default"
     )
-    facts: str | None = Field(None, description="of fact extraction alone; unset: `fast`")
-    decisions: str | None = Field(None, description="of decisions on facts alone; unset: `fast`")
-    reflections: str | None = Field(None, description="of all tiers' reflections; unset: `free` and `paid`")
+    facts: str | None = Field(None, description="for fact extraction alone; unset: `fast`")
+    decisions: str | None = Field(None, description="for decisions on facts alone; unset: `fast`")
+    reflections: str | None = Field(
+        None, description="for reflections of all tiers; unset: `free` and `paid`"
+    )
     consolidation: str | None = Field(
-        None, description="of all tiers' blobs and of propagation; unset: `free` and `paid`"
+        None, description="for consolidation and propagation of all tiers; unset: `free` and `paid`"
     )
     embeddings: str | None = Field(None, description="model of the vectors; unset: the embedder's default")
     effort: Effort | None = Field(
@@ -210,21 +212,21 @@ class ModelsSettings(SettingsGroup):
     )
     at_once: PositiveInt = Field(
         64,
-        description="calls of one provider at the same time, at most; an endpoint given as URL begins with 2",
+        description="most concurrent calls of one provider; an endpoint given as a URL begins with 2",
     )
     prompts: Literal["full", "short"] = Field(
         "full",
         description="short: prompts with fewer rules and at most 8 facts of a window, for models of about 1 to 3 "
         "billion parameters (`eden models check` says which fit)",
     )
-    log_prompts: bool = Field(default=False, description="prompts and answers into the log, at debug")
+    log_prompts: bool = Field(default=False, description="log prompts and answers, at debug level")
 
 
 class MemorySettings(SettingsGroup):
     """Switches for forming and showing memory; each is independent of the others."""
 
-    always_in_context: bool = Field(default=True, description="blobs and reflections stand in the context")
-    facts_in_context: bool = Field(default=True, description="the newest facts stand in the context")
+    always_in_context: bool = Field(default=True, description="show blobs and reflections in contexts")
+    facts_in_context: bool = Field(default=True, description="show the newest facts in contexts")
     search: bool = Field(default=True, description="facts can be searched, and recall may search")
     dedup: bool = Field(default=True, description="new facts are compared with what is known")
     decide_anew: bool = Field(
@@ -232,8 +234,8 @@ class MemorySettings(SettingsGroup):
         description="when a part of a merged fact is forgotten, a model decides anew what its other statements mean "
         "(one counted call; not while a budget is spent); false: each of them becomes a fact of its own",
     )
-    context_facts: PositiveInt = Field(default=40, description="facts in a context, at most")
-    context_days: PositiveFloat = Field(default=7.0, description="age of a context's facts, at most")
+    context_facts: PositiveInt = Field(default=40, description="most facts in a context")
+    context_days: PositiveFloat = Field(default=7.0, description="greatest age of a context's facts, in days")
     similar: float = Field(
         default=0.7,
         ge=0,
@@ -244,7 +246,7 @@ class MemorySettings(SettingsGroup):
         default=5,
         ge=1,
         le=MOST_FOUND,
-        description="facts added to a context when a message asks for the past, at most",
+        description="most facts that recall adds to a context",
     )
     recall_related: float = Field(
         default=0.39,
@@ -311,22 +313,22 @@ class SearchSettings(SettingsGroup):
 
     adapter: Literal["auto", "atlas", "plain"] = Field(
         default="auto",
-        description="who searches: Atlas by its indexes, or this process over vectors and words that it keeps; "
-        "auto: Atlas where both indexes are queryable",
+        description="who searches: Atlas, or this process; auto: Atlas if both of its indexes are queryable",
     )
     memory_bytes: PositiveInt = Field(
         default=1_000_000_000,
-        description="plain: memory for kept scopes; those not used for the longest time leave",
+        description="plain: bytes for cached scopes; the least recently used leave first",
     )
     fusion: Literal["scores", "ranks"] = Field(
-        default="scores", description="how lists become one: a weighted sum of scores, or reciprocal ranks"
+        default="scores",
+        description="how lists are fused: by a weighted sum of scores, or by reciprocal ranks",
     )
     k: PositiveFloat = Field(default=60.0, description="ranks: 1 / (k + rank)")
     list_size: int | None = Field(
         default=None, ge=1, le=200, description="candidates of each list; unset: 50 by scores, 20 by ranks"
     )
     text_weight: float = Field(
-        default=0.4, ge=0, le=1, description="scores: what words count, the rest is meaning's"
+        default=0.4, ge=0, le=1, description="scores: the weight of words; the rest is the weight of meaning"
     )
     unrelated: float | None = Field(
         default=None,
@@ -349,14 +351,14 @@ class SearchSettings(SettingsGroup):
         description="fused score from which a fact is found; 0: any; by ranks 0.915 / (k + 1)",
     )
     siblings: float = Field(
-        default=0.6, ge=0, le=5, description="lift by the best fact of the same conversation; 0: none"
+        default=0.6, ge=0, le=5, description="boost by the best fact of the same conversation; 0: none"
     )
     times: float = Field(
-        default=0.2, ge=0, le=5, description="favour for times that the question names; 0: none"
+        default=0.2, ge=0, le=5, description="boost of facts of a time that the question names; 0: none"
     )
-    newer: bool = Field(default=True, description="the newer of two facts about the same stands first")
+    newer: bool = Field(default=True, description="of two facts about the same thing, put the newer first")
     recency_weight: float = Field(
-        default=0.0, ge=0, le=1, description="share of freshness in the score; 0: none"
+        default=0.0, ge=0, le=1, description="weight of freshness in the score; 0: none"
     )
     recency_days: PositiveFloat = Field(default=30.0, description="days after which freshness is 1/e")
     diversity: float | None = Field(
@@ -374,7 +376,7 @@ class SearchSettings(SettingsGroup):
     rerank_least: float = Field(
         default=0.35, ge=0, le=1, description="relevance below which a fact is dropped"
     )
-    rerank_pool: PositiveInt = Field(default=30, description="facts that a reranker reads, at most")
+    rerank_pool: PositiveInt = Field(default=30, description="most facts that a reranker reads")
     count_access: bool = Field(default=True, description="count what searches return, in `memory_access`")
 
 
@@ -382,7 +384,7 @@ class TailerSettings(SettingsGroup):
     """The change-stream tailer."""
 
     backfill_since: str | None = Field(
-        None, description="ISO date: older messages are not read in at the first start"
+        None, description="ISO date: older messages are not read at the first start"
     )
     lease_seconds: PositiveFloat = Field(
         6.0, description="seconds of silence after which a leader is replaced"
@@ -391,8 +393,10 @@ class TailerSettings(SettingsGroup):
     watermark_seconds: PositiveFloat = Field(
         10.0, description="time between two Watermark records of a partition"
     )
-    batch_messages: PositiveInt = Field(4_000, description="change events asked for at once")
-    text_limit: PositiveInt = Field(8_000, description="characters of one message's text that are kept")
+    batch_messages: PositiveInt = Field(4_000, description="most change events of one request")
+    text_limit: PositiveInt = Field(
+        8_000, description="longest text of a message; longer ones keep head and tail"
+    )
 
 
 class HttpSettings(SettingsGroup):
@@ -405,19 +409,19 @@ class HttpSettings(SettingsGroup):
 class ServeSettings(SettingsGroup):
     """The doors of `eden serve`: HTTP API, inspector, gateway and MCP."""
 
-    host: str = Field("127.0.0.1", description="anything but loopback needs an API key to exist")
+    host: str = Field("127.0.0.1", description="an address other than loopback requires an API key")
     port: int = Field(8_787, ge=0, le=65_535)
-    hosts: tuple[str, ...] = Field(
-        (), description="names beside localhost under which it may be asked for without a key"
+    hosts: tuple[str, ...] = Field((), description="further host names that may be used without a key")
+    require_key: bool = Field(default=False, description="require a key on loopback, too")
+    cors_origins: tuple[str, ...] = Field(
+        (), description="origins whose pages may send requests; none: CORS is off"
     )
-    require_key: bool = Field(default=False, description="also on loopback nobody is let in without a key")
-    cors_origins: tuple[str, ...] = Field((), description="origins whose pages may ask; none: CORS is off")
     max_body_bytes: PositiveInt = Field(1_000_000, description="of a request")
     requests_per_minute: PositiveInt | None = Field(
         None, description="of a caller whose key sets no limit of its own; unset: no limit"
     )
-    subscriptions: PositiveInt = Field(16, description="event streams that one caller may hold open")
-    heartbeat_seconds: PositiveFloat = Field(15.0, description="an event stream is never silent for longer")
+    subscriptions: PositiveInt = Field(16, description="most open event streams of one caller")
+    heartbeat_seconds: PositiveFloat = Field(15.0, description="longest silence of an event stream")
 
 
 class MetricsSettings(SettingsGroup):
@@ -427,13 +431,13 @@ class MetricsSettings(SettingsGroup):
         None, description="label `namespace` of every figure; unset: the name of memory's database"
     )
     agents: PositiveInt = Field(
-        20, description="agents that have label values of their own in one process; the rest is `other`"
+        20, description="most agents with a label value of their own in a process; others are `other`"
     )
-    oplog: bool = Field(default=True, description="the tailer looks how long its place in the oplog lasts")
+    oplog: bool = Field(default=True, description="measure how long the tailer's place in the oplog lasts")
 
 
 class OtelSettings(SettingsGroup):
-    """Traces and metrics over OTLP (docs/traces.md); needs the extra `otel`."""
+    """Traces and metrics over OTLP (docs/operations.md); needs the extra `otel`."""
 
     endpoint: str | None = Field(
         None,
@@ -449,32 +453,32 @@ class GatewaySettings(SettingsGroup):
 
     upstream: str | None = Field(
         None,
-        description="base URL of the provider, as https://api.openai.com/v1; unset: no chat is passed on",
+        description="base URL of the provider, such as https://api.openai.com/v1; unset: chats are refused",
     )
-    agent_id: str = Field("default", description="whose memory it is, unless a key is bound to one agent")
+    agent_id: str = Field("default", description="agent whose memory is used, unless a key is bound to one")
     single_user: str | None = Field(
-        None, description="the user where no key is needed and a request names none"
+        None, description="user of requests that name none, where no key is needed"
     )
     isolate: bool = Field(
         default=False,
         description="a chat with `memory_id` and no user has memory of its own, which no other `memory_id` reads",
     )
     top_k: int = Field(
-        5, ge=0, le=100, description="facts searched for in each turn, unless the request says"
+        5, ge=0, le=100, description="facts searched for in each turn, unless the request says otherwise"
     )
     memory_seconds: PositiveFloat = Field(
-        1.0, description="a chat waits this long for memory, and is then sent without"
+        1.0, description="longest wait of a chat for memory; then it is sent without it"
     )
     placement: Literal["split", "start"] = Field(
         "split",
-        description="what changes from turn to turn stands before the last user turn, or all at the start",
+        description="split: puts what changes before the last user turn; start: puts all at the start",
     )
-    role: Literal["system", "developer"] = Field("system", description="of the messages that bring memory")
-    session_ids: IdForm = Field(
-        "given", description="what `memory_id` is in the messages; given: as it comes"
+    role: Literal["system", "developer"] = Field(
+        "system", description="role of the messages that contain memory"
     )
-    user_ids: IdForm = Field("given", description="what `user` is in the messages; given: as it comes")
-    store: bool = Field(default=True, description="both turns become messages")
+    session_ids: IdForm = Field("given", description="type of `memory_id` in the messages; given: unchanged")
+    user_ids: IdForm = Field("given", description="type of `user` in the messages; given: unchanged")
+    store: bool = Field(default=True, description="store both turns")
     turns: Literal["auto", "messages", "inbox"] = Field(
         "auto",
         description="where turns are written: auto: among the application's messages, as it writes its own, or where "
@@ -485,46 +489,44 @@ class GatewaySettings(SettingsGroup):
         description="further fields of each turn, in JSON, by dotted name; a value of $id, $session_id, $user_id, "
         "$agent_id, $role or $created_at stands for that of the turn",
     )
-    store_instructions: bool = Field(default=False, description="system prompts become messages, too")
+    store_instructions: bool = Field(default=False, description="store system prompts, too")
     create_sessions: bool = Field(
-        default=False, description="where sessions are mapped: make the document, and add users to it"
+        default=False, description="create documents of mapped sessions, and add users to them"
     )
     connect_seconds: PositiveFloat = Field(10.0, description="seconds for connecting to the provider")
-    silence_seconds: PositiveFloat = Field(
-        600.0, description="a provider that is silent for longer is given up"
-    )
-    at_once: PositiveInt = Field(500, description="chats at the same time, at most; more wait")
-    body_megabytes: PositiveFloat = Field(64.0, description="size of a request, at most")
+    silence_seconds: PositiveFloat = Field(600.0, description="longest silence of a provider")
+    at_once: PositiveInt = Field(500, description="most concurrent chats; more wait")
+    body_megabytes: PositiveFloat = Field(64.0, description="largest request")
 
 
 class RunSettings(SettingsGroup):
     """Limits that a process sets for its stages."""
 
     at_once: PositiveInt = Field(
-        400, description="handlers that run at the same time in one process, all stages"
+        400, description="most handlers that run at once in a process, over all stages"
     )
     reform_beside: PositiveInt = Field(
-        1, description="windows that a reform has on their way while live formation has any"
+        1, description="windows of a reform in progress while live formation has any"
     )
     dead_share: PositiveFloat = Field(
         0.2,
         le=1.0,
-        description="a stage pauses when more of its last 100 records than this share are dead letters",
+        description="share of dead letters among a stage's last 100 records above which it pauses",
     )
     retry_seconds: PositiveFloat = Field(
-        60.0, description="longest wait before a failed attempt is repeated, if nobody asks for more"
+        60.0, description="longest pause before a failed attempt is repeated, unless a provider asks for more"
     )
     drain_seconds: PositiveFloat = Field(
         30.0, description="time that running handlers have to end after SIGTERM"
     )
-    start_seconds: PositiveFloat = Field(60.0, description="seconds that servers are waited for at the start")
+    start_seconds: PositiveFloat = Field(60.0, description="seconds to wait for servers at the start")
 
 
 class RetentionSettings(SettingsGroup):
     """How long paid answers and decisions are kept; both stay for 7 days at least."""
 
     answer_days: PositiveFloat = Field(
-        90.0, description="days for which a model's answer is kept: the same question costs nothing then"
+        90.0, description="days for which a model's answer is stored, so that the same question costs nothing"
     )
     answer_megabytes: PositiveFloat = Field(
         10_000.0,
@@ -541,7 +543,7 @@ class ReceiptsSettings(SettingsGroup):
 
     key: Path = Field(
         Path(".eden/receipts.key"),
-        description="file of the key that signs receipts; `eden setup` makes it, and only its owner may read it",
+        description="file of the key that signs receipts; `eden setup` creates it, readable by its owner only",
     )
 
 

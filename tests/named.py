@@ -52,7 +52,12 @@ def unknown(words: list[str]) -> str | None:
     for word in rest:
         if re.match(r"--[a-z]", word):
             option = re.match(r"--[a-z-]*[a-z]", word)
-            known = {one for command in called for param in command.params for one in param.opts} | {"--help"}
+            known = {
+                one
+                for command in called
+                for param in command.params
+                for one in (*param.opts, *param.secondary_opts)
+            } | {"--help"}
             if option is not None and option[0] not in known:
                 return f"{called[0].name} has no {option[0]}"
         elif isinstance(called[0], TyperGroup) and not word.startswith("-"):

@@ -51,7 +51,7 @@ class Caller:
     def demand(self, right: Right, agent_id: str, user_id: str | None) -> None:
         """Refused, unless it may do this with this agent and user; bound to users, it must name one of them.
 
-        What a session holds is of all its users: eden_memory.api.reach.SessionReach asks for sessions.
+        What a session holds is of all its users: eden_memory.operations.reach.SessionReach asks for sessions.
         """
         self.demand_right(right)
         if self.agents is not None and agent_id not in self.agents:

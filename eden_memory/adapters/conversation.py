@@ -11,12 +11,12 @@ from eden_memory.api.gateway.chat_access import ChatAccess
 from eden_memory.api.gateway.turn_shape import UnknownShape
 from eden_memory.api.gateway.turn_store import TurnStore, learned_turns
 from eden_memory.api.gateway.turns import ChatTurn, session_prefix, storable
-from eden_memory.api.reach import SessionReach
 from eden_memory.api.service import MemoryService
 from eden_memory.api.tool import INSTRUCTIONS, answer, search_tool
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.mongo.application_ids import raw, typed, typed_or_none
 from eden_memory.mongo.document_fields import Unusable, getter, moment_of, text_of
+from eden_memory.operations.reach import SessionReach
 from eden_memory.settings import MessagesSettings, Role
 
 SEARCH: Mapping[str, Any] = search_tool("openai")["function"]

@@ -1,4 +1,4 @@
-"""`MemoryService`, an agent's memory for its application: *_calls.py of this folder.
+"""`MemoryService`, an agent's memory for its application: the calls of eden_memory/operations.
 
 Needs MongoDB, and an embedder to search.
 """
@@ -8,14 +8,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from eden_memory.api.stream_calls import StreamCalls
-from eden_memory.api.undo_calls import UndoCalls
 from eden_memory.app.memory import Client, ProcessMemory, utc_now
 from eden_memory.app.searching import Engine
+from eden_memory.operations.admitted_call import AgentCalls
 from eden_memory.settings import Settings
 
 
-class MemoryService(StreamCalls, UndoCalls):
+class MemoryService(AgentCalls):
     """The memory of one agent; ids are given as the application has them (ObjectId, str, int, UUID).
 
     Alone it makes a memory of its own by `client` and `settings`, and closes it; a process with several

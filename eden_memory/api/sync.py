@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.errors import EdenError
 from eden_memory.memory.results import MemoryChange
+from eden_memory.operations.parameters import Session, User
 from eden_memory.settings import Settings
 
 T = TypeVar("T")
@@ -201,6 +202,7 @@ class SyncMemoryService:
     search_facts = _waiting(MemoryService.search_facts)
     explain_search = _waiting(MemoryService.explain_search)
     history = _waiting(MemoryService.history)
+    fact = _waiting(MemoryService.fact)
     reflection = _waiting(MemoryService.reflection)
     list_facts = _waiting(MemoryService.list_facts)
     list_reflections = _waiting(MemoryService.list_reflections)
@@ -232,7 +234,7 @@ class SyncMemoryService:
         return self.service.agent_id
 
     def changes(
-        self, *, session: Any = None, user: Any = None, after: str | None = None
+        self, *, session: Session = None, user: User = None, after: str | None = None
     ) -> Generator[MemoryChange]:
         """Yield changes of the visible scopes as they are committed, or from `after` (a change's id) on.
 

@@ -62,7 +62,7 @@ class ProcessMemory:
         self.source = _database(self.client, given.source_database)
         """Of the application, with `memory_inbox`."""
         self.unawaited = Unawaited()
-        """What follows changes beside the calls."""
+        """The tasks that follow changes beside the calls."""
         live = MongoLive(self.database, given.mongodb.prefix)
         fixed = given.placement != Placement()
         self._following = LiveReaders(given, self._readers, live.read, self.unawaited, fixed=fixed)
@@ -87,7 +87,7 @@ class ProcessMemory:
         return await self._following.current()
 
     def watch(self) -> None:
-        """Listen to what changes, from now on."""
+        """Follow changes from now on."""
         self._following.watch()
 
     def _readers(self, settings: Settings, look_again: Callable[[], None]) -> Readers:
@@ -119,11 +119,11 @@ class ProcessMemory:
         await self.close()
 
     async def ready(self) -> None:
-        """Wait until contexts are kept, because whatever changes them is heard of."""
+        """Wait until contexts are cached: from then on, every change is reported."""
         await (await self.current()).contexts.ready()
 
     async def close(self) -> None:
-        """Stop listening, let go of models, and close the client if it is ours."""
+        """Stop following changes, release models, and close the client if it is ours."""
         await self._following.close()
         if self._owns_client:
             await self.client.close()
@@ -153,7 +153,7 @@ def _connected(settings: Settings) -> Client:
 
 
 def _database(client: Client, name: str) -> Database:
-    """As we need it, however the application has set up its client."""
+    """Return the collection with the options that we need, whatever those of the application's client are."""
     return client.get_database(
         name,
         codec_options=PLAIN.with_options(tz_aware=True, tzinfo=UTC),

@@ -1,4 +1,4 @@
-"""Search over what the settings name: their embedder, store of facts, ranking and reranker."""
+"""Search with the components that the settings name: embedder, store of facts, ranking and reranker."""
 
 import asyncio
 import time
@@ -30,9 +30,9 @@ from eden_memory.usage.budget_store import MongoBudgets
 from eden_memory.usage.usage_store import MongoUsage
 
 CALL_SECONDS = 10.0
-"""A search's call of a provider is given up then, so that calls of a provider that hangs do not pile up."""
+"""Seconds after which a search abandons its call of a provider, so that calls of a hanging one do not pile up."""
 FRESH_SECONDS = 2.0
-"""How long what was read of budgets is used."""
+"""Seconds for which budgets that were read are used."""
 READ_SECONDS = 1.0
 
 
@@ -58,7 +58,7 @@ class SearchModels:
         )
 
     async def close(self) -> None:
-        """Write what was counted; let go of threads and connections."""
+        """Write the counts, and release threads and connections."""
         if self.reranker is not None:
             await self.reranker.close()
         if isinstance(self.embedder, SearchEmbedder):
@@ -68,7 +68,7 @@ class SearchModels:
 
 
 class SearchBudgets:
-    """Refuses calls that a budget has no room for; budgets are read every two seconds at most."""
+    """Refuses calls for which a budget has no room; budgets are read at most every two seconds."""
 
     def __init__(self, budgets: MongoBudgets) -> None:
         self._budgets = budgets
@@ -76,7 +76,7 @@ class SearchBudgets:
         self._read_at = 0.0
 
     async def admit(self, asking: Asking | None) -> None:
-        """Return if a call may be made on this behalf; OverBudget if not."""
+        """Return if a call may be made for this agent and user; OverBudget if not."""
         agent_id, user_id = (asking.agent_id, asking.user_id) if asking else (None, None)
         for spending in await self._read():
             if spending.room <= 0 and spending.concerns(agent_id, user_id):
@@ -112,7 +112,7 @@ class OwnSearch:
         embedder = self._models.embedder
         self._lists = fact_lists(settings, database, embedder, count_cached, atlas=atlas)
         self.cache = self._lists if isinstance(self._lists, PlainFactLists) else None
-        """To be kept fresh by a change feed; None where Atlas searches."""
+        """What a change feed has to refresh; None if Atlas searches."""
         self._counting = AccessCounting(MongoAccesses(database, names), lost=SEARCH_UNCOUNTED.inc)
         self.engine = SearchEngine(
             self._lists,

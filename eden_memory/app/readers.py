@@ -1,4 +1,4 @@
-"""The readers of one namespace, and moving a process to the next without a failed read."""
+"""The readers of one namespace, and the move of a process to the next one without a failed read."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -44,7 +44,7 @@ class Readers:
     explanations: Explanations
 
     async def take_over(self, former: "Readers") -> None:
-        """Become ready, if the former were in use: its stream open, its search loaded."""
+        """Become ready if the former readers were in use: open the stream, load the search."""
         if former.contexts.watching is not None:
             self.contexts.watch()
         with suppress(TimeoutError):
@@ -54,7 +54,7 @@ class Readers:
                     await self.contexts.ready()
 
     async def close(self) -> None:
-        """Stop listening; what is under way ends first."""
+        """Stop following changes once calls in progress have ended."""
         await self.contexts.close()
         await self.searching.close()
 
@@ -101,7 +101,7 @@ class LiveReaders:
             self.look_again()
 
     def look_again(self) -> None:
-        """Another namespace may be live."""
+        """Look again: another namespace may be live."""
         if self._closed:
             return
         self._again = True

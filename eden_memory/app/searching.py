@@ -1,4 +1,4 @@
-"""The search engine of a process: the one that it was given, or our own, built with the first search."""
+"""The search engine of a process: the one that it was given, or our own, built at the first search."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from eden_memory.app.own_search import OwnSearch
 
 CLOSE_SECONDS = 10.0
-"""Time for running searches to end."""
+"""Seconds for running searches to end."""
 
 
 class Engine(Protocol):
@@ -66,7 +66,7 @@ class Searching:
             self._use(await former._own.moved(self._settings))
 
     async def close(self) -> None:
-        """Close our own search once nobody uses the engine."""
+        """Close our own search once nobody uses the engine any more."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._idle.wait()

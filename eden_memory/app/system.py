@@ -1,4 +1,4 @@
-"""`eden run`: settings in, running parts out."""
+"""`eden run`: makes running parts from settings."""
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -65,7 +65,7 @@ from eden_memory.windows.window_text_store import WindowTextRetention
 MongoClient = AsyncMongoClient[dict[str, Any]]
 
 DRAINED_SECONDS, CLOSED_SECONDS = 3.0, 9.0
-"""So much longer than its own draining a part may take to end, and what it stands on to be closed."""
+"""Seconds beyond its own draining that a part may take to end, and its connections to be closed."""
 WRITER, UNTIL_CONSUMED = "atlas-writer", "until consumed"
 JANITOR_LEASE_SECONDS = 60.0
 LAG_LEASE_SECONDS = 30.0
@@ -93,7 +93,7 @@ async def run(
 async def following(
     settings: Settings, names: Sequence[str], *, new_source: bool = False
 ) -> AsyncGenerator[LiveParts]:
-    """The parts named (none: all) of the namespace that is live, ready to run, and of what becomes live then."""
+    """Run the named parts (none: all) of the live namespace, and of the one that becomes live then."""
     wanted, run = _wanted(names), settings.run
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(connect(settings.mongodb, endpoints(settings).mongodb))
@@ -111,7 +111,7 @@ async def following(
 
 
 async def _live(settings: Settings, client: MongoClient) -> MongoLive:
-    """Return the pointer to the namespace that is live, once it can be read."""
+    """Return the pointer to the live namespace, once it can be read."""
     live = MongoLive(client[settings.mongodb.database], settings.mongodb.prefix)
     await live.placement()
     known = {name: event.VERSION for name, event in REGISTRY.events.items()}
@@ -130,7 +130,7 @@ def _http(settings: Settings, parts: Callable[[], Sequence[ProcessPart]]) -> lis
 async def _parts(
     settings: Settings, client: MongoClient, wanted: Collection[str], *, new_source: bool
 ) -> AsyncGenerator[list[ProcessPart]]:
-    """Yield the parts of a namespace, once the servers are there and hold what it needs."""
+    """Yield the parts of a namespace, once the servers answer and have what it needs."""
     async with AsyncExitStack() as stack:
         yield await _entered(settings, client, wanted, stack, new_source=new_source)
 
@@ -168,7 +168,7 @@ async def _entered(
 
 
 async def _stages(settings: Settings, names: Collection[str], stack: AsyncExitStack) -> Sequence[ProcessPart]:
-    """Return the stages of these names, once their servers are there."""
+    """Return the stages of these names, once their servers answer."""
     if not names:
         return []
     return await until_there(
@@ -188,7 +188,7 @@ def _servers(settings: Settings) -> str:
 
 
 async def _topics_there(settings: Settings, check: TopicsCheck) -> None:
-    """An EdenError for topics that `eden topics apply` has not made yet, that were changed, or of another format."""
+    """Raise an EdenError for topics that are missing, were changed, or have another format."""
     bootstrap = endpoints(settings).kafka
     names = [topic.name for topic in load_topics(settings.kafka, settings.placement)]
     await topics_exist(admin_config(settings.kafka, bootstrap), names, settings.run.start_seconds)
@@ -236,7 +236,7 @@ def topics_check(settings: Settings, client: MongoClient) -> TopicsCheck:
 
 
 def housekeeping(settings: Settings, client: MongoClient) -> Leased:
-    """The janitor: removes what every consumer has had behind it for a week."""
+    """The janitor: removes what every consumer passed a week ago."""
     database, names = client[settings.mongodb.database], settings.names
     servers = endpoints(settings)
     kafka, admin = client_kwargs(settings.kafka, servers.kafka), admin_config(settings.kafka, servers.kafka)

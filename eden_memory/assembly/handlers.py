@@ -1,4 +1,4 @@
-"""The handlers of the stages, each with what it stands on: settings in, functions from records to events out."""
+"""The handlers of the stages with their dependencies: functions from records to events, made from settings."""
 
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -78,7 +78,7 @@ MongoClient = AsyncMongoClient[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """On whose account stages work; budgets are live formation's."""
+    """The account to which calls are charged; budgets apply to live formation alone."""
 
     namespace: str = "live"
     kept: Callable[[AnswerStore], AnswerStore] = lambda answers: answers
@@ -86,7 +86,7 @@ class Account:
 
     @property
     def is_live(self) -> bool:
-        """Whether windows wait for room in budgets, and what was propagated is taken back."""
+        """Whether windows wait for room in budgets, and propagated reflections are withdrawn."""
         return self.namespace == "live"
 
 
@@ -116,7 +116,7 @@ async def stage_handlers(
 
 
 async def models_of(settings: Settings, client: MongoClient, account: Account = LIVE) -> Models:
-    """The models that the settings ask for, with the store of their answers."""
+    """The models that the settings name, with the store of their answers."""
     answers = MongoAnswers(client[settings.mongodb.database], settings.names)
     await answers.prepare()
     return Models(
@@ -167,14 +167,14 @@ class Handlers:
         return ForgettingStage(store, self._forgotten, budgets=budgets if decides else None, secret=secret)
 
     async def _settle_sharing(self) -> None:
-        """Decide, once, whether agents learn from sessions with users, and say it."""
+        """Decide once whether agents learn from sessions with users, and log it."""
         chosen = await settle_sharing(self._database, self._names, self._settings.memory.sharing)
         memory = self._settings.memory.model_copy(update={"sharing": chosen})
         self._settings = self._settings.model_copy(update={"memory": memory})
         log.info("memory of sessions with users", sharing=chosen, means=SHARING_MEANS[chosen])
 
     async def refuse_another_model(self, model: str) -> None:
-        """An EdenError where facts have vectors of another model, and nobody has asked for new ones."""
+        """Raise EdenError if facts have vectors of another model, and nobody has asked for new ones."""
         await refuse_another_model(self._database, self._names, model)
 
     async def asking(self, models: Models) -> dict[str, Handler]:
@@ -233,7 +233,7 @@ class Handlers:
         )
 
     def context_cache(self) -> ContextCacheStage:
-        """The stage; ContextKeeping (eden_memory.context.context_refreshing) tells it what no event says."""
+        """Build the stage; ContextKeeping (eden_memory.context.context_refreshing) tells it what no event says."""
         settings, memory = self._settings, self._settings.memory
         source = self._client[settings.source_database]
         return ContextCacheStage(

@@ -1,4 +1,4 @@
-"""The language model and the embedder that the settings ask for, put together from adapters and wrappers."""
+"""The language model and the embedder that the settings name, composed of adapters and wrappers."""
 
 from functools import cache
 from typing import TYPE_CHECKING
@@ -42,7 +42,7 @@ log = LibraryLogger()
 
 
 class Models:
-    """All models of a process, made in the event loop that uses them; one guard a provider."""
+    """All models of a process, made in the event loop that uses them; one guard for each provider."""
 
     def __init__(
         self,
@@ -76,11 +76,11 @@ class Models:
         self.embedder: Embedder = self._embedder()
 
     def introduce(self) -> None:
-        """Say in the log what forms memory here, and which keys are there but not used."""
+        """Log what forms memory here, and which keys are set but not used."""
         introduce(self._settings, self.embedder.model)
 
     def prepare(self) -> None:
-        """Load what the first call would have to load while its window waits."""
+        """Load in advance what the first call would have to load while its window waits."""
         from eden_memory.formation import prompts  # noqa: PLC0415 - a search loads no prompts
 
         prompts.prepare(short=self._settings.models.prompts == "short")
@@ -88,7 +88,7 @@ class Models:
             call_accounts.prepare()
 
     async def close(self) -> None:
-        """Let go of threads and connections."""
+        """Release threads and connections."""
         if isinstance(self.embedder, LocalEmbedder | KeptEmbedder):
             await self.embedder.close()
         if self._providers is not None:

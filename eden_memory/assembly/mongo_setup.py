@@ -87,10 +87,10 @@ INDEXES: Indexes = {
 async def set_up(
     database: Database, names: Names, dimensions: int | None = None, wait_seconds: float = 0.0
 ) -> list[str]:
-    """Make what is missing, and say what was made; nothing where all is there already.
+    """Create what is missing, and return it; nothing if all exists.
 
-    `dimensions`: numbers of a vector; None: no search indexes are made. `wait_seconds`: how long to wait for
-    these to answer; 0: not at all.
+    `dimensions`: numbers of a vector; None: no search indexes are made. `wait_seconds`: how long to wait for these to
+    answer; 0: not at all.
     """
     made = await _collections(database, names)
     made += await _validators(database, names)
@@ -111,7 +111,7 @@ async def set_up(
 
 
 async def check_all(database: Database, names: Names, dimensions: int) -> list[str]:
-    """Return a line for whatever `set_up` would make or wait for; empty when all is there."""
+    """Return a line for each thing that `set_up` would create or wait for."""
     problems = await check(database, names, INDEXES)
     return problems + await search_indexes.problems(database[names[Fact.COLLECTION]], dimensions)
 
@@ -205,7 +205,7 @@ async def _search(database: Database, names: Names, dimensions: int, wait_second
 
 
 async def _indexes(database: Database, names: Names) -> set[str]:
-    """`<collection>.<index>` of everything that there is."""
+    """`<collection>.<index>` of everything that exists."""
     called = dict.fromkeys(names[kind.COLLECTION] for kind in DOCUMENTS)
     return {f"{name}.{index}" for name in called for index in await _of(database, name) if index != "_id_"}
 

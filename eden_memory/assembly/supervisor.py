@@ -1,4 +1,4 @@
-"""Runs the parts of the namespace that is live; when another becomes live, its parts take their place."""
+"""Runs the parts of the live namespace; when another one becomes live, its parts take over."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -16,7 +16,7 @@ Made = Callable[[Placement], AbstractAsyncContextManager[Sequence[ProcessPart]]]
 
 
 class MadeAnew(Exception):  # noqa: N818 - no error: what a part raises when others are to run from now on
-    """All parts are to be made again, of the same placement."""
+    """All parts have to be made again, for the same placement."""
 
 
 class LiveParts:
@@ -38,18 +38,18 @@ class LiveParts:
         self.parts: tuple[ProcessPart, ...] = ()
 
     async def begin(self, placement: Placement) -> None:
-        """Make the parts of a placement; what goes wrong is raised."""
+        """Make the parts of a placement; errors are raised."""
         parts = await self._stack.enter_async_context(self._made(placement))
         self.parts, self._now = tuple(parts), placement
 
     async def close(self) -> None:
-        """Close what the parts stand on."""
+        """Close the connections of the parts."""
         stack, self._stack = self._stack, AsyncExitStack()
         self.parts = ()
         await stack.aclose()
 
     async def run(self) -> None:
-        """Until `stop`; raises what one of the parts raises."""
+        """Run until `stop`; raise what one of the parts raises."""
         self._wanted = self._now
         following = asyncio.create_task(self._follow())
         try:
@@ -64,7 +64,7 @@ class LiveParts:
         self._stopping.set()
 
     def state(self) -> State:
-        """Ready while the parts of what is live run."""
+        """Ready while the parts of the live namespace run."""
         moving = self._wanted != self._now or not self.parts
         return State(not moving, f"moving to {self._wanted.memory}" if moving else self._now.memory)
 

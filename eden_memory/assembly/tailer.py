@@ -1,4 +1,4 @@
-"""The tailer of an application's collections, wired: what it reads, how it maps it, who leads."""
+"""Builds the tailer of an application's collections."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -106,7 +106,7 @@ def source_mapping(settings: Settings) -> SourceMapping:
 
 
 def to_json(document: Document) -> bytes:
-    """Extended JSON of a document, whatever stands in it."""
+    """Return a document as extended JSON, whatever it holds."""
     return json_util.dumps(document, json_options=AS_JSON).encode()
 
 

@@ -63,27 +63,25 @@ COMMANDS: Mapping[str, Entry] = {
         "context:context", "Print the context of a session's user: the XML for the agent's prompt."
     ),
     "search": Entry(
-        "memory.search:search", "Search the facts, or reflections, that a user may see, as an agent would."
+        "memory.commands:search", "Search the facts, or reflections, that a user may see, as an agent would."
     ),
     "facts": Entry(
-        "memory.list_commands:facts", "List the facts that a user may see; those formed last come first."
+        "memory.commands:facts", "List the facts that a user may see; those formed last come first."
     ),
     "reflections": Entry(
-        "memory.list_commands:reflections", "List the reflections that a user may see, newest first."
+        "memory.commands:reflections", "List the reflections that a user may see, newest first."
     ),
-    "blobs": Entry(
-        "memory.list_commands:blobs", "Show the consolidated text of every scope that a user may see."
-    ),
+    "blobs": Entry("memory.commands:blobs", "Show the consolidated text of every scope that a user may see."),
     "history": Entry(
         "memory.history_command:history",
         "Show all versions of a fact, reflection or blob: the reason for each, its sources and its cost.",
     ),
     "why": Entry(
-        "memory.why_command:why",
+        "memory.commands:why",
         "Explain why something is remembered so, or is not: message, window, calls, answer, decision.",
     ),
     "stats": Entry(
-        "memory.numbers:stats",
+        "memory.commands:stats",
         "Count memory scope by scope: words, versions, reflections, facts, times.",
     ),
     "add": Entry(
@@ -101,19 +99,23 @@ COMMANDS: Mapping[str, Entry] = {
         extra="run",
     ),
     "edit": Entry(
-        "memory.correcting_commands:edit",
+        "memory.commands:edit",
         "Change the text of a fact, reflection or blob; the old text stays in its history.",
     ),
+    "private": Entry(
+        "memory.commands:private",
+        "Mark a fact or reflection as private: nothing of it reaches a broader scope.",
+    ),
     "retire": Entry(
-        "memory.correcting_commands:retire",
+        "memory.commands:retire",
         "Remove a fact or reflection from search and context; its history stays (`eden forget` deletes that too).",
     ),
     "pin": Entry(
-        "memory.correcting_commands:pin",
+        "memory.commands:pin",
         "Pin a sentence: the blob holds it, and every consolidation keeps it word for word.",
     ),
     "unpin": Entry(
-        "memory.correcting_commands:unpin",
+        "memory.commands:unpin",
         "Unpin a sentence: it stays in the blob until a consolidation rewords it.",
     ),
     "mirror": Entry(
@@ -236,6 +238,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         "add",
         "import",
         "edit",
+        "private",
         "retire",
         "pin",
         "unpin",

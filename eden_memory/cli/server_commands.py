@@ -62,14 +62,15 @@ def status(
             _say_standing(reports)
         return
     from eden_memory.cli import terminal  # noqa: PLC0415 - `eden up` needs none of it
-    from eden_memory.cli.memory import numbers  # noqa: PLC0415 - the same
+    from eden_memory.cli.memory import shown  # noqa: PLC0415 - the same
+    from eden_memory.cli.memory.viewer import ask  # noqa: PLC0415 - the same
 
-    found = numbers.consolidation(agent, session, user)
+    found = ask(agent, session, user, lambda who: who.memory.get_consolidation_status(**who.named))
     if as_json:
         terminal.show_json({"servers": listed, "consolidation": found})
     else:
         _say("\n".join([*map(_line, reports), ""]))
-        numbers.show_consolidation(found, user)
+        shown.consolidation(found, user)
 
 
 def _say_standing(reports: Sequence[ServerReport]) -> None:

@@ -31,7 +31,7 @@ OF_MESSAGES = ("message:", "session:", "user:")
 
 
 class _ShownMessages:
-    """Collects what changes the messages that contexts show: what is new waits for a round, what goes does not."""
+    """Collects changes of the messages that contexts show: new ones wait for a round, removed ones act at once."""
 
     def __init__(self) -> None:
         self.gone: set[str] = set()

@@ -16,8 +16,6 @@ from bson import ObjectId
 from pymongo.errors import BulkWriteError, PyMongoError
 from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - its stop_event
 
-from eden_memory.api.command_requests import CommandRequests
-from eden_memory.api.inbox_requests import Asked
 from eden_memory.api.service import MemoryService
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.errors import Conflict, EdenError, NotFound
@@ -42,6 +40,8 @@ from eden_memory.memory.browsing_store import scopes_of
 from eden_memory.memory.fact_hash import fact_id
 from eden_memory.memory.results import BlobView, FactView, MemoryChange, Page, ReflectionView
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.operations.command_requests import CommandRequests
+from eden_memory.operations.inbox_requests import Asked
 from eden_memory.schemas.scopes import Scope
 from eden_memory.task_ending import run_until_first
 

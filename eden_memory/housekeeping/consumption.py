@@ -15,18 +15,18 @@ Offsets = Mapping[Partition, int]
 
 @dataclass(frozen=True, slots=True)
 class ConsumptionMark:
-    """How far each group had committed at one moment, and where each topic ended just after that."""
+    """How far each group had committed at one moment, and where each topic ended right after it."""
 
     at: datetime
     ends: Offsets
     committed: Mapping[str, Offsets]
     ids: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Topic → Kafka's id of it, which a topic that is created anew does not share; none where that is not known."""
+    """Topic → Kafka's id of it, which differs once the topic is created again; missing if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """Who has to be past what: as topics.yaml declares it, for groups that are enabled."""
+    """Which groups have to have passed what: as topics.yaml declares it, for enabled groups."""
 
     readers: Mapping[str, Sequence[str]]
     """Topic kept "until consumed" → the groups that read it."""

@@ -1,4 +1,4 @@
-"""The janitor's notes: how far every consumer group was, round by round."""
+"""The janitor's notes of how far every consumer group was, round by round."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,7 +19,7 @@ class ConsumptionMarks:
         self._marks = database[names["consumption"]]
 
     async def add(self, mark: ConsumptionMark) -> None:
-        """Store a note; of two at the same moment the later one."""
+        """Store a note; of two notes of the same moment, the later one counts."""
         committed = [{"group": group, "offsets": _rows(offsets)} for group, offsets in mark.committed.items()]
         ids = [[topic, topic_id] for topic, topic_id in sorted(mark.ids.items())]
         document = {"ends": _rows(mark.ends), "committed": committed, "ids": ids}

@@ -27,7 +27,7 @@ after DEAD_LETTERS_KEPT."""
 
 
 class AppliedMarks(NamedTuple):
-    """How far memory is with some facts and scopes."""
+    """How far memory has come with some facts and scopes."""
 
     versions: Mapping[str, int]
     """The stored version of each fact."""
@@ -35,7 +35,7 @@ class AppliedMarks(NamedTuple):
     """The highest decision of each scope that is applied."""
 
     def hold(self, writes: Iterable[str]) -> bool:
-        """Return whether memory holds all of these: then nobody asks the ledger for them any more."""
+        """Return whether memory holds all of these, so that nobody asks the ledger for them any more."""
         return all(self._holds(write) for write in writes)
 
     def _holds(self, write: str) -> bool:
@@ -73,7 +73,7 @@ class LedgerBounds:
         """Return the time before which answers have to go for the others to fit; None if all fit."""
         answers = self.database[self.names[Answer.COLLECTION]]
         if await answers.find_one({}, {"_id": 1}) is None:
-            return None  # there may be no such collection yet, which has no size
+            return None  # the collection may not exist yet, and so have no size
         stats: Row = {"$collStats": {"storageStats": {"scale": 1}}}
         found = await (await answers.aggregate([stats])).to_list()
         size, count = (int(found[0]["storageStats"].get(name, 0)) for name in ("size", "count"))

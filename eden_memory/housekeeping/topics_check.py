@@ -17,11 +17,11 @@ from eden_memory.ticks import until_tick
 
 EVERY_SECONDS = 20.0
 AGAIN_SECONDS = 3.0
-"""Before a difference is believed: a broker that has just started may not know everything yet."""
+"""Seconds before a difference is believed: a broker that has just started may not know everything yet."""
 ANSWER_SECONDS = 5.0
-"""For a broker's first answer: a thread that waits for it holds up a stop."""
+"""Seconds to wait for a broker's first answer: a thread that waits for it delays a stop."""
 SHOWN = 3
-"""Topics that an error names, at most."""
+"""Most topics that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class TopicsCheck:
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Until `stop`; EdenError when a topic was changed."""
+        """Check until `stop`; EdenError if a topic was changed."""
         await run_until_first(self._looks(), self._stopping)
 
     def stop(self) -> None:
@@ -53,11 +53,11 @@ class TopicsCheck:
         self._stopping.set()
 
     def state(self) -> State:
-        """Ready while it runs: what it finds ends the process."""
+        """Always ready: what the check finds ends the process."""
         return State(True, "all as they were created")
 
     async def look(self) -> None:
-        """Raise EdenError where a topic must not be worked with; record the partitions of those seen first."""
+        """Raise EdenError for a topic that must not be used; record the partitions of topics seen first."""
         with answering_within(ANSWER_SECONDS):
             found = await asyncio.to_thread(lambda: TopicAdmin(self._admin).standing(self._topics))
         counts = await self._counts.all()
@@ -68,7 +68,7 @@ class TopicsCheck:
                 await self._counts.record(topic.name, topic.partitions, topic.partitions)
 
     async def accept(self) -> list[str]:
-        """Record the topics as they are: partitions that were added stay unused. Return what was added where."""
+        """Record the topics as they are, so that added partitions stay unused; return what was added where."""
         found = await asyncio.to_thread(lambda: TopicAdmin(self._admin).standing(self._topics))
         counts, added = await self._counts.all(), list[str]()
         for topic in self._topics:
@@ -96,7 +96,7 @@ class TopicsCheck:
 def topic_problems(
     topics: Iterable[Topic], found: Mapping[str, BrokerTopic], counts: Mapping[str, PartitionCount]
 ) -> list[TopicProblem]:
-    """Return why topics that are there must not be worked with."""
+    """Return the reasons why existing topics must not be used."""
     return [
         problem
         for topic in topics

@@ -67,7 +67,7 @@ def _close_lost(error: BaseException | None) -> None:
 
 
 def consumer_broken(consumer: Any) -> bool:
-    """Whether it fetches, or belongs to its group, no more."""
+    """Whether the consumer no longer fetches, or no longer belongs to its group."""
     return consumer._fetcher.error_future.done() or consumer._coordinator._coordination_task.done()
 
 
@@ -92,7 +92,7 @@ async def closed(close: Callable[[], Awaitable[object]], seconds: float = CLOSE_
 
 
 async def close_consumer(consumer: Any, seconds: float = CLOSE_SECONDS) -> None:
-    """Leave the group if that is possible, and close the connections whatever happens: also when cancelled."""
+    """Leave the group if possible, and close the connections in any case, also when cancelled."""
     consumer._closed = True
     async with AsyncExitStack() as stack:  # the last one first
         stack.push_async_callback(closed, consumer._client.close, seconds)
@@ -104,14 +104,14 @@ async def close_consumer(consumer: Any, seconds: float = CLOSE_SECONDS) -> None:
 
 
 async def _end_tasks(coordinator: Any) -> None:
-    """Those that a `close` which was interrupted leaves: they would connect again; without a group there are none."""
+    """Stop the tasks that an interrupted `close` leaves, because they would connect again."""
     names = "_coordination_task", "_heartbeat_task", "_commit_refresh_task"
     tasks = [getattr(coordinator, name, None) for name in names]
     await end([task for task in tasks if task is not None])
 
 
 def sending(producer: Any) -> "asyncio.Task[None]":
-    """The task without which no batch is confirmed any more."""
+    """Return the task without which no further batch is confirmed."""
     return producer._sender.sender_task
 
 
@@ -143,7 +143,10 @@ def heeding_group_errors(send: Send) -> Send:
 
 
 async def remove_dead_members(kafka: KafkaArguments, group: str) -> list[str]:
-    """Take the members that are proved dead out of a group; their client ids. What the broker refuses is left."""
+    """Remove the members whose process is proved dead from a group; return their client ids.
+
+    What the broker refuses is left.
+    """
     client: Any = AIOKafkaClient(**kafka)
     removed: list[str] = []
     try:
@@ -155,7 +158,7 @@ async def remove_dead_members(kafka: KafkaArguments, group: str) -> list[str]:
             if proved_dead(client_id):
                 await client.send(node, LeaveGroupRequest(group, member_id))
                 removed.append(client_id)
-    except GroupCoordinatorNotAvailableError:  # a new broker, in which no group has been yet
+    except GroupCoordinatorNotAvailableError:  # a new broker has no groups yet
         return []
     except KafkaError as error:
         log.info("dead members were not looked for", group=group, error=describe(error))

@@ -24,9 +24,9 @@ START_SECONDS = 40.0
 
 
 async def start(consumer: Any) -> None:
-    """Start a consumer; KafkaConnectionError where no broker answers in time.
+    """Start a consumer; KafkaConnectionError if no broker answers in time.
 
-    One whose start fails or is interrupted leaves no connection.
+    A consumer whose start fails or is interrupted leaves no connection.
     """
     try:
         with starting():

@@ -22,11 +22,11 @@ REFUSED = _errors(
     "SaslAuthenticationFailed",
     "TopicAuthorizationFailedError",
 )
-"""Brokers say that this program may not do what it asked for."""
+"""The brokers refuse this program the right to do what it asked for."""
 RECORD_TOO_LARGE = _errors("MessageSizeTooLargeError")
 TOO_LARGE = (*RECORD_TOO_LARGE, *_errors("RecordListTooLargeError"))
 UNPUBLISHABLE = (
     *TOO_LARGE,
     *_errors("InvalidTopicError", "InvalidTimestampError", "PolicyViolationError"),
 )
-"""Brokers refuse a record for good, however often it is sent."""
+"""The brokers refuse a record for good, however often it is sent."""

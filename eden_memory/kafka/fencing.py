@@ -14,7 +14,7 @@ from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.broken_clients import closed, starting
 
 AGAIN_MS = 20
-"""Kafka asks a producer to start again while the transaction before it is being ended."""
+"""While the previous transaction is being ended, Kafka asks a producer to start again."""
 
 
 class ProducerIdentity(NamedTuple):
@@ -45,7 +45,7 @@ Markers = Callable[[], Awaitable[None]]
 async def markers(
     kafka: KafkaArguments, transactional_id: str, topics: Sequence[str]
 ) -> AsyncGenerator[Markers]:
-    """Give what appends the marker of an empty transaction to every partition of the topics; KafkaError."""
+    """Return a function that appends an empty transaction's marker to every partition of the topics; KafkaError."""
     async with _started(kafka, transactional_id) as producer:
         places = [place for topic in topics for place in await _partitions(producer, topic)]
 
@@ -59,7 +59,7 @@ async def markers(
 
 
 def take_identity(producer: Any, identity: ProducerIdentity) -> None:
-    """Make an idempotent producer that has not started yet send under an identity."""
+    """Make an idempotent producer that has not started yet send under the given identity."""
     producer._txn_manager.set_pid_and_epoch(*identity)
 
 

@@ -1,6 +1,6 @@
-"""Consumer groups: which there are, their offsets and their members.
+"""Consumer groups: their names, offsets and members.
 
-docs/decisions/groups-are-asked-over-aiokafka.md says why librdkafka is not asked.
+docs/decisions/kafka.md says why this uses aiokafka and not librdkafka.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from eden_memory.task_ending import all_of
 
 PAUSE_SECONDS = 0.2
 LONGEST_SECONDS = 20.0
-"""Seconds in which a coordinator that cannot answer yet is asked again."""
+"""Seconds for which a coordinator that cannot answer yet is asked again."""
 NOT_YET = (GroupCoordinatorNotAvailableError, GroupLoadInProgressError, NotCoordinatorForGroupError)
 NO_GENERATION = -1
 """Commits of a group that has no members."""
@@ -82,9 +82,9 @@ class GroupAdmin:
         }
 
     async def commit(self, group: str, ends: Mapping[TopicPartition, int], *, anew: bool = False) -> int:
-        """Set a group that nobody is in to `ends`: where it has no offset, or (`anew`) everywhere. How many were set.
+        """Set the offsets of a group without members to `ends`; return how many were set.
 
-        An EdenError while the group has members.
+        Only partitions without an offset are set, or all of them with `anew`. EdenError while the group has members.
         """
         known = {} if anew else await self.committed(group)
         missing = {tp: end for tp, end in ends.items() if tp not in known}
@@ -107,7 +107,7 @@ class GroupAdmin:
         return dict(zip(groups, await all_of(*map(self._members, groups)), strict=True))
 
     async def _members(self, group: str) -> int:
-        """One group a request: aiokafka 0.14 reads answers about several of them wrongly."""
+        """Ask for one group per request: aiokafka 0.14 misreads answers about several groups."""
         try:
             answer = await self._ask(group, DescribeGroupsRequest([group]), _codes_of_groups)
         except GroupIdNotFound:
@@ -115,7 +115,7 @@ class GroupAdmin:
         return len(answer.groups[0][5])
 
     async def remove(self, group: str) -> None:
-        """Remove a group with its offsets, if it is there; EdenError while it has members."""
+        """Remove a group with its offsets if it exists; EdenError while it has members."""
         try:
             await self._ask(group, DeleteGroupsRequest([group]), _codes_of_removals)
         except NonEmptyGroup:
@@ -127,7 +127,7 @@ class GroupAdmin:
             return
 
     async def _ask(self, group: str, request: Any, codes: Codes) -> Any:
-        """Ask a group's coordinator, again while it cannot answer: its broker has just started, say."""
+        """Send a request to a group's coordinator, and repeat it while the coordinator cannot answer yet."""
         until = monotonic() + LONGEST_SECONDS
         while True:
             try:
@@ -152,7 +152,7 @@ def _raise_first(codes: Sequence[int], what: str) -> None:
 
 
 def _codes_of_offsets(answer: Any) -> list[int]:
-    """From version 2 on, one code stands for the whole group."""
+    """From version 2 on, one error code is given for the whole group."""
     whole = getattr(answer, "error_code", 0)
     return [whole, *(partition[3] for _, partitions in answer.topics for partition in partitions)]
 

@@ -26,11 +26,11 @@ _unpacked: Any = fetcher.PartitionRecords
 
 
 NEEDED = aiokafka.__version__.startswith("0.14.")
-"""A test fails once aiokafka reads such records by itself."""
+"""A test fails once aiokafka can read such records by itself."""
 
 
 def read_all_names() -> None:
-    """From now on aiokafka's consumers in this process read such records."""
+    """Make aiokafka's consumers in this process read such records from now on."""
     if not NEEDED:
         return
     fetcher.MemoryRecords = _Fetched
@@ -46,7 +46,7 @@ class _Fetched(_fetched):
 
 
 class _Unpacked(_unpacked):
-    """The records of a fetch; from the batch on that cannot be read, by the reader in Python."""
+    """The records of a fetch; from the first batch on that aiokafka cannot read, the reader in Python takes over."""
 
     def _unpack_records(self) -> Iterator[Any]:
         try:
@@ -71,16 +71,16 @@ class _Again:
         self._batches.reverse()
 
     def has_next(self) -> bool:
-        """Whether there is another one."""
+        """Whether there is another record."""
         return bool(self._batches)
 
     def next_batch(self) -> "_Batch":
-        """The next one."""
+        """Return the next record."""
         return self._batches.pop()
 
 
 class _Batch(_plain):
-    """One batch, whatever its headers' names are."""
+    """One batch, whatever the names of its headers are."""
 
     def _maybe_uncompress(self) -> None:
         super()._maybe_uncompress()
@@ -92,7 +92,7 @@ class _Batch(_plain):
 
 
 class _Bytes(bytearray):
-    """Bytes whose slices decode to text in any case; what is not UTF-8 in them can be had back."""
+    """Bytes whose slices always decode to text; the original bytes can be recovered from it."""
 
     def __getitem__(self, at: SupportsIndex | slice) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         found = super().__getitem__(at)
@@ -103,7 +103,7 @@ class _Bytes(bytearray):
 
 
 def _readable(header: Pair) -> tuple[Pair, ...]:
-    """The header, or two in its place whose names are text."""
+    """Return the header, or two headers with text names in its place."""
     name, value = header
     raw = name.encode(errors="surrogateescape")
     try:

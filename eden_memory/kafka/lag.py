@@ -1,4 +1,4 @@
-"""How far consumer groups are behind: in records, and in seconds since the first unread record came."""
+"""How far consumer groups are behind: in records, and in seconds since the first unread record arrived."""
 
 import asyncio
 import time
@@ -16,17 +16,17 @@ from eden_memory.task_ending import all_of
 
 Place = tuple[TopicPartition, int]
 LOOK_SECONDS = 15.0
-"""How often partitions and groups that are new are looked for, and groups are asked though no topic moved."""
+"""Seconds between two searches for new partitions and groups; groups are then asked even if no topic has moved."""
 ALIEN_SECONDS = 120.0
 """Seconds after which a group that reads none of our topics is asked again."""
 ROUND_SECONDS = 1.0
-"""A first unread record that could not be read by then is left out, and read the next time."""
+"""Seconds to wait for a first unread record; one that does not arrive is read the next time."""
 FETCH_BYTES = 4_096
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """One group on one partition; `seconds` None: not known this time."""
+    """The lag of one group on one partition; `seconds` is None if it is not known this time."""
 
     group: str
     tp: TopicPartition

@@ -24,11 +24,14 @@ FETCHES = "fetches"
 """The group of a client's connections that carries them."""
 SHORT_MS, LONG_MS = 500, 10_000
 FETCHER_MS = 1_000
-"""So often a fetcher looks what to fetch. What wakes it in the moment in which a request ends, it loses."""
+"""Milliseconds between two looks of a fetcher for what to fetch.
+
+A wake-up that arrives at the very moment when a request ends is lost.
+"""
 
 LITTLE_BYTES = 20_000
 SPARING_SECONDS = 3.0
-"""Between two heartbeats of a group's only member: three of them within the session's timeout."""
+"""Seconds between two heartbeats of a group's only member: three of them fit into the session's timeout."""
 
 
 def let_fetches_wait(

@@ -13,7 +13,7 @@ OVERHEAD_BYTES = 300
 
 @dataclass(slots=True)
 class Record:
-    """Undecoded; `headers` as Kafka has them, `timestamp` in milliseconds (the broker's)."""
+    """An undecoded record; `headers` as Kafka has them, `timestamp` in milliseconds (the broker's)."""
 
     topic: str
     partition: int
@@ -25,7 +25,7 @@ class Record:
 
     @property
     def size(self) -> int:
-        """Bytes it holds in memory, roughly."""
+        """Approximate bytes that the record holds in memory."""
         return len(self.value or b"") + len(self.key or b"") + OVERHEAD_BYTES
 
     @property

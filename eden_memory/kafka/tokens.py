@@ -63,7 +63,7 @@ def librdkafka_callback(source: TokenSource) -> Callable[[str], tuple[str, float
 
 
 def token_source(settings: KafkaSettings) -> TokenSource:
-    """Return what brings tokens; EdenError if the settings name nothing that does."""
+    """Return the source of tokens that the settings name; EdenError if they name none."""
     if settings.sasl_mechanism == AWS:
         return CachedTokens(_signed_for_aws)
     if settings.sasl_token_file is not None:

@@ -1,4 +1,4 @@
-"""topics.yaml and a real broker: look, create, alter what is ours, and delete only what was named."""
+"""topics.yaml and a real broker: compare, create, alter what is ours, and delete only what was named."""
 
 # confluent-kafka imports its public names into `admin` without listing them as exports.
 # pyright: reportPrivateImportUsage=false
@@ -34,7 +34,7 @@ TIMEOUT = 30.0
 CONNECT = 10.0
 """Seconds until a broker that does not answer at all counts as away."""
 ANSWER_SECONDS = 0.8
-"""For one attempt: connecting goes on meanwhile, however slow the broker is."""
+"""Seconds for one attempt: connecting continues meanwhile, however slow the broker is."""
 HINT = "Check EDEN_KAFKA_BOOTSTRAP, or start the local servers with `eden up`."
 SASL_HINT = "Check EDEN_KAFKA_SECURITY_PROTOCOL and EDEN_KAFKA_SASL_MECHANISM, _USERNAME and _PASSWORD."
 
@@ -66,15 +66,15 @@ class TopicAdmin:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._where = str(config["bootstrap.servers"])
-        # What cannot be reached is raised as an EdenError; librdkafka's own log lines would only repeat it.
+        # An unreachable broker is raised as an EdenError; librdkafka's own log lines would only repeat it.
         self._admin: Any = self._asked(lambda: AdminClient({**config, "log_level": 0}))
 
     def found(self, topics: Topics) -> dict[str, BrokerTopic]:
-        """Those of the topics that are there, with every setting's effective value."""
+        """Return those of the topics that exist, with every setting's effective value."""
         return self._described(topics, self._listed())
 
     def standing(self, topics: Topics) -> dict[str, BrokerTopic]:
-        """As `found`; without settings where this user may not read them."""
+        """Like `found`, but without settings where this user may not read them."""
         listed = self._listed()
         there = [topic.name for topic in topics if topic.name in listed]
         try:
@@ -103,7 +103,7 @@ class TopicAdmin:
         return TopicReport(differences(topics, found), unknown)
 
     def apply(self, topics: Topics) -> TopicReport:
-        """Create, alter and grow what may be, and wait until the broker shows it; what differed before."""
+        """Create, alter and grow the topics, and wait until the broker shows it; return what differed before."""
         report = self.report(topics)
         self._create(
             topics,
@@ -136,7 +136,7 @@ class TopicAdmin:
         return {name: str(self._answer(answer).topic_id) for name, answer in answers.items()}
 
     def configure(self, settings: Mapping[str, Mapping[str, str | None]]) -> None:
-        """Set these settings of topics; None: the broker's own counts again."""
+        """Set these settings of topics; None restores the broker's default."""
         resources = [
             ConfigResource(
                 ResourceType.TOPIC, name, incremental_configs=[_entry(*setting) for setting in wanted.items()]
@@ -262,7 +262,7 @@ async def topics_exist(config: Mapping[str, Any], wanted: Iterable[str], patienc
 async def _topics(config: Mapping[str, Any], patience: float) -> Iterable[str]:
     server, loop = f"Kafka at {config['bootstrap.servers']}", asyncio.get_running_loop()
     until, reasons, awaited = loop.time() + patience, list[LibraryError](), Awaited(server, HINT)
-    # What goes wrong is said here: librdkafka's own log lines would repeat it at every attempt to connect.
+    # This function reports errors itself: librdkafka's log lines would repeat them at every attempt to connect.
     options: dict[str, Any] = {**config, "log_level": 0, "error_cb": reasons.append}
     admin: Any = AdminClient(options)
     async with awaited.said():

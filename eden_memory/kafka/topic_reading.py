@@ -1,4 +1,4 @@
-"""Topics read in no group: where they begin and end, and their records from there on."""
+"""Reading topics without a group: where they begin and end, and their records."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -57,7 +57,7 @@ class TopicOffsets:
         await close_consumer(self._consumer)
 
     async def find_partitions(self) -> None:
-        """Find topics and partitions that are new."""
+        """Find new topics and partitions."""
         self.partitions = await partitions_of(self._consumer, self._topics)
 
     async def begins(self) -> dict[TopicPartition, int]:
@@ -65,7 +65,7 @@ class TopicOffsets:
         return await self._consumer.beginning_offsets(self.partitions) if self.partitions else {}
 
     async def ends(self) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each partition."""
+        """Return the offset after the last record of each partition."""
         return await self._consumer.end_offsets(self.partitions) if self.partitions else {}
 
 
@@ -102,12 +102,12 @@ class TopicReader:
                 yield batch
 
     async def _behind(self, places: Sequence[TopicPartition]) -> int:
-        """By positions, not by records: markers of transactions take offsets, too."""
+        """Compare positions, not records: transaction markers take offsets, too."""
         positions = await asyncio.gather(*(self.consumer.position(tp) for tp in places))
         return sum(max(0, self.ends[tp] - at) for tp, at in zip(places, positions, strict=True))
 
     def seek(self, offsets: Offsets) -> None:
-        """Go on from these offsets."""
+        """Continue from these offsets."""
         for tp, offset in offsets.items():
             self.consumer.seek(tp, offset)
 
@@ -120,7 +120,7 @@ def new_reader(kafka: KafkaArguments) -> Any:
 
 @asynccontextmanager
 async def consuming(kafka: KafkaArguments, partitions: Sequence[TopicPartition] = ()) -> AsyncGenerator[Any]:
-    """A consumer of these partitions, in no group; it is closed whatever happens."""
+    """Yield a consumer of these partitions, in no group; it is always closed."""
     consumer = new_reader(kafka)
     await start(consumer)
     try:

@@ -1,4 +1,4 @@
-"""topics.yaml, read and checked: names, partitions, settings, events and groups; and how a broker differs from it."""
+"""topics.yaml, read and checked: names, partitions, settings, events, groups, and how a broker differs from it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -222,7 +222,7 @@ def read_topics(path: Path) -> TopicsFile:
 
 
 def _unresolved(file: TopicsFile) -> Iterator[str]:
-    """Every name in the file that points to nothing, and every event that two topics claim."""
+    """Return every name in the file that refers to nothing, and every event that two topics claim."""
     events = [event for topic in file.topics.values() for event in topic.events]
     yield from (f"{event} stands in two topics" for event in sorted(set(events)) if events.count(event) > 1)
     if file.dead.kept not in file.kept:
@@ -260,7 +260,7 @@ class BrokerTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicDifference:
-    """One thing that is not as topics.yaml says; `refused` says why it is left as it is."""
+    """One difference between a topic and topics.yaml; `refused` says why it is left as it is."""
 
     topic: str
     what: What
@@ -271,7 +271,7 @@ class TopicDifference:
 
 
 def differences(topics: Iterable[Topic], found: Mapping[str, BrokerTopic]) -> list[TopicDifference]:
-    """Everything that differs, in the order of topics.yaml; settings that it does not name do not count."""
+    """Return all differences in the order of topics.yaml; settings that it does not name do not count."""
     return [difference for topic in topics for difference in _of_topic(topic, found.get(topic.name))]
 
 

@@ -36,7 +36,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OCCURRED = "occurred_at"
 FactOrder = Literal["formed_at", "valid_from", "occurred_at"]
 Place = tuple[datetime, *tuple[int | str, ...]]
-"""The values that the last item of a page was sorted by."""
+"""The values by which the last item of a page was sorted."""
 
 
 def demand_kinds(scopes: Any) -> None:
@@ -50,7 +50,7 @@ def demand_kinds(scopes: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Filters of a list, checked; Invalid."""
+    """The filters of a list, checked; Invalid."""
 
     scopes: Sequence[ScopeKind] | None = None
     flag: bool | None = None
@@ -60,7 +60,7 @@ class Filters:
     limit: int = 50
     cursor: str | None = None
     occurred_after: datetime | None = None
-    """Only facts of what happened then or later; those that do not say when are left out."""
+    """Only facts about what happened then or later; facts that do not say when are left out."""
     occurred_before: datetime | None = None
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class Filters:
             raise Invalid("a cursor is a text")
 
     def digest(self, of: str, asked: Asker) -> str:
-        """Return a hash of the list that these filters make."""
+        """Return a hash of these filters, which names the list."""
         who = (asked.agent_id, asked.session_id, asked.user_id)
         scopes = None if self.scopes is None else sorted(self.scopes)
         bounds = (self.occurred_after, self.occurred_before)
@@ -101,7 +101,7 @@ class _List:
     types: tuple[type, ...]
     hidden: tuple[str, ...] = ()
     unlisted: str | None = None
-    """The time that takes an item out of the list of those whose switch is off."""
+    """The time that removes an item from the list of those whose switch is off."""
     first: str = "formed_at"
 
     @property
@@ -110,7 +110,7 @@ class _List:
 
     @property
     def name(self) -> str:
-        """The list that cursors are bound to."""
+        """The list to which cursors are bound."""
         return self.of if self.first == "formed_at" else f"{self.of} by {self.first}"
 
 
@@ -129,7 +129,7 @@ REFLECTIONS = _List(
 
 
 class Browsing:
-    """Lists memory; every call is given what the asker may see."""
+    """Lists memory; every call receives what the caller may see."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._database, self._names = database, names
@@ -274,7 +274,7 @@ def page_query(listed: _List, keys: Sequence[str], filters: Filters, digest: str
 
 
 def _occurring(listed: _List, filters: Filters) -> list[Row]:
-    """Select by when something happened; the list in its order leaves out facts that do not say it."""
+    """Select by when something happened; the list in that order leaves out facts that do not say when."""
     bounds = _bounds(filters.occurred_after, filters.occurred_before)
     if listed.first == OCCURRED:
         bounds = {"$gte": EARLIEST, **bounds}
@@ -282,7 +282,7 @@ def _occurring(listed: _List, filters: Filters) -> list[Row]:
 
 
 def _within(listed: _List, filters: Filters) -> list[Row]:
-    """Select by the list's time."""
+    """Select by the time of the list."""
     bounds = _bounds(filters.since, filters.until)
     return [{listed.dated: bounds}] if bounds else []
 
@@ -293,7 +293,7 @@ def _bounds(since: datetime | None, until: datetime | None) -> dict[str, datetim
 
 
 def _behind(sort: Sequence[tuple[str, int]], place: Sequence[Any]) -> list[Row]:
-    """Return conditions of which any holds for everything sorted behind a place."""
+    """Return conditions, one of which holds for everything sorted after a place."""
     conditions: list[Row] = []
     for number, (name, direction) in enumerate(sort):
         same = {other: place[index] for index, (other, _) in enumerate(sort[:number])}

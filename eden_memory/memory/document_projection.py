@@ -31,7 +31,7 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def facts_after(batch: ScopeBatch, stored: StoredScope) -> dict[str, Fact]:
-    """Return all facts that are stored or come in, as they are afterwards, without those that are gone."""
+    """Return all facts, stored and incoming, as they are afterwards, without those that are gone."""
     coming: dict[str, list[FactChanged]] = {}
     for event in batch.facts.values():
         coming.setdefault(event.fact_id, []).append(event)
@@ -49,12 +49,12 @@ def facts_after(batch: ScopeBatch, stored: StoredScope) -> dict[str, Fact]:
 
 
 def duplicates_among(facts: Iterable[Fact]) -> tuple[Fact, ...]:
-    """Return facts that are neither retired nor active: an older one says the same."""
+    """Return facts that are neither retired nor active, because an older one says the same."""
     return tuple(fact for fact in facts if fact.retired_at is None and not fact.active)
 
 
 def _merged(stored: Fact | None, events: Sequence[FactChanged], gone: Set[int], revision: int) -> Fact | None:
-    """Merge a stored fact with its new versions; None if its newest version is gone and none comes."""
+    """Merge a stored fact with its new versions; None if its newest version is gone and there is no newer one."""
     if stored is None and not gone and len(events) == 1 and events[0].version == 1:
         return _fact(events[0], revision)
     known = {event.version: event for event in events}
@@ -72,7 +72,7 @@ def _merged(stored: Fact | None, events: Sequence[FactChanged], gone: Set[int], 
 def _statements(
     newest: int, stored: Fact | None, known: Mapping[int, FactChanged], gone: Set[int]
 ) -> tuple[FactStatement, ...]:
-    """Return what a fact was merged from; of a fact in its first version, that is its own text and sources."""
+    """Return what a fact was merged from; for a first version, its own text and sources."""
     if newest == 1:
         return ()
     found = {} if stored is None else {said.version: said for said in statements_of(stored)}
@@ -107,7 +107,7 @@ def _with_history(fact: Fact, history: tuple[FactVersion, ...]) -> Fact:
 
 
 def _one_active(facts: Mapping[str, Fact]) -> dict[str, Fact]:
-    """Make the oldest of the facts that are not retired and say the same active."""
+    """Of the facts that are not retired and say the same, make the oldest active."""
     first: dict[str, Fact] = {}
     for fact in facts.values():
         other = first.get(fact.hash)
@@ -200,7 +200,7 @@ def _as_version(fact: Fact | FactVersion | FactChanged) -> FactVersion:
 
 
 def versions_after(batch: ScopeBatch, stored: StoredScope) -> tuple[StoredBlob, ...]:
-    """Return the blob versions that are new, and those that are gone from now on; gone ones stay gone."""
+    """Return the new blob versions, and those that are gone from now on; gone ones stay gone."""
     new = [
         _stored_blob(event)
         for version, event in batch.blobs.items()
@@ -217,7 +217,7 @@ def versions_after(batch: ScopeBatch, stored: StoredScope) -> tuple[StoredBlob, 
 def reflections_after(
     batch: ScopeBatch, stored: StoredScope, versions: Iterable[StoredBlob]
 ) -> dict[str, Reflection]:
-    """Return all reflections that are stored or come in, as they are afterwards, without those that are gone."""
+    """Return all reflections, stored and incoming, as they are afterwards, without those that are gone."""
     absorbed = _absorbed([*stored.absorbing, *versions], batch.gone_blobs)
     coming: dict[str, dict[int, ReflectionFormed]] = {}
     for (name, version), event in batch.reflections.items():
@@ -236,7 +236,7 @@ def reflections_after(
 def _newest_reflection(
     stored: Reflection | None, coming: Mapping[int, ReflectionFormed], gone: Set[int]
 ) -> Reflection | None:
-    """Merge a stored reflection with versions that come; None if its newest version is gone and none comes."""
+    """Merge a stored reflection with new versions; None if its newest version is gone and there is no newer one."""
     if stored is not None and stored.version not in gone and stored.version >= max(coming, default=0):
         newest = stored
     elif coming:

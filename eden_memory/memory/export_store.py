@@ -92,7 +92,7 @@ class Export:
         return list(heard), [session for session in named if session is not None]
 
     async def _facts(self, about: Mapping[str, Any], user: str) -> Items:
-        """Yield facts, and after each page of them how often they were found."""
+        """Yield facts, and after each page of facts how often they were found."""
         ids: list[str] = []
         async for row in self._find(Fact.COLLECTION, about):
             ids.append(row["_id"])
@@ -116,7 +116,7 @@ class Export:
                     yield WindowTexts.COLLECTION, {**fields, "messages": kept}
 
     async def _asked(self, user: Any, name: str) -> AsyncGenerator[Row]:
-        """Yield what waits in the inbox."""
+        """Yield the requests that wait in the inbox."""
         mine = [{"user_id": user}, {"what": "user", "target": user}, {"scope.user_id": name}]
         async for row in self.source[self.names[InboxFormNow.COLLECTION]].find({"$or": mine}):
             yield _plain(row)
@@ -131,7 +131,7 @@ class Export:
 
 
 def _own_sources(row: Row, user: str) -> Row:
-    """Leave out the sources of others, which name their messages and sessions, and what others stated."""
+    """Leave out sources and statements of others: they name others' messages and sessions."""
     if "sources" not in row or row.get("user_id") == user:
         return row
     own = [source for source in row["sources"] if source.get("user_id") == user]

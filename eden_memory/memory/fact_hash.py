@@ -4,7 +4,7 @@ import unicodedata
 from hashlib import blake2b, sha256
 
 END = " .!?。,;:"
-"""Stripped from the end, in any number; NFKC has made these of their full-width and joined forms."""
+"""Characters stripped from the end, in any number; NFKC has unified their full-width and joined forms."""
 
 
 def normalised(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Arrays with one row for each fact: facts are added at the end, and the last one takes a removed one's place."""
+"""Arrays with one row for each fact: a new fact is appended, and the last one takes the place of a removed one."""
 
 from collections.abc import Collection, Sequence
 from typing import Any

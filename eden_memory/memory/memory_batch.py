@@ -26,7 +26,7 @@ Memory = FactChanged | ReflectionFormed | SessionClosed | ScopeConsolidated
 
 @dataclass(slots=True)
 class ScopeBatch:
-    """The records of one scope; of one key the last one counts."""
+    """The records of one scope; the last record of a key counts."""
 
     key: str
     time: datetime
@@ -50,12 +50,12 @@ class ScopeBatch:
 
     @property
     def reflection_ids(self) -> set[str]:
-        """The reflections of which a version comes or goes."""
+        """The reflections of which a version is added or removed."""
         return {name for name, _ in (*self.reflections, *self.gone_reflections)}
 
     @property
     def retired(self) -> bool:
-        """Whether a reflection of it is retired."""
+        """Whether a reflection of the scope is retired."""
         return any(event.retired_at is not None for event in self.reflections.values())
 
     @property
@@ -66,7 +66,7 @@ class ScopeBatch:
         )
 
     def add(self, event: Memory) -> None:
-        """Add a record that stands."""
+        """Add a record that remains."""
         self.scope = event.scope
         match event:
             case FactChanged():
@@ -83,7 +83,7 @@ class ScopeBatch:
                 self.closed_at = max(self.closed_at or event.closed_at, event.closed_at)
 
     def drop(self, event: Memory, delivery: Delivery) -> None:
-        """Leave out a record that must not stand."""
+        """Leave out a record that must not remain."""
         if isinstance(event, FactChanged) and event.version > 1:
             self.facts.pop((event.fact_id, event.version), None)
             self.dropped[event.fact_id, event.version] = delivery
@@ -111,7 +111,7 @@ class ScopeBatch:
 
 @dataclass(slots=True)
 class MemoryBatch:
-    """All scopes of a batch, and the tombstones of what must not stand."""
+    """All scopes of a batch, and the tombstones of records that must not remain."""
 
     scopes: dict[str, ScopeBatch] = field(default_factory=dict[str, ScopeBatch])
     first: dict[str, int] = field(default_factory=dict[str, int])
@@ -152,7 +152,7 @@ def memory_batch(deliveries: Sequence[Delivery], marks: Marks) -> MemoryBatch:
 
 
 def erased_since(before: MemoryBatch, after: MemoryBatch) -> list[Delivery]:
-    """Return the records that were dropped with more marks known, and not before."""
+    """Return the records that are dropped now because more marks are known."""
     already = {id(erase.cause) for erase in before.erased}
     return [
         erase.cause for erase in after.erased if erase.cause is not None and id(erase.cause) not in already
@@ -160,7 +160,7 @@ def erased_since(before: MemoryBatch, after: MemoryBatch) -> list[Delivery]:
 
 
 def named_by(events: Iterable[Event | None]) -> Iterator[tuple[str, str]]:
-    """Yield (kind, target) of everything whose forgetting concerns any of the records; a pair may come again."""
+    """Yield (kind, target) of everything whose forgetting concerns any of the records; pairs may repeat."""
     for event in events:
         if isinstance(event, Memory):
             yield from ids_of(event.scope, _sources(event))
@@ -168,7 +168,7 @@ def named_by(events: Iterable[Event | None]) -> Iterator[tuple[str, str]]:
 
 
 def is_forgotten(event: Memory, marks: Marks) -> bool:
-    """Return whether a record is what was forgotten, or rests on nothing else."""
+    """Return whether a record itself is forgotten, or rests on nothing else."""
     if not marks:
         return False
     match event:
@@ -231,7 +231,7 @@ def _places(sources: Iterable[SourceMessage]) -> set[tuple[str, str]]:
 
 
 def _blob_gone(event: ScopeConsolidated, marks: Marks) -> bool:
-    """A blob goes with what it absorbed, and with the version that it was made from."""
+    """A blob is dropped with what it absorbed, and with the version that it was made from."""
     return (
         marks.entity_gone("blob", event.scope.key, event.version)
         or (event.based_on > 0 and marks.entity_gone("blob", event.scope.key, event.based_on))

@@ -18,9 +18,9 @@ from eden_memory.schemas.documents import (
 )
 
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
-"""Before every time that is stored: what is after it is there at all, so a partial index can serve the query."""
+"""A time before all stored ones: a condition "after it" means "is set", so a partial index can serve the query."""
 EARLIEST = datetime.min.replace(tzinfo=UTC)
-"""When something may have happened, apart from when it was said: no fact is of an earlier time."""
+"""The earliest time at which an event may have happened; no fact has an earlier one."""
 SOURCES = ("message_ids", "session_ids", "sources.user_id", "user_id")
 """Fields that name the sources of memory: forgetting reads them, a slice at a time in the order of ids."""
 

@@ -51,7 +51,7 @@ class MemoryCollections:
 
 
 class MemoryLoading:
-    """Reads the snapshots first: a snapshot that is unchanged when it is written says that the rest is too."""
+    """Reads the snapshots first: if one is unchanged at the write, the rest is unchanged, too."""
 
     def __init__(self, collections: MemoryCollections, cache: SnapshotCache) -> None:
         self._of, self._cache = collections, cache
@@ -78,7 +78,7 @@ class MemoryLoading:
         return stored
 
     async def _snapshots(self, keys: Sequence[str]) -> dict[str, Snapshot]:
-        """Load snapshots; of those that are cached only the revision, if it is still the same."""
+        """Load snapshots; of cached ones only the revision, if it is still the same."""
         cached = self._cache.among(keys)
         asked: Row = {"_id": {"$in": list(cached)}}
         revisions = await self._of.snapshots.find(asked, {"revision": 1}).to_list() if cached else []
@@ -143,7 +143,7 @@ class MemoryLoading:
             stored[blob.scope_key].absorbing += (blob,)
 
     async def _blobs(self, batches: Sequence[ScopeBatch], stored: Stored) -> None:
-        """Load the blobs, and those of the versions that come or go which are known."""
+        """Load the newest blobs, and the known ones among the versions that are added or removed."""
         touched = [batch for batch in batches if batch.blobs or batch.gone_blobs]
         if not touched:
             return
@@ -166,7 +166,7 @@ class MemoryLoading:
             stored[version.scope_key].versions[version.version] = version
 
     async def _left(self, batch: ScopeBatch, scope: StoredScope) -> None:
-        """Load the newest versions that stay, where one that is shown goes."""
+        """Load the newest remaining versions, for scopes whose shown version is removed."""
         shown = scope.blob
         if shown is None or not batch.gone_blobs & {
             shown.version,
@@ -191,7 +191,7 @@ class MemoryLoading:
             stored[row["_id"]].highest = int(row["highest"])
 
     async def _beyond(self, batch: ScopeBatch, scope: StoredScope) -> None:
-        """Load what may come up in place of what leaves the snapshot's lists."""
+        """Load what may move up in place of what leaves the snapshot's lists."""
         snapshot = scope.snapshot
         if snapshot is None:
             return

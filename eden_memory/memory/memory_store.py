@@ -31,12 +31,12 @@ from eden_memory.stages.stage import RetryPolicy
 AT_ONCE = 8
 """Transactions of one process at the same time."""
 ATTEMPTS = 8
-"""How often a scope is read anew because somebody else wrote it first."""
+"""How often a scope is read again because another writer was first."""
 LOCKED_SECONDS = 1.0
 LONGEST_LOCK_SECONDS = 90.0
 """A transaction left open locks what it wrote: for 60 s, unless the server is set otherwise."""
 TOGETHER = 600
-"""Records of one transaction, roughly: a commit costs several times what one of them does."""
+"""Approximate records of one transaction: a commit costs several times as much as one of them."""
 DUPLICATE_KEY = 11_000
 AGAIN = ("TransientTransactionError", "UnknownTransactionCommitResult")
 Operation = InsertOne[Row] | ReplaceOne[Row] | UpdateMany | DeleteMany | DeleteOne
@@ -75,9 +75,9 @@ class MongoMemoryStore:
     async def _group(
         self, batches: Sequence[ScopeBatch], stored: Mapping[str, StoredScope]
     ) -> Mapping[str, AppliedScope | Exception]:
-        """Apply several in one transaction, and each in one of its own if that fails."""
+        """Apply several scopes in one transaction, and each in one of its own if that fails."""
         if stored:
-            with suppress(Exception):  # whose it is shows when each is read and written alone
+            with suppress(Exception):  # reading and writing each scope alone shows which one failed
                 return await self._together(batches, stored)
         applying = (self._apply(batch) for batch in batches)
         results: dict[str, AppliedScope | Exception] = {}
@@ -99,7 +99,7 @@ class MongoMemoryStore:
         return {key: _applied(result) for key, result in projected.items()}
 
     async def _apply(self, batch: ScopeBatch) -> AppliedScope:
-        """Apply a batch, reading anew whenever somebody else was first: what was committed then is found."""
+        """Apply a batch, and read again whenever another writer was first: what it committed is found then."""
         patience = Patience()
         while True:
             try:
@@ -129,7 +129,7 @@ class MongoMemoryStore:
                 self._cache.add(change.snapshot)
 
     async def _write_snapshots(self, changes: Sequence[ScopeWrite], session: AsyncClientSession) -> None:
-        """Write the snapshots first: of two writers one stops before it has written anything else."""
+        """Write the snapshots first: one of two writers then stops before it has written anything else."""
         operations = _snapshots(changes)
         if not operations:
             return
@@ -179,7 +179,7 @@ class Patience:
 
     @property
     def locked(self) -> bool:
-        """Whether it takes so long that somebody may have been killed in the middle."""
+        """Whether the conflict has lasted so long that a process may have been killed in the middle."""
         return time.monotonic() - self._begun > LOCKED_SECONDS
 
     def allows(self, error: Exception) -> bool:

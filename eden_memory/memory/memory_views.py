@@ -1,4 +1,4 @@
-"""Views of stored documents for the API: they leave out sources of anybody but the asker."""
+"""Views of stored documents for the API, without the sources of anybody but the caller."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -48,7 +48,7 @@ def fact_view(fact: Fact, scope: Scope, asked: Asker) -> FactView:
 
 
 def versions(fact: Fact) -> tuple[VersionView, ...]:
-    """Return all stored versions, newest first; a version that begins after a later one does is undone."""
+    """Return all stored versions, newest first; a version that begins after a later one is marked as undone."""
     found, earliest = list[VersionView](), fact.valid_from
     for version in map(_version, (fact, *fact.history)):
         found.append(replace(version, undone=version.valid_from > earliest))

@@ -1,4 +1,4 @@
-"""Commands that state anew what is left of a forgotten fact. Pure."""
+"""Commands that add what is left of a forgotten fact again. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -22,7 +22,7 @@ MOST_ALIKE = 20
 
 
 def to_state_anew(left: Iterable[FactStatement]) -> list[FactStatement]:
-    """Return the statements by version; of those that say the same, the newest `MOST_ALIKE`."""
+    """Return the statements by version; of equal ones, the newest `MOST_ALIKE`."""
     found: list[FactStatement] = []
     alike: dict[str, int] = {}
     for said in sorted(left, key=lambda said: said.version, reverse=True):
@@ -55,7 +55,7 @@ def earlier_versions(dropped: Erase, fact: Fact) -> list[Erase]:
 
 
 def is_restated(command_id: str) -> bool:
-    """Return whether a command states anew what was left of a fact."""
+    """Return whether a command adds again what was left of a fact."""
     return command_id.startswith("restated/")
 
 

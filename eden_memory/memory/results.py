@@ -1,21 +1,68 @@
-"""Results of the calls of `MemoryService`: plain values, the same over Python, HTTP and MCP."""
+"""Views of memory: what operations return, one class for each thing, the same at every door."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
+
+from pydantic import ConfigDict, PlainSerializer, computed_field
 
 from eden_memory.schemas.events.chat import Role
 from eden_memory.schemas.events.facts import Action, By, Decision
 from eden_memory.schemas.events.reflections import MemoryAction
 from eden_memory.schemas.provenance import SourceMessage
-from eden_memory.schemas.scopes import Scope
+from eden_memory.schemas.scopes import Scope, ScopeKind
 
 T = TypeVar("T")
 
 
+class View:
+    """The base of views: pydantic writes them as JSON, with their texts as descriptions."""
+
+    __slots__ = ()
+    __pydantic_config__ = ConfigDict(
+        use_attribute_docstrings=True, json_schema_serialization_defaults_required=True
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class ScopeView(View):
+    """Whom a memory is for; ids typed. Who may see a session's memory is not said."""
+
+    kind: ScopeKind
+    key: str
+    agent_id: str
+    group_id: str | None
+    user_id: str | None
+    session_id: str | None
+    shard: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceView(View):
+    """A message that a memory rests on; ids typed."""
+
+    message_id: str
+    session_id: str
+    user_id: str | None
+    time: datetime
+
+
+def _scope(scope: Scope) -> ScopeView:
+    ids = scope.group_id, scope.user_id, scope.session_id, scope.shard
+    return ScopeView(scope.kind, scope.key, scope.agent_id, *ids)
+
+
+def _source(source: SourceMessage) -> SourceView:
+    return SourceView(source.message_id, source.session_id, source.user_id, source.time)
+
+
+ShownScope = Annotated[Scope, PlainSerializer(_scope, return_type=ScopeView)]
+ShownSource = Annotated[SourceMessage, PlainSerializer(_source, return_type=SourceView)]
+
+
+@dataclass(frozen=True, slots=True)
+class Page(View, Generic[T]):
     """Part of a list."""
 
     items: tuple[T, ...]
@@ -27,7 +74,7 @@ Speaker = Literal["user", "agent"]
 
 
 @dataclass(frozen=True, slots=True)
-class RecentMessage:
+class RecentMessage(View):
     """A message of the user's other sessions, or an answer there, of which no memory is formed yet; ids typed."""
 
     message_id: str
@@ -55,7 +102,7 @@ ExplainedOutcome = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedStep:
+class ExplainedStep(View):
     """One step from a message to memory; ids typed where they are the application's."""
 
     what: Literal["message", "window", "call", "answer", "decision", "memory"]
@@ -65,7 +112,7 @@ class ExplainedStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(View):
     """Why a memory is as it is, or what became of a message."""
 
     what: Literal["fact", "reflection", "message"]
@@ -79,7 +126,7 @@ class Explained:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class Added(View):
     """Receipt for added texts, which are formed in the background."""
 
     request_ids: tuple[str, ...]
@@ -89,11 +136,11 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True)
-class FactView:
+class FactView(View):
     """A fact in its newest version."""
 
     fact_id: str
-    scope: Scope
+    scope: ShownScope
     content: str
     active: bool
     version: int
@@ -114,12 +161,12 @@ class FactView:
     retired_because: str | None
     replaces: str | None
     replaced_by: str | None
-    sources: tuple[SourceMessage, ...]
+    sources: tuple[ShownSource, ...]
     """Messages that it rests on, as far as they are of the session or user who asks."""
 
 
 @dataclass(frozen=True, slots=True)
-class FactOrigin:
+class FactOrigin(View):
     """The newest message that a fact rests on."""
 
     role: Role | None
@@ -128,7 +175,7 @@ class FactOrigin:
 
 
 @dataclass(frozen=True, slots=True)
-class VersionView:
+class VersionView(View):
     """One version of a fact."""
 
     version: int
@@ -150,7 +197,7 @@ class VersionView:
 
 
 @dataclass(frozen=True, slots=True)
-class FactHistory:
+class FactHistory(View):
     """A fact and all its versions that are kept (the last 20 before this one)."""
 
     fact: FactView
@@ -161,6 +208,7 @@ class FactHistory:
     """How often searches found it."""
     last_found_at: datetime | None = None
 
+    @computed_field
     @property
     def cost_usd(self) -> Decimal | None:
         """The cost of the versions where it is known; None if models were asked and no price is known."""
@@ -170,7 +218,7 @@ class FactHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class CommandView:
+class CommandView(View):
     """A person's or program's command behind a version."""
 
     action: MemoryAction
@@ -181,7 +229,7 @@ class CommandView:
 
 
 @dataclass(frozen=True, slots=True)
-class ReflectionVersionView:
+class ReflectionVersionView(View):
     """An earlier version of a reflection."""
 
     version: int
@@ -192,11 +240,11 @@ class ReflectionVersionView:
 
 
 @dataclass(frozen=True, slots=True)
-class ReflectionView:
+class ReflectionView(View):
     """A reflection."""
 
     reflection_id: str
-    scope: Scope
+    scope: ShownScope
     content: str
     formed_at: datetime
     """The end of the window that it was formed from: lists are in its order."""
@@ -209,7 +257,7 @@ class ReflectionView:
     propagated_from: str | None
     private: bool
     """Never propagated to a broader scope."""
-    sources: tuple[SourceMessage, ...]
+    sources: tuple[ShownSource, ...]
     """As of :class:`FactView`."""
     version: int = 1
     retired_at: datetime | None = None
@@ -220,7 +268,7 @@ class ReflectionView:
 
 
 @dataclass(frozen=True, slots=True)
-class BlobVersionView:
+class BlobVersionView(View):
     """An earlier version of a blob."""
 
     version: int
@@ -231,10 +279,10 @@ class BlobVersionView:
 
 
 @dataclass(frozen=True, slots=True)
-class BlobView:
+class BlobView(View):
     """The consolidated text of a scope."""
 
-    scope: Scope
+    scope: ShownScope
     content: str
     version: int
     words: int
@@ -251,14 +299,14 @@ class BlobView:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryChange:
+class MemoryChange(View):
     """A change of a visible scope's memory."""
 
     id: str
     """Position of this change: `changes(after=…)` continues from there."""
     what: Literal["changed", "gone"]
     """gone: forgotten, or no longer visible here."""
-    scope: Scope
+    scope: ShownScope
     revision: int
     """Grows with every commit; 0 for what is gone."""
     changed_at: datetime | None
@@ -270,7 +318,7 @@ class MemoryChange:
 
 
 @dataclass(frozen=True, slots=True)
-class ScopeStats:
+class ScopeStats(View):
     """One scope's memory in numbers."""
 
     scope_key: str
@@ -288,7 +336,7 @@ class ScopeStats:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsolidationStatus:
+class ConsolidationStatus(View):
     """A scope's distance from its next consolidation."""
 
     scope_key: str

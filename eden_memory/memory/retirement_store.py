@@ -44,7 +44,7 @@ class MongoRetirements:
         self._snapshots = _majority(database, names["snapshots"])
         self._streams = database[names["streams"]]
         self._within: dict[str, tuple[int, int]] = {}
-        """Scopes in which no conversation was beyond its limit: (revision, limit)."""
+        """Scopes in which no conversation exceeded its limit, each with (revision, limit)."""
 
     async def due(self) -> AsyncGenerator[FactCommanded]:
         """Yield a command for each fact that is due; its id depends on the fact's version alone."""
@@ -75,7 +75,7 @@ class MongoRetirements:
                     yield command
 
     async def _of_conversations(self, key: str, revision: int, most: int) -> AsyncGenerator[FactCommanded]:
-        """Yield commands for conversations beyond their limit; a fact counts where all its messages are of one."""
+        """Yield commands for conversations beyond their limit; a fact counts if all its messages are from one."""
         if self._within.get(key) == (revision, most):
             return
         within = True
@@ -139,7 +139,7 @@ TOGETHER = 200
 
 
 class RetirementRounds(Leased):
-    """Ask for the retirement of the facts that are due, round after round; `source` is the stage that asks."""
+    """Ask for the retirement of due facts, round after round; `source` is the stage that asks."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class RetirementRounds(Leased):
         """Commands on their way: what is found again because it is not carried out yet is not asked for again."""
 
     async def round(self) -> None:
-        """Publish the commands that are new; those published again after a restart are decided once."""
+        """Publish the new commands; those published again after a restart are decided once."""
         found, waiting = set[str](), list[StoredRecord]()
         async for command in self._retirements.due():
             found.add(command.command_id)

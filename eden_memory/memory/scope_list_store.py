@@ -22,12 +22,12 @@ FIELDS: Row = {
     "buffered": {"$size": "$buffer"},
 }
 LAST = "\uffff"
-"""Behind every key that begins alike."""
+"""Sorts after every key with the same beginning."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedScope:
-    """A scope that something is stored of, in numbers."""
+    """A scope that has stored memory, in numbers."""
 
     scope: Scope
     facts: int
@@ -54,7 +54,7 @@ class ScopeQuery:
 
 
 class ScopeLists:
-    """Reads the snapshots of one namespace: by their keys, so a page costs the same however many there are."""
+    """Reads the snapshots of one namespace by their keys, so a page costs the same however many there are."""
 
     def __init__(self, database: AsyncDatabase[Row], names: Names) -> None:
         self._snapshots = database[names[Snapshot.COLLECTION]]

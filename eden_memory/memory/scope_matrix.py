@@ -10,7 +10,7 @@ from eden_memory.memory.fact_rows import FactRows
 
 Floats = NDArray[np.float32]
 DIGITS = 6
-"""Similarities are rounded: what is beyond is noise of the order in which products are added up."""
+"""Similarities are rounded to this: smaller differences are noise from the order of additions."""
 
 
 class Hit(NamedTuple):
@@ -40,7 +40,7 @@ class ScopeMatrix:
         return self._facts.size
 
     def put(self, fact_id: str, vector: bytes) -> bool:
-        """Add or replace; False, and the fact is not in, if the vector has another length."""
+        """Add or replace a vector; return False if its length does not fit."""
         if len(vector) != 4 * self.dimensions:
             self.remove(fact_id)
             return False

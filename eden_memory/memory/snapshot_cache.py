@@ -1,4 +1,4 @@
-"""The snapshots that this process wrote last: while one stands, the next batch of its scope need not read it."""
+"""The snapshots that this process wrote last: the next batch of a scope need not read them while they are current."""
 
 import sys
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ class SnapshotCache:
         self._dice = Random(0)  # noqa: S311 - nothing secret
 
     def among(self, keys: Iterable[str]) -> dict[str, Snapshot]:
-        """Return those of some scopes that are cached, whether they still stand or not."""
+        """Return the cached snapshots of some scopes, whether or not they are still current."""
         return {key: self._snapshots[key][0] for key in keys if key in self._snapshots}
 
     def add(self, snapshot: Snapshot) -> None:

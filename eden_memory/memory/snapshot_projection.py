@@ -23,7 +23,7 @@ from eden_memory.schemas.scopes import Scope
 
 
 class UnreadBlob:
-    """Marker for a blob that was not read: the snapshot keeps what it says of it."""
+    """Marker for a blob that was not read: the snapshot keeps its values."""
 
 
 UNREAD_BLOB: Final = UnreadBlob()
@@ -72,7 +72,7 @@ def _blob(blob: Consolidated | UnreadBlob | None) -> dict[str, object]:
 
 
 def _last_merged_at(blob: Consolidated) -> datetime | None:
-    """Return the time of the newest version that a consolidation made; commands start no pause before the next."""
+    """Return the time of the newest version that a consolidation made; commands do not delay the next one."""
     times = [(blob.command, blob.last_consolidated_at)]
     times += [(version.command, version.consolidated_at) for version in blob.history]
     return next((at for command, at in times if command is None), None)
@@ -154,7 +154,7 @@ def _closed(closed_at: datetime | None, buffer: tuple[BufferedReflection, ...]) 
 
 
 def oldest_first(buffer: Iterable[BufferedReflection]) -> list[BufferedReflection]:
-    """Return the reflections in the order in which they were said, whenever they were formed."""
+    """Return the reflections in the order in which they were said, not formed."""
     return sorted(
         buffer,
         key=lambda reflection: (
@@ -172,7 +172,7 @@ def newest_buffered(buffer: Iterable[BufferedReflection], threshold: int) -> lis
 
 
 def last_formed(buffer: Iterable[BufferedReflection]) -> datetime | None:
-    """Return when the last of them was formed; None without any."""
+    """Return when the last of them was formed; None if there is none."""
     return max((reflection.formed_at for reflection in buffer), default=None)
 
 

@@ -1,4 +1,4 @@
-"""Snapshots of scopes, all that a prompt or a context needs of one; and the same without memory that users led to."""
+"""Snapshots of scopes: all that a prompt or a context needs of one, with or without memory from users."""
 
 import re
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
@@ -85,7 +85,7 @@ class MongoHidden:
         self._chosen: Sharing | None = chosen
 
     async def sharing(self) -> Sharing:
-        """Return the mode that readers go by; read anew each time, so that a switch holds at once."""
+        """Return the mode that readers apply; it is read each time, so that a switch takes effect at once."""
         return in_force(await stored_sharing(self._database, self._names), self._chosen)
 
     async def taken_out(self, snapshots: Mapping[str, Snapshot], keys: Iterable[str]) -> dict[str, Snapshot]:

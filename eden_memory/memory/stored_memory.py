@@ -21,7 +21,7 @@ Part = Literal["facts", "reflections", "blob"]
 
 @dataclass(slots=True)
 class StoredScope:
-    """Read after the snapshot, so that an unchanged snapshot says that all of it still stands."""
+    """Read after the snapshot: if the snapshot is unchanged at the write, all of this is unchanged, too."""
 
     snapshot: Snapshot | None = None
     facts: dict[str, Fact] = field(default_factory=dict[str, Fact])
@@ -60,7 +60,7 @@ class ScopeWrite:
     facts: tuple[Fact, ...] = ()
     gone_facts: tuple[str, ...] = ()
     released: tuple[str, ...] = ()
-    """Facts whose text another one of this change takes over: they let go of it first."""
+    """Facts whose text another fact of this change takes over: their texts are freed first."""
     reflections: tuple[Reflection, ...] = ()
     gone_reflections: tuple[str, ...] = ()
     blob: Consolidated | None = None
@@ -68,7 +68,7 @@ class ScopeWrite:
     versions: tuple[StoredBlob, ...] = ()
     parts: tuple[Part, ...] = ()
     known: frozenset[str] = frozenset()
-    """Ids of documents that were there when the scope was read."""
+    """Ids of documents that existed when the scope was read."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class Projected:
     """A batch applied to what is stored."""
 
     snapshot: Snapshot | None
-    """As it is after the change, or as it was where nothing changes."""
+    """The snapshot after the change, or the stored one if nothing changes."""
     change: ScopeWrite | None
     duplicates: tuple[Fact, ...] = ()
     """Facts kept out of search because an older one says the same."""
@@ -88,12 +88,12 @@ class AppliedScope:
 
     snapshot: Snapshot | None
     parts: tuple[Part, ...] = ()
-    """The parts that changed; empty where all of it was there already."""
+    """The parts that changed; empty if the batch changed nothing."""
     duplicates: tuple[Fact, ...] = ()
 
 
 def scope_fields(scope: Scope | None, snapshot: Snapshot | None = None) -> dict[str, Any]:
-    """Return the fields that say whose a document is, from a scope or else from the scope's snapshot."""
+    """Return the fields that say to whom a document belongs, from a scope or from the scope's snapshot."""
     if scope is not None:
         return {
             "scope": scope.kind,

@@ -12,7 +12,7 @@ Row = dict[str, Any]
 LARGE_SCOPE = 5_000
 """Active facts from which a scope's vectors are stored as blocks."""
 NEARLY_LARGE = LARGE_SCOPE // 2
-"""One batch adds and retires far fewer facts than the difference."""
+"""One batch adds and retires far fewer facts than this difference."""
 
 
 def blocks_of(scope_key: str, made: str = "") -> Row:

@@ -1,4 +1,4 @@
-"""Ids as applications give them, checked: nothing else ever stands for an id in a query."""
+"""Ids as applications give them, checked: nothing else is ever used as an id in a query."""
 
 import re
 from typing import Any
@@ -18,7 +18,7 @@ def typed_or_none(value: Any, name: str) -> str | None:
 
 
 def typed(value: Any, name: str) -> str:
-    """The typed text of an id; NotAnId for what is none. `name` says what it was to be."""
+    """Return the typed text of an id; NotAnId if it is none. `name` says which id it was meant to be."""
     try:
         encoded = encode_id(value)
     except (TypeError, UnicodeEncodeError):
@@ -56,5 +56,5 @@ def id_of(text: str, name: str) -> Any:
 
 
 def typed_id_of(text: str, name: str) -> str:
-    """The same in its typed text, always in one and the same form."""
+    """Return the same id as typed text, always in one form."""
     return typed(id_of(text, name), name)

@@ -33,12 +33,12 @@ from eden_memory.mongo.changes import (
 from eden_memory.mongo.lenient_decoding import PLAIN, decode_outer_fields
 
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
-"""Answers are taken apart only as far as is needed to ask for the next one."""
+"""Answers are decoded only as far as is needed to ask for the next one."""
 BATCH = re.compile(rb"\x04(?:first|next)Batch\x00")
-"""The array of events in a cursor's BSON: its type and name. Nothing that a cursor holds before it can look so."""
+"""The array of events in a cursor's BSON, by type and name. Nothing before it in a cursor can look like this."""
 LENGTH = struct.Struct("<i")
 LOST_CODES = frozenset({260, 280, 286, 40585, 50811})
-"""InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost, and what older servers say for them."""
+"""InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost, and their codes on older servers."""
 FAILED_TO_PARSE, TYPE_MISMATCH, OVERFLOW = 9, 14, 15
 ASSERTIONS_FROM = 20_000
 """Codes from here on are assertions inside the server, such as the many ways to fail at decoding a token."""
@@ -49,7 +49,7 @@ AN_UPDATE = b"\x02operationType\x00\x07\x00\x00\x00update\x00"
 TIMESTAMP_TYPE = "82"
 AFTER_TIME = 18
 FIRST = "2B022C010029"
-"""Format version 1, an event, position 0: nearly every token."""
+"""Format version 1, an event, position 0: the beginning of nearly every token."""
 ZERO, LONGEST_INTEGER = 0x29, 0x32
 """Type bytes of integers: 0 is the type byte alone, then come those of integers of 1 to 8 bytes."""
 
@@ -76,7 +76,7 @@ class ChangeStream:
         self._position: str | None = None
 
     async def now(self) -> ChangeBatch:
-        """The position of this moment, without changes: everything older is before it."""
+        """Return the current position, without changes: everything older is before it."""
         await self.close()
         batch = await self._aggregate({})
         await self.close()
@@ -93,7 +93,7 @@ class ChangeStream:
         return batch
 
     async def close(self) -> None:
-        """Give the cursor back; a later `next` opens another."""
+        """Return the cursor to the server; a later `next` opens another."""
         cursor, self._cursor = self._cursor, None
         session, self._session = self._session, None
         if session is None:
@@ -241,7 +241,7 @@ def _events(cursor: bytes, places: Sequence[int]) -> Iterator[dict[str, Any]]:
 
 
 def _document(elements: bytes) -> bytes:
-    """Return BSON elements as a document."""
+    """Decode BSON elements as a document."""
     return LENGTH.pack(LENGTH.size + len(elements) + 1) + elements + b"\x00"
 
 
@@ -292,7 +292,7 @@ def _projection(fields: Mapping[str, Sequence[str]], kept_before: Sequence[str])
     return {
         "operationType": 1,
         "txnNumber": 1,
-        "documentKey": 1,  # whole objects cost the server less than a path into them
+        "documentKey": 1,  # a projection of whole objects costs the server less than one of paths inside them
         "ns": 1,
         "to": 1,
         **{f"fullDocument.{path}": 1 for path in _without_nested(wanted)},
@@ -307,7 +307,7 @@ def _keys(document: str) -> dict[str, Any]:
 
 
 def _without_nested(paths: Sequence[str]) -> list[str]:
-    """A projection may not name both a field and something inside it: the outer one is enough."""
+    """Remove paths inside other paths: a projection may not name both."""
     return [path for path in paths if not any(path.startswith(outer + ".") for outer in paths)]
 
 

@@ -12,7 +12,7 @@ class PositionLost(EdenError):  # noqa: N818 - reads as what happened
 
 
 class SourceFailed(ServerAway):
-    """The source did not answer or refused; trying again from the same position may help."""
+    """The source did not answer or refused; a retry from the same position may help."""
 
 
 Document = Mapping[str, Any]
@@ -54,10 +54,10 @@ class ChangeBatch(NamedTuple):
     """Decodes the changes, a part at a time: after the next batch has been asked for, so that the server works
     meanwhile. All updates of a batch are in one part."""
     size: int
-    """How many they are."""
+    """The number of changes."""
     position: str
     version: str
-    """Every change up to this cluster time stands in this batch or an earlier one."""
+    """Every change up to this cluster time is in this batch or an earlier one."""
     time: datetime
 
 
@@ -75,7 +75,7 @@ class RereadRequest(NamedTuple):
 
     @property
     def everything(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether the request covers everything."""
         return self.session is None and self.since is None
 
 

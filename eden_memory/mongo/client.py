@@ -25,7 +25,7 @@ CLIENT = "client "
 """Before the name of one client among what it tells the server of its platform: every connection of it says so."""
 CLOSE_SECONDS = 0.5
 NEEDED = sys.version_info < (3, 12)
-"""Whether PyMongo loses its lock where a wait is cancelled; a test fails once it does not."""
+"""Whether PyMongo loses its lock if a wait is cancelled; a test fails once it no longer does."""
 ENCODE = (
     "Check EDEN_MONGODB_URI: in its user name and password write @ as %40, : as %3A, / as %2F, ? as %3F, "
     "# as %23 and % as %25."
@@ -36,12 +36,12 @@ class Client(AsyncMongoClient[dict[str, Any]]):
     """Closes also while the server is frozen: the driver would wait for it to hear of the sessions' end."""
 
     async def close(self) -> None:
-        """Tell the server, if it listens, and disconnect."""
+        """Tell the server if it answers, and disconnect."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await super().close()
         except TimeoutError:
-            await super().close()  # the sessions are let go of by now: what is left needs no server
+            await super().close()  # the sessions are already released: the rest needs no server
 
 
 def connect(settings: MongoSettings, uri: str) -> AsyncMongoClient[dict[str, Any]]:

@@ -25,7 +25,7 @@ _AWARE, _NAIVE = CodecOptions[Row](tz_aware=True), CodecOptions[Row]()
 
 
 def row_of(document: Document) -> Row:
-    """As MongoDB stores it."""
+    """Return an amount as MongoDB stores it."""
     row = document.stored()
     vector = row.get("embedding")
     if isinstance(vector, bytes):
@@ -56,12 +56,12 @@ def packed_of(value: object) -> bytes | None:
 
 
 def decoded_rows(documents: bytes) -> list[Row]:
-    """Return BSON documents that stand one after the other; times are aware."""
+    """Decode consecutive BSON documents; times are aware."""
     return bson.decode_all(documents, _AWARE)  # pyright: ignore[reportUnknownMemberType]
 
 
 def quickly_decoded(documents: bytes) -> Iterator[Row]:
-    """Yield BSON documents that stand one after the other; times are naive UTC, which takes half as long."""
+    """Yield consecutive BSON documents; times are naive UTC, which takes half as long."""
     return bson.decode_iter(documents, _NAIVE)  # pyright: ignore[reportUnknownMemberType]
 
 
@@ -100,7 +100,7 @@ def _plain(value: Any) -> Any:
 
 
 def stored(amount: Decimal) -> Decimal128:
-    """For a document or `$inc`: exact."""
+    """Return an exact amount for a document or `$inc`."""
     return Decimal128(amount)
 
 

@@ -1,4 +1,4 @@
-"""Ids as people give them: typed, or as text."""
+"""Ids as people type them: typed, or as plain text."""
 
 from typing import Any
 from uuid import UUID
@@ -10,7 +10,7 @@ from eden_memory.mongo.bson_ids import decode_id, encode_id
 
 
 def typed(text: str) -> str:
-    """Typed as given (`s.TEXT`, `i.5`, `u.…`, `o.…`), else taken for text."""
+    """Return the id as typed (`s.TEXT`, `i.5`, `u.…`, `o.…`), else as text."""
     try:
         return encode_id(decode_id(text))
     except (ValueError, KeyError, InvalidId):
@@ -18,7 +18,7 @@ def typed(text: str) -> str:
 
 
 def readings(text: str) -> list[Any]:
-    """Values that a text may stand for: the text first, then the types that it can be read as."""
+    """Return the values that a text may mean: the text itself first, then the types that it can be read as."""
     found: list[Any] = [text]
     for read in (int, UUID, ObjectId):
         try:

@@ -1,4 +1,4 @@
-"""Inserts of many tasks, sent together while the one before is on its way: one journal flush for all of them."""
+"""Inserts of many tasks, sent together while the previous group is on its way: one journal flush for all of them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _Waiting = tuple[Document, "asyncio.Future[str | None]"]
 
 
 class GroupedInserts:
-    """Each document is inserted by itself or not at all; what is grouped is only the round trip."""
+    """Groups only the round trip: each document is inserted, or not, on its own."""
 
     def __init__(self, collection: AsyncCollection[Document]) -> None:
         self._collection = collection
@@ -25,7 +25,7 @@ class GroupedInserts:
         self._sending: asyncio.Task[None] | None = None
 
     async def insert(self, document: Document) -> str | None:
-        """Insert it; if a unique key is taken, what that key is. Other failures are raised."""
+        """Insert a document; if a unique key is taken, return that key. Other failures are raised."""
         return await self._begin(document)
 
     async def insert_all(self, documents: Sequence[Document]) -> list[bool]:
@@ -51,7 +51,7 @@ class GroupedInserts:
                 _refuse(group, error)
 
     async def _send_alone(self, group: Sequence[_Waiting], error: Exception) -> None:
-        """One document that cannot be written refuses the whole group: it is to be refused alone."""
+        """A document that cannot be written refuses the whole group, so it is retried alone."""
         if len(group) == 1:
             _refuse(group, error)
             return

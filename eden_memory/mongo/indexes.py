@@ -1,4 +1,4 @@
-"""Indexes as stores declare them: what `eden setup` makes is what its check looks for."""
+"""Indexes as stores declare them: `eden setup` creates them, and its check looks for the same."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from pymongo import ASCENDING, DESCENDING, IndexModel
 
 Indexes = Mapping[str, tuple[IndexModel, ...]]
-"""By collection, without prefix."""
+"""Indexes by collection, without prefix."""
 
 
 def index_on(*fields: str, **options: Any) -> IndexModel:

@@ -17,11 +17,11 @@ from eden_memory.ticks import until_tick
 
 
 class LeaseLost(EdenError):  # noqa: N818 - reads as what happened
-    """Another process has taken over; what this one still holds unpublished is not its to publish."""
+    """Another process has taken over; this one may not publish what it still holds."""
 
 
 RELEASE_SECONDS = 0.7
-"""A server that does not answer must not hold up a stop; the lease runs out by itself."""
+"""Seconds to wait for a server that does not answer, so that a stop is not held up; the lease expires by itself."""
 
 
 class MongoLease:
@@ -50,7 +50,7 @@ class MongoLease:
             raise
         except Exception:
             if lost.is_set() and body.cancelling() > cancelled_before:
-                body.uncancel()  # the keeper's: it is not to count against what runs next
+                body.uncancel()  # this cancellation came from the keeper, so it must not count against what runs next
             raise
         finally:
             keeper.cancel()
@@ -61,7 +61,7 @@ class MongoLease:
             await asyncio.gather(keeper, return_exceptions=True)
             await self._release(epoch)
         except asyncio.CancelledError:
-            if not lost.is_set():  # the keeper's own cancelling may come while the body ends by itself
+            if not lost.is_set():  # the keeper's cancellation may arrive while the body ends by itself
                 raise
             _current().uncancel()
 
@@ -78,7 +78,7 @@ class MongoLease:
                     return epoch
             except (PyMongoError, TimeoutError):
                 pass  # the server is away: waiting for the lease and waiting for the server are the same
-            # The driver may answer a cancelling with an error of its own, or go on as if nothing were.
+            # The driver may answer a cancellation with an error of its own, or continue as if nothing had happened.
             if _current().cancelling():
                 raise asyncio.CancelledError
             await asyncio.sleep(min(0.4, self._seconds / 5))
@@ -112,7 +112,7 @@ class MongoLease:
         return {"$add": ["$$NOW", int(self._seconds * 1000)]}
 
     async def _keep(self, epoch: int, body: asyncio.Task[Any], lost: asyncio.Event) -> None:
-        """Renew the lease until it is lost, however that comes; then cancel the body."""
+        """Renew the lease until it is lost for any reason; then cancel the body."""
         try:
             await self._renew_regularly(epoch)
         except asyncio.CancelledError:
@@ -153,7 +153,7 @@ class MongoLease:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await self._leases.update_one(mine, [{"$set": {"until": "$$NOW"}}])
         except (PyMongoError, TimeoutError):
-            return  # it runs out by itself
+            return  # the lease expires by itself
 
 
 def _current() -> "asyncio.Task[Any]":

@@ -1,4 +1,4 @@
-"""Decode documents of the application: what cannot be decoded in one of them costs no other its reading."""
+"""Decode documents of the application: one field that cannot be decoded does not make others unreadable."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(
 
 
 class _ProperUuid(TypeDecoder):
-    """Decodes a UUID of 16 bytes; the driver refuses a document for one of any other length."""
+    """Decodes UUIDs of 16 bytes; the driver refuses a document with one of any other length."""
 
     bson_type = Binary  # pyright: ignore
 
@@ -38,7 +38,7 @@ SHALLOW: CodecOptions[RawBSONDocument] = LENIENT.with_options(document_class=Raw
 
 
 def decode_documents(documents: bytes) -> list[Document]:
-    """Decode documents that stand one after the other; each on its own if one of them cannot be decoded."""
+    """Decode consecutive documents; each on its own if one of them cannot be decoded."""
     try:
         return list(bson.decode_all(documents, PLAIN))  # pyright: ignore[reportUnknownMemberType]
     except Exception:  # noqa: BLE001 - whatever it is, one document raised it
@@ -47,7 +47,7 @@ def decode_documents(documents: bytes) -> list[Document]:
 
 
 def decode_document(raw: bytes | memoryview) -> Document:
-    """Decode a document as far as it can be: whole, or its `_id` alone."""
+    """Decode as much of a document as possible: all of it, or its `_id` alone."""
     try:
         return bson.decode(raw, LENIENT)  # pyright: ignore[reportUnknownMemberType]
     except Exception as error:  # noqa: BLE001 - it is the document's
@@ -55,7 +55,7 @@ def decode_document(raw: bytes | memoryview) -> Document:
 
 
 def decode_outer_fields(raw: bytes | memoryview) -> dict[str, Any]:
-    """Decode a document, and each document that one of its fields holds as far as that can be."""
+    """Decode a document, and as much as possible of each document in its fields."""
     return {
         name: decode_document(value.raw) if isinstance(value, RawBSONDocument) else value
         for name, value in RawBSONDocument(raw, SHALLOW).items()

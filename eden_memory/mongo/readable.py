@@ -1,4 +1,4 @@
-"""Read many documents: one that cannot be read is left out, counted and named, and the others are read."""
+"""Read many documents: one that cannot be read is skipped, counted and named, and the others are read."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -23,12 +23,12 @@ T = TypeVar("T")
 Row = Mapping[str, Any]
 R = TypeVar("R", bound=Row)
 EACH: CodecOptions[RawBSONDocument] = PLAIN.with_options(document_class=RawBSONDocument)
-"""For collections of the application: each document is decoded when a field of it is read."""
+"""For collections of the application: a document's fields are decoded when they are read."""
 OF_NOBODY = frozenset({"message", "fact", "reflection", "blob"})
-"""Kinds of documents whose ids name no person; of others the log has a hash."""
+"""Kinds of documents whose ids name no person; the ids of others are hashed in the log."""
 MOST_NAMED = 1_000
 _named = set[tuple[str, str]]()
-"""What the log has named, so that it names each once."""
+"""Documents that the log has already named, so that it names each once."""
 
 
 def readable(kind: str, rows: Iterable[R], read: Callable[[R], T]) -> Iterator[T]:
@@ -56,12 +56,12 @@ def leave_out(kind: str, row: Row, error: Exception) -> None:
 
 
 def decoded(row: RawBSONDocument) -> dict[str, Any]:
-    """Return a document with all that can be decoded of it; times are naive."""
+    """Return a document with all of its fields that can be decoded; times are naive."""
     return bson.decode(row.raw, LENIENT)  # pyright: ignore[reportUnknownMemberType]
 
 
 async def found_document(kind: str, collection: AsyncCollection[Any], query: Row) -> dict[str, Any] | None:
-    """Return the document of the application that a query finds, if there is one that can be read."""
+    """Return the application's document that a query finds, if there is one and it can be read."""
     return next(iter(await found_documents(kind, collection, query, limit=1)), None)
 
 
@@ -86,6 +86,6 @@ async def documents_by_id(collection: AsyncCollection[Any], typed_ids: Iterable[
         for row in decode_documents(cast(bytes, batch)):
             identity = row["_id"]
             value = identity.to_decimal() if isinstance(identity, Decimal128) else identity
-            with suppress(NoId, TypeError):  # another spelling, by a collation
+            with suppress(NoId, TypeError):  # a collation found another spelling
                 found[names.get(value) or encode_id(identity)] = row
     return found

@@ -1,4 +1,4 @@
-"""Look-ups of many tasks in one query: while one is on its way, what is asked for meanwhile goes with the next."""
+"""Look-ups of many tasks in one query: keys that are asked for while a query is on its way go with the next."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -12,7 +12,7 @@ MOST = 1_000
 
 
 class _Round(Generic[K, V]):
-    """Keys that are asked for together, and the values found."""
+    """Keys that are looked up together, and the values found."""
 
     def __init__(self) -> None:
         self.keys: dict[K, None] = {}
@@ -39,7 +39,7 @@ class SharedReads(Generic[K, V]):
         together.keys.update(asked)
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._work())
-        found = await asyncio.shield(together.found)  # it is others' too
+        found = await asyncio.shield(together.found)  # the error concerns the other waiting tasks, too
         return {key: found[key] for key in asked if key in found}
 
     async def _work(self) -> None:
@@ -58,7 +58,7 @@ class SharedReads(Generic[K, V]):
 
 
 def shared_writes(outcomes: AsyncCollection[dict[str, Any]]) -> SharedReads[str, bool]:
-    """Which of some `writes` stored outcomes have."""
+    """Return which of some `writes` have stored outcomes."""
 
     async def read(writes: list[str]) -> dict[str, bool]:
         rows = await outcomes.find({"writes": {"$in": writes}}, {"writes": 1}).to_list()
@@ -68,6 +68,6 @@ def shared_writes(outcomes: AsyncCollection[dict[str, Any]]) -> SharedReads[str,
 
 
 def _heard(future: "asyncio.Future[Any]") -> None:
-    """Nobody may be left who waits: an error is not to be reported then."""
+    """Mark an error as seen: there may be no task left that waits for it."""
     if not future.cancelled():
         future.exception()

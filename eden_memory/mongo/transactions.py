@@ -1,4 +1,4 @@
-"""Transactions that are not held up by those of a killed process, which the server ends after a minute."""
+"""Transactions that are not delayed by those of a killed process, which the server ends after a minute."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ log = LibraryLogger()
 T = TypeVar("T")
 Row = dict[str, Any]
 LOCKED_SECONDS = 1.0
-"""Seconds after which somebody may have been killed in the middle."""
+"""Seconds of conflicts after which a process may have been killed in the middle of a transaction."""
 
 
 def unstorable(error: BaseException) -> bool:
@@ -32,7 +32,7 @@ def unstorable(error: BaseException) -> bool:
 
 
 class Transactions:
-    """Runs what is to be done at once; conflicts are tried again, as the driver does."""
+    """Runs an operation at once; conflicts are retried, as the driver does."""
 
     def __init__(self, client: AsyncMongoClient[dict[str, Any]]) -> None:
         self._client, self._orphans = client, Orphans(client)
@@ -65,7 +65,7 @@ class Orphans:
         self._asked = -every
         self._asking = asyncio.Lock()
         self._seen = set[Any]()
-        """Sessions that had no owner at the last look."""
+        """Sessions without an owner at the last check."""
 
     async def end(self) -> int:
         """Return how many were ended; 0 where the server does not let us, and its own limit has to be waited for."""
@@ -95,7 +95,7 @@ class Orphans:
 
 
 def _ownerless(rows: Sequence[Mapping[str, Any]], older: float) -> set[Any]:
-    """The sessions with a transaction open for longer whose client, known by name, has no connection."""
+    """Return the sessions with a transaction open for longer whose client, known by name, has no connection."""
     connected = {_client(row) for row in rows if row["type"] != "idleSession"}
     return {
         row["lsid"]["id"]
@@ -108,6 +108,6 @@ def _ownerless(rows: Sequence[Mapping[str, Any]], older: float) -> set[Any]:
 
 
 def _client(row: Mapping[str, Any]) -> str | None:
-    """The name of the client; None for one that gives none."""
+    """Return the client's name; None if it gives none."""
     _, named, name = row.get("clientMetadata", {}).get("platform", "").rpartition(CLIENT)
     return name if named else None

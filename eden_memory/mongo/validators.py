@@ -24,9 +24,9 @@ VALIDATED: tuple[type[Document], ...] = (
     ForgottenMark,
     Stream,
 )
-"""Collections whose every document is of one model."""
+"""Collections in which every document is of one model."""
 BY_HAND: frozenset[type[Document]] = frozenset({Stream})
-"""Written by people: a misspelt field is refused, with its name, rather than ignored."""
+"""Collections that people write: a misspelt field is refused by name rather than ignored."""
 MONEY = r"^[0-9]+(\.[0-9]{1,12})?$"
 TYPES = {
     "string": "string",

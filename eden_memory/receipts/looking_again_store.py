@@ -8,7 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.names import Names
 from eden_memory.placement import Placement
-from eden_memory.receipts.receipt import ErasedInMemory, Receipt
+from eden_memory.receipts.receipt import ErasedInMemory, Receipt, StillThere
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import (
     Fact,
@@ -24,16 +24,6 @@ from eden_memory.windows.window_text_store import WITH_TEXTS
 
 Row = dict[str, Any]
 TOGETHER = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class StillThere:
-    """Something that a receipt says is erased, and that is there."""
-
-    where: str
-    """A collection or topic."""
-    name: str
-    """An id or key, never a text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """A receipt: what was asked, what was erased, when each store is clean; signed with Ed25519. Pure."""
 
 from base64 import b64decode, b64encode
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
@@ -10,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from eden_memory.errors import Invalid
+from eden_memory.memory.results import View
 from eden_memory.schemas.documents import Erasure
 
 NOT_REACHED = (
@@ -76,6 +78,30 @@ class Receipt(_Part):
     """Of the installation, base64."""
     signature: str = ""
     """Ed25519, base64, over the receipt's JSON without this field: keys sorted, no spaces, UTF-8."""
+
+
+@dataclass(frozen=True, slots=True)
+class StillThere(View):
+    """Something that a receipt says is erased, and that is there."""
+
+    where: str
+    """A collection or topic."""
+    name: str
+    """An id or key, never a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedReceipt(View):
+    """A receipt of this installation, held against its stores."""
+
+    still_there: tuple[StillThere, ...]
+    """Empty, unless something came back."""
+    on_disk: int | None
+    """Records that a tombstone has ended and compaction has not removed yet; None: the topics were not read."""
+    not_clean: tuple[CleanStore, ...]
+    """Stores whose disks may hold remains until the time that the receipt names."""
+    not_yet: tuple[str, ...]
+    """Namespaces that keep what they hold of it until they go on or are dropped."""
 
 
 def erased_in(pipeline: str, erasures: list[Erasure]) -> ErasedInMemory:

@@ -1,27 +1,13 @@
 """Checks a receipt at any later time: its signature, what it names, and what is not clean yet."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from eden_memory.errors import Invalid
-from eden_memory.receipts.looking_again_store import Looked, LookingAgain, StillThere
-from eden_memory.receipts.receipt import CleanStore, Receipt, is_genuine, read_receipt
+from eden_memory.receipts.looking_again_store import Looked, LookingAgain
+from eden_memory.receipts.receipt import CheckedReceipt, Receipt, is_genuine, read_receipt
 from eden_memory.receipts.signing_key import signing_key
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.reform.reform_store import neglected
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedReceipt:
-    """A receipt of this installation, held against its stores."""
-
-    still_there: tuple[StillThere, ...]
-    on_disk: int | None
-    """Records that a tombstone has ended and compaction has not removed yet; None: the topics were not read."""
-    not_clean: tuple[CleanStore, ...]
-    """Stores whose disks may hold remains until the time that the receipt names."""
-    not_yet: tuple[str, ...]
-    """Namespaces that keep what they hold of it until they go on or are dropped."""
 
 
 async def checked(at: Installation, text: bytes, *, in_topics: bool = True) -> CheckedReceipt:

@@ -1,7 +1,7 @@
 """What a question says about time: the times that it names, and whether it is about the present or the past. Pure.
 
 A phrase names a span, not a moment ("in May", "last week"), and a question names one or two at most; dateparser gives
-moments, and finds dates in words that are none (docs/decisions/search-ranks-by-scores.md).
+moments, and finds dates in words that are none (docs/decisions/search.md).
 
 Each example has a question about how things are and one about what was, otherwise alike. The difference between the
 two, on average over all examples, is the direction in which questions about the present lie.

@@ -8,9 +8,9 @@ from typing import Any, Literal, TypedDict, get_args
 
 from eden_memory.constants import MOST_FOUND, MOST_QUERIES, MOST_QUERY_CHARACTERS
 from eden_memory.errors import Invalid
-from eden_memory.memory.results import RecentMessage, Speaker
+from eden_memory.memory.results import RecentMessage, ShownScope, Speaker, View
 from eden_memory.models.question import Asking
-from eden_memory.schemas.scopes import Scope, ScopeKind
+from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.search.fact_candidates import NOW, MemoryKind, When
 from eden_memory.task_ending import off_the_loop
 from eden_memory.utc import in_utc
@@ -34,8 +34,8 @@ SEARCHED: tuple[str, ...] = get_args(SearchedKind)
 FACTS: tuple[SearchedKind, ...] = ("facts",)
 
 
-class RankingOptions(TypedDict, total=False):
-    """How a search finds and orders facts, as the fields of :class:`SearchRequest` say."""
+class SearchOptions(TypedDict, total=False):
+    """The keyword arguments of MemoryService's searches; the others as the fields of :class:`SearchRequest` say."""
 
     top_k: int
     search_type: Kind
@@ -44,11 +44,6 @@ class RankingOptions(TypedDict, total=False):
     related: float
     sort: SearchSort
     kinds: Sequence[SearchedKind]
-
-
-class SearchOptions(RankingOptions, total=False):
-    """The keyword arguments of MemoryService's searches."""
-
     session: Any
     user: Any
     scopes: Sequence[ScopeKind] | None
@@ -123,12 +118,12 @@ class SearchRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundFact:
+class FoundFact(View):
     """A fact that a search found, or a reflection, whose id is then `fact_id`."""
 
     fact_id: str
     content: str
-    scope: Scope
+    scope: ShownScope
     score: float
     """The rank's score, 0 to 1; not comparable with another search's."""
     formed_at: datetime
@@ -152,7 +147,7 @@ class FoundFact:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundMessage:
+class FoundMessage(View):
     """A message that a search found, from which no memory is formed yet; ids typed."""
 
     message_id: str
@@ -165,7 +160,7 @@ class FoundMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class StageReport:
+class StageReport(View):
     """Time, candidates and scores of one stage of a search."""
 
     name: str
@@ -177,7 +172,7 @@ class StageReport:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchReport:
+class SearchReport(View):
     """The facts that were found, best first, and how."""
 
     facts: tuple[FoundFact, ...]

@@ -23,7 +23,7 @@ log = LibraryLogger("eden.tailer")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 FEW_CHANGES = 20
-"""So few are published before more are asked for: what they cost is less than what waiting for the question would."""
+"""Up to this many changes are published before more are requested: that costs less than waiting for the answer."""
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 MapChanges = Callable[[Sequence[ChangeEvent]], Mapped]

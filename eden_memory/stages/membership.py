@@ -1,6 +1,6 @@
 """One consumer group membership: what is assigned, where reading starts, what may be committed.
 
-Plain aiokafka (docs/decisions/plain-aiokafka.md): reading starts where the group's own offsets say, or at the
+Plain aiokafka (docs/decisions/kafka.md): reading starts where the group's own offsets say, or at the
 beginning if it never had any; a lost offset is an error here, never `earliest`.
 """
 

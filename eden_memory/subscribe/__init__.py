@@ -1,4 +1,4 @@
-"""Typed consumers of the memory topics with FastStream (extra `faststream`): docs/subscribers.md."""
+"""Typed consumers of the memory topics with FastStream (extra `faststream`): docs/how-to/subscribe.md."""
 
 from eden_memory.extras import needs_extra
 

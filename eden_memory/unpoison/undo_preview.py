@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
 
+from eden_memory.memory.results import View
 from eden_memory.schemas.events import FactChanged
 from eden_memory.unpoison.attack_rules import Attack, AttackPlan, WithdrawnBlob
 
@@ -21,44 +22,41 @@ MOST_NAMED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedChange:
+class PlannedChange(View):
     """Memories to which the same would happen."""
 
     change: Change
+    count: int
     ids: tuple[str, ...]
-    """In order. Of a fact or reflection its id, of a restored text `<fact id>@<version>`, of a blob
+    """The first 1,000, in order: of a fact or reflection its id, of a restored text `<fact id>@<version>`, of a blob
     `<scope key>@<version>`, the lowest version that goes."""
-
-    @property
-    def count(self) -> int:
-        """The number of memories."""
-        return len(self.ids)
 
 
 @dataclass(frozen=True, slots=True)
-class UndoPreview:
-    """All that would change; nothing: no memory rests on it."""
+class UndoPreview(View):
+    """All that an undo would change, without texts; no changes: no memory rests on it."""
 
     changes: tuple[PlannedChange, ...]
     preview: str
-    """Names exactly these changes: what would change has this name until it is something else."""
+    """Names exactly these changes: give it to `undo`, so that it changes nothing else."""
 
 
 def preview_of(attack: Attack, plan: AttackPlan) -> UndoPreview:
     """Return what a plan changes."""
-    changes = tuple(change for change in _changes(plan) if change.ids)
-    names = "\n".join(f"{change.change} {name}" for change in changes for name in change.ids)
+    changes: list[tuple[Change, list[str]]] = [(change, sorted(ids)) for change, ids in _changes(plan) if ids]
+    names = "\n".join(f"{change} {name}" for change, ids in changes for name in ids)
     digest = sha256(f"{attack.kind}\n{attack.id}\n{names}".encode()).hexdigest()
-    return UndoPreview(changes, digest[:32])
+    planned = (PlannedChange(change, len(ids), tuple(ids[:MOST_NAMED])) for change, ids in changes)
+    return UndoPreview(tuple(planned), digest[:32])
 
 
-def _changes(plan: AttackPlan) -> Iterator[PlannedChange]:
-    yield _change("fact_removed", [fact.fact_id for fact in plan.removed])
-    yield _change("text_restored", [_text(restored.fact) for restored in plan.restored])
-    yield _change("fact_reactivated", [fact.fact_id for fact in plan.returning])
-    yield _change("reflection_removed", [found.reflection_id for found in plan.reflections])
-    yield _change("blob_withdrawn", [_named(blob) for blob in plan.blobs if not blob.anew])
-    yield _change("blob_consolidated_again", [_named(blob) for blob in plan.blobs if blob.anew])
+def _changes(plan: AttackPlan) -> Iterator[tuple[Change, list[str]]]:
+    yield ("fact_removed", [fact.fact_id for fact in plan.removed])
+    yield ("text_restored", [_text(restored.fact) for restored in plan.restored])
+    yield ("fact_reactivated", [fact.fact_id for fact in plan.returning])
+    yield ("reflection_removed", [found.reflection_id for found in plan.reflections])
+    yield ("blob_withdrawn", [_named(blob) for blob in plan.blobs if not blob.anew])
+    yield ("blob_consolidated_again", [_named(blob) for blob in plan.blobs if blob.anew])
 
 
 def _text(fact: FactChanged) -> str:
@@ -67,7 +65,3 @@ def _text(fact: FactChanged) -> str:
 
 def _named(blob: WithdrawnBlob) -> str:
     return f"{blob.scope.key}@{blob.version}"
-
-
-def _change(change: Change, ids: list[str]) -> PlannedChange:
-    return PlannedChange(change, tuple(sorted(ids)))

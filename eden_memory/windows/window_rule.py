@@ -103,8 +103,8 @@ def weighted_tokens(text: str, role: str) -> float:
 class Pending:
     """The messages of one session that no window holds yet, in order.
 
-    While the newest change may be followed by another of its transaction, the counts close nothing: a window over a
-    state between the two would keep it. `version`: of the record that asks; "" proves no transaction complete.
+    While the newest change may be followed by another change of its transaction, the counts close no window, because
+    it would hold a state between the two. `version`: of the record that asks; "" proves no transaction complete.
     """
 
     def __init__(self, limits: Limits, waiting: Sequence[Waiting] = ()) -> None:

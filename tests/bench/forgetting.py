@@ -3,7 +3,7 @@
 `python -m tests.bench.forgetting [--messages N] [--undo N] [--live SESSIONS] [--each N]`. Private servers; all
 stages in one process, the model server in another. The user's messages go through the real stages, with calls of 0
 s and a marked fact in every tenth. The application's messages have the indexes that `eden doctor` asks for. What
-collections hold is counted before and after: docs/growth.md is made of it. Then other users write at a pace: alone,
+collections hold is counted before and after: docs/scaling.md is made of it. Then other users write at a pace: alone,
 while that user is forgotten, and alone again, with calls of 1 s. The session of the undo is formed by the offline
 rules with the local embedder, like what stood there before it.
 """
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.receipts.looking_again_store import LookingAgain, StillThere
-from eden_memory.receipts.receipt import Receipt
+from eden_memory.receipts.looking_again_store import LookingAgain
+from eden_memory.receipts.receipt import Receipt, StillThere
 from eden_memory.receipts.receipt_store import Receipts
 from eden_memory.replay.installation import Installation, installation
 from eden_memory.source.forget_request_store import ForgetRequests

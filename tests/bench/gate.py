@@ -44,6 +44,7 @@ MESSAGE: dict[str, Any] = {
     "created_at": "2026-01-01T00:00:00Z", "numbers": list(range(20)),
 }  # fmt: skip
 FIGURES = {f"{bench.module}: {figure.field}": figure for bench in BENCHES for figure in bench.figures}
+GOOD: dict[Better, str] = {"less": "↓", "more": "↑", "one": "→1"}
 Verdict = Literal["worse", "better", "same", "new", "missing"]
 Entry = dict[str, Any]
 """What is stored of a figure: `latest` and `accepted`, each with its values, commit and date."""
@@ -111,21 +112,18 @@ def documented(page: str, entries: dict[str, Entry]) -> str:
 
 
 def _table(benches: Sequence[str], entries: dict[str, Entry]) -> str:
-    rows = ["| figure | measured (least to most) | better | accepted | in the run | commit, date |"]
-    rows += ["| --- | ---: | --- | ---: | ---: | --- |"]
+    """A row for each figure; what was accepted only where it differs; below, where and when they were measured."""
+    rows = ["| figure | measured (least to most) | accepted | in the run |", "| --- | ---: | ---: | ---: |"]
+    when: dict[str, None] = {}
     for name, entry in entries.items():
         if name.partition(":")[0] in benches and (latest := entry.get("latest")):
             figure, accepted = FIGURES[name], entry.get("accepted", {"values": []})["values"]
-            better = "near 1" if figure.better == "one" else figure.better
-            cells = [
-                figure.what,
-                _values(latest["values"]),
-                better,
-                _values(accepted),
-                latest.get("shown", ""),
-            ]
-            rows.append(f"| {' | '.join(cells)} | {latest['commit']}, {latest['date']} |")
-    return "\n".join(rows) + "\n"
+            measured, before = _values(latest["values"]), _values(accepted)
+            what = f"{figure.what} {GOOD[figure.better]}"
+            cells = [what, measured, "" if before == measured else before, latest.get("shown", "")]
+            rows.append(f"| {' | '.join(cells)} |")
+            when[f"`{latest['commit']}`, {latest['date']}"] = None
+    return "\n".join([*rows, "", f"Measured at {'; '.join(when)}.", ""])
 
 
 def _values(values: Sequence[float]) -> str:

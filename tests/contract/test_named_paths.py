@@ -112,7 +112,7 @@ def test_the_table_of_a_stage_lists_all_its_options() -> None:
 
 
 def test_every_private_name_of_aiokafka_is_in_the_decision_record() -> None:
-    record = (ROOT / "docs/decisions/plain-aiokafka.md").read_text()
+    record = (ROOT / "docs/decisions/kafka.md").read_text()
     code = "".join((ROOT / one).read_text() for one in CODE if one.startswith("eden_memory/"))
     used = set(re.findall(r"\b(?:consumer|producer)\._[a-z_]+", code))
     assert len(used) > 3

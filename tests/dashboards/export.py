@@ -1,8 +1,10 @@
 """Writes dashboards/grafana/*.json; `python -m tests.dashboards.export --check` says whether they are in step."""
 
 import json
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from tests.dashboards.pipeline import PIPELINE
 BOARDS = (OVERVIEW, PIPELINE, LLM_AND_COST, MEMORY)
 FOLDER = Path(__file__).parents[2] / "dashboards" / "grafana"
 SOURCE = common.DataSourceRef(type_val="prometheus", uid="eden-prometheus")
-RUNBOOKS, PAGES = "eden-runbooks", Path(__file__).parents[2] / "docs" / "runbooks"
+RUNBOOKS, PAGE = "eden-runbooks", Path(__file__).parents[2] / "docs" / "runbooks.md"
 """The runbooks are a dashboard too: links lead to their panels, wherever Grafana runs."""
 TALL, SHORT, WIDE = 8, 4, 24
 VARIABLES = {
@@ -48,23 +50,24 @@ def _dashboard(uid: str, title: str, about: str) -> Any:
 
 
 def _runbooks() -> Any:
-    """docs/runbooks, a panel a page, in the order of their names."""
+    """docs/runbooks.md, a panel for each runbook, in the order of their names."""
     made = _dashboard(RUNBOOKS, "Eden: runbooks", "What each alert means, where to look, what to do.")
-    for number, name in enumerate(pages()):
-        content = (PAGES / f"{name}.md").read_text()
+    for number, (name, content) in enumerate(runbooks().items()):
         panel = text.Panel().mode(TextMode.MARKDOWN).content(content).title(name).id(number + 1)
         made.with_panel(panel.grid_pos(_place(0, number * 10, WIDE, 10)))
     return made.build()
 
 
-def pages() -> list[str]:
-    """Names of the runbooks."""
-    return sorted(path.stem for path in PAGES.glob("*.md") if path.stem != "index")
+@cache
+def runbooks() -> Mapping[str, str]:
+    """Name of each runbook → its text, by name."""
+    _, *parts = re.split(r"^## ([a-z-]+)\n+", PAGE.read_text(), flags=re.MULTILINE)
+    return dict(sorted(zip(parts[::2], parts[1::2], strict=True)))
 
 
 def runbook(name: str) -> str:
     """Where a runbook is in Grafana."""
-    return f"/d/{RUNBOOKS}?viewPanel={pages().index(name) + 1}"
+    return f"/d/{RUNBOOKS}?viewPanel={list(runbooks()).index(name) + 1}"
 
 
 def _built(board: Board) -> Any:

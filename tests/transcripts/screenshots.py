@@ -1,4 +1,4 @@
-"""The pictures of docs/inspector-pages.md: each page of the inspector, light, dark and narrow, taken in Chromium.
+"""The pictures of docs/inspector.md: each page of the inspector, light, dark and narrow, taken in Chromium.
 
 `python -m tests.transcripts.screenshots`. MongoDB and Kafka of its own, or EDEN_MONGODB_URI and EDEN_KAFKA_BOOTSTRAP.
 """

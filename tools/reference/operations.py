@@ -1,7 +1,6 @@
 """docs/reference/operations.md: every operation, and its name at each door.
 
-The names come from the doors themselves. `shared` says which of them are one operation; a name that it does not list
-belongs to one door alone and gets a row of its own.
+Its rows are those of eden_memory/operations/table.py, and one for each name that a door lists and no row has.
 """
 
 import asyncio
@@ -20,6 +19,8 @@ from eden_memory.api.mcp.mcp_server import mcp_server
 from eden_memory.api.service import Memory, MemoryService
 from eden_memory.api.sync import SyncMemory, SyncMemoryService
 from eden_memory.cli.main import COMMANDS
+from eden_memory.operations.operation import Operation
+from eden_memory.operations.table import OPERATIONS
 from eden_memory.settings import Settings
 from tools.reference.reference_pages import HEAD
 
@@ -41,7 +42,7 @@ LIFECYCLE = frozenset(("agent", "close", "current", "ready", "watch"))
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class Named:
     """One operation, and its names at each door. The fields after the first are the doors."""
 
     name: str
@@ -54,160 +55,35 @@ class Operation:
     function_calling: tuple[str, ...] = ()
 
 
-DOORS = tuple(field.name for field in fields(Operation))[1:]
+DOORS = tuple(field.name for field in fields(Named))[1:]
 
 
-def _same(
-    name: str,
-    *python: str,
-    http: Sequence[str] = (),
-    mcp: Sequence[str] = (),
-    command: Sequence[str] = (),
-    function_calling: Sequence[str] = (),
-) -> Operation:
-    """An operation of several doors. `http`: paths behind `AGENT`, unless they begin with `/v1`."""
-    routes = (route.split(" ", 1) for route in http)
-    paths = (f"{method} {path if path.startswith('/v1') else AGENT + path}" for method, path in routes)
-    blocking = tuple(method for method in python if method in _methods(SyncMemory, SyncMemoryService))
-    return Operation(
-        name, python, blocking, tuple(paths), tuple(mcp), tuple(command), tuple(function_calling)
+def _named(operation: Operation) -> Named:
+    methods, blocking = _methods(Memory, MemoryService), _methods(SyncMemory, SyncMemoryService)
+    python = tuple(operation.python) or (operation.call.__name__,)
+    tools = () if operation.tool is None else (operation.tool.name,)
+    return Named(
+        operation.name,
+        tuple(method for method in python if method in methods),
+        tuple(method for method in python if method in blocking),
+        tuple(map(_path, operation.routes)),
+        (*tools, *operation.resources),
+        tuple(operation.commands),
+        tuple(name for name in tools if name == tool.NAME),
     )
 
 
-def shared() -> tuple[Operation, ...]:
-    """The operations that several doors have, or that have several names at one."""
-    return (
-        _same(
-            "context",
-            "get_memory_context",
-            http=["GET /context"],
-            mcp=[
-                "get_memory_context",
-                "memory://context",
-                "memory://context/{session}",
-                "memory://context/{session}/{user}",
-            ],
-            command=["context"],
-        ),
-        _same(
-            "search",
-            "search_facts",
-            "explain_search",
-            http=["POST /search"],
-            mcp=["search_facts"],
-            command=["search"],
-            function_calling=["search_facts"],
-        ),
-        _same(
-            "list",
-            "list_facts",
-            "list_reflections",
-            "list_blobs",
-            http=["GET /facts", "GET /reflections", "GET /blobs"],
-            mcp=["list_memories"],
-            command=["facts", "reflections", "blobs"],
-        ),
-        _same("get", "reflection", http=["GET /facts/{fact_id}", "GET /reflections/{reflection_id}"]),
-        _same("history", "history", http=["GET /facts/{fact_id}/history"], command=["history"]),
-        _same("why", "why", http=["GET /why"], mcp=["why"], command=["why"]),
-        _same("stats", "get_memory_stats", http=["GET /stats"], command=["stats"]),
-        _same(
-            "consolidation status",
-            "get_consolidation_status",
-            http=["GET /consolidation"],
-            command=["status --agent"],
-        ),
-        _same("changes", "changes", http=["GET /events"]),
-        _same("add", "add", http=["POST /memories"], mcp=["add_memory"], command=["add"]),
-        _same(
-            "edit",
-            "edit",
-            http=["PATCH /facts/{fact_id}", "PATCH /reflections/{reflection_id}", "PATCH /blobs/{scope_key}"],
-            mcp=["edit_memory"],
-            command=["edit"],
-        ),
-        _same(
-            "retire",
-            "retire",
-            http=["POST /facts/{fact_id}/retire", "POST /reflections/{reflection_id}/retire"],
-            mcp=["retire_memory"],
-            command=["retire"],
-        ),
-        _same(
-            "mark private",
-            "mark_private",
-            http=["POST /facts/{fact_id}/private", "POST /reflections/{reflection_id}/private"],
-            mcp=["mark_private"],
-            command=["edit --private"],
-        ),
-        _same("pin", "pin", http=["POST /blobs/{scope_key}/pin"], mcp=["pin_sentence"], command=["pin"]),
-        _same(
-            "unpin",
-            "unpin",
-            http=["POST /blobs/{scope_key}/unpin"],
-            mcp=["unpin_sentence"],
-            command=["unpin"],
-        ),
-        _same(
-            "forget",
-            "forget",
-            http=["POST /forget", "DELETE /v1/users/{user}"],
-            mcp=["forget"],
-            command=["forget"],
-        ),
-        _same(
-            "preview undo",
-            "preview_undo",
-            http=["POST /undo/preview"],
-            mcp=["preview_undo"],
-            command=["forget --caused-by"],
-        ),
-        _same("undo", "undo", http=["POST /undo"], mcp=["undo"], command=["forget --caused-by"]),
-        _same(
-            "receipt",
-            http=["GET /v1/receipts/{request_id}"],
-            mcp=["forget_receipt"],
-            command=["forget --receipt"],
-        ),
-        _same(
-            "verify receipt",
-            http=["POST /v1/receipts/verify"],
-            mcp=["verify_receipt"],
-            command=["forget verify"],
-        ),
-        _same("export user", "export_user", "export_items", http=["GET /v1/users/{user}/export"]),
-        _same("start session", "on_session_start", http=["POST /sessions/{session}/start"]),
-        _same(
-            "end session",
-            "on_session_end",
-            http=["POST /sessions/{session}/end"],
-            command=["session end"],
-        ),
-        _same(
-            "form session",
-            "form_now",
-            "maybe_form_memories",
-            "process_cold_session",
-            http=["POST /sessions/{session}/form"],
-            command=["session form"],
-        ),
-        _same("list streams", "list_streams", http=["GET /streams"], command=["stream list"]),
-        _same("get stream", "get_stream", http=["GET /streams/{scope}"], command=["stream show"]),
-        _same(
-            "set stream",
-            "set_stream",
-            http=["PATCH /streams/{scope}"],
-            command=["stream set", "stream off"],
-        ),
-    )
+def _path(route: str) -> str:
+    method, path = route.split()
+    return f"{method} {path if path.startswith('/v1') else AGENT + path}"
 
 
-def operations() -> tuple[Operation, ...]:
-    """All operations: the shared ones, then those of one door, door by door."""
-    known = shared()
+def operations() -> tuple[Named, ...]:
+    """All operations: those of the table, then those of one door, door by door."""
+    known = tuple(map(_named, OPERATIONS))
     listed = {door: {name for row in known for name in getattr(row, door)} for door in DOORS}
     alone = (
-        Operation(name, **{door: (name,)})
+        Named(name, **{door: (name,)})
         for door, names in names_by_door().items()
         for name in names
         if name not in listed[door]

@@ -1,6 +1,6 @@
 """docs/reference: events.md, documents.md and topics.md, made from the schemas and topics.yaml."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from inspect import getdoc
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -13,7 +13,6 @@ from eden_memory.kafka.topics import Declaration, Topic, Topics
 from eden_memory.schemas.documents import DOCUMENTS, Document
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.schemas.events.base import Event
-from eden_memory.schemas.example_files import examples_of
 from eden_memory.schemas.export import document_schema, event_schema
 from eden_memory.schemas.fields import EventId, KeyText
 from eden_memory.schemas.ids import ClusterTime, EntityId, Version
@@ -26,17 +25,12 @@ EVENTS_INTRO = """\
 # Events
 
 Every record is a CloudEvent 1.0 in Kafka's binary binding: attributes in `ce_*` headers, the value plain JSON.
-`ce_type` names type and version, `ce_id` is the same for every repeat, `ce_time` is when it happened.
+`ce_type` names type and version; `ce_id` is the same for every repeat; `ce_time` is when it happened. Writers write
+every field, nulls included. Readers ignore fields that they do not know.
 
-Writers write exactly these fields, all of them, nulls spelled out; readers ignore fields that they do not know.
-JSON Schemas of all versions: `schemas/json/`. Examples: `schemas/examples/`. The whole as AsyncAPI 3:
-`docs/asyncapi.yaml`.
-
-A released schema (there is none before the first release) never changes its meaning; a change is a new
-version. Old versions are kept and still read: they are upcast step by step when decoded. To change an event: raise
-`VERSION` in its class; add the step from the old version to its line of `EVENTS` in
-`schemas/events/__init__.py`; add examples under `schemas/examples/<Type>/v<N>/`; run `make schemas`; once a program
-publishes it, `eden schemas release <Type>`.
+The JSON Schema of an event is `schemas/json/<Type>.v<N>.json`, its examples are in `schemas/examples/<Type>/v<N>/`;
+`docs/asyncapi.yaml` has everything. A released schema never changes its meaning: a change is a new version, and old
+versions are upcast when they are read ([how to add one](../../CONTRIBUTING.md#a-new-version-of-an-event)).
 
 | type of field | in JSON |
 | --- | --- |
@@ -47,24 +41,44 @@ publishes it, `eden schemas release <Type>`.
 | key | an id that this program made; no `@` and no `#` |
 | event id | the `ce_id` of another event |
 | time | RFC 3339, UTC, milliseconds |
-| USD | decimal string, so that sums hold to the cent |
+| USD | decimal string |
 | vector | base64 of float32, little-endian |
+
+Fields that their name explains stand in the last line of each event, by type.
 """
 DOCUMENTS_INTRO = """\
 # Stored documents
 
-What MongoDB holds. Collections stand without prefix (`EDEN_MONGODB_PREFIX`, by default `memory_`). Times are BSON
-dates, vectors BSON float32 vectors, money Decimal128; types otherwise as in [events](events.md). Only
-atlas-writer writes the memory collections; applications write `inbox` and `streams`. Fields that have a default
-may be missing. JSON Schemas: `schemas/json/documents/`.
+What MongoDB holds. Collections are named without their prefix (`EDEN_MONGODB_PREFIX`, by default `memory_`). Times
+are BSON dates, vectors BSON float32 vectors, money Decimal128; other types are those of [events](events.md), and so
+are parts that link there. Only atlas-writer writes the memory collections; applications write `inbox` and
+`streams`. Fields with a default may be missing. The JSON Schema of a document is
+`schemas/json/documents/<Name>.v<N>.json`.
 """
+INTERNAL = """\
+## Internal collections
+
+The programs keep these for themselves. Do not write them, and expect them to change.
+"""
+PUBLIC = (
+    "facts",
+    "reflections",
+    "consolidated",
+    "blobs",
+    "snapshots",
+    "contexts",
+    "streams",
+    "inbox",
+    "access",
+    "usage",
+)
+"""Collections that applications and operators read or write; the page lists their fields."""
 TOPICS_INTRO = """\
 # Topics
 
-Declared in `topics.yaml`, nowhere else; `eden topics apply` creates them, `eden topics diff` compares. Names
-stand without prefix (`EDEN_KAFKA_TOPIC_PREFIX`). The Kafka key says what a record is; the ordering key (header
-`ce_orderingkey`, partition = murmur2 of it) says what it stays in order with. Programs in *italics* come with a
-later version.
+Declared in `topics.yaml` alone; `eden topics apply` creates them, `eden topics diff` compares. Names are without
+their prefix (`EDEN_KAFKA_TOPIC_PREFIX`). The Kafka key says what a record is; the ordering key (`ce_orderingkey`,
+whose murmur2 hash is the partition) says what it stays in order with.
 """
 FIELD_TYPES: tuple[tuple[Any, str], ...] = (
     (EntityId, "id"),
@@ -79,16 +93,25 @@ NAMES = {TypeAdapter[Any](kind).json_schema()["pattern"]: name for kind, name in
 
 def events_page(topics: Topics) -> str:
     """docs/reference/events.md."""
-    parts: dict[str, Schema] = {}
-    sections = [_event(topics, event, parts) for event in REGISTRY.events.values()]
-    return "\n".join([HEAD + EVENTS_INTRO, *sections, *_shared(parts)])
+    sections = [_event(topics, event) for event in REGISTRY.events.values()]
+    return "\n".join([HEAD + EVENTS_INTRO, *sections, *_parts_section(_event_parts())])
 
 
 def documents_page() -> str:
     """docs/reference/documents.md."""
-    parts: dict[str, Schema] = {}
-    sections = [_document(document, parts) for document in DOCUMENTS]
-    return "\n".join([HEAD + DOCUMENTS_INTRO, *sections, *_shared(parts)])
+    public = [document for document in DOCUMENTS if document.COLLECTION in PUBLIC]
+    parts = _parts(document_schema(document) for document in public)
+    elsewhere = frozenset(_event_parts())
+    sections = [_document(document, elsewhere) for document in public]
+    own = {name: part for name, part in parts.items() if name not in elsewhere}
+    internal = [
+        f"- **{document.COLLECTION}** ({document.NAME}): {_described(document_schema(document))}"
+        for document in DOCUMENTS
+        if document.COLLECTION not in PUBLIC
+    ]
+    return "\n".join(
+        [HEAD + DOCUMENTS_INTRO, *sections, *_parts_section(own, elsewhere), INTERNAL, *internal, ""]
+    )
 
 
 def topics_page(topics: Topics) -> str:
@@ -96,33 +119,40 @@ def topics_page(topics: Topics) -> str:
     return "\n".join([HEAD + TOPICS_INTRO, *(_topic(topics, topic) for topic in topics if topic.declaration)])
 
 
-def _event(topics: Topics, event: type[Event], parts: dict[str, Schema]) -> str:
+def _event_parts() -> dict[str, Schema]:
+    return _parts(event_schema(event) for event in REGISTRY.events.values())
+
+
+def _parts(schemas: Iterable[Schema]) -> dict[str, Schema]:
+    """Name → schema of what is nested in these."""
+    return {name: part for schema in schemas for name, part in schema.get("$defs", {}).items()}
+
+
+def _event(topics: Topics, event: type[Event]) -> str:
     schema = event_schema(event)
-    parts.update(schema.get("$defs", {}))
-    examples = ", ".join(
-        f"[{title}](../../schemas/examples/{event.NAME}/v{event.VERSION}/{title.replace(' ', '_')}.json)"
-        for title in examples_of(event.NAME, event.VERSION)
+    key, subject = _said(event.key), _said(event.subject)
+    about = "" if subject == key else f" Subject: {subject}"
+    return "\n".join(
+        [
+            f"## {event.NAME} v{event.VERSION}\n",
+            _described(schema),
+            f"Topic `{topics.topic_of(event)}`. Key: {key} Ordering key: {_said(event.ordering_key)}{about}\n",
+            _fields(schema),
+        ]
     )
-    lines = [
-        f"## {event.NAME} v{event.VERSION}\n",
-        _described(schema) + "\n",
-        f"Topic `{topics.topic_of(event)}`. Key: {_said(event.key)} Ordering key: {_said(event.ordering_key)}",
-        f"Subject: {_said(event.subject)}\n",
-        _fields(schema),
-        f"Schema: [{event.NAME}.v{event.VERSION}.json](../../schemas/json/{event.NAME}.v{event.VERSION}.json).",
-        f"Examples: {examples}.\n",
-    ]
-    return "\n".join(lines)
 
 
-def _document(document: type[Document], parts: dict[str, Schema]) -> str:
+def _document(document: type[Document], elsewhere: Collection[str]) -> str:
     schema = document_schema(document)
-    parts.update(schema.get("$defs", {}))
-    return f"## {document.COLLECTION}: {document.NAME}\n\n{_described(schema)}\n\n{_fields(schema)}"
+    fields = _fields(schema, elsewhere)
+    return f"## {document.COLLECTION}: {document.NAME}\n\n{_described(schema)}\n\n{fields}"
 
 
-def _shared(parts: Mapping[str, Schema]) -> list[str]:
-    told = [f"### {name}\n\n{_described(parts[name])}\n\n{_fields(parts[name])}" for name in sorted(parts)]
+def _parts_section(parts: Mapping[str, Schema], elsewhere: Collection[str] = ()) -> list[str]:
+    told = [
+        f"### {name}\n\n{_described(parts[name])}\n\n{_fields(parts[name], elsewhere)}"
+        for name in sorted(parts)
+    ]
     return ["## Parts\n", *told]
 
 
@@ -134,36 +164,46 @@ def _described(schema: Schema) -> str:
     return schema.get("description", "")
 
 
-def _fields(schema: Schema) -> str:
+def _fields(schema: Schema, elsewhere: Collection[str] = ()) -> str:
+    """A line for each field with a description; then the others, by their types."""
+    fields = schema.get("properties", {}).items()
     rows = [
-        f"| `{name}` | {_type(field)} | {_described(field)} |"
-        for name, field in schema.get("properties", {}).items()
+        f"- `{name}`, {_type(field, elsewhere)}: {_described(field)}"
+        for name, field in fields
+        if _described(field)
     ]
-    return "\n".join(["| field | type | |", "| --- | --- | --- |", *rows, ""])
+    plain: dict[str, list[str]] = {}
+    for name, field in fields:
+        if not _described(field):
+            plain.setdefault(_type(field, elsewhere), []).append(f"`{name}`")
+    rows += (
+        ["- " + "; ".join(f"{', '.join(names)}: {kind}" for kind, names in plain.items())] if plain else []
+    )
+    return "\n".join([*rows, ""])
 
 
-def _type(field: Schema) -> str:
-    """A field's type in words."""
+def _type(field: Schema, elsewhere: Collection[str] = ()) -> str:
+    """A field's type in words; parts in `elsewhere` are on the page of events."""
     if "anyOf" in field:
-        return " or ".join(_type(choice) for choice in field["anyOf"])
+        return " or ".join(_type(choice, elsewhere) for choice in field["anyOf"])
     if "$ref" in field:
         name = field["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})"
+        return f"[{name}]({'events.md' if name in elsewhere else ''}#{name.lower()})"
     if "enum" in field:
-        return ", ".join(f"`{value}`" for value in field["enum"])
+        return "/".join(f"`{value}`" for value in field["enum"])
     if "const" in field:
         return f"`{field['const']}`"
-    return _collection(field) or _plain(field)
+    return _collection(field, elsewhere) or _plain(field)
 
 
-def _collection(field: Schema) -> str | None:
+def _collection(field: Schema, elsewhere: Collection[str]) -> str | None:
     if "prefixItems" in field:
-        return f"list of {' and '.join(_type(item) for item in field['prefixItems'])}"
+        return f"list of {' and '.join(_type(item, elsewhere) for item in field['prefixItems'])}"
     if field.get("type") == "array":
-        return f"list of {_type(field['items'])}"
+        return f"list of {_type(field['items'], elsewhere)}"
     if field.get("type") == "object":
         (values,) = field.get("patternProperties", {"": field.get("additionalProperties")}).values()
-        return f"map to {_type(values)}"
+        return f"map to {_type(values, elsewhere)}"
     return None
 
 
@@ -180,19 +220,17 @@ def _plain(field: Schema) -> str:
 def _topic(topics: Topics, topic: Topic) -> str:
     declaration = topic.declaration
     assert declaration is not None
+    shared = "; the same topic in every namespace" if declaration.shared else ""
     rows = [
-        ("records", _records(declaration)),
-        ("key", declaration.key),
-        ("ordering key", declaration.ordering_key),
-        ("kept", declaration.kept + ("; the same topic in every namespace" if declaration.shared else "")),
-        ("tombstones", _tombstones(topics, declaration)),
-        ("written by", ", ".join(_program(topics, name) for name in declaration.writers())),
-        ("groups", ", ".join(_program(topics, name) for name in declaration.groups)),
-        ("dead letters", f"`{topics.dead_of(topic.name)}`"),
-        ("settings", "; ".join(f"`{name}={value}`" for name, value in _settings(topic))),
+        ("Records", _records(declaration)),
+        ("Key", f"{declaration.key}. Ordering key: {declaration.ordering_key}"),
+        ("Kept", f"{declaration.kept}{shared}. Tombstones: {_tombstones(topics, declaration)}"),
+        ("Written by", ", ".join(_program(topics, name) for name in declaration.writers())),
+        ("Read by", ", ".join(_program(topics, name) for name in declaration.groups)),
+        ("Settings", ", ".join(f"`{name}={value}`" for name, value in _settings(topic))),
     ]
-    table = "\n".join(f"| {name} | {value} |" for name, value in rows)
-    return f"## {topic.name}\n\n{declaration.description}\n\n| | |\n| --- | --- |\n{table}\n"
+    told = "\n".join(f"- {name}: {value}" for name, value in rows if value)
+    return f"## {topic.name}\n\n{declaration.description}\n\n{told}\n"
 
 
 def _records(declaration: Declaration) -> str:
@@ -225,20 +263,14 @@ def _settings(topic: Topic) -> Iterator[tuple[str, str]]:
 METRICS_INTRO = """\
 # Metrics
 
-What `/metrics` of a process shows (`EDEN_HTTP_PORT`; `eden serve` on its own port), and all that it shows
-besides figures of the process itself (`process_*`, `python_*`). Every figure also has the label `namespace`
-(`EDEN_METRICS_NAMESPACE`). Labels are bounded: no user, session, message or memory is ever one; of agents the
-first `EDEN_METRICS_AGENTS` that a process meets have values of their own, the others are `other`.
+What `/metrics` of a process shows (`EDEN_HTTP_PORT`; `eden serve` on its own port) beside `process_*` and
+`python_*`. Every figure also has the label `namespace` (`EDEN_METRICS_NAMESPACE`). No label is a user, session,
+message or memory; of agents, the first `EDEN_METRICS_AGENTS` have values of their own, the others are `other`.
 
-Lag has kafka_exporter's names (`kafka_consumergroup_lag_seconds` is ours: kafka_exporter has none), model calls
-have those of OpenTelemetry's GenAI conventions where there are any. One process among all reads lag, documents
-and spending, by a lease (`eden run lag`, or any `eden run` without names); the others show none of them.
-
-Counters of a process begin at 0 with it, and a label value begins with its first increment: rates are right,
-sums since a start are those of the processes that run. What has to be right to the cent, `eden_spent_usd`,
-comes from the stored totals. Gauges of single processes are to be added up (`eden_stage_running`), gauges of
-the system are the same wherever they are shown: take the largest (`eden_tailer_lag_seconds`, 0 where another
-process leads; all of budgets).
+Lag has kafka_exporter's names, model calls have those of OpenTelemetry. One process among all exports lag,
+documents and spending (`eden run lag`, or any `eden run` without names). Counters begin at 0 with their process:
+use rates. `eden_spent_usd` comes from the stored totals. Add up gauges of single processes
+(`eden_stage_running`); of gauges that describe the system (lag, budgets), take the largest.
 """
 SUFFIX = {"counter": "_total", "info": "_info"}
 
@@ -282,8 +314,8 @@ def _section(area: str, listed_metrics: Sequence[Listed]) -> str:
     return "\n".join(
         [
             f"## {area}\n",
-            "| metric | kind | labels | |",
-            "| --- | --- | --- | --- |",
+            "| metric | kind and labels | |",
+            "| --- | --- | --- |",
             *_rows(listed_metrics),
             "",
         ]
@@ -293,4 +325,5 @@ def _section(area: str, listed_metrics: Sequence[Listed]) -> str:
 def _rows(listed_metrics: Sequence[Listed]) -> Iterator[str]:
     for metric in listed_metrics:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
-        yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.about} |"
+        kind = f"{metric.kind}: {labels}" if labels else metric.kind
+        yield f"| `{metric.name}` | {kind} | {metric.about} |"

@@ -9,10 +9,10 @@ from bson.errors import InvalidId
 
 from eden_memory.access.callers import LOCAL, Caller, only_id
 from eden_memory.api.gateway.chat_request import MemoryOptions
-from eden_memory.api.reach import SessionReach
 from eden_memory.directory.own_sessions import BEGINS, is_reserved
 from eden_memory.errors import NotAnId
 from eden_memory.mongo.application_ids import raw, typed, typed_or_none
+from eden_memory.operations.reach import SessionReach
 from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.settings import GatewaySettings, IdForm
 

@@ -23,9 +23,9 @@ from eden_memory.api.gateway.relay import Call, Passed, Relay
 from eden_memory.api.gateway.remembering import Remembering
 from eden_memory.api.gateway.turn_store import TurnStore
 from eden_memory.api.gateway.upstream import Headers, Upstream, to_provider
-from eden_memory.api.reach import SessionReach
 from eden_memory.api.service import Memory
 from eden_memory.errors import EdenError, NotAnId
+from eden_memory.operations.reach import SessionReach
 from eden_memory.settings import Settings
 
 PATH = b"/v1/models/"

@@ -4,49 +4,34 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Path, Request, Response
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict
 
 from eden_memory.access.admission import RequestAdmission, TooMany
-from eden_memory.access.callers import Caller, Refused, Right, demand_operator
-from eden_memory.access.visible import Asker
-from eden_memory.api.http.http_requests import Where
-from eden_memory.api.reach import SessionReach
-from eden_memory.api.service import Memory, MemoryService
+from eden_memory.access.callers import Caller, Refused, Right
+from eden_memory.api.service import Memory
 from eden_memory.errors import Invalid
 from eden_memory.metrics import HTTP_STREAMS
-from eden_memory.mongo.application_ids import id_of, typed, typed_or_none
-from eden_memory.schemas.events.forgetting import Forgettable
-from eden_memory.unpoison.attack_rules import CauseKind
+from eden_memory.mongo.application_ids import id_of
+from eden_memory.operations.admitted_call import AdmittedCall
+from eden_memory.operations.parameters import IdText
+from eden_memory.operations.reach import SessionReach
 
 AGENT_WORDS = "The agent's id: plain text, or typed (`s.TEXT`, `i.5`, `u.UUID`, `o.OBJECTID`)."
 AgentId = Annotated[str, Path(min_length=1, max_length=1_024, description=AGENT_WORDS, examples=["default"])]
-REPEATABLE = frozenset(("scope",))
+REPEATABLE = frozenset(("scopes",))
 
 
-@dataclass(frozen=True, slots=True)
-class Inside:
-    """An admitted request; ids as the application has them."""
+class Where(BaseModel):
+    """The session and user whose memory is used: what the user may see in this session, or outside of any."""
 
-    caller: Caller
-    service: MemoryService
-    agent: Any
-    session: Any
-    user: Any
+    model_config = ConfigDict(extra="forbid")
 
-    @property
-    def where(self) -> dict[str, Any]:
-        """Return session and user as arguments of the service's calls."""
-        return {"session": self.session, "user": self.user}
-
-    @property
-    def asked(self) -> Asker:
-        """Return the asker; ids typed."""
-        session, user = typed_or_none(self.session, "session"), typed_or_none(self.user, "user")
-        return Asker(self.service.agent_id, session, user)
+    session: IdText | None = None
+    user: IdText | None = None
 
 
 class Doors:
@@ -75,39 +60,25 @@ class Doors:
         door: str = "http",
         *,
         new: bool = False,
-    ) -> Inside:
+    ) -> AdmittedCall:
         """Return the admitted request; Refused unless the caller may do this with this agent, session and user.
 
         What it asks for is recorded as asked by `door` and the caller's name. `new`: as SessionReach.
         """
         caller: Caller = request.state.caller
-        inside = Inside(
+        call = AdmittedCall(
             caller,
             self.memory.agent(
-                agent_id := id_of(agent, "agent"),
+                id_of(agent, "agent"),
                 asked_by=f"{door}:{caller.name}"[:256],
                 changes_shared=caller.changes_shared,
             ),
-            agent_id,
+            self.reach,
             None if where.session is None else id_of(where.session, "session"),
             None if where.user is None else id_of(where.user, "user"),
         )
-        await self.still_within(inside, right, new=new)
-        return inside
-
-    async def still_within(
-        self, inside: Inside, right: Right, session: Any = None, *, new: bool = False
-    ) -> None:
-        """Check the caller's right again, or (`session`) for another session."""
-        asked = inside.session if session is None else session
-        await self.reach.demand(
-            inside.caller,
-            right,
-            typed(inside.agent, "agent"),
-            None if asked is None else typed(asked, "session"),
-            None if inside.user is None else typed(inside.user, "user"),
-            new=new,
-        )
+        await call.demand(right, new=new)
+        return call
 
     @asynccontextmanager
     async def streaming(self, caller: Caller) -> AsyncGenerator[None]:
@@ -158,36 +129,6 @@ def demand_everywhere(caller: Caller, user: str) -> None:
         )
     if caller.users is not None and user not in caller.users:
         raise Refused("this key is not for this user", "Name a user that it is bound to.")
-
-
-async def undo_target(doors: Doors, inside: Inside, cause: CauseKind, target: str) -> Any:
-    """Return what caused an attack as the service takes it; Refused if it may belong to somebody else."""
-    if cause in ("message", "session"):
-        return await forget_target(doors, inside, cause, target)
-    demand_operator(inside.caller, f"an undo of a whole {cause}")
-    return id_of(target, cause) if cause == "user" else target
-
-
-async def forget_target(doors: Doors, inside: Inside, what: Forgettable, target: str) -> Any:
-    """Return what is to be forgotten as the service takes it; Refused if it may belong to somebody else."""
-    if what == "user":
-        raise Invalid("a user belongs to all agents", "DELETE /v1/users/{user} forgets one.")
-    bound = inside.caller.is_bound
-    if what in ("fact", "reflection", "blob"):
-        if bound and inside.session is None and inside.user is None:
-            raise Refused(
-                "this key is bound, and the request names no session or user",
-                "Name the session or user whose memory it is.",
-            )
-        return target
-    found = id_of(target, what)
-    if what == "session":
-        await doors.still_within(inside, "write", session=found)
-    elif bound and inside.session is None:
-        raise Refused(
-            "this key is bound, and the request names no session", "Name the session that the message is in."
-        )
-    return found
 
 
 def _demand_single(request: Request) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 from mcp.server.context import ServerRequestContext
 
 from eden_memory.access.callers import Caller, Right, only_id
-from eden_memory.access.visible import Asker
-from eden_memory.api.reach import SessionReach
-from eden_memory.api.service import Memory, MemoryService
+from eden_memory.api.service import Memory
 from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.errors import Invalid
-from eden_memory.mongo.application_ids import id_of, typed_id_of, typed_or_none
+from eden_memory.mongo.application_ids import id_of, typed_id_of
 from eden_memory.mongo.bson_ids import decode_id
+from eden_memory.operations.admitted_call import AdmittedCall
+from eden_memory.operations.reach import SessionReach
 
 HEADERS = {"agent": "x-eden-agent", "user": "x-eden-user", "session": "x-eden-session"}
 
@@ -66,50 +66,24 @@ class Door:
         user: str | None,
         *,
         new: bool = False,
-    ) -> "Opened":
+    ) -> AdmittedCall:
         """The agent's memory for one call ("" names nothing). Refused for what the key does not reach; `new`: as
         SessionReach."""
         connection = await self._who(request)
         about_session, about_user = connection.about(session or None, user or None)
-        opened = Opened(connection, self._memory, about_session, about_user)
-        await self.demand(opened, right, opened.session, new=new)
-        return opened
+        caller = connection.caller
+        service = self._memory.agent(
+            decode_id(connection.agent),
+            asked_by=f"mcp:{caller.name}"[:256],
+            changes_shared=caller.changes_shared,
+        )
+        call = AdmittedCall(caller, service, self._reach, about_session, about_user)
+        await call.demand(right, new=new)
+        return call
 
     async def caller(self, request: ServerRequestContext[Any, Any]) -> Caller:
         """Return who asks; an EdenError once they are not let in any more."""
         return (await self._who(request)).caller
-
-    async def demand(self, opened: "Opened", right: Right, session: Any, *, new: bool = False) -> None:
-        """Refused, unless the caller may do this in a session (as the application has its id)."""
-        agent, caller = opened.connection.agent, opened.connection.caller
-        named, user = typed_or_none(session, "session"), typed_or_none(opened.user, "user")
-        await self._reach.demand(caller, right, agent, named, user, new=new)
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """One call's memory; `session` and `user` as the application has their ids."""
-
-    connection: Connection
-    memory: Memory
-    session: Any
-    user: Any
-
-    @property
-    def asked(self) -> Asker:
-        """The asker; ids typed."""
-        session, user = typed_or_none(self.session, "session"), typed_or_none(self.user, "user")
-        return Asker(self.connection.agent, session, user)
-
-    @property
-    def service(self) -> MemoryService:
-        """The agent's."""
-        caller = self.connection.caller
-        return self.memory.agent(
-            decode_id(self.connection.agent),
-            asked_by=f"mcp:{caller.name}"[:256],
-            changes_shared=caller.changes_shared,
-        )
 
 
 def _settled(name: str, fixed: str | None, given: str | None) -> Any:

@@ -16,11 +16,9 @@ from pydantic import ValidationError
 from eden_memory.access.admission import RequestAdmission
 from eden_memory.access.api_key_store import ApiKeys
 from eden_memory.access.callers import LOCAL
-from eden_memory.api.mcp.correcting_tools import CorrectingTools
 from eden_memory.api.mcp.mcp_connection import Connection, ConnectionOf, Door
 from eden_memory.api.mcp.resources import ContextResources
-from eden_memory.api.mcp.tools import MemoryTools
-from eden_memory.api.mcp.undoing_tools import UndoingTools
+from eden_memory.api.mcp.tools import register
 from eden_memory.api.service import Memory
 from eden_memory.api.tool import wrong_arguments
 
@@ -80,9 +78,7 @@ def mcp_server(memory: Memory, who: ConnectionOf, stopping: asyncio.Event | None
         cache_hints={"resources/read": CacheHint(0, "private")},
         middleware=[contexts.around, declaring_no_prompts],
     )
-    MemoryTools(door).register(server)
-    CorrectingTools(door).register(server)
-    UndoingTools(door).register(server)
+    register(server, door)
     contexts.register(server)
     return server
 

@@ -18,11 +18,12 @@ from mcp.shared.uri_template import UriTemplate
 from mcp_types import INVALID_PARAMS, SubscriptionsListenRequestParams
 from pymongo.errors import PyMongoError
 
-from eden_memory.api.mcp.mcp_connection import Door, Opened
-from eden_memory.api.memory_changes import position
+from eden_memory.api.mcp.mcp_connection import Door
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, NotFound
 from eden_memory.logs import LibraryLogger
+from eden_memory.operations.admitted_call import AdmittedCall
+from eden_memory.operations.memory_changes import position
 from eden_memory.task_ending import end
 
 log = LibraryLogger("eden.mcp")
@@ -96,7 +97,9 @@ class ContextResources:
         bus = InMemorySubscriptionBus()
         handler = ListenHandler(bus)
         async with self._counted(caller.name), AsyncExitStack() as stack:
-            seen = {uri: await position(memory.memory, memory.asked) for uri, memory in opened.items()}
+            seen = {
+                uri: await position(memory.service.memory, memory.asked) for uri, memory in opened.items()
+            }
             for uri, memory in opened.items():
                 await stack.enter_async_context(
                     _ending(handler, self._tell(ctx, bus, uri, memory, seen[uri]))
@@ -121,20 +124,20 @@ class ContextResources:
         ctx: ServerRequestContext[Any, Any],
         bus: InMemorySubscriptionBus,
         uri: str,
-        memory: Opened,
+        memory: AdmittedCall,
         seen: str,
     ) -> None:
         """Tell the bus of every change of what a context is made of; EdenError once the caller may not read it.
 
         `seen`: the position from before the client was told that it listens.
         """
-        changes = memory.service.changes(session=memory.session, user=memory.user, after=seen)
+        changes = memory.service.changes(**memory.named, after=seen)
         async with aclosing(changes):
             async for _ in changes:
                 await self._opened(ctx, uri)
                 await bus.publish(ResourceUpdated(uri))
 
-    async def _opened(self, ctx: ServerRequestContext[Any, Any], uri: str) -> Opened:
+    async def _opened(self, ctx: ServerRequestContext[Any, Any], uri: str) -> AdmittedCall:
         if uri == ALL:
             return await self._door.open(ctx, "read", None, None)
         named = next((found for template in _TEMPLATES if (found := template.match(uri)) is not None), None)

@@ -12,8 +12,7 @@ from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from eden_memory.access.callers import Refused
-from eden_memory.api.http.doors import demand_everywhere, forget_target
-from eden_memory.api.http.http_requests import Expected, Reason, Text
+from eden_memory.api.http.doors import demand_everywhere
 from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
 from eden_memory.api.ui.scope_routes import open_scope
 from eden_memory.api.ui.visiting import DOOR, ViewPlace, Visit, visit
@@ -22,6 +21,7 @@ from eden_memory.errors import Conflict, Invalid, NotFound
 from eden_memory.memory.browsing_store import Filters
 from eden_memory.memory.results import BlobView, FactView, ReflectionView
 from eden_memory.mongo.application_ids import id_of, typed
+from eden_memory.operations.parameters import Expected, Reason, Text
 from eden_memory.schemas.scopes import Scope
 
 router = APIRouter(prefix="/ui", route_class=AdmittedPage)
@@ -156,7 +156,7 @@ async def _forget(here: Visit, place: ChangePlace, form: ChangeForm) -> str:
         asked_by = f"{DOOR}:{here.caller.name}"[:256]
         return await here.doors.memory.agent(asked_by=asked_by).forget("user", user)
     name = f"{place.id}@{form.version}" if place.what == "blob" else place.id
-    target = await forget_target(here.doors, here.inside, place.what, name)
+    target = await here.call.forget_target(place.what, name)
     return await here.service.forget(place.what, target, **here.where)
 
 

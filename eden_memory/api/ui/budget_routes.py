@@ -6,7 +6,6 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from eden_memory.api.http.http_requests import IdText
 from eden_memory.api.ui.inspector_route import AdmittedPage, form_of
 from eden_memory.api.ui.operator_routes import demand_operator, installation_of
 from eden_memory.api.ui.pages import render
@@ -15,6 +14,7 @@ from eden_memory.api.ui.visiting import DOOR, address
 from eden_memory.errors import Invalid, NotFound
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.application_ids import typed_id_of
+from eden_memory.operations.parameters import IdText
 from eden_memory.replay.installation import Installation
 from eden_memory.usage.budget_rules import Per, budget_id
 from eden_memory.usage.budget_setting_store import limit_of, set_budget

@@ -46,7 +46,7 @@ async def reflection(request: Request, place: Annotated[MemoryPlace, Query()]) -
 async def context(request: Request, place: Annotated[ContextPlace, Query()]) -> Response:
     """Show the context as the agent reads it, for the session and user of this page."""
     here = await visit(request, place)
-    xml = await here.service.get_memory_context(here.inside.session, here.inside.user, place.message or None)
+    xml = await here.service.get_memory_context(here.call.session, here.call.user, place.message or None)
     return here.render("context.html", xml=xml, message=place.message)
 
 

@@ -9,12 +9,12 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from eden_memory.api.http.doors import Doors, doors_of
-from eden_memory.api.http.http_requests import IdText, Where
-from eden_memory.api.http.routes.events import EventStream, ServerSentEvent, memory_events, server_sent
-from eden_memory.api.memory_changes import seen_by
+from eden_memory.api.http.doors import Doors, Where, doors_of
+from eden_memory.api.http.events import EventStream, ServerSentEvent, memory_events, server_sent
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.visiting import ViewPlace, demand_to_read_all, visit
+from eden_memory.operations.memory_changes import seen_by
+from eden_memory.operations.parameters import IdText
 
 router = APIRouter(prefix="/ui", route_class=AdmittedPage)
 PAUSE_SECONDS = 2.0
@@ -39,7 +39,7 @@ async def events(request: Request, place: Annotated[LivePlace, Query()]) -> Stre
     if place.after is not None:
         seen_by(place.after)  # refused here: in the stream it could only end it
     here = await visit(request, ViewPlace(agent=place.agent, session=place.session, user=place.user))
-    return EventStream(doors, caller, memory_events(doors, request, here.inside, place.after, _changed))
+    return EventStream(doors, caller, memory_events(doors, request, here.call, place.after, _changed))
 
 
 def _changed(change: object) -> ServerSentEvent:

@@ -10,13 +10,12 @@ from pydantic import Field
 
 from eden_memory.access.callers import Caller, Refused, Right, only_id
 from eden_memory.access.visible import Asker, VisibleMemory
-from eden_memory.api.http.doors import Doors, Inside, doors_of
-from eden_memory.api.http.http_requests import IdText, Where
-from eden_memory.api.memory_changes import position_of
-from eden_memory.api.service import MemoryService
+from eden_memory.api.http.doors import Doors, Where, doors_of
 from eden_memory.api.ui.pages import render
 from eden_memory.app.readers import Readers
-from eden_memory.mongo.application_ids import typed, typed_or_none
+from eden_memory.operations.admitted_call import AdmittedCall, AgentCalls
+from eden_memory.operations.memory_changes import position_of
+from eden_memory.operations.parameters import IdText
 from eden_memory.schemas.scopes import Scope
 
 DOOR = "ui"
@@ -36,7 +35,7 @@ class Visit:
     """An admitted request; ids typed."""
 
     request: Request
-    inside: Inside
+    call: AdmittedCall
     agent: str
     session: str | None
     user: str | None
@@ -48,12 +47,12 @@ class Visit:
     @property
     def caller(self) -> Caller:
         """Who asks."""
-        return self.inside.caller
+        return self.call.caller
 
     @property
-    def service(self) -> MemoryService:
+    def service(self) -> AgentCalls:
         """The agent's memory."""
-        return self.inside.service
+        return self.call.service
 
     @property
     def doors(self) -> Doors:
@@ -63,7 +62,7 @@ class Visit:
     @property
     def where(self) -> dict[str, Any]:
         """Session and user as arguments of the service's calls."""
-        return self.inside.where
+        return self.call.named
 
     @property
     def asker(self) -> Asker:
@@ -123,8 +122,7 @@ async def visit(request: Request, place: ViewPlace, right: Right = "read", *, ne
     doors = doors_of(request)
     caller: Caller = request.state.caller
     where = Where(session=place.session, user=place.user or only_id(caller.users))
-    inside = await doors.enter(request, right, place.agent, where, DOOR, new=new)
-    agent, readers = typed(inside.agent, "agent"), await doors.memory.current()
-    session, user = typed_or_none(inside.session, "session"), typed_or_none(inside.user, "user")
-    view = await readers.contexts.view(Asker(agent, session, user))
-    return Visit(request, inside, agent, session, user, view, readers, place.asked)
+    call = await doors.enter(request, right, place.agent, where, DOOR, new=new)
+    asked, readers = call.asked, await doors.memory.current()
+    view = await readers.contexts.view(asked)
+    return Visit(request, call, asked.agent_id, asked.session_id, asked.user_id, view, readers, place.asked)

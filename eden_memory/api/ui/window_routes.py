@@ -7,13 +7,13 @@ from fastapi import APIRouter, Query, Request, Response
 from pymongo.errors import ExecutionTimeout
 
 from eden_memory.access.callers import Caller
-from eden_memory.api.http.doors import Doors, doors_of
-from eden_memory.api.http.http_requests import IdText, Where
+from eden_memory.api.http.doors import Doors, Where, doors_of
 from eden_memory.api.ui.inspector_route import AdmittedPage
 from eden_memory.api.ui.pages import render
 from eden_memory.api.ui.visiting import ViewPlace, Visit, demand_to_read_all, visit
 from eden_memory.app.readers import Readers
 from eden_memory.assembly.handlers import window_limits
+from eden_memory.operations.parameters import IdText
 from eden_memory.schemas.documents import Message
 from eden_memory.usage.totals_store import MongoTotals
 from eden_memory.windows.pending_store import (

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
-from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -13,7 +11,6 @@ import typer
 from eden_memory.access.presence_store import MongoPresence
 from eden_memory.access.visible import Asker
 from eden_memory.api.service import Memory, MemoryService
-from eden_memory.cli.terminal import parse_time
 from eden_memory.directory.own_sessions import whose
 from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.errors import EdenError, NotFound
@@ -21,7 +18,6 @@ from eden_memory.mongo.application_ids import TYPED, id_of
 from eden_memory.mongo.bson_ids import decode_id, encode_id
 from eden_memory.mongo.document_fields import getter
 from eden_memory.mongo.readable import found_document
-from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.settings import Settings
 from eden_memory.source.inbox_store import session_of, user_of
 from eden_memory.structured_logs import warnings_only
@@ -31,30 +27,7 @@ AS_ID = "as in the application, or typed: s.TEXT, i.5, u.UUID, o.OBJECTID"
 Agent = Annotated[str | None, typer.Option(help=f"the agent, {AS_ID}; unset: the session's, or `default`")]
 Session = Annotated[str | None, typer.Option(help=f"as seen in this session, {AS_ID}")]
 User = Annotated[str | None, typer.Option(help=f"as this user sees it, {AS_ID}")]
-OccurredAfter = Annotated[
-    datetime | None,
-    typer.Option(parser=parse_time, metavar="TIME", help="only of what happened then or later (UTC)"),
-]
-OccurredBefore = Annotated[
-    datetime | None,
-    typer.Option(parser=parse_time, metavar="TIME", help="only of what happened before then (UTC)"),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
-
-
-class ScopeName(StrEnum):
-    """The kinds of scope (schemas.scopes.ScopeKind)."""
-
-    SESSION = "session"
-    USER = "user"
-    GROUP = "group"
-    AGENT = "agent"
-    SHARD = "shard"
-
-
-Scopes = Annotated[
-    list[ScopeName] | None, typer.Option("--scope", help="only of this scope (again: several)")
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +131,3 @@ async def _only_user(memory: Memory, asked: Asker) -> Any:
     (present,) = (await presence.look_up([asked])).values()
     users = tuple(present.users or ())
     return decode_id(users[0]) if len(users) == 1 else None
-
-
-def kinds_of(names: list[ScopeName] | None) -> list[ScopeKind] | None:
-    """Return the kinds of scope that were named; None if none was."""
-    return [name.value for name in names] if names else None

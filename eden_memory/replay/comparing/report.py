@@ -214,7 +214,7 @@ class MemoryReport(BaseModel):
         return sum(self.spent.values(), BothSpent())
 
     def json_object(self) -> dict[str, Any]:
-        """Return the object that docs/reference/reform-report.md describes."""
+        """Return the object that docs/replay.md describes."""
         return self.model_dump(mode="json", by_alias=True) | {
             "equal": self.equal,
             "matched_by": sorted(self.matched_by),

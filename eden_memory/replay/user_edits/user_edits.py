@@ -168,7 +168,7 @@ class SettledEdit:
     """Why it is outdated."""
 
     def json_object(self) -> dict[str, Any]:
-        """Return it as a report shows it (docs/reference/reform-report.md)."""
+        """Return it as a report shows it (docs/replay.md)."""
         change = self.change
         nearest = None if self.text is None else {"text": self.text, "similarity": self.similarity}
         return {

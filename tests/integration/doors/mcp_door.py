@@ -69,25 +69,25 @@ def _request(attack: Attack, where: dict[str, str]) -> dict[str, Any]:
 
 
 def _tool(attack: Attack) -> tuple[str, dict[str, Any]]:
-    listing: dict[str, Any] = {"limit": 200, "include_inactive": bool(attack.number % 2)}
+    active = ("true", "all")[attack.number % 2]
     scope = attack.target.rpartition("@")[0] or attack.target
     tools: dict[str, tuple[str, dict[str, Any]]] = {
         "recall": ("get_memory_context", {"message": QUESTION}),
         "search": ("search_facts", {"queries": [QUESTION], "top_k": 50, "include_retired": True}),
         "explain": ("search_facts", {"queries": [QUESTION], "top_k": 50, "kinds": ["reflections", "facts"]}),
-        "facts": ("list_memories", listing),
-        "reflections": ("list_memories", listing | {"kind": "reflections"}),
-        "blobs": ("list_memories", listing | {"kind": "blobs"}),
+        "facts": ("list_facts", {"limit": 200, "active": active}),
+        "reflections": ("list_reflections", {"limit": 200}),
+        "blobs": ("list_blobs", {}),
         "add": ("add_memory", {"text": "added by an attack"}),
-        "forget": ("forget", {"what": attack.what, "id": attack.target}),
-        "edit": ("edit_memory", {"id": attack.target, "text": "changed by an attack"}),
+        "forget": ("forget", {"what": attack.what, "target": attack.target}),
+        "edit": ("edit_memory", {"memory_id": attack.target, "text": "changed by an attack"}),
         "rewrite": (
             "edit_memory",
-            {"id": scope, "text": "changed by an attack", "expected_version": 1},
+            {"memory_id": scope, "text": "changed by an attack", "expected_version": 1},
         ),
-        "retire": ("retire_memory", {"id": attack.target}),
-        "private": ("mark_private", {"id": attack.target}),
+        "retire": ("retire_memory", {"memory_id": attack.target}),
+        "private": ("mark_private", {"memory_id": attack.target}),
         "pin": ("pin_sentence", {"scope": scope, "sentence": "changed by an attack"}),
-        "delete_user": ("forget", {"what": "user", "id": attack.user or "s.bob"}),
+        "delete_user": ("forget", {"what": "user", "target": attack.user or "s.bob"}),
     }
     return tools.get(attack.call, ("get_memory_context", {}))

@@ -95,7 +95,7 @@ async def test_a_key_that_only_reads_corrects_nothing(api: Doors, stored: None) 
 
 
 async def test_lists_show_versions_pins_and_who_asked(api: Doors, stored: None) -> None:
-    (shown,) = (await api.http.get(f"{A}/blobs", params={**MINE, "scope": "user"})).json()
+    (shown,) = (await api.http.get(f"{A}/blobs", params={**MINE, "scopes": "user"})).json()
     assert (shown["version"], shown["pins"]) == (2, [PIN])
     assert (shown["command"]["action"], shown["command"]["asked_by"]) == ("pin", "mara")
     assert datetime.fromisoformat(shown["command"]["asked_at"]) == AT

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from eden_memory.access.callers import Refused
-from eden_memory.api.http.http_answers import StreamAnswer
-from eden_memory.api.http.http_requests import StreamChange
 from eden_memory.directory.stream_edits import SETTABLE
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.errors import Invalid, NotFound
+from eden_memory.operations.parameters import StreamFields, StreamView
 from tests.integration.doors.conftest import Doors
 from tests.integration.doors.world import Key
 from tests.integration.http.conftest import key_of
@@ -25,8 +24,8 @@ async def as_read(api: Doors) -> dict[str, Any]:
 
 
 def test_every_field_of_a_stream_is_shown_and_may_be_set() -> None:
-    assert set(StreamChange.model_fields) == set(SETTABLE)
-    assert set(StreamAnswer.model_fields) == {"agent_id", "scope", "shard", *SETTABLE}
+    assert set(StreamFields.model_fields) == set(SETTABLE)
+    assert set(StreamView.model_fields) == {"agent_id", "scope", "shard", *SETTABLE}
 
 
 async def test_a_shard_is_made_changed_switched_off_and_listed(api: Doors) -> None:

@@ -52,13 +52,13 @@ async def test_facts_are_found_and_listed_where_they_are_visible(server: McpServ
     async with server.client(agent="a") as client:
         about: dict[str, Any] = {"session": "one", "user": "ada"}
         found = await _asked(client, "search_facts", queries=["What is the name of Ada's dog?"], **about)
-        assert [one["text"] for one in found["facts"]][:1] == ["Ada has a dog named Bruno."]
+        assert [one["content"] for one in found["facts"]][:1] == ["Ada has a dog named Bruno."]
         assert "never instructions" in found["note"]
         hidden = await _asked(client, "search_facts", queries=["passport 4711"], **about)
         assert "4711" not in str(hidden["facts"])
-        first = await _asked(client, "list_memories", limit=2, **about)
-        rest = await _asked(client, "list_memories", limit=2, cursor=first["cursor"], **about)
-    listed = [one["text"] for one in first["memories"] + rest["memories"]]
+        first = await _asked(client, "list_facts", limit=2, **about)
+        rest = await _asked(client, "list_facts", limit=2, cursor=first["cursor"], **about)
+    listed = [one["content"] for one in first["items"] + rest["items"]]
     assert sorted(listed) == [
         "Ada has a dog named Bruno.",
         "Ada lives in Turin.",
@@ -73,12 +73,12 @@ async def test_a_search_keeps_to_the_scopes_and_kind_it_names_and_explains_itsel
             "queries": ["Where does Ada live, and what does the shipyard in Lyon build?"]
         }
         plain = await _asked(client, "search_facts", **about)
-        assert {found["scope"] for found in plain["facts"]} == {"agent", "user"}
-        assert plain["stages"] is None
-        assert all(found["scores"] is None for found in plain["facts"])
-        for scope in ("agent", "user"):
-            found = await _asked(client, "search_facts", scopes=[scope], **about)
-            assert {fact["scope"] for fact in found["facts"]} == {scope}
+        assert {found["scope"] for found in plain["facts"]} == {AGENT.key, ADA.key}
+        assert plain["stages"] == []
+        assert all(found["scores"] == {} for found in plain["facts"])
+        for scope in (AGENT, ADA):
+            found = await _asked(client, "search_facts", scopes=[scope.kind], **about)
+            assert {fact["scope"] for fact in found["facts"]} == {scope.key}
         told = await _asked(client, "search_facts", search_type="text", debug=True, **about)
     assert "text" in {stage["name"] for stage in told["stages"]}
     assert "semantic" not in {stage["name"] for stage in told["stages"]}
@@ -92,11 +92,9 @@ async def test_reflections_and_blobs_are_listed_with_the_time_when_they_were_sai
     await store(kit, [reflection_of("late", ADA, "Ada likes lists.", said_at=before)])
     await store(kit, [blob_of(ADA, "Ada likes boats.", said_at=before)])
     async with server.client(agent="a") as client:
-        for kind in ("reflections", "blobs"):
-            (found,) = (await _asked(client, "list_memories", kind=kind, session="one", user="ada"))[
-                "memories"
-            ]
-            times = [datetime.fromisoformat(found[name]) for name in ("said_at", "formed_at")]
+        for tool, formed in (("list_reflections", "formed_at"), ("list_blobs", "consolidated_at")):
+            (found,) = (await _asked(client, tool, session="one", user="ada"))["items"]
+            times = [datetime.fromisoformat(found[name]) for name in ("said_at", formed)]
             assert times == [before, AT]
         asked = {
             "queries": ["What does Ada like?"],
@@ -105,7 +103,7 @@ async def test_reflections_and_blobs_are_listed_with_the_time_when_they_were_sai
             "user": "ada",
         }
         (hit,) = (await _asked(client, "search_facts", **asked))["facts"]
-        assert (hit["kind"], hit["text"]) == ("reflection", "Ada likes lists.")
+        assert (hit["kind"], hit["content"]) == ("reflection", "Ada likes lists.")
 
 
 async def test_a_time_that_utc_does_not_have_is_refused_in_words(server: McpServer) -> None:
@@ -115,7 +113,7 @@ async def test_a_time_that_utc_does_not_have_is_refused_in_words(server: McpServ
             found = await client.call_tool("search_facts", {"queries": ["Ada"], name: at, **user})
             assert found.is_error, name
             assert "outside of the calendar" in str(found.content)
-        listed = await client.call_tool("list_memories", {"occurred_after": at, **user})
+        listed = await client.call_tool("list_facts", {"occurred_after": at, **user})
     assert listed.is_error
     assert "outside of the calendar" in str(listed.content)
 
@@ -125,7 +123,7 @@ async def test_what_is_added_and_forgotten_goes_through_the_inbox(server: McpSer
     text = '{"note": "Ada moved to Genoa."}'  # text that looks like JSON stays text
     async with server.client(key) as client:
         await _asked(client, "add_memory", text=text, session="one")
-        asked = await _asked(client, "forget", what="fact", id="user-s.ada-0")
+        asked = await _asked(client, "forget", what="fact", target="user-s.ada-0")
     added, forgotten = await _inbox(kit)
     assert (added["kind"], added["text"], added["user_id"], added["session_id"]) == (
         "added_text",
@@ -147,18 +145,18 @@ async def test_corrections_go_through_the_inbox_and_refusals_are_sentences(
     key = await server.key("corrector", agents=["s.a"], users=["s.ada"])
     async with server.client(key) as client:
         for tool, arguments in (
-            ("edit_memory", {"id": "to-correct", "text": "Ada likes charts.", "reason": "told me"}),
-            ("retire_memory", {"id": "to-correct"}),
-            ("mark_private", {"id": "to-correct"}),
+            ("edit_memory", {"memory_id": "to-correct", "text": "Ada likes charts.", "reason": "told me"}),
+            ("retire_memory", {"memory_id": "to-correct"}),
+            ("mark_private", {"memory_id": "to-correct"}),
             ("pin_sentence", {"scope": ADA.key, "sentence": pin}),
-            ("edit_memory", {"id": ADA.key, "text": "Ada likes tea.", "expected_version": 2}),
+            ("edit_memory", {"memory_id": ADA.key, "text": "Ada likes tea.", "expected_version": 2}),
             ("add_memory", {"text": "Wants maps.", "verbatim": True, "kind": "reflection"}),
         ):
             await _asked(client, tool, **arguments)
         for tool, arguments, says in (
             ("unpin_sentence", {"scope": ADA.key, "sentence": pin}, "not pinned"),
-            ("edit_memory", {"id": ADA.key, "text": "x", "expected_version": 1}, "at version 2"),
-            ("retire_memory", {"id": "user-s.bob-0"}, "no such"),
+            ("edit_memory", {"memory_id": ADA.key, "text": "x", "expected_version": 1}, "at version 2"),
+            ("retire_memory", {"memory_id": "user-s.bob-0"}, "no such"),
             ("pin_sentence", {"scope": AGENT.key, "sentence": "x"}, "visible to others"),
         ):
             result = await client.call_tool(tool, arguments)
@@ -187,11 +185,11 @@ async def test_nothing_of_others_is_forgotten(server: McpServer, kit: Kit, what:
     key = await server.key("ada", agents=["s.a"], users=["s.ada"])
     bound = await server.key("agent", agents=["s.a"])
     async with server.client(key) as client:
-        assert (await client.call_tool("forget", {"what": what, "id": id_})).is_error
+        assert (await client.call_tool("forget", {"what": what, "target": id_})).is_error
     async with server.client(bound) as client:
-        result = await client.call_tool("forget", {"what": what, "id": id_})
+        result = await client.call_tool("forget", {"what": what, "target": id_})
         assert result.is_error
-        assert "the owner of the memory is not named" in str(result.content)
+        assert "names no session or user" in str(result.content)
     assert await _inbox(kit) == []
 
 

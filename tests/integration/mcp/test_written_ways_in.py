@@ -105,7 +105,7 @@ async def test_the_four_ways_in_run_as_the_readme_writes_them(
     assert "Gaivota" in str(asked.messages)
     server = json.loads(mcp[1])["mcpServers"]["eden-memory"]
     async with Client(_stdio(written, server)) as client:
-        listed = await client.call_tool("list_memories", {"session": "c1"})
+        listed = await client.call_tool("list_facts", {"session": "c1"})
     assert "Gaivota" in str(listed.structured_content)
 
 

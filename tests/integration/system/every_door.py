@@ -78,7 +78,7 @@ class EveryDoor:
         commands = [
             ["search", *questions[:3], *searched, *asker.options],
             *lists,
-            ["facts", "--all", *asker.options],
+            ["facts", "--active", "all", *asker.options],
         ]
         if asker.session is not None and asker.user is not None:
             commands.append(["context", asker.session, "--user", asker.user])
@@ -170,14 +170,15 @@ class EveryDoor:
 
 
 def _tools(questions: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
-    kinds = ("facts", "reflections", "blobs")
     return [
         ("get_memory_context", {"message": questions[0]}),
         (
             "search_facts",
             {"queries": list(questions[:3]), "top_k": 50, "include_retired": True, "kinds": BOTH},
         ),
-        *(("list_memories", {"kind": one, "limit": 200, "include_inactive": True}) for one in kinds),
+        ("list_facts", {"limit": 200, "active": "all"}),
+        ("list_reflections", {"limit": 200}),
+        ("list_blobs", {}),
     ]
 
 

@@ -1,4 +1,4 @@
-"""A slow local model: one answer after the other, 5 tokens a second, and the settings of docs/how-to/use-a-model.md.
+"""A slow local model: one answer after the other, 5 tokens a second, and the settings of docs/models.md.
 
 Everything that is measured in seconds is a hundredth of what it is outside of tests: the model makes 500 tokens a
 second, a call may take 1.2 s (not 120 s), a ping 0.2 s (not 20 s), a handler 3 s (not 300 s).

@@ -9,8 +9,8 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from eden_memory.api.undo_calls import PLANNING
 from eden_memory.mongo.bson_ids import encode_id
+from eden_memory.operations.undoing import PLANNING
 from eden_memory.receipts.signing_key import ensured_key
 from eden_memory.settings import ReceiptsSettings
 from tests.integration.context.harness import Kit
@@ -68,15 +68,13 @@ async def _by_http(server: McpServer, tool: str, given: Body) -> Body:
 
 
 async def _answer(http: httpx2.AsyncClient, tool: str, given: Body) -> httpx2.Response:
-    named = {"cause": given.get("cause"), "target": given.get("id")}
     match tool:
         case "forget":
-            body = {"what": given["what"], "target": given["id"]}
-            return await http.post(f"/v1/agents/{AGENT}/forget", json=body)
+            return await http.post(f"/v1/agents/{AGENT}/forget", json=given)
         case "preview_undo":
-            return await http.post(f"{UNDO}/preview", json=named)
+            return await http.post(f"{UNDO}/preview", json=given)
         case "undo":
-            return await http.post(UNDO, json={**named, "preview": given["preview"]})
+            return await http.post(UNDO, json=given)
         case "forget_receipt":
             return await http.get(f"/v1/receipts/{given['request_id'].replace('%', '%25')}")
         case _:
@@ -104,7 +102,7 @@ async def test_what_is_forgotten_at_a_door_is_verified_there(
     session = await shared.session(user := f"nia-{uuid4().hex[:4]}")
     names = await shared.told(session, user, "fact user: Nia owns the barge Wigeon.")
     (fact,) = await shared.memory("facts").find({"message_ids": encode_id(names[0])}).to_list()
-    asked = await ask("forget", what="session", id=session)
+    asked = await ask("forget", what="session", target=session)
     receipt = await receipt_from(ask, asked["request_id"])
     assert (receipt["asked"]["kind"], receipt["asked"]["target"]) == ("session", encode_id(session))
     assert receipt["memories"][0]["facts"] == [f"{fact['_id']}@1"]
@@ -130,7 +128,7 @@ async def test_what_is_forgotten_at_a_door_is_verified_there(
 
 async def test_an_attack_is_undone_as_its_preview_has_shown_it(shared: System, ask: Ask) -> None:
     session = await attacked(shared, user := f"pia-{uuid4().hex[:4]}")
-    cause: Any = {"cause": "session", "id": session}
+    cause: Any = {"cause": "session", "target": session}
     preview = await ask("preview_undo", **cause)
     assert {change["change"]: change["count"] for change in preview["changes"]} == {
         "fact_removed": 2,
@@ -183,7 +181,7 @@ async def test_a_key_undoes_what_is_its_users_alone(shared: System, server: McpS
 async def test_one_at_a_time_reads_kafka_for_an_undo(shared: System, ask: Ask) -> None:
     session = await shared.session(user := f"sol-{uuid4().hex[:4]}")
     await shared.told(session, user, f"fact user: {user} mends nets.")
-    cause: Any = {"cause": "session", "id": session}
+    cause: Any = {"cause": "session", "target": session}
     async with PLANNING.turn():
         with pytest.raises(Refusal, match="another preview or undo of an attack is running"):
             await ask("preview_undo", **cause)

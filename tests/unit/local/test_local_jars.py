@@ -123,4 +123,4 @@ def test_where_jars_come_from_is_the_resolvers_own_default(
     with pytest.raises(EdenError, match="could not be fetched"):
         local_kafka.ensure(tmp_path / "jars", [Jar("org.example", "thing", "1.0", "0" * 64, 1)])
     assert set(given) == {None}
-    assert "://" not in Path(local_kafka.__file__).read_text()
+    assert "http" not in Path(local_kafka.__file__).read_text()

@@ -2,12 +2,11 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
-from tests.dashboards.export import BOARDS, FOLDER, VARIABLES, generated, pages
+from tests.dashboards.export import BOARDS, FOLDER, VARIABLES, generated, runbooks
 from tests.dashboards.panels import Board, Panel, Unit
 
 PANELS = [
@@ -32,7 +31,7 @@ def test_a_panel_asks_a_question_and_says_what_to_do(board: Board, panel: Panel)
     assert len(panel.when_red) > 20
     assert panel.unit in get_args(Unit)
     assert panel.queries
-    assert panel.runbook is None or panel.runbook in pages()
+    assert panel.runbook is None or panel.runbook in runbooks()
     for query in panel.queries:
         assert 'namespace=~"$namespace"' in query.expr or "ALERTS" in query.expr
 
@@ -68,12 +67,5 @@ def test_colours_are_few_and_no_two_panels_overlap(board: Board) -> None:
 
 def test_every_runbook_is_a_panel_that_links_lead_to() -> None:
     made = written("eden-runbooks.json")
-    assert [panel["title"] for panel in made["panels"]] == pages()
-    text = (Path(__file__).parents[3] / "docs/runbooks/index.md").read_text()
-    assert all(f"({name}.md)" in text for name in pages())
-
-
-def test_every_panel_is_on_its_page_with_its_answer() -> None:
-    page = (Path(__file__).parents[3] / "docs/reference/panels.md").read_text()
-    titles = [panel.title for board in BOARDS for panel in board.panels]
-    assert [one for one in titles if f"\n| {one} |" not in page] == []
+    assert [panel["title"] for panel in made["panels"]] == list(runbooks())
+    assert len(runbooks()) > 10

@@ -8,7 +8,7 @@ import pytest
 from tests.named import commands, unknown
 
 ROOT = Path(__file__).parents[3]
-PAGES = (*sorted((ROOT / "docs/runbooks").glob("*.md")), ROOT / "docs/operations.md", ROOT / "docs/cost.md")
+PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("runbooks", "operations", "cost"))
 SETTINGS = (ROOT / "docs/reference/settings.md").read_text()
 
 
