@@ -27,7 +27,7 @@ Kind = Literal["message", "edit", "delete"]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A record of chat.messages as the reader met it; without text it is a tombstone."""
+    """A record of chat.messages as the reader found it; without text it is a tombstone."""
 
     message: str
     session: str
@@ -130,7 +130,7 @@ Record = ConsumerRecord[bytes, bytes]
 
 
 class Arrivals:
-    """Reads from the topic's end as it is when the block is entered."""
+    """Reads from the topic's end at the moment when the block is entered."""
 
     def __init__(self, kafka: KafkaSettings, bootstrap: str, topic: str) -> None:
         self._consumer: Any = AIOKafkaConsumer(

@@ -25,7 +25,7 @@ INSTALLED = Path(__file__).parent / "example"
 
 EXAMPLE = (INSTALLED if INSTALLED.exists() else Path(__file__).parents[2] / "examples") / "demo.jsonl"
 
-"""Beside this module when installed from a wheel, in a checkout among the examples."""
+"""Beside this module if installed from a wheel; in a checkout among the examples."""
 
 PEOPLE = ("agents", "users", "groups", "sessions")
 
@@ -125,7 +125,7 @@ def read_conversation(path: Path = EXAMPLE) -> Conversation:
 
 
 def _people(path: Path) -> dict[str, Any]:
-    """Lists of documents by the collection that they stand for."""
+    """Documents by the collection that they represent."""
     hint = f"It holds lists of documents: {', '.join(PEOPLE)}."
     try:
         found: Any = yaml.safe_load(path.read_text(encoding="utf-8-sig"))

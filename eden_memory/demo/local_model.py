@@ -25,7 +25,7 @@ from eden_memory.settings import Settings
 
 QUESTION = "Count from one to one hundred, in words."
 MEASURED = 64
-"""Tokens of the answer that the speed is measured with."""
+"""Tokens of the answer with which the speed is measured."""
 ROLES = ("FAST", "FREE", "PAID", "FACTS", "DECISIONS", "REFLECTIONS", "CONSOLIDATION")
 SHOWN = {
     "EDEN_LLM",
@@ -36,7 +36,7 @@ SHOWN = {
     "EDEN_LIMITS_FACTS",
     "EDEN_LIMITS_AGENT_BLOB_WORDS",
 }
-"""Variables that somebody sets by hand."""
+"""Variables that people set by hand."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ READY_SECONDS, QUIET_SECONDS = 60.0, 20.0
 
 CAP_SECONDS = 0.25
 
-"""Between two looks at what the calls have cost."""
+"""Seconds between two checks of what the calls have cost."""
 
 
 class DemoView(Protocol):
@@ -116,10 +116,10 @@ class DemoOutcome:
     summary: Summary
     progress: FormationProgress
     finished: bool
-    """Everything that was said is formed."""
+    """Whether everything that was said is formed."""
     example: Example
     verdict: MemoryVerdict | None
-    """Of the demo's own conversation only."""
+    """Only for the demo's own conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class DemoPlan:
 
     conversation: Conversation
     own: bool
-    """A conversation of the user's own: nobody has written down what to expect of it."""
+    """Whether the conversation is the user's own, for which no expectations exist."""
     rate: float
     keep: bool
     cap_usd: float

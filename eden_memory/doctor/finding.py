@@ -1,4 +1,4 @@
-"""The result of a check, and the least that the program needs to be allowed in MongoDB and in Kafka."""
+"""The result of a check, and the least rights that the program needs in MongoDB and Kafka."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ State = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the table: what was looked at, how it is, and what to do about it."""
+    """One line of the table: what was checked, the result, and what to do about it."""
 
     check: str
     state: State
@@ -27,7 +27,7 @@ class Finding:
 
 
 def failed(findings: Iterable[Finding]) -> bool:
-    """Whether something has to be put right before the program can do its work."""
+    """Whether something has to be fixed before the program can work."""
     return any(finding.state == "fail" for finding in findings)
 
 
@@ -40,7 +40,7 @@ WRITE_MEMORY = (
 
 UNDESCRIBED = ("consumption", "controls", "groups", "installation", "versions")
 
-"""Those that hold no document of the contract."""
+"""Collections without documents of the contract."""
 
 COLLECTIONS = sorted({*(document.COLLECTION for document in DOCUMENTS), *UNDESCRIBED})
 
@@ -48,7 +48,7 @@ COLLECTIONS = sorted({*(document.COLLECTION for document in DOCUMENTS), *UNDESCR
 
 OF_A_NAMESPACE = sorted({*MEMORY, *FORMING, STREAMS})
 
-"""Those that a namespace may have of its own."""
+"""Collections of which a namespace may have its own."""
 
 MANAGE_NAMESPACES = ("collStats", "dropCollection")
 
@@ -66,20 +66,20 @@ class Privilege:
     actions: tuple[str, ...]
 
     def document(self) -> dict[str, Any]:
-        """As MongoDB's createRole takes it."""
+        """Return it in the form of MongoDB's createRole."""
         return {
             "resource": {"db": self.database, "collection": self.collection},
             "actions": list(self.actions),
         }
 
     def __str__(self) -> str:
-        """`find, insert on eden.memory_facts`."""
+        """Return for example `find, insert on eden.memory_facts`."""
         return f"{', '.join(self.actions)} on {self.database}.{self.collection or '*'}"
 
 
 OPLOG = Privilege("local", "oplog.rs", ("collStats", "find"))
 
-"""Only `eden doctor` uses it."""
+"""Rights that only `eden doctor` uses."""
 
 
 def needed(settings: Settings, namespaces: Iterable[str] = ()) -> list[Privilege]:
@@ -132,7 +132,7 @@ def _covers(resource: Mapping[str, Any], privilege: Privilege) -> bool:
 
 
 def mongodb_commands(privileges: Sequence[Privilege]) -> str:
-    """For mongosh, by an administrator: the role, and a user that holds it (the password is asked for)."""
+    """Return commands for mongosh, run by an administrator: the role, and a user with it (asks for the password)."""
     grants = "\n".join(f"  {line}" for line in _grants([*privileges, OPLOG]))
     return f"""\
 use admin
@@ -143,7 +143,7 @@ db.createUser({{user: "eden", pwd: passwordPrompt(), roles: ["{ROLE}"]}})"""
 
 
 def _grants(privileges: Sequence[Privilege]) -> Iterator[str]:
-    """One line a set of actions, for all collections of a database that have it."""
+    """Return one line for each set of actions, for all collections of a database that have it."""
     for (database, actions), alike in groupby(
         privileges, key=lambda privilege: (privilege.database, privilege.actions)
     ):
@@ -155,7 +155,7 @@ def _grants(privileges: Sequence[Privilege]) -> Iterator[str]:
 
 
 def kafka_commands(settings: Settings, bootstrap: str, topics: Sequence[str]) -> str:
-    """For a shell with Kafka's tools, by an administrator (--command-config FILE says who you are)."""
+    """Return commands for a shell with Kafka's tools (--command-config FILE says who you are)."""
     start = f"kafka-acls.sh --bootstrap-server {bootstrap} --add --allow-principal {PRINCIPAL}"
     return "\n".join(f"{start} {rest}" for rest in _acls(settings, topics))
 
@@ -165,7 +165,7 @@ def _acls(settings: Settings, topics: Sequence[str]) -> Iterator[str]:
     transactional_id = settings.kafka.topic_prefix + settings.source_name
     work = _operations("Read", "Write", "Describe", "DescribeConfigs")
     manage = _operations("Create", "Alter", "AlterConfigs", "Delete")
-    own = [*topics, "ns."]  # what namespaces have of their own
+    own = [*topics, "ns."]  # collections of namespaces
     for start in sorted({_first_word(settings.kafka.topic_prefix, name) for name in own}):
         yield f"{work} --topic {start} {prefixed}"
         yield f"{manage} --topic {start} {prefixed}   # `eden topics apply`, consumed records"
@@ -183,5 +183,5 @@ def _operations(*names: str) -> str:
 
 
 def _first_word(prefix: str, topic: str) -> str:
-    """`chat.` of `chat.messages`; the topics' prefix where there is one."""
+    """Return `chat.` of `chat.messages`; the topics' prefix if there is one."""
     return prefix or topic.partition(".")[0] + "."

@@ -1,4 +1,4 @@
-"""The field mapping, tried on the application's newest documents, and collections that may hold its messages."""
+"""The field mapping, tried on the application's newest documents; collections that may hold its messages."""
 
 import json
 import re
@@ -44,15 +44,15 @@ Row = dict[str, Any]
 
 SAMPLE, GLANCE = 200, 20
 
-"""Documents of the collection that is mapped, and of each that may be."""
+"""Documents read of the mapped collection, and of each candidate."""
 
 SESSIONS = 100
 
-"""Sessions of the messages that are looked for in other collections."""
+"""Sessions of the messages that are searched for in other collections."""
 
 NOT_THEIRS = frozenset({"admin", "local", "config", DEMO_DATABASE})
 
-"""Databases of the server, and of `eden demo`; those of `eden eval` have a beginning in common."""
+"""Databases of the server and of `eden demo`; those of `eden eval` have a common prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class MessagesCandidate:
 
     @property
     def holds_json(self) -> bool:
-        """Whether each document holds a session and a message, the message as JSON text."""
+        """Whether each document holds a session and a message, with the message as JSON text."""
         paths = self.proposal
         return None not in (paths.session_id, paths.content) and bool(
             json_messages(self.documents, paths.content or "")
@@ -74,7 +74,7 @@ class MessagesCandidate:
 
     @property
     def name(self) -> str:
-        """As `--collection` takes it."""
+        """The name as `--collection` takes it."""
         return f"{self.database}.{self.collection}"
 
 
@@ -97,7 +97,7 @@ async def candidates(client: Client, settings: Settings, named: str | None) -> l
 
 
 async def _named(client: Client, databases: Sequence[str], named: str) -> list[MessagesCandidate]:
-    """The collection of that whole name, in whatever databases there is one."""
+    """Return the collections with this full name, in all databases."""
     database, dot, collection = named.partition(".")
     places = [(database, named) for database in databases]
     if dot and "" not in (database, collection):
@@ -117,7 +117,7 @@ async def _named(client: Client, databases: Sequence[str], named: str) -> list[M
 
 
 async def _glance(client: Client, database: str, collection: str) -> list[Row]:
-    """A few of the newest documents; none where this user may not read them, or there can be no such name."""
+    """Return a few of the newest documents; none if this user may not read them, or the name is impossible."""
     try:
         return await _sampled(_collection(client, database, collection), GLANCE)
     except (OperationFailure, InvalidName):
@@ -144,7 +144,7 @@ async def _glances(client: Client, settings: Settings, databases: Sequence[str])
 
 
 async def _collections(client: Client, settings: Settings, database: str) -> list[str]:
-    """The application's collections of a database."""
+    """Return the application's collections of a database."""
     names = await client[database].list_collection_names(filter={"type": "collection"})
     return sorted(name for name in names if not name.startswith(("system.", settings.mongodb.prefix)))
 
@@ -178,10 +178,10 @@ async def sessions_beside(
 async def missing_indexes(
     client: Client, settings: Settings, database: str, *, listed: bool
 ) -> list[Finding]:
-    """Of the indexes that the mapping needs, those that are not there; `listed`: sessions list their users."""
+    """Return the indexes that the mapping needs and lacks; `listed`: sessions list their users."""
     try:
         indexes = await client[database][settings.messages.collection].index_information()
-    except OperationFailure:  # a view has none
+    except OperationFailure:  # a view has no indexes
         return []
     found = [judge_index(indexes, database, settings.messages)]
     found += [] if listed else [judge_session_index(indexes, database, settings.messages)]
@@ -189,7 +189,7 @@ async def missing_indexes(
 
 
 async def _databases(client: Client, settings: Settings) -> list[str]:
-    """The source's database if one is set, else all that this user may list."""
+    """Return the source's database if one is set, else all that this user may list."""
     if settings.source.database is not None:
         return [settings.source.database]
     try:
@@ -204,7 +204,7 @@ def _collection(client: Client, database: str, collection: str) -> AsyncCollecti
 
 
 async def _sampled(collection: AsyncCollection[Row], count: int) -> list[Row]:
-    """The newest documents."""
+    """Return the newest documents."""
     return await collection.find(sort=[("_id", -1)], limit=count).to_list()
 
 
@@ -218,7 +218,7 @@ ANY_VERSION, ANY_TIME = "0" * 16, b"1970-01-01T00:00:00.000Z"
 
 
 async def field_mapping(database: AsyncDatabase[dict[str, Any]], settings: Settings) -> list[Finding]:
-    """Of the newest documents: how many become messages, why the others do not, which roles are unknown."""
+    """Report how many of the newest documents become messages, why others do not, and unknown roles."""
     collection = database.get_collection(settings.messages.collection, codec_options=PLAIN)
     documents = await collection.find(sort=[("_id", -1)], limit=SAMPLE).to_list()
     return judge_documents(documents, settings)
@@ -251,13 +251,13 @@ def _usable(documents: list[dict[str, Any]], settings: Settings) -> Finding:
 
 
 def sampled(documents: Sequence[Mapping[str, Any]]) -> str:
-    """Describe the sample, which is the newest where ids grow with time."""
+    """Describe the sample, which consists of the newest documents if ids grow with time."""
     growing = all(isinstance(document.get("_id"), (ObjectId, int)) for document in documents)
     return f"{'the newest ' * growing}{len(documents)} documents"
 
 
 def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
-    """A wrong path for content breaks nothing and remembers nothing, so it is looked at of its own."""
+    """Check the content path separately: a wrong one breaks nothing, but nothing is remembered."""
     mapping = message_mapping(settings)
     if (inner := json_messages(documents, settings.messages.content)) is not None:
         return _json_text(settings.messages.content, inner)
@@ -286,7 +286,7 @@ def _json_text(path: str, inner: Proposal) -> Finding:
 
 
 def _authors(documents: list[dict[str, Any]], settings: Settings) -> Finding:
-    """A wrong path for the author breaks nothing, and makes every user's memory the agent's."""
+    """Check the author path: a wrong one breaks nothing, but every user's memory becomes the agent's."""
     mapping, path = message_mapping(settings), settings.messages.user_id
     lacking = [document for document in documents if mapping.lacks_author(document)]
     said = sum(mapping.is_users(document) for document in documents)
@@ -303,7 +303,7 @@ def _authors(documents: list[dict[str, Any]], settings: Settings) -> Finding:
 
 
 def _authors_beside_users(documents: list[dict[str, Any]], settings: Settings) -> Iterator[Finding]:
-    """Tell who else counts as a user: authors of unknown roles do, those of answers do not."""
+    """Say who else counts as a user: authors of unknown roles do, those of answers do not."""
     mapping, author = message_mapping(settings), getter(settings.messages.user_id)
     users, unclear, answering = _Named(), _Named(), _Named()
     for document in documents:
@@ -329,7 +329,7 @@ def _authors_beside_users(documents: list[dict[str, Any]], settings: Settings) -
 
 
 def only_answering(documents: Iterable[Mapping[str, Any]], settings: Settings) -> set[str]:
-    """Return the ids, as `repr` writes them, that messages of the agent's side bear and no user's message does."""
+    """Return the ids, as `repr` writes them, that only messages of the agent's side have as authors."""
     mapping, author = message_mapping(settings), getter(settings.messages.user_id)
     users, answering = set[str](), set[str]()
     for document in documents:
@@ -339,7 +339,7 @@ def only_answering(documents: Iterable[Mapping[str, Any]], settings: Settings) -
 
 
 async def listed_users(database: AsyncDatabase[dict[str, Any]], settings: Settings) -> list[Finding]:
-    """Whether documents of sessions list somebody who only answers: such a session would count as shared."""
+    """Whether session documents list somebody who only answers: such a session would count as shared."""
     sessions, messages = settings.sessions, settings.messages
     if sessions.collection is None:
         return []
@@ -369,22 +369,22 @@ def judge_listed(
 
 
 class _Named(dict[str | None, set[str]]):
-    """Authors by session."""
+    """Return the authors by session."""
 
     def beside(self, others: "_Named") -> int:
-        """Count the sessions in which the others name somebody whom these do not."""
+        """Count the sessions in which the others name somebody whom these do not name."""
         return sum(bool(others.get(session, named) - named) for session, named in self.items())
 
 
 def _like_author(documents: Iterable[Mapping[str, Any]], paths: MessagesSettings) -> tuple[str, int] | None:
-    """The field that most documents have, and how many; of two as frequent the one that is called an id."""
+    """Return the field that most documents have, and how many; of two equally frequent ones that named like an id."""
     mapped = {paths.session_id, paths.role, paths.content, paths.created_at, paths.user_id}
     found = Counter(name for document in documents for name in _like_authors(document) if name not in mapped)
     return max(found.items(), key=lambda item: (item[1], item[0].lower().endswith("id")), default=None)
 
 
 def _like_authors(document: Mapping[str, Any], outer: str = "") -> Iterator[str]:
-    """Paths, two deep at most, that sound like an author and hold an id."""
+    """Return paths, at most two deep, that sound like an author and hold an id."""
     for name, value in document.items():
         if isinstance(value, Mapping) and not outer:
             yield from _like_authors(cast("Mapping[str, Any]", value), f"{name}.")
@@ -393,7 +393,7 @@ def _like_authors(document: Mapping[str, Any], outer: str = "") -> Iterator[str]
 
 
 async def mapping_version(client: AsyncMongoClient[dict[str, Any]], settings: Settings) -> Finding:
-    """Whether what is stored was read by the mapping that is set now."""
+    """Check whether stored messages were read by the mapping that is set now."""
     placement = await MongoLive(client[settings.mongodb.database], settings.mongodb.prefix).placement()
     found = await misread_of(settings.placed(placement), client)
     return judge_version(found)

@@ -29,7 +29,7 @@ from eden_memory.settings import Settings
 
 FOUND = 200
 
-"""Facts that are asked for: more than the largest budget takes."""
+"""Facts that are requested: more than the largest budget takes."""
 
 
 class NamespaceReading:
@@ -110,7 +110,7 @@ T = TypeVar("T")
 
 
 class Mem0Statement(ModelAnswer):
-    """One memory, as mem0's prompt asks for it."""
+    """One memory, in the form that mem0's prompt asks for."""
 
     model_config = ConfigDict(extra="ignore", strict=False)
 
@@ -121,7 +121,7 @@ class Mem0Statement(ModelAnswer):
 
 
 class Mem0Statements(ModelAnswer):
-    """Answer to mem0's only prompt."""
+    """The answer to mem0's only prompt."""
 
     memory: list[Mem0Statement]
 
@@ -150,7 +150,7 @@ class Mem0Memory:
         await asyncio.to_thread(self._memory.add, said, user_id=user, metadata=metadata)
 
     async def retrieve(self, conversation: EvalConversation, question: QuestionLine) -> Sequence[MemoryItem]:
-        """Return what its search finds, each with the turn that it was added with."""
+        """Return what its search finds, each with the turn with which it was added."""
         filters = {"user_id": f"{conversation.id}/{question.user}"}
         search = self._memory.search
         found = await asyncio.to_thread(

@@ -27,7 +27,7 @@ def _aware(time: datetime) -> datetime:
 
 Time = Annotated[datetime, AfterValidator(_aware)]
 
-"""A time; one without a zone is in UTC."""
+"""Parse a time; one without a zone is in UTC."""
 
 Outcome = Literal["ADD", "UPDATE", "DELETE", "NONE"]
 
@@ -48,12 +48,12 @@ class SaidMessage(BaseModel):
     text: str
     role: Literal["user", "assistant", "tool", "system", "other"] = "user"
     user: str | None = None
-    """The author, where several users take part."""
+    """The author, if several users take part."""
     at: Time | None = None
 
 
 class SessionLine(_Line):
-    """A session with its users, of whom the first said what names no author."""
+    """A session with its users; messages without an author are the first user's."""
 
     kind: Literal["session"]
     id: str
@@ -63,7 +63,7 @@ class SessionLine(_Line):
 
 
 class QuestionLine(_Line):
-    """A question, and what is known of its answer."""
+    """A question, with what is known about its answer."""
 
     kind: Literal["question"]
     id: str
@@ -72,19 +72,19 @@ class QuestionLine(_Line):
     """Whose memory is asked, in an application's own memory (`eden reform NAME --eval`); else the conversation."""
     user: str | None = "user"
     session: str | None = None
-    """The session it is asked in; none: the user's last one alone with the agent."""
+    """The session in which it is asked; None: the user's last one alone with the agent."""
     at: Time | None = None
     category: str = "other"
     language: str | None = None
     answers: tuple[str, ...] = ()
-    """Wordings that are right."""
+    """Accepted wordings."""
     choices: tuple[str, ...] = ()
     correct: int | None = None
-    """The place of the right choice, from 0."""
+    """The index of the right choice, from 0."""
     evidence: tuple[str, ...] = ()
     """Ids of the messages that answer it."""
     outdated: tuple[str, ...] = ()
-    """Ids of messages that answered it once, and no longer do."""
+    """Ids of messages that once answered it and no longer do."""
     absent: bool = False
     """Nobody said it: the right answer is that it is not known."""
     contains: bool = False
@@ -102,7 +102,7 @@ class QuestionLine(_Line):
 
 
 class ExpectedLine(ExpectedItem, _Line):
-    """Something that memory is to hold."""
+    """Something that memory should hold."""
 
     kind: Literal["expected"]
     messages: tuple[str, ...] = Field((), alias="from")
@@ -126,7 +126,7 @@ class DecisionLine(_Line):
     new: str
     expected: Outcome
     or_: tuple[Outcome, ...] = Field((), alias="or")
-    """Outcomes that are as good."""
+    """Other outcomes that count as right."""
     language: str | None = None
 
 
@@ -143,7 +143,7 @@ class EvalLine(
 
 @dataclass(frozen=True, slots=True)
 class EvalConversation:
-    """Sessions that share a memory, and what is asked of it."""
+    """Sessions that share a memory, and the questions about it."""
 
     id: str
     sessions: list[SessionLine] = field(default_factory=list[SessionLine])
@@ -236,7 +236,7 @@ Row = dict[str, Any]
 
 BEGINNING = datetime(2025, 1, 1, tzinfo=UTC)
 
-"""Of datasets that name no times."""
+"""The time of the first message, for datasets that name no times."""
 
 LOCOMO_CATEGORIES: Mapping[int, str] = {
     1: "multi-hop",

@@ -59,26 +59,26 @@ UNKNOWN = ("unknown", "not known")
 
 
 class ReadAnswer(ModelAnswer):
-    """Answer of the reader."""
+    """The reader's answer."""
 
     answer: str
 
 
 class ChosenAnswer(ModelAnswer):
-    """Answer of the chooser."""
+    """The chooser's answer."""
 
     choice: int
-    """Number of the choice, from 1."""
+    """The number of the choice, from 1."""
 
 
 class JudgedAnswer(ModelAnswer):
-    """Answer of the judge."""
+    """The judge's answer."""
 
     correct: bool
 
 
 def memory_prompt(name: str, question: QuestionLine, memory: Sequence[MemoryItem]) -> Prompt:
-    """Return a question with its memory, as JSON: nothing in it can pass for an instruction."""
+    """Return a question with its memory as JSON, so that nothing in it can pass for an instruction."""
     asked = {
         "memory": [item.line for item in memory],
         "asked_at": question.at.isoformat() if question.at else None,
@@ -93,7 +93,7 @@ def memory_prompt(name: str, question: QuestionLine, memory: Sequence[MemoryItem
 async def read(
     models: EvalModels, question: QuestionLine, memory: Sequence[MemoryItem], model: str | None
 ) -> tuple[str, Spent]:
-    """Return the answer, of a multiple choice its text; ProviderError, PermanentError, CapReached."""
+    """Return the answer, or the text of a choice; ProviderError, PermanentError, CapReached."""
     if not question.choices:
         answered, spent = await models.ask(memory_prompt(READER_NAME, question, memory), ReadAnswer, model)
         return answered.answer.strip(), spent
@@ -118,12 +118,12 @@ def is_asked(question: QuestionLine) -> bool:
 
 
 def needs_judge(question: QuestionLine) -> bool:
-    """Return whether words alone do not say if an answer is right."""
+    """Return whether words alone cannot decide if an answer is right."""
     return not question.choices and not question.contains and not question.absent
 
 
 def by_words(question: QuestionLine, answer: str) -> dict[str, float]:
-    """Return the scores that no judge is needed for, by name."""
+    """Return the scores that need no judge, by name."""
     if question.choices:
         return {"choice": float(answer == question.choices[question.correct or 0])}
     if question.absent:
@@ -174,14 +174,14 @@ class QuestionResult:
     answer: str | None
     scores: dict[str, float]
     spent: Spent
-    """On reading, with the seconds of the search."""
+    """The cost of reading, with the seconds of the search."""
     judging: Spent
     failed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionFigures:
-    """How often decisions on new facts were wrong."""
+    """How often decisions about new facts were wrong."""
 
     false_merges: MeasuredShare
     missed_duplicates: MeasuredShare
@@ -218,13 +218,13 @@ class EvalReport:
     embedder: str
     systems: list[SystemResult] = field(default_factory=list[SystemResult])
     capped: bool = False
-    """It ended at the cap; the same command with a higher one goes on."""
+    """Whether it ended at the cap; the same command with a higher one continues."""
     paid: Decimal = Decimal(0)
     unpriced: int = 0
 
 
 async def evaluate(settings: Settings, plan: EvalPlan, note: Callable[[str], None]) -> EvalReport:
-    """Evaluate every system, or as many as the cap leaves room for; EdenError."""
+    """Evaluate every system, as far as the cap allows; EdenError."""
     kept, cap = plan.out / "kept", EvalCap(plan.cap)
     models = EvalModels(settings, kept / "answers.jsonl", cap)
     report = report_of(plan, models)
@@ -324,7 +324,7 @@ def extraction(dataset: EvalSet, record: SystemRecord) -> MemoryVerdict:
 
 
 def decision_figures(dataset: EvalSet, record: SystemRecord) -> DecisionFigures:
-    """Return the shares of wrong decisions; what `or` names is right too."""
+    """Return the shares of wrong decisions; outcomes that `or` names are right, too."""
     cases = [
         (case.expected, record.decisions[key_of(where, case.id)], (case.expected, *case.or_))
         for where in dataset.conversations

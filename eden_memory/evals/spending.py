@@ -73,7 +73,7 @@ NOTHING_SPENT = Spent()
 
 @dataclass(slots=True)
 class EvalCap:
-    """Money paid in this run; what was paid before is free."""
+    """Money paid in this run; answers paid for before cost nothing."""
 
     usd: Decimal
     paid: Decimal = Decimal(0)
@@ -113,7 +113,7 @@ class EvalModels:
         self.dimensions = 0
 
     async def close(self) -> None:
-        """Let go of threads, connections and the file."""
+        """Release threads, connections and the file."""
         await self._models.close()
         self._answers.close()
 
@@ -200,11 +200,11 @@ class AnswerFile:
         return {} if answer_id is None else await self.find([answer_id])
 
     async def find(self, ids: Iterable[str]) -> Mapping[str, Answer]:
-        """Those of the answers that are kept, by id."""
+        """Return those of the answers that are stored, by id."""
         return {name: self._answers[name] for name in ids if name in self._answers}
 
     async def keep(self, answer: Answer) -> Answer:
-        """Write it; what is kept under its id already is returned in its place."""
+        """Store an answer; if one is stored under its id, return that instead."""
         if answer.id not in self._answers:
             self._write(answer)
         return self._answers[answer.id]
@@ -214,7 +214,7 @@ class AnswerFile:
         return [await self.keep(answer) for answer in answers]
 
     async def judged_invalid(self, answer_id: str, reason: str) -> None:
-        """Mark it as of no use."""
+        """Mark an answer as useless."""
         if answer_id in self._answers:
             self._write(self._answers[answer_id].model_copy(update={"invalid": reason[:1_000]}))
 

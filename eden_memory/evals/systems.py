@@ -35,7 +35,7 @@ _ALONE = re.compile(
     r"[\u0e00-\u0e7f\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]"
 )
 
-"""Letters of scripts without spaces, or with few: each counts as a word."""
+"""Letters of scripts without spaces; each counts as a word."""
 
 _ARTICLES = frozenset(("a", "an", "the"))
 
@@ -61,7 +61,7 @@ def found_quality(ranked: Sequence[frozenset[str]], evidence: frozenset[str], k:
 
 
 def mean_quality(of: Sequence[Quality]) -> Quality:
-    """Every question counts the same."""
+    """The mean over questions, each with the same weight."""
     return Quality(mean([each.recall for each in of]), mean([each.ndcg for each in of]))
 
 
@@ -91,12 +91,12 @@ def words(text: str) -> list[str]:
 
 
 def exact(answer: str, accepted: Sequence[str]) -> bool:
-    """Return whether an answer is one of the accepted, word for word."""
+    """Return whether an answer is one of the accepted ones, word for word."""
     return words(answer) in [words(text) for text in accepted]
 
 
 def contains(text: str, accepted: Sequence[str]) -> bool:
-    """Return whether a text holds one of the accepted answers."""
+    """Return whether a text contains one of the accepted answers."""
     held = f" {' '.join(words(text))} "
     return any(f" {' '.join(words(answer))} " in held for answer in accepted if words(answer))
 
@@ -121,7 +121,7 @@ def tokens(text: str) -> int:
 
 
 class MeasuredShare(NamedTuple):
-    """A share with the interval that it may truly have."""
+    """A share with its confidence interval."""
 
     hits: int
     of: int
@@ -197,7 +197,7 @@ RRF_K = 60.0
 
 
 class MemoryItem(BaseModel):
-    """A piece of memory as it is shown to whoever answers."""
+    """A piece of memory in the form in which the reader sees it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -205,7 +205,7 @@ class MemoryItem(BaseModel):
     at: datetime | None = None
     """Since when it holds, or when it was said."""
     bears: frozenset[str] = frozenset()
-    """Ids of the messages that it comes from, as far as they are known."""
+    """Ids of the messages from which it comes, as far as they are known."""
 
     @property
     def line(self) -> str:
@@ -234,10 +234,10 @@ class EvalSetup:
     models: EvalModels
     """The language model and the embedder that the settings name: their calls are counted, capped and kept."""
     folder: Path
-    """For the adapter's own files; empty at first."""
+    """A folder for the adapter's own files, empty at first."""
     dataset: EvalSet
     note: Callable[[str], None]
-    """Shows a line of progress."""
+    """Prints a line of progress."""
 
 
 Adapter = Callable[[EvalSetup], AbstractAsyncContextManager[MemorySystem]]

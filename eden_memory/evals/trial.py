@@ -52,12 +52,12 @@ class TrialReport:
 
     @property
     def worse(self) -> list[str]:
-        """Measures that are worse."""
+        """The measures in which the second is worse."""
         return [name for name, found in self.differences.items() if found.verdict == "worse"]
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """Return the result as one sentence."""
         if self.worse:
             return f"it is worse: {', '.join(self.worse)}"
         better = [name for name, found in self.differences.items() if found.verdict == "better"]
