@@ -1,4 +1,4 @@
-"""Decides what an exception means for the record that was being worked on, and how long to wait before a retry."""
+"""Decides what an exception means for the record in progress, and how long to wait before a retry."""
 
 import asyncio
 import sys
@@ -28,18 +28,18 @@ from eden_memory.stages.stage import RetryPolicy
 
 
 class Kind(StrEnum):
-    """How a failure is met."""
+    """What the runtime does about a failure."""
 
     AWAY = "away"
-    """MongoDB or Kafka is not there, or refuses us: tried again without end, and it counts against no record."""
+    """MongoDB or Kafka is away or refuses us: retried without a limit, and not counted against the record."""
     TRANSIENT = "transient"
-    """Busy, late, cut off or at a spending cap: tried again."""
+    """Busy, late, cut off or at a spending cap: retried."""
     PROVIDER = "provider"
-    """A model provider is away or busy: tried again, and no sooner than it asks for."""
+    """A model provider is away or busy: retried, but not before the time that it asks for."""
     PERMANENT = "permanent"
     """This input can never succeed: dead letter at once."""
     BUG = "bug"
-    """The program is wrong: tried once more, then dead letter."""
+    """A defect of the program: tried once more, then dead letter."""
 
 
 BUG_ATTEMPTS = 2
@@ -59,12 +59,12 @@ _TRANSIENT = (CapReached, TimeoutError, OSError, asyncio.IncompleteReadError, Py
 
 
 def connection_lost(error: BaseException) -> bool:
-    """Whether a connection was written to after it had closed: uvloop says so by a bare RuntimeError."""
+    """Whether a write met a closed connection: uvloop reports that as a bare RuntimeError."""
     return isinstance(error, RuntimeError) and "the handler is closed" in str(error)
 
 
 def classify(error: BaseException) -> Kind:
-    """The kind of a failure, by the type of the exception and, from MongoDB, its code."""
+    """Return the kind of a failure, by the exception's type and MongoDB's code."""
     if isinstance(error, ProviderError):
         return Kind.PROVIDER
     if isinstance(error, _PERMANENT):
@@ -82,7 +82,7 @@ def passes(error: BaseException) -> bool:
 
 
 def refused(error: BaseException) -> bool:
-    """Whether a server says that this program may not do what it asked for."""
+    """Whether a server denies this program the right to do what it asked for."""
     return refused_by_mongodb(error) or isinstance(error, REFUSED)
 
 
@@ -97,7 +97,7 @@ class Failure:
     """Seconds that the provider or the handler asked to wait."""
     split: bool = False
     asked: bool = False
-    """The handler asked for it, so it says nothing about the stage as a whole."""
+    """The handler asked for the retry, so it says nothing about the stage as a whole."""
     counts: bool = True
     """Whether the attempt counts against the input."""
     alone: bool = False
@@ -109,13 +109,13 @@ class Failure:
         return self.kind is Kind.PROVIDER and not self.counts and not self.alone
 
     def __post_init__(self) -> None:
-        """The reason is stored and published: it is valid text, and no longer than anybody reads."""
+        """Make the reason valid text of a readable length, because it is stored and published."""
         said = self.reason[:REASON_CHARACTERS].encode(errors="backslashreplace").decode()
         object.__setattr__(self, "reason", said)
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
-        """The failure that an exception is."""
+        """Return the failure that an exception means."""
         failure = cls(classify(error), describe(error), error)
         if isinstance(error, ProviderError):
             failure = replace(failure, after=error.retry_after, counts=error.counts, alone=error.alone)
@@ -125,13 +125,13 @@ class Failure:
 
 
 def delay(policy: RetryPolicy, failure: Failure, attempts: int, uncounted: int = 0) -> float:
-    """Seconds until the next attempt: the backoff, and not before what was asked for."""
+    """Return the seconds until the next attempt: the backoff, or longer if that was requested."""
     pause = growing(policy, uncounted) if uncounted else backoff(policy, attempts)
     return max(pause, failure.after or 0.0)
 
 
 def attempts_allowed(policy: RetryPolicy, failure: Failure) -> int:
-    """How many attempts a unit has that fails in this way."""
+    """Return how many attempts a unit has that fails in this way."""
     if failure.kind is Kind.AWAY:
         return sys.maxsize
     if failure.kind is Kind.PERMANENT:

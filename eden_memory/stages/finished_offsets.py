@@ -1,4 +1,4 @@
-"""Finished offsets of one assigned partition, and how far they reach without a gap."""
+"""Finished offsets of one assigned partition, and the end of their contiguous prefix."""
 
 import time
 from collections import deque
@@ -24,7 +24,7 @@ class AssignedPartition:
         self._finished: set[int] = set()
 
     def take(self, offset: int, size: int) -> bool:
-        """Note a record that was fetched; False if it was fetched before in this assignment."""
+        """Record a fetched record; return False if it was fetched before in this assignment."""
         if self._end is not None and offset < self._end:
             return False
         self._pending.append(offset)
@@ -35,7 +35,7 @@ class AssignedPartition:
         return True
 
     def finish(self, offset: int, size: int) -> None:
-        """Note that nothing is left to do for a record; each offset once."""
+        """Record that a record is finished; call it once for each offset."""
         self._finished.add(offset)
         self.count -= 1
         self.bytes -= size
@@ -49,7 +49,7 @@ class AssignedPartition:
         return len(self._finished)
 
     def oldest(self) -> float:
-        """Seconds since the first unfinished record was taken; 0.0: there is none."""
+        """Seconds since the first unfinished record was taken; 0.0 if there is none."""
         return time.monotonic() - self._since[0] if self._since else 0.0
 
     def committable(self, position: int | None = None) -> int | None:

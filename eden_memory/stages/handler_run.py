@@ -1,4 +1,4 @@
-"""One run of a handler: its deadline, its model calls, and the answers on their way into their store."""
+"""One run of a handler: its deadline, its model calls, and answers that are being stored."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -54,19 +54,19 @@ class HandlerRun:
         try:
             problems = [] if isinstance(error, asyncio.CancelledError) else await self.done()
         finally:
-            if self._writes:  # only where this was cancelled
+            if self._writes:  # only if this was cancelled
                 await end(list(self._writes))
         if error is None and problems:
             raise next((found for found in problems if not isinstance(found, KeptElsewhere)), problems[0])
 
     def begin(self, write: Coroutine[Any, Any, T], own: T) -> "asyncio.Task[T]":
-        """Start a write at once; the handler goes on with `own` as if it were stored."""
+        """Start a write at once; the handler continues with `own` as if it were stored."""
         task = asyncio.create_task(write)
         self._writes[task] = own
         return task
 
     async def stored(self, write: "asyncio.Task[T]") -> T:
-        """Wait for one write and return the document that is stored in the end."""
+        """Wait for one write; return the document that was stored."""
         self._writes.pop(write, None)
         return await write
 
@@ -87,18 +87,18 @@ class HandlerRun:
 
 
 RUN: ContextVar[HandlerRun | None] = ContextVar("run of this handler", default=None)
-"""The run that the current task works for, as `asyncio.current_task`; None outside of a handler."""
+"""The run for which the current task works; None outside of a handler."""
 
 
 def note(call: ModelCalled) -> None:
-    """Add a call to the current run; outside of a handler it is ignored."""
+    """Add a call to the current run; ignored outside of a handler."""
     if (run := RUN.get()) is not None:
         run.calls.append(call)
 
 
 @contextmanager
 def off_the_clock() -> Generator[None]:
-    """Stop the deadline of the current run inside: a model call has a deadline of its own."""
+    """Stop the current run's deadline for the block: a model call has a deadline of its own."""
     run = RUN.get()
     with nullcontext() if run is None else run.stop_clock():
         yield
@@ -122,7 +122,7 @@ class UsageLog:
             self._sending = asyncio.create_task(self._send())
 
     async def flush(self, seconds: float = 5.0) -> None:
-        """Wait until everything is sent, at most for so many seconds."""
+        """Wait until everything is sent, for at most so many seconds."""
         if self._sending is not None:
             await asyncio.wait([self._sending], timeout=seconds)
 

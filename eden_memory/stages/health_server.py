@@ -25,16 +25,16 @@ from eden_memory.ticks import until_tick
 
 LABEL = "namespace"
 TICK_SECONDS = 1.0
-"""So often the `Date` of answers is set."""
+"""Seconds between two updates of the `Date` of answers."""
 CREATED = "_created"
-"""Times of birth: half of all samples, and no dashboard asks for them."""
+"""Creation times: half of all samples, and no dashboard uses them."""
 CLASSIC = {
     "counter": ("_total", "counter"),
     "info": ("_info", "gauge"),
     "stateset": ("", "gauge"),
     "unknown": ("", "untyped"),
 }
-"""The older text format's names for families: how the name ends, and the type."""
+"""The names of families in the older text format: the suffix, and the type."""
 
 
 class SignalLessServer(uvicorn.Server):
@@ -46,12 +46,12 @@ class SignalLessServer(uvicorn.Server):
         self.hint = f"End what listens there, or choose another port: {name}."
 
     def capture_signals(self) -> Any:
-        """Not uvicorn's business here."""
+        """Do nothing: uvicorn must not handle signals here."""
         return nullcontext()
 
     @property
     def should_exit(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether it is to end."""
+        """Whether the server has to end."""
         return self._exit.is_set()
 
     @should_exit.setter
@@ -68,7 +68,7 @@ class SignalLessServer(uvicorn.Server):
                 await asyncio.wait_for(self._exit.wait(), until_tick(TICK_SECONDS))
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
-        """Listen; EdenError where the port cannot be had (uvicorn would end the process)."""
+        """Listen; EdenError if the port is not available (uvicorn would end the process)."""
         try:
             await super().startup(sockets)
         except SystemExit as end:
@@ -79,7 +79,7 @@ class SignalLessServer(uvicorn.Server):
 
 
 class HealthServer:
-    """A part that tells how the other parts stand."""
+    """A part that reports the state of the other parts."""
 
     name = "http"
 
@@ -93,7 +93,7 @@ class HealthServer:
         self._where = f"{host}:{port}"
 
     async def run(self) -> None:
-        """Until `stop`."""
+        """Serve until `stop`."""
         await self._server.serve()
 
     def stop(self) -> None:
@@ -101,7 +101,7 @@ class HealthServer:
         self._server.should_exit = True
 
     def state(self) -> State:
-        """It listens, or is about to."""
+        """Ready: it listens, or is about to."""
         return State(True, self._where)
 
 
@@ -135,7 +135,7 @@ class Labelled(CollectorRegistry):
         self._label, self._registry = {LABEL: namespace}, registry
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics as they are now."""
+        """Return the present values of all metrics."""
         for metric in self._registry.collect():
             found = Metric(metric.name, metric.documentation, metric.type, metric.unit)
             found.samples = [

@@ -1,4 +1,4 @@
-"""Work that one process among all does, round after round, while it holds a lease."""
+"""Work that one process does for all, round after round, while it holds a lease."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ from eden_memory.task_ending import run_until_first
 
 log = LibraryLogger("eden.rounds")
 PAUSES = 10
-"""The longest wait after rounds that failed, in pauses."""
+"""The longest wait after failed rounds, as a multiple of the pause."""
 
 
 class Leased:
@@ -42,17 +42,17 @@ class Leased:
         return self._name
 
     def stop(self) -> None:
-        """End `run`; what a round had not done yet, a later one does."""
+        """End `run`; a later round does what this one had not done yet."""
         self._stopping.set()
 
     def state(self) -> State:
-        """Ready whether it makes the rounds or stands by."""
+        """Ready whether it does the rounds or stands by."""
         return State(
             True, "makes the rounds" if self._leads else "stands by: another process makes the rounds"
         )
 
     async def run(self) -> None:
-        """Until `stop`."""
+        """Run until `stop`."""
         await run_until_first(self._rounds(), self._stopping)
 
     async def _rounds(self) -> None:

@@ -47,22 +47,22 @@ from eden_memory.stages.patience import until_done
 log = LibraryLogger()
 
 HEARTBEAT_MS = 500
-"""Rebalances are noticed by heartbeats; this is how long one stands still for the slowest member."""
+"""Rebalances are noticed by heartbeats; this is how long one waits for the slowest member."""
 SESSION_MS = 10_000
 FETCH_BYTES = 1_048_576
 ERROR_PAUSE = 0.5
 NO_PARTITION = -1
 NOWHERE = TopicPartition("", NO_PARTITION)
-"""Has no records. A consumer that polls for them keeps its membership."""
+"""A partition without records: polling it keeps a consumer's membership."""
 POSITION_SECONDS = 0.5
 LEAVE_SECONDS, LAST_SECONDS = 10.0, 1.0
-"""For leaving a group; and for closing each part of the client when that was not enough."""
+"""Seconds for leaving a group, and for closing each part of the client if that was not enough."""
 
 Fetched = Sequence["ConsumerRecord[bytes, bytes]"]
 
 
 def new_consumer(kafka: KafkaArguments, group: str, topics: Sequence[str]) -> Any:
-    """A member of a group: sticky, or by range where several topics are read side by side."""
+    """A member of a group: sticky, or by range if several topics are read side by side."""
     assignor: type[AbstractPartitionAssignor] = StickyPartitionAssignor
     if len(topics) > 1:
         assignor = RangePartitionAssignor
@@ -164,14 +164,14 @@ class Membership(ConsumerRebalanceListener):
     async def on_partitions_revoked(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, revoked: Iterable[TopicPartition]
     ) -> None:
-        """Commit what is finished and let go, without waiting for what still runs."""
+        """Commit finished records and release the partitions, without waiting for what is still running."""
         del revoked
         await self._let_go()
 
     async def on_partitions_assigned(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, assigned: Iterable[TopicPartition]
     ) -> None:
-        """Begin anew with each partition at the group's offset, also with one that was held before."""
+        """Begin again at the group's offset of each partition, including those that were held before."""
         try:
             await self._begin(set(assigned))
         except Exception as error:  # noqa: BLE001 - aiokafka would log it and go on; `fetch` raises it
@@ -202,13 +202,13 @@ class Membership(ConsumerRebalanceListener):
         except (KafkaError, RuntimeError) as error:
             if classify(error) is not Kind.AWAY:
                 raise
-            self._failure = error if connection_lost(error) else None  # no repeat cures that
+            self._failure = error if connection_lost(error) else None  # a repeat does not help
             log.warning("fetch failed, tried again", group=self._group, error=describe(error))
             await asyncio.sleep(ERROR_PAUSE)
         return {}
 
     async def _rejoin(self) -> None:
-        """Let go of everything and join again with a new consumer."""
+        """Release everything and join again with a new consumer."""
         log.warning("the consumer has broken down, joins again", group=self._group)
         self._drop()
         await close_consumer(self._consumer)
@@ -220,7 +220,7 @@ class Membership(ConsumerRebalanceListener):
         return [tp for tp in self.homes if tp not in held_back] or [NOWHERE]
 
     async def commit(self) -> None:
-        """Commit the contiguous prefix of what is finished, of every partition that moved."""
+        """Commit the contiguous prefix of finished offsets, for every partition that moved."""
         held = {tp: home for tp, home in self.homes.items() if not self._settled(tp, home)}
         positions = {tp: await self._position(tp, home) for tp, home in held.items() if not home.revoked}
         offsets: dict[TopicPartition, int] = {}
@@ -245,7 +245,7 @@ class Membership(ConsumerRebalanceListener):
         await self._note({(tp.topic, tp.partition) for tp in offsets})
 
     def _settled(self, tp: TopicPartition, home: AssignedPartition) -> bool:
-        """Whether the commit is at the partition's end, as the broker last said it: most are, most of the time."""
+        """Whether the commit is at the partition's end as last reported: usually most are."""
         return home.count == 0 and tp in self._committed and self._committed[tp] == self._end(tp)
 
     def behind(self) -> int | None:
@@ -261,7 +261,7 @@ class Membership(ConsumerRebalanceListener):
         return self._consumer.highwater(tp) if tp in self._consumer.assignment() else None
 
     async def _position(self, tp: TopicPartition, home: AssignedPartition) -> int | None:
-        """The consumer's position if it has one: nothing is waited for."""
+        """Return the consumer's position if it has one, without waiting."""
         if home.count or self._consumer.highwater(tp) is None:
             return None
         try:
@@ -310,7 +310,7 @@ class Membership(ConsumerRebalanceListener):
             self._drop()
 
     def _drop(self) -> None:
-        """Nothing of what is held is ours any more."""
+        """Forget all partitions that were held."""
         homes, self.homes = list(self.homes.values()), {}
         for home in homes:
             home.revoked = True
@@ -346,7 +346,7 @@ class Membership(ConsumerRebalanceListener):
             await self._consumer.seek_to_beginning(*new)
 
     async def _restored(self, offsets: Mapping[TopicPartition, int | None]) -> list[TopicPartition]:
-        """Return the partitions of which Kafka knows of more commits than MongoDB; the stage reads them again."""
+        """Return the partitions of which Kafka knows more commits than MongoDB; the stage reads them again."""
         if self._reached is None:
             return []
         self._reached = found = await until_done(lambda: self._notes.reached(self._group))
@@ -362,7 +362,7 @@ class Membership(ConsumerRebalanceListener):
         return restored
 
     async def _committed_since(self, tp: TopicPartition) -> int:
-        """Asked again after the note was read: a member that held it since may have committed for the first time."""
+        """Ask again after the note was read: an earlier member may have committed for the first time meanwhile."""
         offset: int | None = await self._consumer.committed(tp)
         if offset is None:
             raise _lost(self._group, tp, "the group has no offset any more")

@@ -18,7 +18,7 @@ ID = "partitions:"
 
 @dataclass(frozen=True, slots=True)
 class PartitionCount:
-    """The partitions of a topic that keys are spread over, and how many an operator knows of."""
+    """The partitions of a topic over which keys are spread, and how many an operator knows of."""
 
     used: int
     known: int
@@ -38,11 +38,11 @@ class PartitionCounts:
         return {row["_id"].removeprefix(ID): PartitionCount(row["used"], row["known"]) async for row in rows}
 
     async def used(self) -> dict[str, int]:
-        """Return the number of partitions that keys are spread over, by topic."""
+        """Return, by topic, the number of partitions over which keys are spread."""
         return {topic: count.used for topic, count in (await self.all()).items()}
 
     async def record(self, topic: str, used: int, known: int) -> None:
-        """Record a topic's counts; of one that is recorded, `known` alone changes."""
+        """Record a topic's counts; if it is recorded already, only `known` changes."""
         counts = {"$set": {"known": known}, "$setOnInsert": {"used": used}}
         try:
             await self._rows.update_one({"_id": ID + topic}, counts, upsert=True)

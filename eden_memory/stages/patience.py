@@ -1,4 +1,4 @@
-"""Steps on our own servers, repeated until they work: what was decided is paid for."""
+"""Repeats steps on our own servers until they work, because decisions are already paid for."""
 
 import asyncio
 import math
@@ -18,7 +18,7 @@ from eden_memory.stages.stage import RetryPolicy
 log = LibraryLogger()
 T = TypeVar("T")
 SERVERS = RetryPolicy(first=0.1, cap=5.0)
-"""How long storing and publishing wait between two attempts; there is no last one."""
+"""Seconds between two attempts to store or publish; there is no last attempt."""
 
 REFUSED_HINT = "`eden doctor` says which rights are needed."
 
@@ -37,14 +37,14 @@ class ServerRefusals:
         return next(reversed(self._standing.values()), None)
 
     def met(self, step: object, error: Exception) -> None:
-        """A step was refused; it is repeated until its rights are there."""
+        """Record that a step was refused; it is repeated until the right is granted."""
         self._standing[step] = describe(error)
         if self._clock() - self._said >= SAID_SECONDS:
             self._said = self._clock()
             log.error("refused, tried again", error=self._standing[step], hint=REFUSED_HINT)
 
     def over(self, step: object) -> None:
-        """A step is not repeated any more."""
+        """Record that a step is no longer repeated."""
         self._standing.pop(step, None)
 
 

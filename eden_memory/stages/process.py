@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 DRAIN_SECONDS = 30.0
 CANCEL_SECONDS = 5.0
-"""Seconds for a part to end that was cancelled because it did not stop in time."""
+"""Seconds for a cancelled part to end, after it did not stop in time."""
 CLOSE_SECONDS = 10.0
 """Seconds for closing the connections and files of the parts."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -48,11 +48,11 @@ class ProcessPart(Protocol):
         ...
 
     async def run(self) -> None:
-        """Until `stop`; raises when it cannot go on."""
+        """Run until `stop`; raise an error if it cannot continue."""
         ...
 
     def stop(self) -> None:
-        """Finish what is under way, then end `run`."""
+        """Finish the work in progress, then end `run`."""
         ...
 
     def state(self) -> State:
@@ -81,17 +81,17 @@ class Signals:
             self._loop.add_signal_handler(number, self._signalled, number)
 
     def working(self) -> None:
-        """It has started: something is under way now."""
+        """Record that the process has started: from now on a signal drains it."""
         self._working = True
 
     def ends_within(self, seconds: float) -> None:
-        """End the process by force after so many seconds, unless it has ended, or `over` was called."""
+        """End the process by force after so many seconds, unless it ends or `over` is called before."""
         self._latest = threading.Timer(seconds, self._too_late, [seconds])
         self._latest.daemon = True
         self._latest.start()
 
     def over(self) -> None:
-        """All is closed."""
+        """Record that everything is closed."""
         if self._latest is not None:
             self._latest.cancel()
 
@@ -111,7 +111,7 @@ class Signals:
 
 
 def say_where_tasks_stand(loop: asyncio.AbstractEventLoop) -> None:
-    """The stack of each task down to what it waits for, and of each thread, on standard error."""
+    """Print the stack of each task down to what it waits for, and of each thread, to standard error."""
     for task in asyncio.all_tasks(loop):
         sys.stderr.write(f"task {task.get_name()}\n")
         for frame in _waiting(task.get_coro()):
@@ -121,7 +121,7 @@ def say_where_tasks_stand(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _waiting(coroutine: Any) -> Iterator[FrameType]:
-    """The frames of a coroutine and of those it awaits; a task itself knows the outermost one alone."""
+    """Yield the frames of a coroutine and of those that it awaits; a task knows only the outermost one."""
     while coroutine is not None:
         kind = next((kind for kind in ("cr", "gi", "ag") if hasattr(coroutine, f"{kind}_frame")), None)
         if kind is None:
@@ -132,7 +132,7 @@ def _waiting(coroutine: Any) -> Iterator[FrameType]:
 
 
 class Process:
-    """Runs parts until a signal, or until one of them cannot go on."""
+    """Runs parts until a signal, or until one of them cannot continue."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Process:
         self._cancel_seconds = cancel_seconds
 
     async def run(self) -> None:
-        """Run all parts; an error of one is raised after the others were drained."""
+        """Run all parts; if one fails, drain the others and then raise its error."""
         self._signals.working()
         tasks = _started(self.parts)
         log.info("process runs", parts=[part.name for part in self.parts])
@@ -163,7 +163,7 @@ class Process:
             log.warning("did not stop in time", part=task.get_name(), seconds=self._drain_seconds)
             task.cancel()
         stuck = (await asyncio.wait(late, timeout=self._cancel_seconds))[1] if late else ()
-        if stuck:  # the event loop would wait for them without end
+        if stuck:  # the event loop would wait for them without a limit
             log.error("ends without what does not stop", parts=sorted(task.get_name() for task in stuck))
             self._signals.end(1)
 
@@ -186,7 +186,7 @@ def _ended(tasks: Sequence[asyncio.Task[None]]) -> str | None:
 
 
 def _raise_first(tasks: Sequence[asyncio.Task[None]], by_itself: str | None) -> None:
-    """Raise the first error of a part; an EdenError where one has ended though nobody stopped it."""
+    """Raise the first error of a part; an EdenError if one has ended although nobody stopped it."""
     for task in tasks:
         if task.done() and not task.cancelled():
             task.result()
@@ -195,13 +195,13 @@ def _raise_first(tasks: Sequence[asyncio.Task[None]], by_itself: str | None) -> 
 
 
 def _while_ending(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """A connection that aiokafka was making when it was cancelled is closed with the process: no error."""
+    """Ignore connections that aiokafka was opening when it was cancelled: they close with the process."""
     if not str(context.get("message", "")).startswith("Unclosed AIOKafka"):
         loop.default_exception_handler(context)
 
 
 def run_until_signal(main: Callable[[Signals], Coroutine[Any, Any, None]]) -> None:
-    """Run a process that lives until it is told to end; it hears of signals from its first step on."""
+    """Run a process until it is told to end; it handles signals from its first step on."""
     signals = Signals()
 
     async def listening() -> None:
@@ -241,7 +241,7 @@ class Together:
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Run all parts; an error of one is raised after the others were drained."""
+        """Run all parts; if one fails, drain the others and then raise its error."""
         tasks = _started(self.parts)
         try:
             await first_of(*tasks, self._stopping)

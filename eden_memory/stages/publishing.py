@@ -1,4 +1,4 @@
-"""Confirmed publishing in order: one sender per partition, one batch of it on its way at a time.
+"""Confirmed publishing in order: one sender per partition, with one batch in progress.
 
 `send()` from many tasks came out of order after the broker was killed; one sender per partition does not.
 """
@@ -26,12 +26,12 @@ MAX_BATCH_BYTES = 1_000_000
 MAX_RECORD_BYTES = 5_000_000
 """A dead letter holds a record of up to 4 MB and its headers."""
 STOP_SECONDS = 3.0
-"""Seconds for records to be confirmed that are on their way at a stop."""
+"""Seconds for records in progress to be confirmed at a stop."""
 
 Producers = Callable[[], Any]
 """Makes an AIOKafkaProducer, not yet started (untyped: the library has no annotations)."""
 UsedPartitions = Callable[[], Awaitable[Mapping[str, int]]]
-"""Reads the number of partitions that keys of a topic are spread over (partition_count_store.py)."""
+"""Reads the number of partitions over which keys of a topic are spread (partition_count_store.py)."""
 
 
 @lru_cache(maxsize=65_536)
@@ -40,7 +40,7 @@ def _hash(key: bytes) -> int:
 
 
 def partition_for(ordering_key: bytes, partitions: int) -> int:
-    """The partition of an ordering key: murmur2, as Kafka's own clients do for keys."""
+    """Return the partition of an ordering key: murmur2, as Kafka's own clients compute it."""
     return _hash(ordering_key) % partitions
 
 
@@ -117,7 +117,7 @@ class Publisher:
         sent(records, begun)
 
     async def producer(self) -> Any:
-        """The producer in use, started; a new one after the last one failed."""
+        """Return the started producer, a new one after the last one failed."""
         async with self._starting:
             if self._stopped:
                 raise ProducerClosed
@@ -133,7 +133,7 @@ class Publisher:
             return self._producer
 
     def discard(self, producer: Any) -> None:
-        """Drop a producer that failed: its sequence numbers may have a gap that no retry can fill."""
+        """Drop a failed producer: its sequence numbers may have a gap that no retry can fill."""
         if self._producer is producer:
             self._producer = None
             stopping = asyncio.create_task(close_producer(producer))
@@ -148,7 +148,7 @@ class Publisher:
 
 
 class _Sender:
-    """Records waiting for one partition, and the task that sends them while there are any."""
+    """The records that wait for one partition, and the task that sends them."""
 
     def __init__(self, publisher: Publisher, topic: str, partition: int) -> None:
         self._publisher = publisher
@@ -156,7 +156,7 @@ class _Sender:
         self._partition = partition
         self._queue: deque[_Waiting] = deque()
         self._one_by_one = 0
-        """So many records, refused as too large together, are sent each by itself."""
+        """How many records to send one by one, because together they were refused as too large."""
         self.task: asyncio.Task[None] | None = None
 
     def put(self, _waiting: _Waiting) -> None:
@@ -181,7 +181,7 @@ class _Sender:
     async def _send(self, producer: Any, taken: list[_Waiting]) -> None:
         if (
             self._queue[0].record.size > MAX_RECORD_BYTES
-        ):  # aiokafka takes a batch's first record, however large
+        ):  # aiokafka takes a batch's first record, whatever its size
             taken.append(self._queue.popleft())
             raise MessageSizeTooLargeError(f"a record of {taken[0].record.size} bytes for {self._topic}")
         batch = producer.create_batch()
@@ -209,7 +209,7 @@ class _Sender:
 
 
 async def _confirmation(producer: Any, sent: "asyncio.Future[Any]") -> None:
-    """Wait until a batch is confirmed, or the producer's own task has ended: nobody would confirm it then."""
+    """Wait until a batch is confirmed, or the producer's own task has ended and nobody would confirm it."""
     await first_of(sent, sending(producer))
     if not sent.done():
         raise KafkaConnectionError("the producer has broken down")

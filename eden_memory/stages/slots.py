@@ -1,4 +1,4 @@
-"""How many handlers run at once in one process, and whose turn it is: stages, partitions and lanes take turns."""
+"""How many handlers run at once in one process, and in which turn: stages, partitions and lanes alternate."""
 
 from collections import deque
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class Slots:
         self._turn: Callable[[], None] | None = None
 
     def take(self, when_free: Callable[[], None]) -> bool:
-        """Take a slot; False if it is another's turn, and `when_free` is called once later."""
+        """Take a slot; return False if it is another's turn, and call `when_free` once later."""
         if self._free > 0 and (not self._waiting or self._turn == when_free):
             self._free -= 1
             self._turn = None
@@ -31,12 +31,12 @@ class Slots:
         return False
 
     def release(self) -> None:
-        """Give a slot back; those who wait try in the order in which they came."""
+        """Return a slot; waiting callers try in the order in which they came."""
         self._free += 1
         self._offer()
 
     def resize(self, limit: int) -> None:
-        """Another number of slots from now on; those taken beyond it are not given again."""
+        """Change the number of slots; those in use beyond it are not given out again."""
         self._free += limit - self.limit
         self.limit = limit
         self._offer()
@@ -60,7 +60,7 @@ class Rounds(Generic[L]):
         return bool(self._order)
 
     def push(self, home: AssignedPartition, lane: L) -> None:
-        """Let a lane wait for its turn, behind the others of its partition."""
+        """Queue a lane behind the others of its partition."""
         lanes = self._lanes.get(home)
         if lanes is None:
             lanes = self._lanes[home] = deque()
@@ -68,7 +68,7 @@ class Rounds(Generic[L]):
         lanes.append(lane)
 
     def pop(self) -> L:
-        """The next lane; an IndexError if none waits."""
+        """Return the next lane; an IndexError if none waits."""
         home = self._order.popleft()
         lanes = self._lanes[home]
         lane = lanes.popleft()

@@ -9,6 +9,7 @@ from tests.transcripts.stage import PAGES, write
 PAGE = PAGES / "reform-with-another-prompt.md"
 SESSION, USER = "s-mara-order", "mara"
 CONTEXT = f"eden context {SESSION} --user {USER} | sed 's/ ([^()]* ago)$//; s/ (just now)$//'"
+FACTS = "sed -n '/<Facts>/,$p' before.xml | head -n 6"
 LINES_OF_A_REPORT = 60
 
 
@@ -31,7 +32,7 @@ async def played(shell: Shell) -> list[Step]:
     """All steps, in order."""
     (shell.folder / "streams.json").write_text(streams())
     await shell.run("cat streams.json")
-    await shell.run(f"{CONTEXT} > before.xml; cat before.xml")
+    await shell.run(f"{CONTEXT} > before.xml; {FACTS}")
     await shell.run("eden reform trial --streams streams.json --cap 1", "y")
     await shell.run("eden reform report trial --most 3")
     await shell.run("eden reform trial --switch", "y")
@@ -51,19 +52,18 @@ def page(steps: list[Step]) -> str:
         [
             "# Formed anew with another prompt, read, switched to, rolled back",
             _about(),
-            "The changed prompt: guidance for the scopes in which facts are looked for.",
+            "The changed prompt: guidance for the scopes that have facts.",
             cat,
-            "What the agent reads in a session of Mara, who runs the yard (without the facts' ages, which"
-            " `sed` takes off):",
+            "Facts that the agent reads in a session of Mara, who runs the yard (`sed` removes their ages):",
             before,
             "## Formed anew",
-            "The cost is estimated from what live formation recorded, and asked before anything is made.",
+            "The command estimates the cost and asks for confirmation before it creates anything.",
             asked,
             "## The report",
             "By meaning, the scopes that differ most first.",
             shortened(report, LINES_OF_A_REPORT, "lines"),
             "## Switched to",
-            "The command says what the installation would have to be told for new chat to be formed so, too.",
+            "The command says which settings new chat would need to be formed in the same way.",
             switched,
             differs,
             listed,

@@ -130,13 +130,12 @@ def _parts(schemas: Iterable[Schema]) -> dict[str, Schema]:
 
 def _event(topics: Topics, event: type[Event]) -> str:
     schema = event_schema(event)
-    key, subject = _said(event.key), _said(event.subject)
-    about = "" if subject == key else f" Subject: {subject}"
+    key, ordering = _said(event.key), _said(event.ordering_key)
     return "\n".join(
         [
             f"## {event.NAME} v{event.VERSION}\n",
             _described(schema),
-            f"Topic `{topics.topic_of(event)}`. Key: {key} Ordering key: {_said(event.ordering_key)}{about}\n",
+            f"Topic `{topics.topic_of(event)}`. Key: {key} Ordering key: {ordering}\n",
             _fields(schema),
         ]
     )
