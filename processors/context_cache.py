@@ -14,10 +14,10 @@ from itertools import islice
 
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.constants import MOST_READY_USERS
-from eden_memory.context.change_rounds import ChangeRounds
 from eden_memory.context.context_xml import context_xml, next_expiry
 from eden_memory.context.ready_contexts import (
     Built,
+    ChangeRounds,
     ContextSource,
     Ready,
     ReadyContexts,

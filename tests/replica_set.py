@@ -9,7 +9,7 @@ from pymongo import MongoClient
 from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
 from eden_memory.errors import EdenError
-from eden_memory.local import ports, server_process
+from eden_memory.local import server, server_process
 from eden_memory.local.mongo import ALREADY_INITIALIZED, REPLICA_SET, LocalMongo, initial_config
 
 ELECTION_SECONDS = 30.0
@@ -20,7 +20,7 @@ class Member(LocalMongo):
     """One node among several: up as soon as it answers, whoever is primary."""
 
     def _probe(self) -> str | None:
-        if not ports.accepts(self.port):
+        if not server.accepts(self.port):
             return None
         with self.connect() as client:
             try:

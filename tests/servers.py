@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from eden_memory.local.kafka import LocalKafka
+from eden_memory.local.local_kafka import LocalKafka
 from eden_memory.local.mongo import LocalMongo
 
 

@@ -8,7 +8,7 @@ from eden_memory.formation import prompts
 from eden_memory.formation.sharing_store import store_trials
 from eden_memory.formation.sharing_trial import SharingTrial
 from eden_memory.formation.window_question import SharedKnowledge
-from eden_memory.models.providers.catalogue import provider_name
+from eden_memory.models.catalogue import provider_name
 from eden_memory.names import Names
 from eden_memory.schemas.provenance import Call
 

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 from jgo.maven import Artifact, MavenContext
 
-from eden_memory.local.jars import LOCK_FILE, Jar
+from eden_memory.local.local_kafka import LOCK_FILE, Jar
 
 KAFKA = "4.3.1"
 LOG4J = "2.25.2"

@@ -14,6 +14,7 @@ from pymongo.write_concern import WriteConcern
 from eden_memory.app.readers import LiveReaders, Readers
 from eden_memory.app.searching import Engine, Searching
 from eden_memory.context.cached_contexts import Contexts
+from eden_memory.context.recent_message_store import RecentMessages
 from eden_memory.forgetting.mark_store import MongoForgetting
 from eden_memory.local.servers import mongodb_endpoint
 from eden_memory.memory.browsing_store import Browsing
@@ -23,7 +24,6 @@ from eden_memory.mongo.client import connect
 from eden_memory.mongo.lenient_decoding import PLAIN
 from eden_memory.observability.why_store import Explanations
 from eden_memory.placement import Placement
-from eden_memory.recent.recent_messages import RecentMessages
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.search.search_requests import FoundFact
 from eden_memory.settings import Settings

@@ -12,20 +12,18 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.assembly.model_factory import Models
 from eden_memory.errors import OverBudget
 from eden_memory.metrics import SEARCH_UNCOUNTED, CallMetrics, count_cached
-from eden_memory.models.answer_store import MongoAnswers
-from eden_memory.models.embeddings.local_embedder import LocalEmbedder
-from eden_memory.models.embeddings.search_embedder import SearchEmbedder, Unstored
-from eden_memory.models.providers.prices import Prices
+from eden_memory.models.cached_embedders import SearchEmbedder, Unstored
+from eden_memory.models.call_accounts import Prices
+from eden_memory.models.local_embedder import LocalEmbedder
 from eden_memory.models.question import Asking, Embedder
 from eden_memory.models.rerankers import reranker_of
+from eden_memory.models.stored_answers import MongoAnswers
 from eden_memory.redaction import without_secrets
-from eden_memory.search.access_count_store import AccessCounting, MongoAccesses
-from eden_memory.search.chosen_list_store import fact_lists, searches_by_atlas
-from eden_memory.search.plain_list_store import PlainFactLists
+from eden_memory.search.plain_list_store import PlainFactLists, fact_lists, searches_by_atlas
 from eden_memory.search.ranking import Ranking, unrelated_similarity
-from eden_memory.search.reflection_list_store import ReflectionLists
+from eden_memory.search.search_count_store import AccessCounting, MongoAccesses, SearchUsage
 from eden_memory.search.search_engine import SearchEngine
-from eden_memory.search.search_usage import SearchUsage
+from eden_memory.search.unindexed_list_store import ReflectionLists
 from eden_memory.settings import SearchSettings, Settings
 from eden_memory.usage.budget_rules import Spending, first_without_room
 from eden_memory.usage.budget_store import MongoBudgets, RecentBudgets

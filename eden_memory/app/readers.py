@@ -12,6 +12,7 @@ from pymongo.errors import PyMongoError
 from eden_memory.access.visible import VisibleMemory, VisibleScope
 from eden_memory.app.searching import Searching
 from eden_memory.context.cached_contexts import Contexts
+from eden_memory.context.recent_message_store import RecentMessages
 from eden_memory.errors import MemoryRestored
 from eden_memory.formation.consolidation_rules import due
 from eden_memory.logs import LibraryLogger
@@ -19,7 +20,6 @@ from eden_memory.memory.results import ConsolidationStatus, ScopeStats
 from eden_memory.names import Names
 from eden_memory.observability.why_store import Explanations
 from eden_memory.placement import Placement
-from eden_memory.recent.recent_messages import RecentMessages
 from eden_memory.replay.namespaces.namespace_store import is_restored, placed
 from eden_memory.schemas.documents import Live, Reflection
 from eden_memory.scope_limits import label_of

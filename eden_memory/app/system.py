@@ -34,8 +34,7 @@ from eden_memory.local.servers import endpoints
 from eden_memory.memory.version_store import another_format, count_documents, heed_versions
 from eden_memory.mongo.client import connect, hosts, server_time
 from eden_memory.mongo.leases import MongoLease
-from eden_memory.observability.first_memories import FirstMemories
-from eden_memory.observability.lag_export import Census, LagExport
+from eden_memory.observability.lag_export import Census, FirstMemories, LagExport
 from eden_memory.processors import pipeline
 from eden_memory.replay.installation import Installation
 from eden_memory.replay.namespaces.namespace_store import MongoLive
@@ -50,9 +49,9 @@ from eden_memory.schemas.events import (
     FormationRequested,
     ReflectionFormed,
 )
-from eden_memory.search import vector_copy_store
-from eden_memory.search.access_count_store import MongoAccesses
-from eden_memory.search.vector_copy_store import VectorCopies
+from eden_memory.search import stored_vector_store
+from eden_memory.search.search_count_store import MongoAccesses
+from eden_memory.search.stored_vector_store import VectorCopies
 from eden_memory.settings import Settings
 from eden_memory.stages.dead_letter_store import DeadLetters
 from eden_memory.stages.health_server import HealthServer
@@ -270,7 +269,7 @@ def vector_copies(settings: Settings, client: MongoClient) -> Leased:
     lease = MongoLease(database[names["leases"]], VECTORS, JANITOR_LEASE_SECONDS)
     copies = VectorCopies(database, names, adapter=settings.search.adapter)
     return Leased(
-        VECTORS, lease, copies.round, vector_copy_store.ROUND_SECONDS, vector_copy_store.PAUSE_SECONDS
+        VECTORS, lease, copies.round, stored_vector_store.ROUND_SECONDS, stored_vector_store.PAUSE_SECONDS
     )
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from pymongo import AsyncMongoClient
 
 from eden_memory.assembly.model_factory import Models
-from eden_memory.context.context_source_store import MongoContextSource
-from eden_memory.context.ready_context_store import MongoContexts
+from eden_memory.context.ready_context_store import MongoContexts, MongoContextSource
+from eden_memory.context.recent_message_store import RecentMessages
 from eden_memory.directory.directory_store import MongoDirectory
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
@@ -32,9 +32,8 @@ from eden_memory.metrics import (
     DEDUP_INCOMPARABLE,
     CallMetrics,
 )
-from eden_memory.models.answer_store import MongoAnswers
-from eden_memory.models.asking.answer_forwarding import AnswerStore
-from eden_memory.models.providers.prices import Prices
+from eden_memory.models.call_accounts import Prices
+from eden_memory.models.stored_answers import AnswerStore, MongoAnswers
 from eden_memory.placement import ORIGINAL
 from eden_memory.processors.atlas_writer import AtlasWriter
 from eden_memory.processors.consolidation import Consolidation
@@ -58,7 +57,6 @@ from eden_memory.processors.pipeline import (
 from eden_memory.processors.propagation import Propagation
 from eden_memory.processors.reflection_extraction import ReflectionExtraction
 from eden_memory.processors.usage import Usage
-from eden_memory.recent.recent_messages import RecentMessages
 from eden_memory.settings import Settings
 from eden_memory.stages.gathering import Gathering
 from eden_memory.stages.stage import Handler

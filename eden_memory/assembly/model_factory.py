@@ -4,21 +4,12 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from eden_memory.logs import LibraryLogger
-from eden_memory.models.asking.answer_forwarding import AnswerStore
-from eden_memory.models.asking.asking_model import AskingModel
-from eden_memory.models.asking.chat import Chat, Router
+from eden_memory.models import call_accounts
+from eden_memory.models.asking_model import AskingModel, Chat, Router
+from eden_memory.models.breaker import WAITS, Pings
+from eden_memory.models.cached_embedders import KeptEmbedder
 from eden_memory.models.call_accounts import Accounts, CallWatch, Cost
-from eden_memory.models.calls import ChatProvider, EmbeddingProvider
-from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls
-from eden_memory.models.embeddings.kept_embedder import KeptEmbedder
-from eden_memory.models.embeddings.local_embedder import LocalEmbedder
-from eden_memory.models.guard.breaker import WAITS
-from eden_memory.models.guard.budget import CallBudget
-from eden_memory.models.guard.guard import Guard
-from eden_memory.models.guard.pings import Pings
-from eden_memory.models.providers import prices
-from eden_memory.models.providers.api_keys import unused_keys
-from eden_memory.models.providers.catalogue import (
+from eden_memory.models.catalogue import (
     CHAT,
     LOCAL_MODELS,
     OFFLINE,
@@ -30,15 +21,22 @@ from eden_memory.models.providers.catalogue import (
     embedder_of,
     provider_name,
     said,
+    unused_keys,
     uses,
     vectors_of,
 )
+from eden_memory.models.embedding_calls import EmbeddingCalls
+from eden_memory.models.guard import Guard
+from eden_memory.models.judging import CallBudget
+from eden_memory.models.local_embedder import LocalEmbedder
+from eden_memory.models.provider_calls import ChatProvider, EmbeddingProvider
 from eden_memory.models.question import Asking, Embedder, LanguageModel
+from eden_memory.models.stored_answers import AnswerStore
 from eden_memory.placement import ORIGINAL
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:
-    from eden_memory.models.providers.providers import Providers
+    from eden_memory.models.providers import Providers
 
 log = LibraryLogger()
 
@@ -87,7 +85,7 @@ class Models:
 
         prompts.prepare(short=self._settings.models.prompts == "short")
         if self._providers is not None:
-            prices.prepare()
+            call_accounts.prepare()
 
     async def close(self) -> None:
         """Release threads and connections."""
@@ -147,7 +145,7 @@ class Models:
     def _provided(self) -> "Providers":
         """Made where a provider is asked for: their SDKs take seconds to load."""
         if self._providers is None:
-            from eden_memory.models.providers.providers import Providers  # noqa: PLC0415 - see above
+            from eden_memory.models.providers import Providers  # noqa: PLC0415 - see above
 
             self._providers = Providers(self._settings)
         return self._providers

@@ -11,8 +11,8 @@ from pymongo.errors import CollectionInvalid, OperationFailure
 from eden_memory.errors import EdenError
 from eden_memory.forgetting.ledger_store import ERASURE_INDEXES
 from eden_memory.memory.memory_index_store import MEMORY_INDEXES
-from eden_memory.models.answer_store import ANSWER_INDEXES, MongoAnswers
-from eden_memory.models.providers.catalogue import embedding_model
+from eden_memory.models.catalogue import embedding_model
+from eden_memory.models.stored_answers import ANSWER_INDEXES, MongoAnswers
 from eden_memory.mongo.indexes import Indexes
 from eden_memory.mongo.validators import VALIDATED, validator_of
 from eden_memory.names import Names
@@ -32,7 +32,7 @@ from eden_memory.schemas.documents import (
     UsageTotal,
     WindowTexts,
 )
-from eden_memory.search import search_index_store as search_indexes
+from eden_memory.search import atlas_list_store as search_indexes
 from eden_memory.settings import Settings
 from eden_memory.stages.dead_letter_store import DEAD_LETTER_INDEXES
 from eden_memory.stages.outcome_store import OUTCOME_INDEXES, MongoLedger

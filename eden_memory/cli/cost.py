@@ -84,7 +84,7 @@ def memory(
 ) -> None:
     """Show what one fact or blob cost to form. A call that gave several items is shared equally among them."""
     needs("run", "`eden cost memory`")
-    from eden_memory.observability.memory_cost_store import shares_of  # noqa: PLC0415 - asks Kafka
+    from eden_memory.observability.causal_chain_store import shares_of  # noqa: PLC0415 - asks Kafka
 
     shares = asyncio.run(shares_of(Settings(), name))
     usd, unknown = total(shares)

@@ -11,11 +11,9 @@ from rich.console import Console
 
 from eden_memory.cli.demo_view import LineView, LiveView, print_result
 from eden_memory.cli.terminal import confirm, sigterm_as_interrupt
-from eden_memory.demo.conversation import EXAMPLE, read_conversation
-from eden_memory.demo.estimate import estimate
+from eden_memory.demo.conversation import EXAMPLE, estimate, read_conversation
 from eden_memory.demo.play import DemoOutcome, DemoPlan, play, running_servers
-from eden_memory.models.providers.api_keys import VARIABLES, key_of
-from eden_memory.models.providers.catalogue import asked_for, check_url, provider_name
+from eden_memory.models.catalogue import VARIABLES, asked_for, check_url, key_of, provider_name
 from eden_memory.settings import Settings
 
 

@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from eden_memory.cli.watch import render, scope_name
-from eden_memory.demo.journey import ApplicationWrite, Arrival, Kind, Summary
+from eden_memory.demo.application import ApplicationWrite, Arrival, Kind, Summary
 from eden_memory.demo.judgement import Example, MemoryVerdict
 from eden_memory.demo.play import DemoOutcome
-from eden_memory.observability.formation_progress import FormationProgress, NewMemory
+from eden_memory.observability.watching import FormationProgress, NewMemory
 
 LAST = 12
 NAMES: dict[Kind, str] = {"message": "messages", "edit": "edits", "delete": "deletions"}

@@ -14,25 +14,27 @@ from rich.table import Table
 from rich.text import Text
 
 from eden_memory.cli.terminal import folded
-from eden_memory.doctor.collection_candidates import (
-    MessagesCandidate,
-    candidates,
-    missing_indexes,
-    sessions_beside,
-)
 from eden_memory.doctor.examine import Examination, examine
 from eden_memory.doctor.finding import Finding, failed
-from eden_memory.doctor.mapping_checks import judge_documents, only_answering, sampled
+from eden_memory.doctor.mapping_checks import (
+    MessagesCandidate,
+    candidates,
+    judge_documents,
+    missing_indexes,
+    only_answering,
+    sampled,
+    sessions_beside,
+)
+from eden_memory.doctor.mapping_proposal import listed_messages
 from eden_memory.doctor.proposed_mapping import (
     ProposedPlace,
+    SessionsProposal,
     as_toml,
     finding_of_listed,
     findings_of,
     findings_of_sessions,
     merged,
 )
-from eden_memory.doctor.proposing import listed_messages
-from eden_memory.doctor.proposing_sessions import SessionsProposal
 from eden_memory.errors import EdenError
 from eden_memory.local.servers import mongodb_endpoint
 from eden_memory.mongo.client import connect

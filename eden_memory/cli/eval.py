@@ -15,8 +15,16 @@ from rich.table import Table
 from eden_memory.cli.tables import console as plain_console
 from eden_memory.cli.terminal import confirm, sigterm_as_interrupt
 from eden_memory.errors import Invalid
-from eden_memory.evals.converters import CONVERTERS, Format, converted, write_lines
-from eden_memory.evals.dataset import OWN_SET, EvalSet, eval_set, read_set
+from eden_memory.evals.dataset import (
+    CONVERTERS,
+    OWN_SET,
+    EvalSet,
+    Format,
+    converted,
+    eval_set,
+    read_set,
+    write_lines,
+)
 from eden_memory.evals.eval_report import (
     answer_table,
     formation_table,
@@ -25,7 +33,7 @@ from eden_memory.evals.eval_report import (
     write_report,
 )
 from eden_memory.evals.evaluation import BUDGETS, SYSTEMS, EvalPlan, EvalReport, evaluate
-from eden_memory.models.providers.catalogue import asked_for, provider_name
+from eden_memory.models.catalogue import asked_for, provider_name
 from eden_memory.settings import Settings
 from eden_memory.structured_logs import warnings_only
 from eden_memory.task_ending import heeding

@@ -10,8 +10,8 @@ from rich.console import Console
 from eden_memory.cli.memory.viewer import AS_ID
 from eden_memory.cli.replay.progress import TransferProgress
 from eden_memory.cli.replay.rebuild import stopped, to_its_end
-from eden_memory.exports.export_file import Selection
-from eden_memory.exports.exporting import ExportCounts, export_memory
+from eden_memory.files.export_file import Selection
+from eden_memory.files.exporting import ExportCounts, export_memory
 from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings

@@ -18,13 +18,12 @@ from eden_memory.cli import terminal
 from eden_memory.cli.replay.progress import TransferProgress
 from eden_memory.directory.participants import DEFAULT_AGENT
 from eden_memory.errors import Invalid
-from eden_memory.exports.importing import ExportImport
-from eden_memory.imports.chat_items import chatgpt, claude
-from eden_memory.imports.file_items import markdown, mem0
-from eden_memory.imports.import_items import ImportedAs, ImportMapping, Reader
-from eden_memory.imports.import_report import ImportReport
-from eden_memory.imports.importing import ForeignImport
-from eden_memory.imports.v1_store import v1
+from eden_memory.files.chat_items import chatgpt, claude
+from eden_memory.files.file_items import markdown, mem0
+from eden_memory.files.import_items import ImportedAs, ImportMapping, ImportReport, Reader
+from eden_memory.files.import_store import v1
+from eden_memory.files.importing import ForeignImport
+from eden_memory.files.record_import import ExportImport
 from eden_memory.mongo.application_ids import typed_id_of
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings

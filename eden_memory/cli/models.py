@@ -11,13 +11,13 @@ from rich.text import Text
 
 from eden_memory.cli.tables import show_table
 from eden_memory.cli.terminal import plain
-from eden_memory.models.providers.api_keys import unused_keys
-from eden_memory.models.providers.catalogue import (
+from eden_memory.models.catalogue import (
     LOCAL_MODELS,
     OFFLINE,
     ModelChoice,
     asked_for,
     embedder_of,
+    unused_keys,
     used_for,
 )
 from eden_memory.replay.installation import installation
@@ -26,7 +26,7 @@ from eden_memory.settings import Settings
 if TYPE_CHECKING:
     from eden_memory.formation.model_trial import TriedModel
     from eden_memory.formation.sharing_trial import SharingTrial
-    from eden_memory.models.providers.check import CheckedModel
+    from eden_memory.models.model_check import CheckedModel
 
 app = typer.Typer(help="Check language models and embedders.", no_args_is_help=True)
 
@@ -78,7 +78,7 @@ def check(
 
 async def _check(settings: Settings) -> "tuple[list[CheckedModel], list[TriedModel]]":
     from eden_memory.formation.model_trial import tried_models  # noqa: PLC0415 - the SDKs import for a second
-    from eden_memory.models.providers.check import check as check_models  # noqa: PLC0415 - likewise
+    from eden_memory.models.model_check import check as check_models  # noqa: PLC0415 - likewise
 
     found = await check_models(settings)
     works = {(model.provider, model.model) for model in found if model.problem is None}

@@ -9,7 +9,7 @@ from eden_memory.app import system as app
 from eden_memory.settings import Settings
 from eden_memory.stages import process
 from eden_memory.structured_logs import configure
-from eden_memory.telemetry.exporting import exporting
+from eden_memory.telemetry.spans import exporting
 
 
 def run(

@@ -18,7 +18,7 @@ from eden_memory.errors import EdenError
 from eden_memory.memory.reembedding_store import Reembedding
 from eden_memory.memory.snapshot_store import refuse_unhiding
 from eden_memory.memory.version_store import SHARING_MEANS, settle_sharing, stored_sharing
-from eden_memory.models.providers.catalogue import vectors_of
+from eden_memory.models.catalogue import vectors_of
 from eden_memory.receipts.signing_key import ensured_key
 from eden_memory.replay.installation import installation
 from eden_memory.settings import Settings

@@ -12,8 +12,7 @@ from rich.text import Text
 from eden_memory.call_costs import known_cost
 from eden_memory.cli.live_namespace import live_now
 from eden_memory.cli.terminal import plain
-from eden_memory.observability.formation_progress import CallTotals, FormationProgress, NewMemory
-from eden_memory.observability.watching import watching
+from eden_memory.observability.watching import CallTotals, FormationProgress, NewMemory, watching
 from eden_memory.schemas.ids import split
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.context.context_feed import Client, ContextChange, ContextFeed
-from eden_memory.context.context_source_store import Database, MongoContextSource
 from eden_memory.context.context_xml import FactLine, context_xml, next_expiry
+from eden_memory.context.ready_context_store import Database, MongoContextSource
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.memory.results import RecentMessage
 from eden_memory.metrics import CONTEXT_READS

@@ -1,9 +1,11 @@
-"""A conversation to play: JSON lines of messages, and what happens to some of them later."""
+"""A conversation to play: JSON lines of messages, what happens to some of them later, and what it may cost."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
+from math import ceil
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -13,15 +15,24 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_
 
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
+from eden_memory.models.call_accounts import PerMillion, per_million
+from eden_memory.models.catalogue import OFFLINE, chosen, provider_name
+from eden_memory.models.question import Role
 from eden_memory.mongo.document_fields import text_of
+from eden_memory.settings import Settings
 
 INSTALLED = Path(__file__).parent / "example"
+
 EXAMPLE = (INSTALLED if INSTALLED.exists() else Path(__file__).parents[2] / "examples") / "demo.jsonl"
-"""Beside this module when installed from a wheel, in a checkout among the examples."""
+"""Beside this module if installed from a wheel; in a checkout among the examples."""
+
 PEOPLE = ("agents", "users", "groups", "sessions")
+
 HINT = "A line is {session, role, content, user, created_at}; id is optional."
 
+
 Content = str | list[dict[str, Any]]
+
 Line = TypeVar("Line", bound=BaseModel)
 
 
@@ -113,7 +124,7 @@ def read_conversation(path: Path = EXAMPLE) -> Conversation:
 
 
 def _people(path: Path) -> dict[str, Any]:
-    """Lists of documents by the collection that they stand for."""
+    """Documents by the collection that they represent."""
     hint = f"It holds lists of documents: {', '.join(PEOPLE)}."
     try:
         found: Any = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
@@ -170,7 +181,9 @@ def _line(path: Path, number: int, line: str, kind: type[Line], hint: str) -> Li
 
 OWNER = "me"
 """The author of all user messages: an export does not name its owner."""
+
 ROLES = ("user", "assistant", "tool", "system")
+
 Row = dict[str, Any]
 
 
@@ -248,3 +261,49 @@ def _text(content: Mapping[str, Any]) -> str:
 def _first(chat: list[Row]) -> datetime:
     found: datetime = chat[0]["created_at"]
     return found
+
+
+CHARACTERS_PER_TOKEN = 3.5
+
+INSTRUCTIONS = 1_500
+"""Tokens of a prompt besides the conversation."""
+
+ANSWER = 1_500
+"""Tokens of an answer, thinking included."""
+
+CALLS: Mapping[Role, int] = {"facts": 1, "decisions": 1, "reflections": 1, "consolidation": 3}
+"""Of a window; consolidations of up to three scopes."""
+
+SHOWN_THE_CONVERSATION = frozenset[Role]({"facts", "reflections"})
+
+
+def estimate(conversation: Conversation, settings: Settings) -> Decimal | None:
+    """Return US dollars; 0 if only rules are used, None if a price is unknown."""
+    counts = Counter(message.session for message in conversation.messages)
+    windows = sum(ceil(count / settings.windows.messages) for count in counts.values())
+    characters = sum(len(plain_text(message.content)) + 40 for message in conversation.messages)
+    costs = [_of_role(role, windows, characters / CHARACTERS_PER_TOKEN, settings) for role in CALLS]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known, Decimal(0)).quantize(Decimal("0.0001")) if len(known) == len(costs) else None
+
+
+def _of_role(role: Role, windows: int, said: float, settings: Settings) -> Decimal | None:
+    """Estimate all calls of a role at the price of the dearest tier's model."""
+    prices = _prices(role, settings)
+    calls = windows * CALLS[role]
+    asked = calls * INSTRUCTIONS + (said if role in SHOWN_THE_CONVERSATION else 0)
+    costs = [
+        Decimal(asked) * price.input + Decimal(calls * ANSWER) * price.output
+        for price in prices
+        if price is not None and price.output is not None
+    ]
+    return max(costs, default=Decimal(0)) / 1_000_000 if len(costs) == len(prices) else None
+
+
+def _prices(role: Role, settings: Settings) -> list[PerMillion | None]:
+    choices = {chosen(role, tier, settings) for tier in (0, 1)}
+    return [
+        per_million(provider_name(choice.provider), choice.model or "")
+        for choice in choices
+        if choice.provider != OFFLINE
+    ]

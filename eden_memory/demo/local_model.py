@@ -7,25 +7,25 @@ from dataclasses import dataclass
 
 from eden_memory.errors import EdenError
 from eden_memory.failures import PermanentError
-from eden_memory.models.calls import CallFailed, PromptTurn
-from eden_memory.models.guard.pace import SHORT
-from eden_memory.models.providers.api_keys import endpoint_variable, key_in
-from eden_memory.models.providers.catalogue import is_url, provider_name
-from eden_memory.models.providers.check import check
-from eden_memory.models.providers.compatible import wire_to
-from eden_memory.models.providers.fitting import ROOMY, fitting
-from eden_memory.models.providers.local_servers import (
+from eden_memory.models.breaker import SHORT
+from eden_memory.models.catalogue import endpoint_variable, is_url, key_in, provider_name
+from eden_memory.models.model_check import check
+from eden_memory.models.model_servers import (
+    ROOMY,
     LocalModelServer,
+    fitting,
     found_server,
     loaded_context,
     sensible_model,
 )
-from eden_memory.models.providers.providers import connections
+from eden_memory.models.openai import wire_to
+from eden_memory.models.provider_calls import CallFailed, PromptTurn
+from eden_memory.models.providers import connections
 from eden_memory.settings import Settings
 
 QUESTION = "Count from one to one hundred, in words."
 MEASURED = 64
-"""Tokens of the answer that the speed is measured with."""
+"""Tokens of the answer with which the speed is measured."""
 ROLES = ("FAST", "FREE", "PAID", "FACTS", "DECISIONS", "REFLECTIONS", "CONSOLIDATION")
 SHOWN = {
     "EDEN_LLM",
@@ -36,7 +36,7 @@ SHOWN = {
     "EDEN_LIMITS_FACTS",
     "EDEN_LIMITS_AGENT_BLOB_WORDS",
 }
-"""Variables that somebody sets by hand."""
+"""Variables that people set by hand."""
 
 
 @dataclass(frozen=True, slots=True)

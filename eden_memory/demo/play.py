@@ -1,6 +1,7 @@
 """Run the demo from the first topic to the context."""
 
 import asyncio
+import time
 from asyncio import TaskGroup
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -9,11 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from pymongo.asynchronous.database import AsyncDatabase
+
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.demo.application import ChatApplication
-from eden_memory.demo.completion import formed, longest_call
+from eden_memory.demo.application import (
+    ApplicationWrite,
+    Arrival,
+    Arrivals,
+    ChatApplication,
+    DeliveryLog,
+    Summary,
+)
 from eden_memory.demo.conversation import PEOPLE, Conversation
-from eden_memory.demo.journey import ApplicationWrite, Arrival, Arrivals, DeliveryLog, Summary
 from eden_memory.demo.judgement import QUESTION, Example, MemoryVerdict, example, verdict
 from eden_memory.demo.system_process import SystemProcess, environment, own_settings, running_system
 from eden_memory.errors import EdenError
@@ -22,18 +30,23 @@ from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topics import Topics, load_topics
 from eden_memory.local import servers
 from eden_memory.local.servers import Endpoints
+from eden_memory.models.breaker import UNMEASURED
+from eden_memory.models.catalogue import asked_for, is_url
 from eden_memory.mongo.client import connect
-from eden_memory.names import DEMO_DATABASE
-from eden_memory.observability.formation_progress import FormationProgress
-from eden_memory.observability.watching import watching
+from eden_memory.names import DEMO_DATABASE, Names
+from eden_memory.observability.watching import FormationProgress, watching
+from eden_memory.processors.pipeline import FACT_EXTRACTION, FORMATION_TRIGGER, REFLECTION_EXTRACTION, USAGE
 from eden_memory.settings import Settings
 from eden_memory.task_ending import end
 
 DATABASE, PREFIX = DEMO_DATABASE, "eden-demo."
+
 READY_SECONDS, QUIET_SECONDS = 60.0, 20.0
+
 """Seconds to wait for the tailer to follow, and for a record when something is still missing."""
+
 CAP_SECONDS = 0.25
-"""Between two looks at what the calls have cost."""
+"""Seconds between two checks of what the calls have cost."""
 
 
 class DemoView(Protocol):
@@ -102,10 +115,10 @@ class DemoOutcome:
     summary: Summary
     progress: FormationProgress
     finished: bool
-    """Everything that was said is formed."""
+    """Whether everything that was said is formed."""
     example: Example
     verdict: MemoryVerdict | None
-    """Of the demo's own conversation only."""
+    """Only for the demo's own conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +127,7 @@ class DemoPlan:
 
     conversation: Conversation
     own: bool
-    """A conversation of the user's own: nobody has written down what to expect of it."""
+    """Whether the conversation is the user's own, for which no expectations exist."""
     rate: float
     keep: bool
     cap_usd: float
@@ -264,3 +277,72 @@ async def _applied(
     finally:
         if not keep:
             await asyncio.to_thread(admin.delete, admin.names(PREFIX))
+
+
+FORMED_QUIET_SECONDS = 120.0
+"""Seconds without anything new after which the demo shows what there is."""
+
+SETTLED_SECONDS = 2.5
+"""Seconds for which nothing may be left: offsets are committed, and lag is read, every second."""
+
+Database = AsyncDatabase[dict[str, object]]
+
+
+def longest_call(settings: Settings) -> float:
+    """Return the seconds that a first call to a model may take; 0 where only rules are used."""
+    asked = asked_for(settings)
+    times = UNMEASURED if any(map(is_url, asked)) else 1
+    return settings.models.timeout_seconds * times if asked else 0.0
+
+
+async def formed(
+    database: Database,
+    names: Names,
+    sessions: int,
+    progress: FormationProgress,
+    cap_usd: float,
+    call_seconds: float = 0.0,
+) -> bool:
+    """Return True when all is formed; False if progress stops or the calls cost more than the cap.
+
+    `call_seconds`: what one call to a model may take, during which nothing comes.
+    """
+    quiet = max(FORMED_QUIET_SECONDS, call_seconds)
+    moved, settled_since, before = time.monotonic(), 0.0, ""
+    while time.monotonic() - moved < quiet:
+        if float(progress.total.cost) > cap_usd:
+            return False
+        now = _state(progress)
+        if now != before:
+            moved, before = time.monotonic(), now
+        if not await _done(database, names, sessions, progress):
+            settled_since = 0.0
+        elif not settled_since:
+            settled_since = time.monotonic()
+        elif time.monotonic() - settled_since > SETTLED_SECONDS:
+            return True
+        await asyncio.sleep(0.25)
+    return False
+
+
+async def _done(database: Database, names: Names, sessions: int, progress: FormationProgress) -> bool:
+    windows, outcomes = database[names["windows"]], database[names["outcomes"]]
+    if await windows.count_documents({"closed.because": "ended"}) < sessions:
+        return False
+    count = await windows.count_documents({})
+    for stage in (FACT_EXTRACTION, REFLECTION_EXTRACTION):
+        if await outcomes.count_documents({"stage": stage}) < count:
+            return False
+    # Watermarks keep coming: formation-trigger is never quite at the end of its topic.
+    return not any(_lag(progress, FORMATION_TRIGGER).values())
+
+
+def _state(progress: FormationProgress) -> str:
+    """Return what changes while memory forms: not a Watermark, nor a failed call, which usage counts."""
+    counts = progress.messages, progress.windows, progress.decisions.total(), progress.reflections.total()
+    answered = progress.total.calls - progress.total.failed
+    return f"{counts} {progress.blobs} {_lag(progress, FORMATION_TRIGGER, USAGE)} {answered}"
+
+
+def _lag(progress: FormationProgress, *without: str) -> dict[str, int]:
+    return {group: lag for group, lag in progress.lag.items() if group not in without}

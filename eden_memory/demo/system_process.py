@@ -19,7 +19,7 @@ COMMAND = (sys.executable, "-m", "eden_memory.demo.beside_parent", "run", "--new
 """The demo begins with an empty collection; the topics may hold the messages of a demo that was kept."""
 STOP_SECONDS, LINES = 15.0, 8
 SHOWN_DAYS = "36500"
-"""Age of the facts in contexts, at most: a demo shows what was said long before it is played."""
+"""Greatest age of facts in contexts: a demo's messages were said long before it is played."""
 MAPPING = ("messages", *PEOPLE)
 """The groups of settings that name the application's collections and fields."""
 

@@ -10,7 +10,7 @@ from pydantic_core import PydanticSerializationError
 
 from eden_memory.constants import LONGEST_GUIDANCE, LONGEST_SHARD_NAME, MOST_RETENTION_DAYS
 from eden_memory.errors import EdenError, Invalid
-from eden_memory.models.providers.catalogue import choice_for, is_url
+from eden_memory.models.catalogue import choice_for, is_url
 from eden_memory.models.question import Role
 from eden_memory.schemas.documents import Stream
 from eden_memory.schemas.scopes import ScopeKind

@@ -1,17 +1,34 @@
 """`eden doctor --canary`: plant a unique word in the running system, forget it, and look for it everywhere."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
+from typing import Any
 from uuid import uuid4
 
 import httpx2
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.memory_records import MemoryRecords
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
+    ResourceType,  # pyright: ignore[reportPrivateImportUsage]
+)
+from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.api.service import MemoryService
-from eden_memory.doctor.canary_scan_store import InTopics, in_collections, in_files, in_topics
 from eden_memory.doctor.finding import Finding
-from eden_memory.doctor.segment_scan_topics import in_segment_files, segment_folders
+from eden_memory.kafka import KafkaArguments
+from eden_memory.kafka.record import Record
 from eden_memory.kafka.topic_admin import TopicAdmin
+from eden_memory.kafka.topic_reading import TopicOffsets, reading_partitions
 from eden_memory.mongo.application_ids import id_of
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.receipts.compact_forgotten import compact_forgotten
@@ -19,14 +36,79 @@ from eden_memory.replay.installation import Installation, installation
 from eden_memory.schemas.documents import DeadLetter, InboxAddedText
 from eden_memory.settings import Settings
 
+RAW = CodecOptions(document_class=RawBSONDocument)
+
+LOGS = ("*.log", "*/server.log*")
+
+
+@dataclass(frozen=True, slots=True)
+class InTopics:
+    """Records that hold a word, by topic."""
+
+    standing: Mapping[str, int]
+    """Those that compaction leaves, or that only age removes."""
+    ended: Mapping[str, int]
+    """Those that a later record of their key ends: compaction removes them."""
+
+
+async def in_collections(
+    database: AsyncDatabase[dict[str, Any]], prefix: str, word: bytes
+) -> Mapping[str, int]:
+    """Return how many documents hold the word, by collection, in all collections whose name begins so."""
+    found: Counter[str] = Counter()
+    for name in sorted(await database.list_collection_names()):
+        if name.startswith(prefix):
+            documents: Any = database.get_collection(name, codec_options=RAW)
+            async for document in documents.find():
+                found[name] += word in document.raw
+    return +found
+
+
+async def in_topics(kafka: KafkaArguments, topics: Sequence[str], word: bytes) -> InTopics:
+    """Return the records that hold the word in key, value or headers, uncommitted transactions included."""
+    newest: dict[tuple[str, int, bytes], bool] = {}
+    ended: Counter[str] = Counter()
+    standing: Counter[str] = Counter()
+    async with TopicOffsets(kafka, topics) as offsets:
+        partitions = offsets.partitions
+    async with reading_partitions(kafka, partitions) as reader:
+        async for batch in reader.batches():
+            for record in batch:
+                holds = _holds(record, word)
+                if record.key is None:
+                    standing[record.topic] += holds
+                    continue
+                place = (record.topic, record.partition, record.key)
+                ended[record.topic] += newest.get(place, False)
+                newest[place] = holds
+    for (topic, _, _), holds in newest.items():
+        standing[topic] += holds
+    return InTopics(+standing, +ended)
+
+
+def in_files(folder: Path, word: bytes) -> Mapping[str, int]:
+    """Return the log files below a folder that hold the word."""
+    files = [path for pattern in LOGS for path in folder.glob(pattern)]
+    found = {str(path): path.read_bytes().count(word) for path in files}
+    return {path: count for path, count in found.items() if count}
+
+
+def _holds(record: Record, word: bytes) -> bool:
+    parts = (record.key, record.value, *(value for _, value in record.headers))
+    return any(word in part for part in parts if part)
+
+
 PATIENCE = 120.0
+
 LOOK_SECONDS = 0.5
+
 TEXTS = (
     "My boat is called {word}.",
     "I always prefer to be told about {word} first.",
     "I moved to the harbour of {word} in March 2024.",
     "Please remember that {word} is my favourite place.",
 )
+
 RUNNING = "`eden run` must be running (`eden status`)."
 
 
@@ -173,3 +255,50 @@ async def _within(seconds: float, holds: Callable[[], Awaitable[bool]]) -> bool:
             return False
         await asyncio.sleep(LOOK_SECONDS)
     return True
+
+
+SECONDS = 10.0
+
+LOG_DIRECTORIES = ("log.dirs", "log.dir")
+
+
+async def segment_folders(admin: Mapping[str, Any]) -> list[Path]:
+    """Return the brokers' log directories, as far as they are on this machine."""
+    return [path for path in map(Path, await asyncio.to_thread(_named, admin)) if path.is_dir()]
+
+
+def _named(config: Mapping[str, Any]) -> set[str]:
+    admin: Any = AdminClient({**config, "log_level": 0})
+    named: set[str] = set()
+    with contextlib.suppress(KafkaException):
+        brokers = [
+            ConfigResource(ResourceType.BROKER, str(number))
+            for number in admin.list_topics(timeout=SECONDS).brokers
+        ]
+        for answer in admin.describe_configs(brokers).values():
+            values = [answer.result(SECONDS)[name].value for name in LOG_DIRECTORIES]
+            named |= {path.strip() for path in (values[0] or values[1] or "").split(",") if path.strip()}
+    return named
+
+
+def in_segment_files(folders: Sequence[Path], prefix: str, word: bytes) -> Mapping[str, int]:
+    """Return how often files of topics whose name begins so hold the word, compressed or not, by topic."""
+    found: Counter[str] = Counter()
+    for file in (path for folder in folders for path in folder.glob(f"{prefix}*-*/*")):
+        with contextlib.suppress(FileNotFoundError):  # a segment that Kafka deletes meanwhile
+            content = file.read_bytes()
+            holds = content.count(word)
+            if ".log" in file.name:
+                holds = max(holds, sum(word in part for part in _parts(content)))
+            found[file.parent.name.rpartition("-")[0]] += holds
+    return +found
+
+
+def _parts(content: bytes) -> Iterator[bytes]:
+    """Yield keys, values and headers of all records; a batch that is not written whole yet ends it."""
+    batches: Any = MemoryRecords(content)
+    with contextlib.suppress(CorruptRecordException):
+        while batches.has_next() and (batch := batches.next_batch()) is not None:
+            for record in batch:
+                parts = (record.key, record.value, *(value for _, value in record.headers))
+                yield from (part for part in parts if part)

@@ -1,4 +1,4 @@
-"""All checks, in the order in which a person would put things right."""
+"""All checks, in the order in which a person would fix things."""
 
 import asyncio
 import sys
@@ -16,9 +16,9 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
-from eden_memory.doctor import kafka_checks, mapping_checks, mongodb_checks, source_checks
-from eden_memory.doctor.finding import Finding
-from eden_memory.doctor.privileges import kafka_commands, mongodb_commands, needed
+from eden_memory.doctor import kafka_checks, mapping_checks, mongodb_checks
+from eden_memory.doctor import mongodb_checks as source_checks
+from eden_memory.doctor.finding import Finding, kafka_commands, mongodb_commands, needed
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config, client_kwargs
@@ -34,7 +34,7 @@ from eden_memory.settings import Settings
 from eden_memory.stages.partition_count_store import PartitionCount, PartitionCounts
 
 SECONDS = 20.0
-"""For one check; a server that does not answer in it is a finding of its own."""
+"""Seconds for one check; a server that does not answer in time is a finding of its own."""
 PERMISSIONS = "MongoDB permissions"
 
 Found = Finding | list[Finding]
@@ -68,7 +68,7 @@ async def examine(settings: Settings, namespaces: Sequence[str] = ()) -> Examina
 
 
 async def _namespaces(settings: Settings, client: AsyncMongoClient[dict[str, Any]]) -> list[str]:
-    """Those that there are; none where they cannot be read, which other checks say."""
+    """Return the existing namespaces; none if they cannot be read, which other checks report."""
     try:
         async with asyncio.timeout(SECONDS):
             known = MongoNamespaces(client[settings.mongodb.database], settings.mongodb.prefix)
@@ -124,7 +124,7 @@ def _mongodb_checks(
 
 
 def _collection_checks(settings: Settings, database: AsyncDatabase[dict[str, Any]]) -> Iterator[Check]:
-    """Of a messages collection that exists: none of another can be put right, which another check says."""
+    """Check an existing messages collection; another check reports one that does not exist."""
     messages = settings.messages
     checks: list[Check] = [
         ("backfill index", lambda: source_checks.backfill_index(database, messages)),
@@ -171,7 +171,7 @@ async def _kafka(settings: Settings, bootstrap: str, mongodb: str) -> list[Findi
 
 
 async def _partition_counts(settings: Settings, uri: str) -> dict[str, PartitionCount]:
-    """Return the noted partitions of topics; none where other checks say why."""
+    """Return the recorded partitions of topics; none if other checks report why."""
     try:
         async with asyncio.timeout(SECONDS), connect(settings.mongodb, uri) as client:
             return await PartitionCounts(client[settings.mongodb.database], settings.names).all()
@@ -190,7 +190,7 @@ class RefusedCheck(Finding):
 
 
 async def _all(checks: list[Check]) -> list[Finding]:
-    """Make the checks; those that MongoDB refuses are left out where rights are found missing."""
+    """Run the checks; those that MongoDB refuses are left out if missing rights are reported."""
     findings: list[Finding] = []
     for name, check in checks:
         found = await _guarded(name, check)
@@ -216,7 +216,7 @@ DISTRIBUTION = "eden-memory"
 
 
 def libraries() -> Finding:
-    """Every required library is there, in a version that fits."""
+    """Check that every required library is installed in a suitable version."""
     wrong = list(_unmet(requires(DISTRIBUTION) or []))
     if wrong:
         return Finding("libraries", "fail", "; ".join(wrong), "`make setup` installs the versions pinned.")

@@ -20,14 +20,14 @@ from eden_memory.stages.partition_count_store import PartitionCount
 SECONDS = 10.0
 YEAR, WEEK = timedelta(days=365), timedelta(days=7)
 DESCRIBE_TRANSACTIONS, FETCH = 65, 1
-"""Request kinds by which a version shows: the first came with 3.0, old forms of the second left with 4.0."""
+"""Request kinds that show the version: the first came with 3.0, old forms of the second left with 4.0."""
 WORK = (AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE)
 SHOWN = 3
-"""Topics that a finding names, at most."""
+"""Most topics that a finding names."""
 
 
 async def broker_version(connection: Mapping[str, Any]) -> Finding:
-    """Brokers do not tell their version: it is read off the requests that they understand."""
+    """Check the version, which brokers do not report, by the requests that they understand."""
     hosts = cast(
         "list[tuple[str, int, int]]", collect_hosts(str(connection["bootstrap_servers"]), randomize=False)
     )
@@ -42,19 +42,19 @@ async def broker_version(connection: Mapping[str, Any]) -> Finding:
 
 
 def judge_requests(oldest_form: Mapping[int, int]) -> Finding:
-    """Of the oldest form that the broker understands, by request kind."""
+    """Return the oldest form that the broker understands, by request kind."""
     if DESCRIBE_TRANSACTIONS not in oldest_form:
         return Finding("Kafka version", "fail", "older than 3.0", "Upgrade to Kafka 3.x or newer.")
     return Finding("Kafka version", "ok", "4.0 or newer" if oldest_form[FETCH] >= 4 else "3.x")
 
 
 def brokers(admin: Any, kafka: KafkaSettings) -> Finding:
-    """As many brokers as copies of each partition are wanted."""
+    """Check that there are as many brokers as copies of each partition are configured."""
     return judge_brokers(len(admin.list_topics(timeout=SECONDS).brokers), kafka)
 
 
 def judge_brokers(count: int, kafka: KafkaSettings) -> Finding:
-    """Of the number of brokers."""
+    """Return the finding for a number of brokers."""
     what = f"{count} broker{'s' if count != 1 else ''}, replication factor {kafka.replication_factor}"
     if kafka.replication_factor > count:
         return Finding("brokers", "fail", what, "Lower EDEN_KAFKA_REPLICATION_FACTOR or add brokers.")
@@ -69,7 +69,7 @@ def judge_brokers(count: int, kafka: KafkaSettings) -> Finding:
 
 
 def broker_settings(admin: Any) -> dict[str, str]:
-    """The settings of one broker, by name."""
+    """Return the settings of one broker, by name."""
     broker = next(iter(admin.list_topics(timeout=SECONDS).brokers))
     resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
     entries = admin.describe_configs([resource])[resource].result(SECONDS)
@@ -90,7 +90,7 @@ def offsets_retention(settings: Mapping[str, str]) -> Finding:
 
 
 def auto_create(settings: Mapping[str, str]) -> Finding:
-    """With it on, a misspelt name becomes a topic of one partition, silently."""
+    """Check automatic topic creation: with it, a misspelt name silently becomes a topic of one partition."""
     if settings.get("auto.create.topics.enable", "false") == "false":
         return Finding("topics made by accident", "ok", "auto.create.topics.enable is off")
     return Finding(
@@ -108,7 +108,7 @@ def permissions(admin: Any, topics: Sequence[str]) -> list[Finding]:
 
 
 def judge_operations(allowed: Mapping[str, set[AclOperation]]) -> Finding:
-    """Of what is allowed, by topic."""
+    """Return the finding for what is allowed, by topic."""
     lacking = {
         name: [operation.name.lower() for operation in WORK if operation not in may]
         for name, may in allowed.items()
@@ -161,13 +161,13 @@ def topic_settings(
 
 
 def judge_problems(problems: Sequence[TopicProblem]) -> Finding:
-    """Of what `eden run` refuses to work with."""
+    """Return the finding for topics that `eden run` refuses to use."""
     refused = refusal_of(problems)
     return Finding("topics", "fail", f"`eden run` refuses this: {refused.what}", refused.hint)
 
 
 def judge_report(report: TopicReport) -> Finding:
-    """Of what `eden topics diff` found."""
+    """Return the finding for what `eden topics diff` found."""
     absent = [difference for difference in report.differences if difference.what == "missing"]
     others = [difference for difference in report.differences if difference.what != "missing"]
     if absent:

@@ -1,22 +1,36 @@
-"""The field mapping, tried on the application's own newest documents."""
+"""The field mapping, tried on the application's newest documents; collections that may hold its messages."""
 
 import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, cast
 from uuid import UUID
 
 from bson import ObjectId
 from pymongo import AsyncMongoClient
+from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import InvalidName, OperationFailure
 
 from eden_memory.assembly.tailer import misread_of
 from eden_memory.doctor.finding import Finding
-from eden_memory.doctor.proposing import Proposal, json_messages, meaning
-from eden_memory.doctor.proposing_sessions import NO_FIELD, lists_any
+from eden_memory.doctor.mapping_proposal import (
+    Proposal,
+    is_id,
+    json_messages,
+    listed_messages,
+    meaning,
+    propose,
+)
+from eden_memory.doctor.mongodb_checks import judge_index, judge_session_index
+from eden_memory.doctor.proposed_mapping import NO_FIELD, SessionsProposal, lists_any, propose_sessions
+from eden_memory.errors import EdenError
 from eden_memory.mongo.change_stream import PLAIN
 from eden_memory.mongo.document_fields import Unusable, getter
+from eden_memory.names import DEMO_DATABASE, EVAL_DATABASES
 from eden_memory.replay.namespaces.namespace_store import MongoLive
 from eden_memory.schemas.events.chat import role_name
 from eden_memory.settings import MessagesSettings, Settings
@@ -24,16 +38,185 @@ from eden_memory.source.configured_mapping import message_mapping
 from eden_memory.source.flagged_message_store import Misread
 from eden_memory.source.message_mapping import ROLES, MessageMapping
 
-SAMPLE = 200
+Client = AsyncMongoClient[dict[str, Any]]
+
+Row = dict[str, Any]
+
+SAMPLE, GLANCE = 200, 20
+
+"""Documents read of the mapped collection, and of each candidate."""
+
+SESSIONS = 100
+"""Sessions of the messages that are searched for in other collections."""
+
+NOT_THEIRS = frozenset({"admin", "local", "config", DEMO_DATABASE})
+"""Databases of the server and of `eden demo`; those of `eden eval` have a common prefix."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesCandidate:
+    """A collection, and the mapping that its newest documents suggest."""
+
+    database: str
+    collection: str
+    documents: list[Row]
+    proposal: Proposal
+
+    @property
+    def holds_json(self) -> bool:
+        """Whether each document holds a session and a message, with the message as JSON text."""
+        paths = self.proposal
+        return None not in (paths.session_id, paths.content) and bool(
+            json_messages(self.documents, paths.content or "")
+        )
+
+    @property
+    def name(self) -> str:
+        """The name as `--collection` takes it."""
+        return f"{self.database}.{self.collection}"
+
+
+async def candidates(client: Client, settings: Settings, named: str | None) -> list[MessagesCandidate]:
+    """The collections named (`DATABASE.COLLECTION`, or COLLECTION of any database), or those like chat messages."""
+    databases = await _databases(client, settings)
+    if named is not None:
+        found = await _named(client, databases, named)
+    else:
+        found = await _glances(client, settings, databases)
+    found.sort(
+        key=lambda candidate: (
+            -candidate.proposal.likeness,
+            "messag" not in candidate.collection.lower(),
+            candidate.name,
+        )
+    )
+    whole = await _sampled(_collection(client, found[0].database, found[0].collection), SAMPLE)
+    return [replace(found[0], documents=whole, proposal=propose(whole)), *found[1:]]
+
+
+async def _named(client: Client, databases: Sequence[str], named: str) -> list[MessagesCandidate]:
+    """Return the collections with this full name, in all databases."""
+    database, dot, collection = named.partition(".")
+    places = [(database, named) for database in databases]
+    if dot and "" not in (database, collection):
+        places.insert(0, (database, collection))
+    found: list[MessagesCandidate] = []
+    for place in places:
+        if documents := await _glance(client, *place):
+            found.append(MessagesCandidate(*place, documents, propose(documents)))
+            if place[1] != named:
+                return found
+    if found:
+        return found
+    raise EdenError(
+        f"the collection {named} does not exist, is empty, or may not be read (looked into {', '.join(databases)})",
+        "Check the name and this user's rights, or write some messages first.",
+    )
+
+
+async def _glance(client: Client, database: str, collection: str) -> list[Row]:
+    """Return a few of the newest documents; none if this user may not read them, or the name is impossible."""
+    try:
+        return await _sampled(_collection(client, database, collection), GLANCE)
+    except (OperationFailure, InvalidName):
+        return []
+
+
+async def _glances(client: Client, settings: Settings, databases: Sequence[str]) -> list[MessagesCandidate]:
+    found: list[MessagesCandidate] = []
+    listed = ""
+    for database in databases:
+        for collection in await _collections(client, settings, database):
+            documents = await _glance(client, database, collection)
+            candidate = MessagesCandidate(database, collection, documents, propose(documents))
+            if candidate.proposal.likely or candidate.holds_json:
+                found.append(candidate)
+            elif (inner := listed_messages(documents)) is not None:
+                listed = f"; {candidate.name} holds several messages in each document (`{inner[0]}`)"
+    if not found:
+        raise EdenError(
+            f"no collection holds documents that look like chat messages{listed}",
+            "Name it: eden doctor --init --collection DATABASE.COLLECTION",
+        )
+    return found
+
+
+async def _collections(client: Client, settings: Settings, database: str) -> list[str]:
+    """Return the application's collections of a database."""
+    names = await client[database].list_collection_names(filter={"type": "collection"})
+    return sorted(name for name in names if not name.startswith(("system.", settings.mongodb.prefix)))
+
+
+async def sessions_beside(
+    client: Client, settings: Settings, messages: MessagesCandidate, answering: Collection[str]
+) -> SessionsProposal | None:
+    """The collection of the same database whose ids are the sessions' of the messages; of several the fullest.
+
+    `answering`: ids of those who only answer.
+    """
+    if messages.proposal.session_id is None:
+        return None
+    values = map(getter(messages.proposal.session_id), messages.documents)
+    ids = list({repr(value): value for value in values if is_id(value)}.values())[:SESSIONS]
+    found: list[SessionsProposal] = []
+    for collection in await _collections(client, settings, messages.database):
+        if collection != messages.collection:
+            place = _collection(client, messages.database, collection)
+            with suppress(OperationFailure):  # this user may not read it
+                documents = await place.find({"_id": {"$in": ids}}).to_list()
+                proposal = propose_sessions(collection, documents, len(ids), answering)
+                found += [proposal] if proposal is not None else []
+    return max(
+        found,
+        key=lambda sessions_proposal: (len(sessions_proposal.paths), sessions_proposal.described),
+        default=None,
+    )
+
+
+async def missing_indexes(
+    client: Client, settings: Settings, database: str, *, listed: bool
+) -> list[Finding]:
+    """Return the indexes that the mapping needs and lacks; `listed`: sessions list their users."""
+    try:
+        indexes = await client[database][settings.messages.collection].index_information()
+    except OperationFailure:  # a view has no indexes
+        return []
+    found = [judge_index(indexes, database, settings.messages)]
+    found += [] if listed else [judge_session_index(indexes, database, settings.messages)]
+    return [finding for finding in found if finding.state != "ok"]
+
+
+async def _databases(client: Client, settings: Settings) -> list[str]:
+    """Return the source's database if one is set, else all that this user may list."""
+    if settings.source.database is not None:
+        return [settings.source.database]
+    try:
+        names = set(await client.list_database_names()) - NOT_THEIRS
+        return sorted(name for name in names if not name.startswith(EVAL_DATABASES))
+    except OperationFailure:
+        return [settings.source_database]
+
+
+def _collection(client: Client, database: str, collection: str) -> AsyncCollection[Row]:
+    return client.get_database(database, codec_options=PLAIN).get_collection(collection)
+
+
+async def _sampled(collection: AsyncCollection[Row], count: int) -> list[Row]:
+    """Return the newest documents."""
+    return await collection.find(sort=[("_id", -1)], limit=count).to_list()
+
+
 AUTHOR = re.compile(
     r"user|author|sender|from|customer|member|person|account|participant|owner", re.IGNORECASE
 )
+
 ID = (str, int, ObjectId, UUID)
+
 ANY_VERSION, ANY_TIME = "0" * 16, b"1970-01-01T00:00:00.000Z"
 
 
 async def field_mapping(database: AsyncDatabase[dict[str, Any]], settings: Settings) -> list[Finding]:
-    """Of the newest documents: how many become messages, why the others do not, which roles are unknown."""
+    """Report how many of the newest documents become messages, why others do not, and unknown roles."""
     collection = database.get_collection(settings.messages.collection, codec_options=PLAIN)
     documents = await collection.find(sort=[("_id", -1)], limit=SAMPLE).to_list()
     return judge_documents(documents, settings)
@@ -66,13 +249,13 @@ def _usable(documents: list[dict[str, Any]], settings: Settings) -> Finding:
 
 
 def sampled(documents: Sequence[Mapping[str, Any]]) -> str:
-    """Describe the sample, which is the newest where ids grow with time."""
+    """Describe the sample, which consists of the newest documents if ids grow with time."""
     growing = all(isinstance(document.get("_id"), (ObjectId, int)) for document in documents)
     return f"{'the newest ' * growing}{len(documents)} documents"
 
 
 def _texts(documents: list[dict[str, Any]], settings: Settings) -> Finding:
-    """A wrong path for content breaks nothing and remembers nothing, so it is looked at of its own."""
+    """Check the content path separately: a wrong one breaks nothing, but nothing is remembered."""
     mapping = message_mapping(settings)
     if (inner := json_messages(documents, settings.messages.content)) is not None:
         return _json_text(settings.messages.content, inner)
@@ -101,7 +284,7 @@ def _json_text(path: str, inner: Proposal) -> Finding:
 
 
 def _authors(documents: list[dict[str, Any]], settings: Settings) -> Finding:
-    """A wrong path for the author breaks nothing, and makes every user's memory the agent's."""
+    """Check the author path: a wrong one breaks nothing, but every user's memory becomes the agent's."""
     mapping, path = message_mapping(settings), settings.messages.user_id
     lacking = [document for document in documents if mapping.lacks_author(document)]
     said = sum(mapping.is_users(document) for document in documents)
@@ -118,7 +301,7 @@ def _authors(documents: list[dict[str, Any]], settings: Settings) -> Finding:
 
 
 def _authors_beside_users(documents: list[dict[str, Any]], settings: Settings) -> Iterator[Finding]:
-    """Tell who else counts as a user: authors of unknown roles do, those of answers do not."""
+    """Say who else counts as a user: authors of unknown roles do, those of answers do not."""
     mapping, author = message_mapping(settings), getter(settings.messages.user_id)
     users, unclear, answering = _Named(), _Named(), _Named()
     for document in documents:
@@ -144,7 +327,7 @@ def _authors_beside_users(documents: list[dict[str, Any]], settings: Settings) -
 
 
 def only_answering(documents: Iterable[Mapping[str, Any]], settings: Settings) -> set[str]:
-    """Return the ids, as `repr` writes them, that messages of the agent's side bear and no user's message does."""
+    """Return the ids, as `repr` writes them, that only messages of the agent's side have as authors."""
     mapping, author = message_mapping(settings), getter(settings.messages.user_id)
     users, answering = set[str](), set[str]()
     for document in documents:
@@ -154,7 +337,7 @@ def only_answering(documents: Iterable[Mapping[str, Any]], settings: Settings) -
 
 
 async def listed_users(database: AsyncDatabase[dict[str, Any]], settings: Settings) -> list[Finding]:
-    """Whether documents of sessions list somebody who only answers: such a session would count as shared."""
+    """Whether session documents list somebody who only answers: such a session would count as shared."""
     sessions, messages = settings.sessions, settings.messages
     if sessions.collection is None:
         return []
@@ -184,22 +367,22 @@ def judge_listed(
 
 
 class _Named(dict[str | None, set[str]]):
-    """Authors by session."""
+    """Return the authors by session."""
 
     def beside(self, others: "_Named") -> int:
-        """Count the sessions in which the others name somebody whom these do not."""
+        """Count the sessions in which the others name somebody whom these do not name."""
         return sum(bool(others.get(session, named) - named) for session, named in self.items())
 
 
 def _like_author(documents: Iterable[Mapping[str, Any]], paths: MessagesSettings) -> tuple[str, int] | None:
-    """The field that most documents have, and how many; of two as frequent the one that is called an id."""
+    """Return the field that most documents have, and how many; of two equally frequent ones that named like an id."""
     mapped = {paths.session_id, paths.role, paths.content, paths.created_at, paths.user_id}
     found = Counter(name for document in documents for name in _like_authors(document) if name not in mapped)
     return max(found.items(), key=lambda item: (item[1], item[0].lower().endswith("id")), default=None)
 
 
 def _like_authors(document: Mapping[str, Any], outer: str = "") -> Iterator[str]:
-    """Paths, two deep at most, that sound like an author and hold an id."""
+    """Return paths, at most two deep, that sound like an author and hold an id."""
     for name, value in document.items():
         if isinstance(value, Mapping) and not outer:
             yield from _like_authors(cast("Mapping[str, Any]", value), f"{name}.")
@@ -208,7 +391,7 @@ def _like_authors(document: Mapping[str, Any], outer: str = "") -> Iterator[str]
 
 
 async def mapping_version(client: AsyncMongoClient[dict[str, Any]], settings: Settings) -> Finding:
-    """Whether what is stored was read by the mapping that is set now."""
+    """Check whether stored messages were read by the mapping that is set now."""
     placement = await MongoLive(client[settings.mongodb.database], settings.mongodb.prefix).placement()
     found = await misread_of(settings.placed(placement), client)
     return judge_version(found)

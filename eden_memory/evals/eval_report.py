@@ -9,11 +9,18 @@ from typing import Any
 
 import orjson
 
-from eden_memory.evals.answering import CHOOSER, JUDGE, READER
-from eden_memory.evals.evaluation import BudgetFigures, EvalReport, SystemResult, budget_figures
-from eden_memory.evals.measures import MeasuredShare
+from eden_memory.evals.evaluation import (
+    CHOOSER,
+    JUDGE,
+    READER,
+    BudgetFigures,
+    EvalReport,
+    SystemResult,
+    budget_figures,
+)
 from eden_memory.evals.spending import Spent
-from eden_memory.mirror.atomic_files import write_text
+from eden_memory.evals.systems import MeasuredShare
+from eden_memory.files.mirror_folder import write_text
 
 Row = Sequence[str]
 FIGURE, MARKERS = "accuracy.svg", "os^Dv"

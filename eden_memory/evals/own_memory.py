@@ -19,16 +19,21 @@ from bson import Decimal128
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.assembly.mongo_setup import set_up
-from eden_memory.demo.application import MARKER, ChatApplication
-from eden_memory.demo.completion import formed, longest_call
+from eden_memory.demo.application import (
+    MARKER,
+    ApplicationWrite,
+    Arrival,
+    Arrivals,
+    ChatApplication,
+    DeliveryLog,
+)
 from eden_memory.demo.conversation import PEOPLE, Conversation, PlayedMessage
-from eden_memory.demo.journey import ApplicationWrite, Arrival, Arrivals, DeliveryLog
 from eden_memory.demo.judgement import FormedMemory, formed_memory
-from eden_memory.demo.play import follow, within
+from eden_memory.demo.play import follow, formed, longest_call, within
 from eden_memory.demo.system_process import SystemProcess, environment, own_settings, running_system
 from eden_memory.errors import EdenError
+from eden_memory.evals.compared_systems import NamespaceReading, prefixed
 from eden_memory.evals.dataset import DecisionLine, EvalConversation, Outcome, QuestionLine
-from eden_memory.evals.namespace_reading import NamespaceReading, prefixed
 from eden_memory.evals.spending import Spent
 from eden_memory.evals.systems import EvalSetup, MemoryItem, counted
 from eden_memory.failures import CapReached
@@ -38,8 +43,7 @@ from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import Endpoints
 from eden_memory.mongo.client import connect
 from eden_memory.names import EVAL_DATABASES
-from eden_memory.observability.formation_progress import FormationProgress
-from eden_memory.observability.watching import watching
+from eden_memory.observability.watching import FormationProgress, watching
 from eden_memory.schemas.documents import Answer, DeadLetter, Fact, InboxFactCommand
 from eden_memory.schemas.ids import encode
 from eden_memory.schemas.scopes import Scope

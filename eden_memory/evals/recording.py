@@ -26,8 +26,8 @@ from eden_memory.evals.systems import (
     counted,
     packed,
 )
-from eden_memory.mirror.atomic_files import write_text
-from eden_memory.models.providers.catalogue import OFFLINE
+from eden_memory.files.mirror_folder import write_text
+from eden_memory.models.catalogue import OFFLINE
 from eden_memory.replay.reform.reform_settings import overridden, overrides_of
 from eden_memory.settings import Settings
 
@@ -150,7 +150,7 @@ def _adapter(name: str, settings: Settings) -> tuple[Adapter, Settings]:
         own, variables = variant(name, settings)
         return _eden(variables), own
     if name == MEM0:
-        return adapter_of("eden_memory.evals.mem0_adapter:mem0_memory"), settings
+        return adapter_of("eden_memory.evals.compared_systems:mem0_memory"), settings
     return adapter_of(name), settings
 
 

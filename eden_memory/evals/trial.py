@@ -10,20 +10,20 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.demo.judgement import formed_memory
-from eden_memory.evals.answering import accuracy
+from eden_memory.evals.compared_systems import NamespaceReading
 from eden_memory.evals.dataset import EvalSet
 from eden_memory.evals.evaluation import (
     EvalPlan,
     EvalReport,
     QuestionResult,
     SystemResult,
+    accuracy,
     measured,
     report_of,
 )
-from eden_memory.evals.measures import Difference, difference, found_quality
-from eden_memory.evals.namespace_reading import NamespaceReading
 from eden_memory.evals.recording import RetrievedMemory, SystemRecord, key_of
 from eden_memory.evals.spending import EvalCap, EvalModels, Timer
+from eden_memory.evals.systems import Difference, difference, found_quality
 from eden_memory.failures import CapReached
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.client import connect
@@ -52,12 +52,12 @@ class TrialReport:
 
     @property
     def worse(self) -> list[str]:
-        """Measures that are worse."""
+        """The measures in which the second is worse."""
         return [name for name, found in self.differences.items() if found.verdict == "worse"]
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """Return the result as one sentence."""
         if self.worse:
             return f"it is worse: {', '.join(self.worse)}"
         better = [name for name, found in self.differences.items() if found.verdict == "better"]

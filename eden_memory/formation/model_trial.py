@@ -10,17 +10,14 @@ from typing import Any, Literal
 from eden_memory.failures import PermanentError
 from eden_memory.formation import prompts
 from eden_memory.formation.prompt_material import FactMaterial, ScopeBrief, TranscriptLine
-from eden_memory.models.asking.judging import most_tokens, parsed
-from eden_memory.models.calls import CallFailed, PromptTurn
-from eden_memory.models.guard.pace import SHORT
-from eden_memory.models.providers.catalogue import is_url, used_for
-from eden_memory.models.providers.check import Checked
-from eden_memory.models.providers.compatible import CompatibleChat
-from eden_memory.models.providers.fitting import fitting
-from eden_memory.models.providers.local_servers import LocalModelServer, loaded_context, look
-from eden_memory.models.providers.openai import Body
-from eden_memory.models.providers.provider_json import count_of, object_of, objects_of, text_of
-from eden_memory.models.providers.providers import Providers
+from eden_memory.models.breaker import SHORT
+from eden_memory.models.catalogue import is_url, used_for
+from eden_memory.models.judging import most_tokens, parsed
+from eden_memory.models.model_check import Checked
+from eden_memory.models.model_servers import LocalModelServer, fitting, loaded_context, look
+from eden_memory.models.openai import Body, CompatibleChat
+from eden_memory.models.provider_calls import CallFailed, PromptTurn, count_of, object_of, objects_of, text_of
+from eden_memory.models.providers import Providers
 from eden_memory.schemas.answers import ExtractedFacts
 from eden_memory.settings import Settings
 

@@ -9,10 +9,10 @@ from importlib.resources import files
 from eden_memory.failures import PermanentError
 from eden_memory.formation import prompts
 from eden_memory.formation.prompt_material import FactMaterial, ReflectionMaterial, ScopeBrief, TranscriptLine
-from eden_memory.models.asking.judging import most_tokens, parsed
-from eden_memory.models.calls import CallFailed, ChatProvider, PromptTurn
-from eden_memory.models.providers.catalogue import OFFLINE, provider_name, uses
-from eden_memory.models.providers.providers import Providers
+from eden_memory.models.catalogue import OFFLINE, provider_name, uses
+from eden_memory.models.judging import most_tokens, parsed
+from eden_memory.models.provider_calls import CallFailed, ChatProvider, PromptTurn
+from eden_memory.models.providers import Providers
 from eden_memory.models.question import Prompt, Role
 from eden_memory.schemas.answers import ExtractedFacts, StatedFact, StatedReflection, StatedReflections
 from eden_memory.settings import Settings

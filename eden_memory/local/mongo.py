@@ -14,7 +14,7 @@ from pymongo import MongoClient
 from pymongo.errors import ConnectionFailure, OperationFailure
 
 from eden_memory.errors import EdenError
-from eden_memory.local import ports
+from eden_memory.local import server
 from eden_memory.local.server import ServerInFolder
 
 REPLICA_SET = "eden"
@@ -52,7 +52,7 @@ class LocalMongo(ServerInFolder):
     @property
     def host(self) -> str:
         """`127.0.0.1:port`."""
-        return f"{ports.HOST}:{self.port}"
+        return f"{server.HOST}:{self.port}"
 
     @property
     def endpoint(self) -> str:
@@ -82,7 +82,7 @@ class LocalMongo(ServerInFolder):
         configuration: dict[str, Any] = {
             "net": {
                 "port": chosen["mongodb"],
-                "bindIp": ports.HOST,
+                "bindIp": server.HOST,
                 "compression": {"compressors": "disabled"},
                 "unixDomainSocket": {"enabled": False},
             },
@@ -98,7 +98,7 @@ class LocalMongo(ServerInFolder):
         return configuration
 
     def _probe(self) -> str | None:
-        if not ports.accepts(self.port):
+        if not server.accepts(self.port):
             return None
         with self.connect() as client:
             try:

@@ -1,8 +1,11 @@
 """Start, stop, kill, freeze and restart a local server in a folder, each with a deadline."""
 
+import fcntl
 import os
+import random
 import shutil
 import signal
+import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
@@ -11,17 +14,79 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError
-from eden_memory.local import ports, server_process
-from eden_memory.local.state import ServerState, exclusively, load, save
+from eden_memory.local import server_process
+
+
+class ServerState(BaseModel):
+    """One server's `server.json`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    ports: dict[str, int] = Field(default_factory=dict[str, int])
+    pid: int | None = None
+    started_at: float | None = None
+    version: str = ""
+
+
+def load(path: Path) -> ServerState:
+    """Return the stored state; an absent or damaged file counts as empty."""
+    try:
+        return ServerState.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValidationError):
+        return ServerState()
+
+
+def save(path: Path, state: ServerState) -> None:
+    """Write the state atomically: a reader sees the old file or the new one."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(state.model_dump_json(indent=2))
+    partial.replace(path)
+
+
+@contextmanager
+def exclusively(path: Path, seconds: float, doing: str) -> Generator[None]:
+    """Hold a lock file for the block; the system releases it when its holder dies.
+
+    Raises EdenError when another program holds it for longer than `seconds`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        _lock(file.fileno(), path, seconds, doing)
+        yield
+
+
+def _lock(descriptor: int, path: Path, seconds: float, doing: str) -> None:
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise EdenError(
+                    f"another program has been {doing} for {seconds:.0f} s (it holds {path})",
+                    "Wait for it to end, or end it, and try again.",
+                ) from None
+            time.sleep(0.05)
+        else:
+            return
+
 
 START_SECONDS = 60.0
+
 STOP_SECONDS = 30.0
+
 PORT_SECONDS = 2.0
+
 LOCK_SECONDS = 180.0
+
 NEEDED_BYTES = 300_000_000
+
 OTHER_FOLDER = "EDEN_LOCAL_FOLDER names another folder."
+
 LOG_BYTES = 10_000_000
 
 
@@ -170,7 +235,7 @@ class ServerInFolder(ABC):
                 return self._launch(attempt, seconds)
             except EdenError:
                 self._await_ports()
-                if retries == 0 or all(ports.is_free(port) for port in attempt.ports.values()):
+                if retries == 0 or all(is_free(port) for port in attempt.ports.values()):
                     raise
                 attempt = self._choose_ports(attempt.notes)
         raise AssertionError("unreachable")
@@ -214,11 +279,9 @@ class ServerInFolder(ABC):
         return attempt
 
     def _choose_port(self, name: str, remembered: int | None, notes: list[str]) -> int:
-        if remembered is not None and server_process.wait_until(
-            lambda: ports.is_free(remembered), PORT_SECONDS
-        ):
+        if remembered is not None and server_process.wait_until(lambda: is_free(remembered), PORT_SECONDS):
             return remembered
-        port = ports.choose()
+        port = choose()
         if remembered is not None:
             notes.append(
                 f"port {remembered} ({name}) is taken by another program: {self.name} moves to {port}"
@@ -227,7 +290,7 @@ class ServerInFolder(ABC):
 
     def _await_ports(self) -> None:
         """Wait until the ports are free: the system closes sockets a moment after the process ends."""
-        server_process.wait_until(lambda: all(map(ports.is_free, self.state.ports.values())), PORT_SECONDS)
+        server_process.wait_until(lambda: all(map(is_free, self.state.ports.values())), PORT_SECONDS)
 
     def _note_stale_pid(self, attempt: _Attempt) -> None:
         stale = self.state.pid
@@ -279,3 +342,40 @@ class ServerInFolder(ABC):
     def _exclusively(self, doing: str) -> Generator[None]:
         with exclusively(self.folder / ".lock", LOCK_SECONDS, f"{doing} {self.name}"):
             yield
+
+
+HOST = "127.0.0.1"
+
+FIRST, LAST = 20_000, 32_000
+
+"""Below Linux's and macOS's ephemeral ranges: no client takes the port of a server that is down briefly."""
+
+
+def is_free(port: int) -> bool:
+    """Return whether a server could listen on this loopback port now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def accepts(port: int) -> bool:
+    """Return whether something accepts connections on this loopback port."""
+    try:
+        with socket.create_connection((HOST, port), timeout=1.0):
+            return True
+    except OSError:
+        return False
+
+
+def choose() -> int:
+    """Return a random free port, so that programs that choose at the same time rarely collide."""
+    for _ in range(1_000):
+        port = random.randint(FIRST, LAST)  # noqa: S311
+        if is_free(port):
+            return port
+    raise OSError(f"no free port between {FIRST} and {LAST} on {HOST}")

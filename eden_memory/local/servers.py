@@ -16,7 +16,7 @@ from eden_memory.extras import needs
 from eden_memory.settings import Settings
 
 if TYPE_CHECKING:
-    from eden_memory.local.kafka import LocalKafka
+    from eden_memory.local.local_kafka import LocalKafka
     from eden_memory.local.mongo import LocalMongo
     from eden_memory.local.server import ServerInFolder
 
@@ -61,7 +61,7 @@ def local_mongo(settings: Settings) -> "LocalMongo":
 def local_kafka(settings: Settings) -> "LocalKafka":
     """Return the settings' local Kafka, running or not."""
     needs("local", "a local Kafka (EDEN_KAFKA_BOOTSTRAP is not set)", OTHERWISE)
-    from eden_memory.local.kafka import LocalKafka  # noqa: PLC0415
+    from eden_memory.local.local_kafka import LocalKafka  # noqa: PLC0415
 
     return LocalKafka(settings.local.folder / "kafka", jars_folder=settings.local.folder / "jars")
 

@@ -9,6 +9,7 @@ from eden_memory.schemas.provenance import Call, Embedding
 from eden_memory.stages.stage import Delivery
 
 A = TypeVar("A", bound=ModelAnswer)
+
 Role = Literal["facts", "decisions", "reflections", "consolidation", "propagation"]
 """The purpose of a call: settings choose the model by it, and by the tier."""
 

@@ -19,13 +19,13 @@ Told = dict[str, Any]
 
 @dataclass(slots=True)
 class Node:
-    """One thing of the chain, what is known of it, and what follows (or, on the way back, what led to it)."""
+    """One node of the chain with its details, and what follows from it (or, on the way back, what led to it)."""
 
     kind: Kind
     id: str
     told: Told = field(default_factory=dict[str, Any])
     content: str | None = None
-    """Left out unless it was asked for."""
+    """Shown only if it was asked for."""
     nodes: list["Node"] = field(default_factory=list["Node"])
 
     def as_dict(self, *, content: bool) -> Told:
@@ -54,7 +54,7 @@ class Stored:
     """The records of the scopes in the memory topics."""
 
     def of(self, formation_id: str) -> tuple[list[FactChanged], list[ReflectionFormed]]:
-        """Versions of facts, and reflections, that one formation led to."""
+        """Versions of facts, and reflections, to which one formation led."""
         facts = [
             event
             for event in self.events
@@ -77,7 +77,7 @@ class Stored:
 
 
 def formed_by(change: FactChanged, formation_id: str) -> bool:
-    """Whether this version answers what a formation stated."""
+    """Whether this version is a decision about what a formation stated."""
     return change.statement is not None and change.statement.formation_id == formation_id
 
 
@@ -91,7 +91,7 @@ def from_message(stored: Stored, message_id: str) -> Node:
 
 
 def window_forward(stored: Stored, formation_id: str, message_id: str | None = None) -> Node:
-    """A window and all that came of it; what rests on `message_id` says so."""
+    """A window and everything formed from it; items that rest on `message_id` are marked."""
     node = window_node(stored.windows[formation_id])
     facts, reflections = stored.of(formation_id)
     named = [fact.call for fact in (*facts, *reflections)] + [

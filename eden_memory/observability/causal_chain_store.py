@@ -1,16 +1,21 @@
-"""Causal chains from stored data: messages, windows, counted calls, contexts, and records of the memory topics."""
+"""Causal chains and costs of memories, from stored data and records of the memory topics."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from aiokafka import TopicPartition
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.errors import NotFound
+from eden_memory.kafka import KafkaArguments
 from eden_memory.kafka.connection import client_kwargs
+from eden_memory.kafka.record import Record
+from eden_memory.kafka.topic_reading import partitions_asked, reading_partitions
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
 from eden_memory.mongo.bson_ids import encode_id
@@ -25,7 +30,7 @@ from eden_memory.observability.causal_chain import (
     from_reflection,
     window_forward,
 )
-from eden_memory.observability.scope_records import scope_records
+from eden_memory.replay.installation import Installation, installation
 from eden_memory.schemas.documents import (
     Consolidated,
     Context,
@@ -36,33 +41,89 @@ from eden_memory.schemas.documents import (
     SessionState,
     WindowTexts,
 )
+from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import (
     Event,
     FactChanged,
     FormationRequested,
     ReflectionFormed,
     ScopeConsolidated,
+    decode,
 )
 from eden_memory.schemas.provenance import Call
 from eden_memory.settings import Settings
 from eden_memory.stages.partition_count_store import PartitionCounts
+from eden_memory.stages.publishing import partition_for
+from eden_memory.usage.memory_cost import Share, of_blob, of_fact
+from eden_memory.usage.totals_store import MongoTotals
+
+
+class ScopeRecord(NamedTuple):
+    """One record as a topic keeps it, without the vector of a fact: the largest part, which no reader needs."""
+
+    envelope: Envelope
+    event: Event
+
+
+async def scope_records(
+    kafka: KafkaArguments, topics: Sequence[str], scope_keys: Collection[str], used: Mapping[str, int]
+) -> list[ScopeRecord]:
+    """The newest record of each key in these topics (full names) that is of one of the scopes; none erased.
+
+    `used`: the partitions that keys of a topic are spread over, of one that it does not name all.
+    """
+    there = {**Counter(tp.topic for tp in await partitions_asked(kafka, topics))}
+    there = {topic: used.get(topic, count) for topic, count in there.items()}
+    keys = {scope_key.encode() for scope_key in scope_keys}
+    partitions = {TopicPartition(topic, partition_for(key, there[topic])) for topic in there for key in keys}
+    if not partitions:
+        return []
+    found: dict[tuple[str, bytes | None], ScopeRecord | None] = {}
+    async with reading_partitions(kafka, sorted(partitions)) as reader:
+        async for batch in reader.batches():
+            found.update(
+                {
+                    (record.topic, record.key): _scope_record(record)
+                    for record in batch
+                    if record.ordering_key in keys
+                }
+            )
+    return [record for record in found.values() if record is not None]
+
+
+def _scope_record(record: Record) -> ScopeRecord | None:
+    if record.value is None:
+        return None
+    envelope = Envelope.of_headers(record.headers)
+    return ScopeRecord(envelope, _without_vector(decode(envelope.name, envelope.version, record.value)))
+
+
+def _without_vector(event: Event) -> Event:
+    if not isinstance(event, FactChanged) or event.embedding is None:
+        return event
+    embedding = event.embedding.model_copy(update={"vector": b""})
+    return event.model_copy(update={"embedding": embedding})
+
 
 Row = dict[str, Any]
+
 TOPICS = ("memory.facts", "memory.reflections", "memory.consolidations")
+
 BLOB = re.compile(r"^((?:session|user|group|agent|shard):[^@]+?)(?:@(\d+))?$")
+
 DOCUMENTS = (Consolidated, Context, CountedCall, Fact, Message, Reflection, SessionState, WindowTexts)
 
 
 @dataclass(frozen=True, slots=True)
 class Tracer:
-    """Who may trace what is in these scopes, and the messages of this user or session; ids typed."""
+    """Who may trace what is in these scopes, and messages of this user or session; ids typed."""
 
     scope_keys: frozenset[str]
     user_id: str | None
     session_id: str | None
 
     def sees(self, row: Row) -> bool:
-        """Tell whether a document is theirs to trace."""
+        """Whether the tracer may see a document."""
         if "scope_key" in row:
             return row["scope_key"] in self.scope_keys
         authors = {message.get("user_id") for message in row.get("messages", [row])}
@@ -83,7 +144,7 @@ class CausalChains:
         self._of = {document: database[settings.names[document.COLLECTION]] for document in DOCUMENTS}
 
     async def chain(self, name: str) -> Node:
-        """The chain of what the name means; an EdenError if nothing has it."""
+        """Return the chain of the named thing; an EdenError if nothing has this name."""
         if (blob := BLOB.match(name)) is not None:
             key = await self._scope_key(blob[1])
             if self._tracer is None or key in self._tracer.scope_keys:
@@ -157,7 +218,7 @@ class CausalChains:
         return [record.event for record in records]
 
     async def _find(self, document: Any, name: str) -> Row | None:
-        """A document by its id; None if it is not the tracer's to see."""
+        """Return a document by its id; None if the tracer may not see it."""
         row = await self._of[document].find_one({"_id": name})
         return row if row is None or self._tracer is None or self._tracer.sees(row) else None
 
@@ -171,7 +232,7 @@ class CausalChains:
         return rows
 
     async def _messages(self, message_ids: Iterable[str]) -> dict[str, Row]:
-        """Messages as formation-trigger knows them; of one that is formed, its text while the window has it."""
+        """Return messages as formation-trigger knows them; a formed one has its text while the window keeps it."""
         rows = await self._by_id(Message, message_ids)
         formations = [row["formation_id"] for row in rows.values()]
         for window in (await self._by_id(WindowTexts, formations, {"messages": 1})).values():
@@ -202,7 +263,7 @@ class CausalChains:
 
 
 def _concerns(event: Event, fact: str | None, reflection: str | None) -> bool:
-    """Of one fact its versions; of one reflection itself and the blobs."""
+    """Return the versions of a fact, or a reflection and the blobs."""
     if fact is not None:
         return isinstance(event, FactChanged) and event.fact_id == fact
     if reflection is not None and isinstance(event, ReflectionFormed):
@@ -247,3 +308,45 @@ def _the(events: Iterable[Event], name: str) -> ReflectionFormed:
         if isinstance(event, ReflectionFormed) and event.reflection_id == name:
             return event
     raise NotFound(f"the record of reflection {name} is gone", "It was forgotten, or its topic was emptied.")
+
+
+FACTS, BLOBS = ("memory.facts",), ("memory.consolidations", "memory.reflections")
+
+
+async def shares_of(settings: Settings, name: str) -> list[Share]:
+    """Return the cost that each call added to a fact or blob; NotFound if there is none of that name."""
+    async with installation(settings) as at:
+        names = at.settings.names
+        fact = await at.database[names[Fact.COLLECTION]].find_one({"_id": name.partition("@")[0]})
+        if fact is None:
+            return await _of_blob(at, name)
+        events = await _events(at, FACTS, fact["scope_key"])
+        versions = [
+            event for event in events if isinstance(event, FactChanged) and event.fact_id == fact["_id"]
+        ]
+        vectors = [used.embedding.call_id for used in versions if used.embedding and used.embedding.call_id]
+        return of_fact(versions, await MongoTotals(at.database, names).embedded(vectors))
+
+
+async def _of_blob(at: Installation, name: str) -> list[Share]:
+    scope_key, _, version = name.partition("@")
+    events = await _events(at, BLOBS, scope_key) if ":" in scope_key else []
+    newest = int(version) if version.isdecimal() else None
+    versions = [
+        event
+        for event in events
+        if isinstance(event, ScopeConsolidated) and (newest is None or event.version <= newest)
+    ]
+    if not versions:
+        raise NotFound(
+            f"there is no fact and no blob {name}", "Give a fact's id, or a scope key as user:A:U."
+        )
+    return of_blob(versions, [event for event in events if isinstance(event, ReflectionFormed)])
+
+
+async def _events(at: Installation, short: Sequence[str], scope_key: str) -> list[Event]:
+    topics, used = at.topics(at.settings.placement), PartitionCounts(at.database, at.settings.names).used
+    records = await scope_records(
+        at.kafka, [topics.name(topic) for topic in short], [scope_key], await used()
+    )
+    return [record.event for record in records]

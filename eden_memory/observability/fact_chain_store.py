@@ -28,7 +28,7 @@ class ChainMessage:
 
     source: SourceMessage
     role: str | None
-    """None where it is no longer known."""
+    """None if it is no longer known."""
     text: str | None
     """None where memory does not keep it any more (windows do for seven days), or it is another's."""
 
@@ -42,24 +42,24 @@ class ChainWindow:
     closed_at: datetime | None
     calls: int
     cost_usd: Decimal | None
-    """Of its calls, while they are kept; None where no price is known."""
+    """The cost of its calls, while they are stored; None if no price is known."""
     messages: tuple[ChainMessage, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ChainContext:
-    """A ready context that the fact's scope went into."""
+    """A ready context that shows the fact's scope."""
 
     session_id: str
     user_id: str | None
     built_at: datetime
     shows: bool
-    """Whether the fact's text stands in it."""
+    """Whether it contains the fact's text."""
 
 
 @dataclass(frozen=True, slots=True)
 class FactChain:
-    """A fact's way from messages to contexts."""
+    """The way of a fact from messages to contexts."""
 
     windows: tuple[ChainWindow, ...]
     contexts: tuple[ChainContext, ...]
@@ -109,7 +109,7 @@ class FactChains:
         return tuple([await self._window(name, windows.get(name or ""), of) for name, of in grouped.items()])
 
     async def _readable(self, sources: Sequence[SourceMessage]) -> set[str]:
-        """Return the messages whose texts may be shown: answers where nobody else has ever been in the session."""
+        """Return the messages whose texts may be shown; answers only if nobody else was ever in the session."""
         users = self._users
         if users is None:
             return {source.message_id for source in sources}
@@ -160,7 +160,7 @@ def _everybody_in(session: Row) -> set[str]:
 
 
 def _texts(windows: Iterable[Row], rows: dict[str, Row]) -> dict[str, str]:
-    """Return what the messages say, while they wait or their window keeps it; not of deleted and forgotten ones."""
+    """Return the texts of messages that wait or whose window keeps them, without deleted and forgotten ones."""
     texts = {
         message["message_id"]: message["text"]
         for row in windows

@@ -1,22 +1,73 @@
 """Lag and the state of memory as metrics: one process among all reads them, under kafka_exporter's names."""
 
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from eden_memory import metrics
 from eden_memory.kafka.lag import GroupLag, LagReader, LagReading
 from eden_memory.logs import LibraryLogger
 from eden_memory.mongo.leases import MongoLease
-from eden_memory.observability.first_memories import FirstMemories
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.stages.leased import Leased
 
 log = LibraryLogger("eden.lag")
+
+
+Ends = Mapping[TopicPartition, int]
+
+
+class FirstMemories:
+    """Follows the readings of lag; where memory existed at the first of them, it says nothing.
+
+    `groups`: the stages'; `topics`: whole names of those between the chat and memory; `counts`: documents by
+    collection.
+    """
+
+    def __init__(
+        self,
+        groups: Collection[str],
+        topics: Collection[str],
+        counts: Callable[[], Awaitable[Mapping[str, int]]],
+    ) -> None:
+        self._groups, self._topics, self._counts = groups, topics, counts
+        self._settled: Ends | None = None
+        """The ends of `topics` at the last reading, if no stage was behind them. (Of the chat's topic, into which
+        watermarks go at all times, some stage nearly always is.)"""
+        self._counted: Ends | None = None
+        self._looked = self._done = False
+
+    async def look(self, reading: LagReading) -> None:
+        """Log when the stages have read everything that existed at the last reading, and nothing has come since."""
+        if self._done:
+            return
+        ends = {tp: end for tp, end in reading.ends.items() if tp.topic in self._topics}
+        before, self._settled = self._settled, None if self._behind(reading) else ends
+        if not self._looked:
+            self._looked, self._done = True, bool(sum(await self._formed()))
+        elif before == ends != self._counted and any(ends.values()):
+            self._counted = ends
+            facts, reflections = await self._formed()
+            if facts or reflections:
+                self._done = True
+                log.info("first messages formed", facts=facts, reflections=reflections)
+
+    async def _formed(self) -> tuple[int, int]:
+        counts = await self._counts()
+        return counts["facts"], counts["reflections"]
+
+    def _behind(self, reading: LagReading) -> bool:
+        return any(
+            row.lag for row in reading.groups if row.group in self._groups and row.tp.topic in self._topics
+        )
+
+
 EVERY_SECONDS, PAUSE_SECONDS, CENSUS_SECONDS = 10.0, 2.0, 60.0
+
 OF_GROUPS = (
     metrics.GROUP_LAG,
     metrics.GROUP_LAG_SUM,
@@ -42,7 +93,7 @@ class Census:
     _since: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float])
 
     async def take(self) -> None:
-        """Count anew."""
+        """Count again."""
         for collection, number in (await self.counts()).items():
             metrics.MEMORY_DOCUMENTS.labels(collection).set(number)
         for program, number in (await self.letters()).items():
@@ -59,7 +110,7 @@ class Census:
 
 
 class LagExport(Leased):
-    """Reads every few seconds while the lease is held; who does not hold it shows nothing."""
+    """Reads every few seconds while the lease is held; a process without the lease shows nothing."""
 
     def __init__(
         self,
@@ -108,7 +159,7 @@ class LagExport(Leased):
                 await reader.close()
 
     async def _clear(self) -> None:
-        """Another process shows them now."""
+        """Show nothing: another process shows the figures now."""
         self._shown = None
         for gauge in (*OF_GROUPS, metrics.MEMORY_DOCUMENTS, metrics.DEAD_LETTERS_UNSETTLED, metrics.SPENT):
             gauge.clear()

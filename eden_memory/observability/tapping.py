@@ -23,7 +23,7 @@ from eden_memory.schemas.envelope import Envelope, EnvelopeError, event_type, rf
 
 TOMBSTONE = "tombstone"
 LONG = 300
-"""Characters of one text that are shown in a line for people."""
+"""Characters of one text that a line for people shows."""
 _OBEYED = re.compile(
     "[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
@@ -32,7 +32,7 @@ _SHOWN_FIRST = ("text", "content", "decision", "action", "reason", "error", "out
 
 @dataclass(frozen=True, slots=True)
 class Tapped:
-    """One record as it lies in a partition; `timestamp` is the broker's, `envelope` None where it has none."""
+    """One record in its partition; `timestamp` is the broker's, `envelope` None if it has none."""
 
     topic: str
     partition: int
@@ -56,18 +56,18 @@ class Tapped:
 
     @property
     def time(self) -> datetime:
-        """The record's own time; the broker's where it has none."""
+        """The record's own time, else the broker's."""
         return self.envelope.time if self.envelope is not None else self.timestamp
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """The ordering key, and the scope or session that a tombstone names."""
+        """The ordering key, else the scope or session that a tombstone names."""
         return () if self.envelope is None else self.envelope.scopes
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which records; an empty filter: all. Times are the records' own (`ce_time`)."""
+    """Selects records; an empty filter selects all. Times are the records' own (`ce_time`)."""
 
     scopes: tuple[str, ...] = ()
     """Patterns (`*`, `?`, `[…]`) of scope keys, in `chat.messages` of session ids."""
@@ -77,7 +77,7 @@ class Filter:
     until: datetime | None = None
 
     def matches(self, record: Tapped) -> bool:
-        """Whether a record is one of them."""
+        """Whether a record is selected."""
         return (
             (self.since is None or record.time >= self.since)
             and (self.until is None or record.time < self.until)
@@ -90,12 +90,12 @@ class Filter:
 
 
 def harmless(text: str) -> str:
-    """Text whose control and direction characters are spelled out: no terminal obeys it, no line is broken."""
+    """Return the text with control and direction characters spelled out, on one line."""
     return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def as_json(record: Tapped) -> dict[str, Any]:
-    """Everything about a record, its data as it stands there (in the version that was written)."""
+    """Return everything about a record, with its data in the version in which it was written."""
     about = record.envelope
     shown: dict[str, Any] = {
         "topic": record.topic,
@@ -144,7 +144,7 @@ def _names(record: Tapped) -> set[str]:
 
 
 def _said(data: Mapping[str, Any]) -> str:
-    """The fields that people look for; else the whole, shortened."""
+    """Return the fields that people look for; else all of it, shortened."""
     told = {name: data[name] for name in _SHOWN_FIRST if data.get(name) not in (None, "")}
     return "  ".join(f"{name}={_short(_plain(value))}" for name, value in (told or data).items())[: LONG * 3]
 
@@ -158,7 +158,7 @@ def _short(text: str) -> str:
 
 
 def _data(value: bytes | None) -> tuple[Any, bool]:
-    """The JSON of a value; where it is none its text, and False."""
+    """Return the JSON of a value and True; if it is none, its text and False."""
     if value is None:
         return None, True
     try:
@@ -172,13 +172,13 @@ def _text(raw: bytes | None) -> str | None:
 
 
 Start = Literal["start", "end"] | datetime
-"""From the first record kept, from the next one written, or from the broker's time."""
+"""Start at the first stored record, at the next one written, or at the broker's time."""
 POLL_MS = 500
 SILENT_POLLS = 10
-"""After so many polls without a record it asks whether Kafka is there at all."""
+"""After this many polls without a record, check whether Kafka answers at all."""
 ANSWER_SECONDS = 5.0
 RETRY_MS = 1_000
-"""Between two attempts to reach a broker that is gone; people watch, nothing waits for it."""
+"""Seconds between two attempts to reach a broker that does not answer."""
 log = LibraryLogger()
 
 
@@ -217,7 +217,7 @@ async def _following(consumer: Any) -> AsyncGenerator[Tapped]:
 
 
 async def _still_answers(consumer: Any, before: bool) -> bool:
-    """Whether Kafka is there; said when it goes and when it comes back."""
+    """Whether Kafka answers; each change is reported."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             await consumer.end_offsets(consumer.assignment())

@@ -9,8 +9,7 @@ from typing import Annotated, Any, NamedTuple, Unpack, cast
 from eden_memory.access.visible import Asker, VisibleMemory
 from eden_memory.app.memory import ProcessMemory
 from eden_memory.app.readers import Readers, consolidation_status, scope_stats
-from eden_memory.context.context_xml import FactLine, one_line
-from eden_memory.context.recall import may_need_recall, query_of
+from eden_memory.context.context_xml import FactLine, may_need_recall, one_line, query_of
 from eden_memory.error_text import describe
 from eden_memory.errors import EdenError, Invalid
 from eden_memory.logs import LibraryLogger
@@ -41,9 +40,9 @@ from eden_memory.search.search_requests import (
     SearchOptions,
     SearchReport,
     SearchRequest,
+    find_unformed,
 )
-from eden_memory.search.unformed import find_unformed
-from eden_memory.telemetry.request_spans import OpenSpan
+from eden_memory.telemetry.spans import OpenSpan
 from eden_memory.utc import in_utc
 
 log = LibraryLogger()

@@ -3,21 +3,22 @@
 import asyncio
 from collections.abc import Iterable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from functools import cache, partial
+from heapq import heappop, heappush
 
 from eden_memory.memory.scope_matrix import Hit
-from eden_memory.search.expiring_facts import ExpiringFacts
-from eden_memory.search.fact_candidates import FactCandidate, When
-from eden_memory.search.quick_matrix import QuickMatrix
-from eden_memory.search.search_documents import CachedFact, cached_candidate, cached_text
-from eden_memory.search.stored_vector_store import LoadedVectors
+from eden_memory.search.fact_candidates import CachedFact, FactCandidate, When, cached_candidate, cached_text
+from eden_memory.search.stored_vector_store import LoadedVectors, QuickMatrix
 from eden_memory.search.text_index import AskedWord, Rarity, TextIndex
 from eden_memory.task_ending import in_thread
 
 FACT_BYTES = 150
 """Approximate size of a cached fact beside its document, vector and words."""
+
 THREAD_PRODUCTS = 2_000_000
 """From this number of multiplications on, a thread compares vectors."""
+
 THREAD_FACTS = 20_000
 """From this number of facts on, a thread looks up words."""
 
@@ -29,13 +30,13 @@ class CachedScope:
         self.key = key
         self.lock = asyncio.Lock()
         self.reported, self.read = 1, 0
-        """The number of reported changes, and how many of these the last read included."""
+        """The number of reported changes, and how many of them the last read included."""
         self.users = 0
         """The number of searches that use it; it is not evicted meanwhile."""
         self.counted = 0
         """Its share of the size of all cached scopes, in bytes."""
         self.of_users: set[str] = set()
-        """Ids of facts that users' messages support; private sharing hides them."""
+        """Ids of facts that rest on users' messages; private sharing hides them."""
         self._expiring = ExpiringFacts()
         self._writing: asyncio.Task[None] | None = None
         self.clear()
@@ -44,19 +45,19 @@ class CachedScope:
         """Reset to the state of a scope that was never read."""
         self.revision = -1
         self.facts: dict[str, bytes] = {}
-        """Documents by fact id (eden_memory.search.search_documents)."""
+        """Documents by fact id (eden_memory.search.fact_candidates)."""
         self.agent_id = ""
-        """Of a scope that was read from stored vectors."""
+        """Whether the scope was read from stored vectors."""
         self.left_out: set[str] | None = None
-        """While documents and words are missing, because only vectors were read: the facts removed since."""
+        """Facts removed since, while documents and words are missing because only vectors were read."""
         self.expected = 0
-        """The number of facts once it has been read: its vectors need no more room than they take."""
+        """The number of facts once it has been read, so that its vectors take no more room than they need."""
         self.of_users.clear()
         self._expiring.clear()
         self._matrix: QuickMatrix | None = None
         self._words = TextIndex()
         self.has_words = False
-        """Whether words can be looked up, perhaps without those of the last change."""
+        """Whether words can be searched, perhaps without those of the last change."""
         self._document_bytes = 0
 
     @property
@@ -205,3 +206,39 @@ class CachedScope:
 def _writers() -> ThreadPoolExecutor:
     """Return threads that only write, so that searches never wait for writes."""
     return ThreadPoolExecutor(2, "words")
+
+
+class ExpiringFacts:
+    """Facts with a time at which they expire; few are expired at any moment, because they are soon retired."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, datetime] = {}
+        self._ahead: list[tuple[datetime, str]] = []
+        """A heap by time; an entry whose time is no longer the fact's is left out once it is reached."""
+        self._past: set[str] = set()
+        """Facts whose expiry a search has reached."""
+
+    def clear(self) -> None:
+        """Forget all facts."""
+        self._times.clear()
+        self._ahead.clear()
+        self._past.clear()
+
+    def put(self, fact_id: str, time: datetime | None) -> None:
+        """Note when a fact expires; None: never, or it is gone."""
+        if self._times.get(fact_id) == time:
+            return
+        self._past.discard(fact_id)
+        if time is None:
+            del self._times[fact_id]
+        else:
+            self._times[fact_id] = time
+            heappush(self._ahead, (time, fact_id))
+
+    def past(self, moment: datetime) -> Set[str]:
+        """Return the facts that have expired by a moment."""
+        while self._ahead and self._ahead[0][0] <= moment:
+            time, fact_id = heappop(self._ahead)
+            if self._times.get(fact_id) == time:
+                self._past.add(fact_id)
+        return {fact_id for fact_id in self._past if self._times[fact_id] <= moment}

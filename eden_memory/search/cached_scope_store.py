@@ -14,7 +14,7 @@ from eden_memory.logs import LibraryLogger, scope_in_logs
 from eden_memory.memory.vector_block_store import LARGE_SCOPE
 from eden_memory.names import Names
 from eden_memory.search.cached_scope import CachedScope
-from eden_memory.search.search_documents import KEPT, SHOWN, cached_facts
+from eden_memory.search.fact_candidates import KEPT, SHOWN, cached_facts
 from eden_memory.search.stored_vector_store import StoredVectors
 from eden_memory.task_ending import one_ahead
 
@@ -28,7 +28,7 @@ WITHOUT_VECTORS = (*SHOWN, "active")
 AT_ONCE = 1_000
 """Facts in a batch."""
 MOST_MILLISECONDS = 2_000
-"""Of a query of the text index."""
+"""Most milliseconds of a query of the text index."""
 
 
 class CachedScopes:
@@ -249,9 +249,9 @@ class CachedScopes:
         return {row["_id"]: row async for row in found}
 
     async def _drop_removed(self, scope: CachedScope) -> None:
-        """Remove the facts whose documents were deleted; the query needs an index only."""
+        """Remove the facts whose documents were deleted; the query reads an index only."""
         if scope.left_out is not None:
-            scope.clear()  # what is being read may hold them still
+            scope.clear()  # a read in progress may still hold them
             return
         self.queries += 1
         active: Row = {"scope_key": scope.key, "active": True}

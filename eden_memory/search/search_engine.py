@@ -1,18 +1,20 @@
-"""The search engine: queries → lists by meaning and by words → one order of facts."""
+"""The search engine: queries → lists by meaning and by words → one order of facts, with a trace of each stage."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Protocol
 
+from eden_memory.errors import OverBudget
+from eden_memory.logs import LibraryLogger
+from eden_memory.metrics import SEARCH_DEGRADED, SEARCH_SECONDS, SEARCHES
 from eden_memory.models.question import Asking, Embedder, Reranker
 from eden_memory.schemas.scopes import Scope
-from eden_memory.search.fact_candidates import Scored
-from eden_memory.search.fusion import QueryLists
-from eden_memory.search.listing import FactLists, Listing, SearchRun
-from eden_memory.search.newer import Overtaking, tense_needed
-from eden_memory.search.question_tense import QuestionTense
-from eden_memory.search.question_times import spans_of
+from eden_memory.search.fact_candidates import Ranked, Scored, When
+from eden_memory.search.question_times import QuestionTense, spans_of
 from eden_memory.search.ranking import (
     Ranking,
     Stage,
@@ -23,13 +25,242 @@ from eden_memory.search.ranking import (
     related,
     reranked,
 )
-from eden_memory.search.search_requests import FoundFact, SearchReport, SearchRequest
-from eden_memory.search.search_trace import Trace
-from eden_memory.telemetry.request_spans import OpenSpan
+from eden_memory.search.ranking_stages import Overtaking, QueryLists, tense_needed
+from eden_memory.search.search_requests import FoundFact, SearchReport, SearchRequest, StageReport, TextOnly
+from eden_memory.telemetry.spans import OpenSpan
+
+log = LibraryLogger()
+
+
+SHOWN = 50
+"""Most scores of a stage in a report."""
+
+for _part in ("embedding", "semantic", "text", "reflections", "rerank", "newer"):
+    SEARCH_DEGRADED.labels(_part)
+
+
+class Trace:
+    """The trace of one search; stages that run side by side each count their own time."""
+
+    def __init__(self) -> None:
+        self._begun = time.perf_counter()
+        self._stages: list[StageReport] = []
+        self.warnings: list[str] = []
+        self.text_only: TextOnly | None = None
+
+    @contextmanager
+    def timed(self, name: str) -> Generator[list[Scored]]:
+        """Time a stage; the block puts the candidates that remain into the list."""
+        begun, left = time.perf_counter(), list[Scored]()
+        yield left
+        self.ran(name, begun, len(left), ((scored.fact.fact_id, scored.score) for scored in left[:SHOWN]))
+
+    def ran(self, name: str, begun: float, count: int, scores: Iterable[tuple[str, float]] = ()) -> None:
+        """Record the end of a stage that began at `begun` (time.perf_counter)."""
+        seconds = time.perf_counter() - begun
+        self._stages.append(StageReport(name, 1000 * seconds, count, tuple(scores)))
+        SEARCH_SECONDS.labels(name).observe(seconds)
+
+    def degraded(self, part: str, error: Exception) -> None:
+        """Continue without a failed part; the reason never contains the query."""
+        reason = f"{part}: {type(error).__name__}"
+        self.warnings.append(reason)
+        log.warning("a search does without a part", part=part, error=type(error).__name__)
+        SEARCH_DEGRADED.labels(part).inc()
+
+    def report(self, kind: str, facts: tuple[FoundFact, ...]) -> SearchReport:
+        """Return the whole trace."""
+        seconds = time.perf_counter() - self._begun
+        SEARCHES.labels(kind, "something" if facts else "nothing").inc()
+        SEARCH_SECONDS.labels("all").observe(seconds)
+        return SearchReport(facts, tuple(self._stages), tuple(self.warnings), 1000 * seconds, self.text_only)
+
+
+Lists = Sequence[Sequence[Ranked]]
+
+
+class FactLists(Protocol):
+    """Facts to rank: those of the named scopes, and of no other, by meaning or by words.
+
+    One list for each vector or query, over all scopes together, best first, at most `most` with a score of at least
+    `least`; the same fact is in a list once. Scores: semantic (1 + cosine) / 2; textual as each store documents.
+    """
+
+    async def semantic(
+        self,
+        scope_keys: Sequence[str],
+        vectors: Sequence[bytes],
+        most: int,
+        least: float,
+        when: When,
+        asking: Asking | None = None,
+    ) -> Sequence[Sequence[Ranked]]:
+        """Near packed float32 vectors of the embedder's model; a fact of another model's vector is left out.
+
+        `asking`: on whose behalf an embedder is asked for vectors that are not stored.
+        """
+        ...
+
+    async def textual(
+        self, scope_keys: Sequence[str], queries: Sequence[str], most: int, least: float, when: When
+    ) -> Sequence[Sequence[Ranked]]:
+        """Return facts by the words of each query, which are data, never syntax."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRun:
+    """One search in progress."""
+
+    keys: tuple[str, ...]
+    """Facts of the given scopes, and of no other."""
+    queries: tuple[str, ...]
+    request: SearchRequest
+    ranking: Ranking
+    asking: Asking | None
+    trace: Trace
+
+    @property
+    def when(self) -> When:
+        """Return which facts are candidates: no hidden or expired one takes the place of another."""
+        when = self.request.when
+        moment = None if when.include_retired else when.as_of or self.request.asked_at
+        return replace(when, private=self.request.private, unexpired_at=moment)
+
+
+class Listing:
+    """Asks the embedder once, and each kind of list once."""
+
+    def __init__(self, lists: FactLists, embedder: Embedder, reflections: FactLists | None = None) -> None:
+        self._lists, self._embedder, self._reflections = lists, embedder, reflections
+
+    async def of(self, search: SearchRun) -> list[QueryLists]:
+        """Return what each query found; raises a part's error only if no other part was asked, or answered."""
+        kind = search.request.search_type
+        meaning, words = await asyncio.gather(
+            self._semantic(search) if kind != "text" else _nothing(),
+            self._textual(search) if kind != "semantic" else _nothing(),
+            return_exceptions=True,
+        )
+        failed = {
+            name: error
+            for name, error in (("semantic", meaning), ("text", words))
+            if isinstance(error, BaseException)
+        }
+        for name, error in failed.items():
+            if not isinstance(error, Exception):
+                raise error
+            search.trace.degraded(name, error)
+        by_meaning = None if isinstance(meaning, BaseException) else meaning
+        by_words = None if isinstance(words, BaseException) else words
+        if failed and by_meaning is None and by_words is None:
+            raise next(iter(failed.values()))
+        if kind == "hybrid" and "semantic" in failed:
+            over = any(isinstance(error, OverBudget) for error in failed.values())
+            search.trace.text_only = "over_budget" if over else "unavailable"
+        return _by_query(len(search.queries), by_meaning, by_words)
+
+    async def _semantic(self, search: SearchRun) -> tuple[Lists, list[bytes]]:
+        begun = time.perf_counter()
+        vectors = [
+            embedding.vector for embedding in await self._embedder.embed(search.queries, search.asking)
+        ]
+        search.trace.ran("embedding", begun, len(vectors))
+        begun, ranking = time.perf_counter(), search.ranking
+        asked = self._of_kinds(
+            search,
+            lambda store: store.semantic(
+                search.keys, vectors, ranking.most, ranking.semantic_least, search.when, search.asking
+            ),
+        )
+        lists = _of_both(search, *await asyncio.gather(*asked, return_exceptions=True))
+        search.trace.ran("semantic", begun, sum(map(len, lists)), _shown(lists))
+        return lists, vectors
+
+    async def _textual(self, search: SearchRun) -> Lists:
+        begun, ranking = time.perf_counter(), search.ranking
+        asked = self._of_kinds(
+            search,
+            lambda store: store.textual(
+                search.keys, search.queries, ranking.most, ranking.text_least, search.when
+            ),
+        )
+        lists = _of_both(search, *await asyncio.gather(*asked, return_exceptions=True))
+        search.trace.ran("text", begun, sum(map(len, lists)), _shown(lists))
+        return lists
+
+    def _of_kinds(
+        self, search: SearchRun, ask: Callable[[FactLists], Awaitable[Lists]]
+    ) -> tuple[Awaitable[Lists], Awaitable[Lists]]:
+        """Return each query's list of facts, and of reflections; none of a kind that is not searched."""
+        kinds = search.request.kinds
+        return (
+            ask(self._lists) if "facts" in kinds else _no_lists(),
+            ask(self._reflections) if self._reflections and "reflections" in kinds else _no_lists(),
+        )
+
+
+async def _no_lists() -> Lists:
+    return ()
+
+
+def _of_both(search: SearchRun, facts: Lists | BaseException, reflections: Lists | BaseException) -> Lists:
+    """Return each query's list over the kinds that are searched; reflections that fail are left out of both."""
+    if isinstance(facts, BaseException):
+        raise facts
+    if isinstance(reflections, Exception) and "facts" in search.request.kinds:
+        search.trace.degraded("reflections", reflections)
+        return _visible(facts, search)
+    if isinstance(reflections, BaseException):
+        raise reflections
+    return _visible(_together(facts, reflections), search)
+
+
+def _together(facts: Lists, reflections: Lists) -> Lists:
+    """Return the lists of both kinds as one for each query, best first."""
+    if not facts or not reflections:
+        return facts or reflections
+    return [
+        sorted((*of_facts, *of_reflections), key=lambda ranked: -ranked.score)
+        for of_facts, of_reflections in zip(facts, reflections, strict=True)
+    ]
+
+
+async def _nothing() -> None:
+    return None
+
+
+def _by_query(
+    queries: int, meaning: tuple[Lists, list[bytes]] | None, words: Lists | None
+) -> list[QueryLists]:
+    return [
+        QueryLists(
+            semantic=meaning[0][number] if meaning is not None else None,
+            textual=words[number] if words is not None else None,
+            vector=meaning[1][number] if meaning is not None else None,
+        )
+        for number in range(queries)
+    ]
+
+
+def _visible(lists: Lists, search: SearchRun) -> Lists:
+    """Keep only facts of the requested scopes, without hidden or expired ones."""
+    when = search.when
+    return [
+        [entry for entry in ranked if entry.fact.scope_key in search.keys and not entry.fact.is_hidden(when)]
+        for ranked in lists
+    ]
+
+
+def _shown(lists: Lists) -> list[tuple[str, float]]:
+    return [(entry.fact.fact_id, entry.score) for ranked in lists for entry in ranked[:SHOWN]]
+
 
 RERANK_SECONDS = 5.0
+"""Seconds after which the search continues without the reranker."""
+
 NEVER = datetime.min.replace(tzinfo=UTC)
-"""A reranker that takes longer is done without."""
+"""Sorts facts that do not say when something happened behind all others."""
 
 
 class SearchEngine:
@@ -99,7 +330,7 @@ class SearchEngine:
     async def _overtaking(
         self, found: Sequence[Scored], lists: Sequence[QueryLists], search: SearchRun
     ) -> frozenset[Overtaking]:
-        """The newer facts that are to stand above older ones; the examples are embedded only if there may be any."""
+        """Return which newer facts go above older ones; the examples are embedded only if there may be any."""
         needed = tense_needed(found, asked_in(search.queries), search.ranking.unrelated)
         if not needed:
             return frozenset()
@@ -107,7 +338,7 @@ class SearchEngine:
         return frozenset(pair for pair, least in needed.items() if tense > least)
 
     async def _asked_tense(self, lists: Sequence[QueryLists], search: SearchRun) -> float:
-        """Of a question that cannot be compared: neither the present nor the past."""
+        """The tense of a question that cannot be compared: neither the present nor the past."""
         vectors = [query.vector for query in lists if query.vector is not None]
         try:
             return await self._tense.of(vectors, search.asking)
@@ -116,14 +347,14 @@ class SearchEngine:
             return 0.0
 
     def _worth_it(self, found: list[Scored], request: SearchRequest) -> list[Scored]:
-        """The best, without those that are not related enough: none that is worse takes their place."""
+        """Return the best facts without those that are not related enough; no worse one takes their place."""
         best = found[: request.top_k]
         if not request.related:
             return best
         return related(best, request.texts, request.related, self._ranking.unrelated)
 
     async def _reranked(self, found: list[Scored], search: SearchRun) -> list[Scored]:
-        """The best of them by what the reranker says; as they were where it fails."""
+        """Reorder the best facts by the reranker; keep their order if it fails."""
         if self._reranker is None or not found:
             return found
         try:
@@ -141,7 +372,7 @@ class SearchEngine:
 
 
 async def _relevances(reranker: Reranker, queries: Sequence[str], texts: Sequence[str]) -> list[float]:
-    """Of each text to the query that it answers best."""
+    """Return the relevance of each text to the query that it answers best."""
     said = await asyncio.gather(*(reranker.relevances(query, texts) for query in queries))
     return [max(of_one) for of_one in zip(*said, strict=True)]
 

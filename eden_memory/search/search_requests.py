@@ -1,26 +1,34 @@
-"""The checked request of a search, and its report."""
+"""The checked request of a search, its report, and messages that are not formed yet."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal, TypedDict, get_args
 
 from eden_memory.constants import MOST_FOUND, MOST_QUERIES, MOST_QUERY_CHARACTERS
 from eden_memory.errors import Invalid
-from eden_memory.memory.results import ShownScope, Speaker, View
+from eden_memory.memory.results import RecentMessage, ShownScope, Speaker, View
 from eden_memory.models.question import Asking
 from eden_memory.schemas.scopes import ScopeKind
 from eden_memory.search.fact_candidates import NOW, MemoryKind, When
+from eden_memory.task_ending import off_the_loop
 from eden_memory.utc import in_utc
 
 Kind = Literal["hybrid", "semantic", "text"]
+
 SearchSort = Literal["score", "occurred_at"]
-"""occurred_at: of what a search finds, what happened last comes first; facts that do not say when come last."""
+"""occurred_at: orders results by when they happened, the latest first; facts that do not say when come last."""
+
 FactScope = Literal["user", "group", "agent", "shard"]
-"""Kinds of scope that have facts: a session's memory has none of its own."""
+"""Kinds of scope that have facts; a session's memory has none."""
+
 TextOnly = Literal["over_budget", "unavailable"]
+
 SearchedKind = Literal["facts", "reflections"]
+
 SEARCHED: tuple[str, ...] = get_args(SearchedKind)
+
 FACTS: tuple[SearchedKind, ...] = ("facts",)
 
 
@@ -39,24 +47,24 @@ class SearchOptions(TypedDict, total=False):
     scopes: Sequence[ScopeKind] | None
     """Only facts in scopes of these kinds; None: in all that are visible."""
     as_of: datetime | None
-    """The memory of that time is searched (UTC unless it says); None: as it is now."""
+    """Search the memory of that time (UTC if it has no zone); None: the present."""
     include_retired: bool
     occurred_after: datetime | None
-    """Only facts of what happened then or later, apart from when it was said (UTC unless it says)."""
+    """Only facts about what happened then or later, whenever it was said (UTC if it has no zone)."""
     occurred_before: datetime | None
-    """Only facts of what happened before then."""
+    """Only facts about what happened before then."""
     asked_at: datetime | None
     """The moment from which "last week" and a fact's age are counted; None: now."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """A search; Invalid where it cannot be one."""
+    """A search; Invalid if an argument is."""
 
     queries: tuple[str, ...]
-    """At most three; blank ones are left out, equal ones asked once."""
+    """At most three queries; blank ones are dropped, equal ones asked once."""
     top_k: int = 10
-    """Facts returned at most, 0 to 200; 0 finds nothing."""
+    """Most facts returned, 0 to 200; 0 finds nothing."""
     search_type: Kind = "hybrid"
     when: When = NOW
     asked_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -72,9 +80,9 @@ class SearchRequest:
     list_size: int | None = None
     """Candidates of each list; None: as the settings say."""
     asking: Asking | None = None
-    """On whose behalf the embedder is asked, and counted."""
+    """For which agent and user the embedder is asked; their budgets count."""
     private: frozenset[str] = frozenset()
-    """Keys of scopes in which nothing is found that rests on what users said."""
+    """Keys of scopes in which facts that rest on users' words are not found."""
     kinds: Sequence[SearchedKind] = FACTS
     """The kinds of memory to search; facts and reflections are ranked together."""
 
@@ -98,11 +106,11 @@ class SearchRequest:
             raise Invalid("more facts than a search gives", f"Ask for at most {MOST_FOUND}.")
         if self.asked_at.tzinfo is None:
             raise Invalid("asked_at has no time zone", "Give an aware time, such as datetime.now(UTC).")
-        in_utc(self.asked_at)  # kept in its own zone: a question's days are those of the zone
+        in_utc(self.asked_at)  # the zone is kept: a question's days are days in that zone
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The queries as they are asked."""
+        """The queries in the form in which they are asked."""
         whole = (" ".join(query.split())[:MOST_QUERY_CHARACTERS] for query in self.queries)
         return tuple(dict.fromkeys(query for query in whole if query))
 
@@ -132,13 +140,13 @@ class FoundFact(View):
 
     @property
     def similarity(self) -> float | None:
-        """(1 + cosine) / 2 of the query that it is nearest to, where that is known."""
+        """(1 + cosine) / 2 with the nearest query, if it is known."""
         return self.scores.get("semantic")
 
 
 @dataclass(frozen=True, slots=True)
 class FoundMessage(View):
-    """A message that a search found and no memory is formed from yet; ids typed."""
+    """A message that a search found, from which no memory is formed yet; ids typed."""
 
     message_id: str
     session_id: str
@@ -146,7 +154,7 @@ class FoundMessage(View):
     content: str
     said_at: datetime
     score: float
-    """The share of the query's words that it has; not comparable with a fact's."""
+    """The share of the query's words that it has; not comparable with a fact's score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +164,7 @@ class StageReport(View):
     name: str
     milliseconds: float
     candidates: int
-    """Facts that it left, or found."""
+    """Facts that the stage kept, or found."""
     scores: tuple[tuple[str, float], ...] = ()
     """(fact id, score) of the first of them, best first."""
 
@@ -178,3 +186,64 @@ class SearchReport(View):
     """
     unformed: tuple[FoundMessage, ...] = ()
     """Messages of the user's other sessions that are not formed yet, found by their words; best first."""
+
+
+Scored = tuple[float, RecentMessage]
+
+MOST_UNFORMED = 5
+
+FEW_CHARACTERS = 10_000
+"""Characters that are searched within a millisecond."""
+
+TOGETHER = 20
+"""Messages that are searched in one turn of the thread, which others wait for, too."""
+
+LEAST_SHARE = 0.34
+"""Least share of a query's words; a message with fewer is hardly about the query."""
+
+
+async def find_unformed(
+    queries: Iterable[str], messages: Sequence[RecentMessage], most: int
+) -> tuple[FoundMessage, ...]:
+    """Like :func:`found_unformed`, in a thread if there is much to read."""
+    asked, found = list(queries), list[Scored]()
+    if sum(len(message.content) for message in messages) <= FEW_CHARACTERS:
+        return found_unformed(asked, messages, most)
+    for start in range(0, len(messages), TOGETHER):
+        found += await off_the_loop(partial(_scored, asked, messages[start : start + TOGETHER]))
+    return _best(found, most)
+
+
+def found_unformed(
+    queries: Iterable[str], messages: Sequence[RecentMessage], most: int
+) -> tuple[FoundMessage, ...]:
+    """Return the messages that have the most words of any query, the newer of equal ones first."""
+    return _best(_scored(queries, messages), most)
+
+
+def _scored(queries: Iterable[str], messages: Iterable[RecentMessage]) -> list[Scored]:
+    from eden_memory.search.text_index import asked_words, stems_of  # noqa: PLC0415 - loads tantivy
+
+    asked = [stems for query in queries if (stems := {word.stem for word in asked_words(query)})]
+    scored = ((_share(asked, stems_of(message.content)), message) for message in messages)
+    return [(score, message) for score, message in scored if score >= LEAST_SHARE]
+
+
+def _best(found: Iterable[Scored], most: int) -> tuple[FoundMessage, ...]:
+    best = sorted(found, key=lambda pair: (pair[0], pair[1].said_at), reverse=True)
+    return tuple(_found(message, score) for score, message in best[: min(most, MOST_UNFORMED)])
+
+
+def _share(asked: Sequence[set[str]], stems: Set[str]) -> float:
+    return max((len(words & stems) / len(words) for words in asked), default=0.0)
+
+
+def _found(message: RecentMessage, score: float) -> FoundMessage:
+    return FoundMessage(
+        message_id=message.message_id,
+        session_id=message.session_id,
+        speaker=message.speaker,
+        content=message.content,
+        said_at=message.said_at,
+        score=score,
+    )

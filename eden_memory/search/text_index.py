@@ -4,8 +4,11 @@ A scope has an index of its own: what another scope holds is not in it. Where se
 rare a word is is counted over all of them, so that their scores can be compared.
 """
 
+import re
+import sys
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from math import log
@@ -25,30 +28,148 @@ from tantivy import (
     Tokenizer,
 )
 
-from eden_memory.search.word_folding import ends_of, first_word_of, spaced, words_asked, words_of
+_ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670]")
+"""Accents of Latin, Greek and Cyrillic; points of Hebrew; vowels and hamzas of Arabic."""
+
+_UNSEEN = re.compile("[\u00ad\u0640\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+"""Soft hyphens, Arabic stretching, joiners, and direction marks."""
+
+_LETTERS = str.maketrans(
+    {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "æ": "ae", "œ": "oe", "þ": "th", "\u0131": "i", "ħ": "h"}
+    | {"\u0649": "\u064a", "\u0629": "\u0647", "\u06cc": "\u064a", "\u06a9": "\u0643"}
+)
+"""Letters with two spellings that Unicode does not decompose into a letter and an accent."""
+
+_ARABIC_ARTICLE = re.compile("^[\u0648\u0641\u0628\u0643]?\u0627\u0644(?=\\w{2})")
+
+_ENGLISH_S = re.compile(r"'s(?<=\w's)\b")
+
+_BREAKS = {code: " " for code in range(128) if not chr(code).isalnum()}
+
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
+"""Thai, Lao, Burmese, Khmer, Japanese, Chinese; and Korean, whose endings stand on the words."""
+
+_RUNS = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
+
+_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+
+BEGINNING = 40
+"""Characters at the beginning of a text that are searched for its first word."""
+
+LONGEST = 100
+"""Characters of a word that are compared."""
+
+COMPOUND, PART, PART_BESIDE = 9, 5, 3
+
+"""Least letters of a compound, of a part that is looked for, and of the rest beside it."""
+
+
+def folded(text: str) -> str:
+    """Unify compatibility forms, case and accents; keep vowel signs of Indic scripts."""
+    if text.isascii():
+        return text.lower()
+    plain = _UNSEEN.sub("", unicodedata.normalize("NFKC", text)).casefold()
+    bare = _ACCENTS.sub("", unicodedata.normalize("NFD", plain))
+    return unicodedata.normalize("NFC", bare).translate(_LETTERS)
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words by which a text is found, in order."""
+    words = _split(text)
+    if text.isascii():
+        return [word[:LONGEST] for word in words] if len(text) > LONGEST else words
+    return [part for word in words for part in _parts(word, single=True)]
+
+
+def words_asked(text: str) -> list[str]:
+    """Return the words of a query, each once; of a longer run without spaces only its pairs."""
+    return list(dict.fromkeys(part for word in _split(text) for part in _parts(word, single=False)))
+
+
+def first_word_of(text: str) -> str | None:
+    """The word that a text begins with, as a query has it: of a run without spaces its first pair."""
+    words = _split(text[:BEGINNING])
+    return next(_parts(words[0], single=False), None) if words else None
+
+
+def ends_of(word: str) -> Iterator[str]:
+    """Return the beginnings and ends of a long word, as possible parts of a compound."""
+    if len(word) >= COMPOUND and spaced(word):
+        for length in range(PART, len(word) - PART_BESIDE + 1):
+            yield word[:length]
+            yield word[-length:]
+
+
+def spaced(word: str) -> bool:
+    """Whether a word is of a script with spaces: only there can a typo be told from another word."""
+    return not _IS_UNSPACED.search(word)
+
+
+def _split(text: str) -> list[str]:
+    plain = _ENGLISH_S.sub("", folded(text).replace("\u2019", "'"))
+    return plain.translate(_BREAKS).split() if plain.isascii() else _word().findall(plain)
+
+
+def _parts(word: str, *, single: bool) -> Iterator[str]:
+    if word.isascii():
+        yield word[:LONGEST]
+        return
+    for run in _RUNS.findall(word):
+        if spaced(run):
+            yield _ARABIC_ARTICLE.sub("", run)[:LONGEST]
+            continue
+        if single or len(run) == 1:
+            yield from run
+        yield from (run[at : at + 2] for at in range(len(run) - 1))
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    """Match letters, digits and the marks that belong to them, which `\\w` leaves out."""
+    marks = "".join(
+        character
+        for character in map(chr, range(0x0300, min(sys.maxunicode, 0xFFFF)))
+        if unicodedata.category(character) in {"Mn", "Mc"}
+    )
+    return re.compile(f"(?:[^\\W_]|[{re.escape(marks)}])+")
+
 
 HEAP, MANY_HEAP = 15_000_000, 200_000_000
-"""Bytes that a write may take while it lasts: the least that tantivy allows, and so that many facts are one piece."""
+
+"""Bytes that a write may take: the least that tantivy allows, and for many facts enough for one segment."""
+
 MANY = 3_000
-"""Facts of a write."""
+"""Facts in a write from which it counts as large."""
+
 MOST_WORDS = 48
-"""Of a query."""
+"""Most words of a query."""
+
 ONE_TYPO, TWO_TYPOS = 4, 8
-"""Characters from which an unknown word may be meant for one that differs by one or two."""
+
+"""Least characters of an unknown word that may match words with one or two typos."""
+
 ONE_WEIGHT, TWO_WEIGHT = 0.7, 0.4
-"""Weight of such a word, as a share of a word that stands in one fact only."""
+
+"""Weight of a match with one or two typos, as a share of the weight of a word that only one fact has."""
+
 COMPOUND_WEIGHT = 0.5
-"""Weight of a word that begins or ends another, as a share of how rare that is."""
+"""Weight of a word that begins or ends another one, as a share of its rarity."""
+
 ASKING: str = (
     "about am any been can could did do does doing for from had has have he her hers him his how i if in into is it "
     "its me my of on or our ours she should so some than that their them they this those us was we were what when "
     "where which who whom whose why with would you your yours"
 )
-"""Words of questions, beside Lucene's stop words: they say nothing of what is asked for."""
+"""Question words, beside Lucene's stop words: they say nothing about what is asked for."""
+
 ROW_BYTES = 136
-"""Of a fact in the index beside its words, about."""
+"""Approximate bytes of a fact in the index, beside its words."""
+
 INDEX_BYTES = 45_000
-"""Of an index beside its facts, about: its files have room to spare (measured, after ten writes)."""
+"""Approximate bytes of an index beside its facts: its files have room to spare (measured after ten writes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +182,7 @@ class AskedWord:
 
 @dataclass(frozen=True, slots=True)
 class Rarity:
-    """How many facts there are, and in how many each stem stands: over all scopes that are searched together."""
+    """How many facts there are, and how many have each stem, over all scopes that are searched together."""
 
     facts: int
     having: Mapping[str, int]
@@ -69,7 +190,7 @@ class Rarity:
     """In how many facts a word begins or ends a longer one."""
 
     def weight(self, stem: str) -> float:
-        """BM25's inverse document frequency."""
+        """Return BM25's inverse document frequency."""
         return _rarity(self.facts, self.having.get(stem, 0))
 
 
@@ -96,24 +217,24 @@ class TextIndex:
         self._next = 0
         self._removed: list[int] = []
         self._replaced: dict[str, list[int]] = {}
-        """Earlier numbers of facts: their id is known until they have left the index."""
+        """Earlier numbers of facts: their ids are known until they have left the index."""
         self._leaving = 0
-        """Facts that are still in the index and are not to be found: beside them, more is asked for."""
+        """Facts that are still in the index but must not be found; that many more are asked for."""
         self._added: dict[int, str] = {}
         self._characters = 0
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in memory, about."""
+        """Its approximate size in memory, in bytes."""
         return 2 * self._characters + ROW_BYTES * len(self._id_of) + INDEX_BYTES
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to write."""
+        """Whether anything waits to be written."""
         return bool(self._added or self._removed)
 
     def put(self, fact_id: str, text: str) -> None:
-        """Add or replace; what it replaces is found by its words until the new ones are written."""
+        """Add or replace a fact; the old text is found until the new one is written."""
         old = self._number_of.get(fact_id)
         if old is not None and self._added.pop(old, None) is not None:
             del self._id_of[old]
@@ -126,7 +247,7 @@ class TextIndex:
         self._characters += len(text)
 
     def remove(self, fact_id: str) -> None:
-        """Take a fact out, if it is in; it is not found from now on, written or not."""
+        """Remove a fact if it is there; it is not found from now on, written or not."""
         number = self._number_of.pop(fact_id, None)
         if number is None:
             return
@@ -178,7 +299,7 @@ class TextIndex:
         return min(self._searcher.doc_freq(of, term), self._searcher.num_docs)
 
     def _parts(self, word: AskedWord) -> dict[str, int]:
-        """Known stems with which an unknown compound begins or ends."""
+        """Return the known stems with which an unknown compound begins or ends."""
         counts = {part: self._having("stems", part) for part in ends_of(word.word)}
         return {part: count for part, count in counts.items() if count}
 
@@ -202,24 +323,24 @@ class TextIndex:
 
 
 def asked_words(query: str) -> list[AskedWord]:
-    """The words that a query is answered by: without those that every English sentence has, if any is left."""
+    """Return the words by which a query is answered: without stop words, if any other is left."""
     words = words_asked(query)[:MOST_WORDS]
     telling = [word for word in words if _analyzer("telling").analyze(word)]
     return [AskedWord(word, _stem(word)) for word in telling or words]
 
 
 def stems_asked(query: str) -> frozenset[str]:
-    """The stems of these words."""
+    """Return the stems of these words."""
     return frozenset(word.stem for word in asked_words(query))
 
 
 def stems_of(text: str) -> frozenset[str]:
-    """The words of a fact as those of a query are compared with them."""
+    """Return a fact's words in the form in which they are compared with a query's."""
     return frozenset(map(_stem, words_of(text)))
 
 
 def first_stem(text: str) -> str | None:
-    """The word that a fact begins with, as those of a query are compared with it."""
+    """Return the word with which a fact begins, in the form in which it is compared with a query's."""
     word = first_word_of(text)
     return None if word is None else _stem(word)
 
@@ -248,7 +369,7 @@ def _as_it_is(stem: str, own: Rarity, rarity: Rarity) -> list[Query]:
 
 
 def _in_compounds(asked_word: AskedWord, own: Rarity, rarity: Rarity) -> list[Query]:
-    """Facts with a word that it begins or ends, or, of an unknown compound, with its longest known part."""
+    """Find facts with a word that it begins or ends or, for an unknown compound, with its longest known part."""
     word, ways = asked_word.word, list[Query]()
     if own.compounds.get(word, 0):
         weight = COMPOUND_WEIGHT * _rarity(rarity.facts, rarity.compounds[word])

@@ -1,30 +1,40 @@
-"""Spans of the pipeline, by OpenTelemetry's conventions for messaging and generative AI; none until `begin`.
+"""Spans of the pipeline and of requests, by OpenTelemetry's conventions, and the switch of their export.
 
 The span of a record, `send TOPIC`, has an id that follows from the record's (eden_memory/tracing.py), so every
 process knows it without anything more in the record. A stage's span, `process TOPIC`, is a child of the last record
 that it takes and links to the others; its model calls and what it publishes are its children. Ids of records leave
 the installation only hashed, as in the ids of spans: some contain ids of users, which forgetting could not take back.
+
+No URL is recorded, only the template of its route: paths and queries contain ids of users and texts of searches.
+(OpenTelemetry's own instrumentation of ASGI records them, and cannot be told not to.)
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from datetime import timedelta
 from secrets import randbits
 from types import TracebackType
-from typing import Literal, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
+from eden_memory.extras import needs
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import ModelCalled
+from eden_memory.settings import Settings
 from eden_memory.tracing import PARTS, span_id, traceparent
 
 SpanKind = Literal["producer", "consumer", "client", "server", "internal"]
+
 Attributes = Mapping[str, str | int | float | bool]
+
 MOST_LINKS = 128
 """As many as OpenTelemetry keeps by default."""
+
 PROVIDERS = {"google": "gcp.gemini"}
 """Our names of providers, where the conventions have other names."""
+
 SAMPLED_BITS = 64
 """Range of trace ids that the exported share is cut from, as in OpenTelemetry's own sampler."""
 
@@ -118,6 +128,7 @@ class Tracing:
 
 
 TRACING = Tracing()
+
 CURRENT: ContextVar[SpanPlace | None] = ContextVar("span of the work in hand", default=None)
 """The unit of records, request or search whose part is running."""
 
@@ -277,3 +288,105 @@ def _place_of(envelope: Envelope) -> SpanPlace:
     if len(parts) != PARTS:
         parts = traceparent(envelope.ordering_key, envelope.id).split("-")
     return SpanPlace(int(parts[1], 16), int(span_id(envelope.id), 16))
+
+
+PROBES = frozenset(("/livez", "/readyz", "/health", "/metrics"))
+"""Asked every few seconds; they leave no spans."""
+
+SERVER_ERROR = 500
+
+
+class OpenSpan:
+    """A span of work in this process; entered, it is the parent of what happens inside."""
+
+    def __init__(self, name: str, kind: SpanKind = "internal", parent: SpanPlace | None = None) -> None:
+        self.name = name
+        self.attributes: dict[str, str | int] = {}
+        self.error: str | None = None
+        self._kind: SpanKind = kind
+        self._parent, self._begun = parent, 0
+        self._token: Token[SpanPlace | None] | None = None
+
+    def __enter__(self) -> Self:
+        if TRACING.sink is not None:
+            self._parent = self._parent or CURRENT.get()
+            trace = randbits(128) if self._parent is None else self._parent.trace
+            self._place, self._begun = SpanPlace(trace, randbits(64)), time.time_ns()
+            self._token = CURRENT.set(self._place)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is None:
+            return
+        CURRENT.reset(self._token)
+        sink = TRACING.sink
+        if sink is not None and TRACING.samples(self._place.trace):
+            sink.take(self._ended(self.error or (kind and kind.__name__)))
+
+    def _ended(self, error: str | None) -> EndedSpan:
+        parent = None if self._parent is None else self._parent.span
+        ended = time.time_ns()
+        return EndedSpan(
+            self.name, self._kind, self._place, parent, self._begun, ended, self.attributes, error=error
+        )
+
+
+class RequestSpan(OpenSpan):
+    """The span of an HTTP request, in the trace that its `traceparent` names; `scope` is ASGI's."""
+
+    def __init__(self, scope: Mapping[str, Any], method: str) -> None:
+        super().__init__(method, "server", _caller(scope))
+        self._method, self._scope = method, scope
+
+    def __enter__(self) -> Self:
+        return self if self._scope["path"] in PROBES else super().__enter__()
+
+    def answered(self, route: str, status: int) -> None:
+        """Note the template of the route ("none": no such page) and the status of the answer."""
+        if self._token is None:
+            return
+        shown = "HTTP" if self._method == "other" else self._method
+        self.name = shown if route == "none" else f"{shown} {route}"
+        self.attributes |= {
+            "http.request.method": "_OTHER" if self._method == "other" else self._method,
+            "http.response.status_code": status,
+            "network.protocol.version": self._scope.get("http_version", "1.1"),
+            "url.scheme": self._scope.get("scheme", "http"),
+        }
+        if route != "none":
+            self.attributes |= {"http.route": route, "url.path": route}
+        if status >= SERVER_ERROR:
+            self.error = str(status)
+
+
+def _caller(scope: Mapping[str, Any]) -> SpanPlace | None:
+    """Return the span that the request names as its cause; None where it names none, or not by W3C's rules."""
+    if TRACING.sink is None:
+        return None
+    given = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
+    parts = given.split(b"-")
+    try:
+        place = SpanPlace(int(parts[1], 16), int(parts[2], 16)) if len(parts) >= PARTS else None
+    except ValueError:
+        return None
+    return place if place and 0 < place.trace < 2**128 and 0 < place.span < 2**64 else None
+
+
+@contextmanager
+def exporting(settings: Settings) -> Generator[None]:
+    """Export inside the block, if `otel.endpoint` is set; MissingExtra where the SDK is not installed."""
+    if settings.otel.endpoint is None:
+        yield
+        return
+    needs("otel", "EDEN_OTEL_ENDPOINT")
+    from eden_memory.telemetry.otlp import OtlpExport  # noqa: PLC0415 - an extra
+
+    export = OtlpExport(settings)
+    TRACING.begin(export, settings.otel.share)
+    try:
+        yield
+    finally:
+        TRACING.end()
+        export.close()

@@ -15,8 +15,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from eden_memory.errors import NotFound
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.transactions import Transactions
-from eden_memory.observability.causal_chain_store import TOPICS
-from eden_memory.observability.scope_records import scope_records
+from eden_memory.observability.causal_chain_store import TOPICS, scope_records
 from eden_memory.receipts.undo_requests import UndoRequest
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.documents import (

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from eden_memory.models.call_accounts import Cost
-from eden_memory.models.calls import Tokens
-from eden_memory.models.providers.catalogue import OFFLINE, chosen, provider_name
+from eden_memory.models.catalogue import OFFLINE, chosen, provider_name
+from eden_memory.models.provider_calls import Tokens
 from eden_memory.models.question import Role
 from eden_memory.settings import Settings
 

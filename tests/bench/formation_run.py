@@ -24,7 +24,7 @@ from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
-from eden_memory.local import ports
+from eden_memory.local import server
 from eden_memory.mongo.client import connect
 from eden_memory.observability.watching import memory_feed, usage_feed
 from eden_memory.schemas.events import ModelCalled
@@ -181,7 +181,7 @@ def all_running(made: Stand, folder: Path, processes: int) -> Generator[list[psu
 @contextmanager
 def running(made: Stand, log: Path, *parts: str) -> Generator[psutil.Process]:
     """All parts in one process, or those named, once they say that they are ready."""
-    port = ports.choose()
+    port = server.choose()
     environment = {**os.environ, **made.environment, "EDEN_HTTP_PORT": str(port)}
     python = sys.executable if made.code is None else str(made.code / ".venv/bin/python")
     with (

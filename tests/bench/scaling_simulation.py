@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from eden_memory.models.guard.gate import Gate
+from eden_memory.models.guard import Gate
 from eden_memory.stages.publishing import partition_for
 from tests.bench.report import Report, Row, percentile
 from tests.model_server.rate_limit import CallRate

@@ -12,10 +12,9 @@ from typing import Any
 from pymongo.asynchronous.database import AsyncDatabase
 
 from eden_memory.schemas.scopes import Scope
-from eden_memory.search.fact_candidates import NOW
+from eden_memory.search.fact_candidates import KEPT, NOW
 from eden_memory.search.plain_list_store import PlainFactLists
-from eden_memory.search.search_documents import KEPT
-from eden_memory.search.vector_copy_store import VectorCopies
+from eden_memory.search.stored_vector_store import VectorCopies
 from tests.bench.report import Report, Row, median, percentile
 from tests.bench.search_facts import MODEL, Facts, near
 from tests.names import NAMES

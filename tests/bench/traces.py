@@ -21,8 +21,7 @@ from typing import Any
 import structlog
 
 from eden_memory.settings import OtelSettings, Settings
-from eden_memory.telemetry.exporting import exporting
-from eden_memory.telemetry.spans import Processing, sent
+from eden_memory.telemetry.spans import Processing, exporting, sent
 from tests.bench.metrics import STAGES_OF, Turns, overhead
 from tests.bench.report import Report, Row
 from tests.servers import running_servers

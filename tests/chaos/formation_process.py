@@ -19,11 +19,11 @@ from eden_memory.app import system as app
 from eden_memory.assembly import handlers
 from eden_memory.assembly import model_factory as factory
 from eden_memory.formation import consolidation_rules as consolidating
-from eden_memory.models.answer_store import MongoAnswers
-from eden_memory.models.asking.chat import Chat, Request, Route
-from eden_memory.models.calls import CallFailed
-from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls, Line
-from eden_memory.models.providers import providers
+from eden_memory.models import providers
+from eden_memory.models.asking_model import Chat, Request, Route
+from eden_memory.models.embedding_calls import EmbeddingCalls, Line
+from eden_memory.models.provider_calls import CallFailed
+from eden_memory.models.stored_answers import MongoAnswers
 from eden_memory.names import Names
 from eden_memory.own_process import claim_process
 from eden_memory.schemas.documents import Answer

@@ -21,8 +21,8 @@ from uuid import uuid4
 from pydantic import SecretStr
 
 from eden_memory.api.service import MemoryService
-from eden_memory.imports.mirror_page import parsed
-from eden_memory.mirror.mirror_folder import MirrorFolder
+from eden_memory.files.mirror_folder import MirrorFolder
+from eden_memory.files.mirror_page import parsed
 from eden_memory.mongo.client import connect
 from eden_memory.settings import KafkaSettings, LocalSettings, MongoSettings, Settings
 from tests.chaos.command import parser, run_and_show

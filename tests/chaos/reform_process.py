@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from eden_memory.cli.replay import reform
-from eden_memory.models.providers import providers as _loaded  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from eden_memory.models import providers as _loaded  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from eden_memory.mongo.leases import LeaseLost
 from eden_memory.own_process import claim_process
 from eden_memory.replay.reform import reform_store

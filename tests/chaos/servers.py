@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from eden_memory.local.kafka import LocalKafka
+from eden_memory.local.local_kafka import LocalKafka
 from eden_memory.local.mongo import LocalMongo
 from tests.replica_set import LocalReplicaSet
 

@@ -33,7 +33,7 @@ from eden_memory.formation.prompt_material import (
     TranscriptLine,
 )
 from eden_memory.kafka.topics import read_topics, topics_path
-from eden_memory.models.asking.answer_keys import first_key
+from eden_memory.models.stored_answers import first_key
 from eden_memory.schemas import documents
 from eden_memory.schemas.answers import (
     ConsolidatedText,

@@ -14,7 +14,6 @@ CAPABILITIES = (
     "formation",
     "forgetting",
     "housekeeping",
-    "imports",
     "memory",
     "search",
     "source",

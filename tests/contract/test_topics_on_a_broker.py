@@ -18,7 +18,7 @@ from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import TopicAdmin, apply_topics
 from eden_memory.kafka.topics import Topics, load_topics
-from eden_memory.local.ports import choose
+from eden_memory.local.server import choose
 from eden_memory.settings import Settings
 from tests.servers import wait_until
 

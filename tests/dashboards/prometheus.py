@@ -13,13 +13,13 @@ from typing import Any
 
 import yaml
 
-from eden_memory.local import ports
+from eden_memory.local import server
 
 RULES = Path(__file__).parents[2] / "dashboards/prometheus/rules.yml"
 FOUND = shutil.which("prometheus")
 START_SECONDS = 30.0
 Vector = list[tuple[dict[str, str], float]]
-free_port = ports.choose
+free_port = server.choose
 """None that a connection to somewhere else may take before it is used."""
 
 

@@ -10,7 +10,7 @@ from tempfile import gettempdir
 import numpy as np
 
 from eden_memory.memory.scope_matrix import matrix_of
-from eden_memory.models.embeddings.local_embedder import DIMENSIONS, MODEL, LocalEmbedder
+from eden_memory.models.local_embedder import DIMENSIONS, MODEL, LocalEmbedder
 from eden_memory.models.question import Asking
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.search.fact_candidates import FactCandidate, Ranked, When

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eden_memory.evals.measures import Quality
-from eden_memory.evals.measures import mean_quality as mean
+from eden_memory.evals.systems import Quality
+from eden_memory.evals.systems import mean_quality as mean
 from eden_memory.search.fact_candidates import FactCandidate
 from eden_memory.search.ranking import Ranking
 from eden_memory.search.search_engine import SearchEngine

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from math import log2
 
-from eden_memory.evals.measures import K, Quality
+from eden_memory.evals.systems import K, Quality
 
 
 def quality(order: Sequence[str], bears: Mapping[str, frozenset[str]], evidence: frozenset[str]) -> Quality:

@@ -16,9 +16,8 @@ from itertools import product
 from rich.console import Console
 from rich.table import Table
 
-from eden_memory.evals.measures import Quality
-from eden_memory.evals.measures import mean_quality as mean
-from eden_memory.evals.plain_words import PlainWords
+from eden_memory.evals.systems import PlainWords, Quality
+from eden_memory.evals.systems import mean_quality as mean
 from eden_memory.models.rerankers import reranker_of
 from eden_memory.search.ranking import Ranking
 from eden_memory.search.search_requests import Kind as Search

@@ -3,12 +3,11 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eden_memory.evals.measures import Quality
-from eden_memory.evals.plain_words import PlainWords
+from eden_memory.evals.systems import PlainWords, Quality
 from eden_memory.models.question import Reranker
 from eden_memory.search.fact_candidates import NOW, Ranked
-from eden_memory.search.fusion import QueryLists, by_rank
 from eden_memory.search.ranking import Ranking
+from eden_memory.search.ranking_stages import QueryLists, by_rank
 from eden_memory.search.search_engine import SearchEngine
 from eden_memory.search.search_requests import Kind as Search
 from eden_memory.search.search_requests import SearchRequest

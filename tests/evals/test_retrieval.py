@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from eden_memory.evals.measures import mean_quality as mean
+from eden_memory.evals.systems import mean_quality as mean
 from eden_memory.search.ranking import Ranking
 from eden_memory.settings import MemorySettings
 from tests.evals.conversations import Kind, there

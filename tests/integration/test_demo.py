@@ -18,14 +18,15 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportUnknownVa
 from pymongo import MongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 
-from eden_memory.demo import completion, play, system_process
+from eden_memory.demo import play, system_process
+from eden_memory.demo import play as completion
+from eden_memory.demo.application import ApplicationWrite, Arrival
 from eden_memory.demo.conversation import PEOPLE, Conversation, read_conversation
-from eden_memory.demo.journey import ApplicationWrite, Arrival
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.local.servers import Endpoints
-from eden_memory.observability.formation_progress import CallTotals, FormationProgress
+from eden_memory.observability.watching import CallTotals, FormationProgress
 from eden_memory.settings import KafkaSettings, Settings
 from tests.model_server.serving import model_server_process
 from tests.servers import TestServers, wait_until
@@ -338,7 +339,7 @@ async def test_messages_that_never_arrive_are_missing(
 ) -> None:
     monkeypatch.setattr(system_process, "COMMAND", (sys.executable, "-c", WATERMARKS_ONLY))
     monkeypatch.setattr(play, "QUIET_SECONDS", 1.0)
-    monkeypatch.setattr(completion, "QUIET_SECONDS", 5.0)  # in which many Watermarks come
+    monkeypatch.setattr(completion, "FORMED_QUIET_SECONDS", 5.0)  # in which many Watermarks come
     async with asyncio.timeout(SOON):
         outcome = await played(settings, servers, small)
     assert outcome.summary.missing == [message.id for message in small.messages]
@@ -349,7 +350,7 @@ async def test_messages_that_never_arrive_are_missing(
 async def test_it_gives_up_where_no_model_answers(
     settings: Settings, servers: TestServers, small: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(completion, "QUIET_SECONDS", 15.0)  # in which calls fail, and Watermarks come
+    monkeypatch.setattr(completion, "FORMED_QUIET_SECONDS", 15.0)  # in which calls fail, and Watermarks come
     monkeypatch.setenv("EDEN_MODELS_TIMEOUT_SECONDS", "1")
     for name in ("FAST", "FREE", "PAID"):
         monkeypatch.setenv(f"EDEN_MODELS_{name}", "small")
@@ -369,7 +370,7 @@ async def test_it_gives_up_where_no_model_answers(
 async def test_watermarks_and_failed_calls_are_no_progress_and_answers_are(
     settings: Settings, database: AsyncDatabase[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(completion, "QUIET_SECONDS", 3.0)
+    monkeypatch.setattr(completion, "FORMED_QUIET_SECONDS", 3.0)
     calls, progress = CallTotals(), FormationProgress()
     progress.spent["fact-extraction"] = calls
     waiting = asyncio.create_task(completion.formed(database, settings.names, 1, progress, 1.0))

@@ -20,13 +20,12 @@ from eden_memory.assembly.tailer import tailing
 from eden_memory.cli.main import app
 from eden_memory.doctor import kafka_checks
 from eden_memory.doctor.examine import Examination, examine
-from eden_memory.doctor.finding import Finding
-from eden_memory.doctor.privileges import OPLOG, needed
-from eden_memory.doctor.source_checks import session_index
+from eden_memory.doctor.finding import OPLOG, Finding, needed
+from eden_memory.doctor.mongodb_checks import session_index
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
-from eden_memory.local.kafka import KafkaSecurity, LocalKafka
+from eden_memory.local.local_kafka import KafkaSecurity, LocalKafka
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.mongo.client import connect
 from eden_memory.settings import KafkaSettings, MongoSettings, Settings

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config, client_kwargs
 from eden_memory.kafka.tokens import CachedTokens, Token
-from eden_memory.local.kafka import KafkaSecurity, LocalKafka
+from eden_memory.local.local_kafka import KafkaSecurity, LocalKafka
 from eden_memory.settings import KafkaSettings
 
 pytestmark = pytest.mark.servers

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from eden_memory.local.kafka import LocalKafka
+from eden_memory.local.local_kafka import LocalKafka
 from eden_memory.local.mongo import LocalMongo
 from tests.servers import wait_until
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.servers
 STARTS_BOTH = """
 import sys, time
 from pathlib import Path
-from eden_memory.local.kafka import LocalKafka
+from eden_memory.local.local_kafka import LocalKafka
 from eden_memory.local.mongo import LocalMongo
 folder, jars, stays = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "stays"
 servers = [LocalMongo(folder / "mongodb"), LocalKafka(folder / "kafka", jars_folder=jars)]

@@ -17,8 +17,8 @@ from confluent_kafka.cimpl import NewTopic
 from pymongo import MongoClient
 
 from eden_memory.errors import EdenError
-from eden_memory.local import ports
-from eden_memory.local.kafka import LocalKafka
+from eden_memory.local import server as ports
+from eden_memory.local.local_kafka import LocalKafka
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.local.server import ServerInFolder
 

@@ -26,7 +26,7 @@ from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 from eden_memory.errors import EdenError
 from eden_memory.kafka.connection import admin_config, client_kwargs
-from eden_memory.local.kafka import KafkaSecurity, LocalKafka
+from eden_memory.local.local_kafka import KafkaSecurity, LocalKafka
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.mongo.client import connect
 from eden_memory.settings import KafkaSettings, MongoSettings

@@ -12,11 +12,11 @@ from textwrap import fill
 from unittest.mock import patch
 
 from eden_memory.demo import play
+from eden_memory.demo.application import ApplicationWrite, Arrival
 from eden_memory.demo.conversation import PEOPLE, Conversation, read_conversation
-from eden_memory.demo.journey import ApplicationWrite, Arrival
 from eden_memory.demo.system_process import environment, own_settings, running_system
 from eden_memory.local.servers import Endpoints
-from eden_memory.observability.formation_progress import FormationProgress
+from eden_memory.observability.watching import FormationProgress
 from eden_memory.settings import LocalSettings, Settings
 from tests.model_server.serving import ModelServerProcess
 

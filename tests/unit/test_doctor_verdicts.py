@@ -10,19 +10,21 @@ from bson import ObjectId
 from confluent_kafka.admin import AclOperation  # pyright: ignore[reportPrivateImportUsage]
 
 import eden_memory
-from eden_memory.doctor import kafka_checks, mongodb_checks, source_checks
+from eden_memory.doctor import kafka_checks, mongodb_checks
+from eden_memory.doctor import mongodb_checks as source_checks
 from eden_memory.doctor.examine import libraries
-from eden_memory.doctor.finding import Finding, failed
-from eden_memory.doctor.kafka_checks import judge_report
-from eden_memory.doctor.mapping_checks import judge_documents, judge_version
-from eden_memory.doctor.privileges import (
+from eden_memory.doctor.finding import (
     COLLECTIONS,
+    Finding,
     Privilege,
+    failed,
     kafka_commands,
     missing,
     mongodb_commands,
     needed,
 )
+from eden_memory.doctor.kafka_checks import judge_report
+from eden_memory.doctor.mapping_checks import judge_documents, judge_version
 from eden_memory.kafka.topic_admin import TopicReport
 from eden_memory.kafka.topics import TopicDifference
 from eden_memory.names import FORMING, MEMORY

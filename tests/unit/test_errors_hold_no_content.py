@@ -29,7 +29,7 @@ from pymongo.errors import (
 from eden_memory import logs, structured_logs
 from eden_memory.error_text import describe, describe_with_trace
 from eden_memory.errors import EdenError
-from eden_memory.models.providers.openai import OpenAIWire
+from eden_memory.models.openai import OpenAIWire
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import REGISTRY
 from eden_memory.stages.failure_decisions import Failure

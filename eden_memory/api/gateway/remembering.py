@@ -11,8 +11,7 @@ import orjson
 from eden_memory.api.gateway.chat_access import ChatAccess
 from eden_memory.api.gateway.chat_request import MemoryOptions
 from eden_memory.api.service import Memory, MemoryService
-from eden_memory.context.context_xml import FactLine, context_xml, one_line
-from eden_memory.context.recall import query_of
+from eden_memory.context.context_xml import FactLine, context_xml, one_line, query_of
 from eden_memory.logs import LibraryLogger
 from eden_memory.memory.results import FactOrigin
 from eden_memory.metrics import GATEWAY_DEGRADED, GATEWAY_HITS

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eden_memory.api.http.problem import problem
 from eden_memory.metrics import HTTP_REQUESTS, HTTP_SECONDS
-from eden_memory.telemetry.request_spans import RequestSpan
+from eden_memory.telemetry.spans import RequestSpan
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 PLAIN_PATHS = frozenset(

@@ -14,7 +14,7 @@ from eden_memory.errors import EdenError
 from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets
 from eden_memory.memory.reembedding_store import refuse_another_model
-from eden_memory.models.providers.catalogue import vectors_of
+from eden_memory.models.catalogue import vectors_of
 from eden_memory.placement import ORIGINAL, Placement
 from eden_memory.processors.pipeline import FORGETTING
 from eden_memory.replay.group_progress import GroupProgress, behind
@@ -28,7 +28,7 @@ from eden_memory.replay.user_edits.reapplying import carry
 from eden_memory.replay.user_edits.user_edits import AppliedEdits
 from eden_memory.schemas.documents import Fact, Namespace, Place
 from eden_memory.schemas.scopes import Scope
-from eden_memory.search import search_index_store as search_indexes
+from eden_memory.search import atlas_list_store as search_indexes
 
 LEVEL_SECONDS = 0.3
 """The writer has what was there this many seconds ago: nothing is left at the moment of the switch."""

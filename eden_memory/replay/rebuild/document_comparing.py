@@ -32,7 +32,6 @@ EMPTY: Shown = {
     "recent_facts": [],
     "active_facts": 0,
 }
-
 """Of a snapshot that says nothing: everything of its scope was forgotten, also when its session ended. The numbers
 of forgotten blob versions are documents of their own, which are compared."""
 

@@ -119,7 +119,7 @@ async def reform(
     if checked(name) in ("run", "report"):
         raise EdenError(f"{name!r} is a command of `eden reform`", "Give the namespace another name.")
     # SDKs take seconds to load, in which nobody would renew the lease
-    await asyncio.to_thread(import_module, "eden_memory.models.providers.providers")
+    await asyncio.to_thread(import_module, "eden_memory.models.providers")
     where = settings.mongodb, endpoints(settings).mongodb
     # the lease has connections of its own: it is renewed however busy the stages are
     async with connect(*where) as client, connect(*where) as lease_client:

@@ -21,7 +21,7 @@ from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topic_reading import places_in
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.models.asking.answer_forwarding import AnswerStore
+from eden_memory.models.stored_answers import AnswerStore
 from eden_memory.placement import Placement
 from eden_memory.processors import pipeline
 from eden_memory.replay.group_progress import GroupProgress

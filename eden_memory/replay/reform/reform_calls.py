@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 
 from eden_memory.failures import CapReached
-from eden_memory.models.asking.answer_forwarding import AnswerStore, Forwarding
+from eden_memory.models.stored_answers import AnswerStore, Forwarding
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.schemas.events import FormationRequested, ModelCalled, decode

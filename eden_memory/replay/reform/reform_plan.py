@@ -21,14 +21,14 @@ from eden_memory.formation import prompts
 from eden_memory.kafka.connection import client_kwargs
 from eden_memory.kafka.topics import load_topics
 from eden_memory.local.servers import endpoints
-from eden_memory.models.calls import Tokens
-from eden_memory.models.providers.catalogue import (
+from eden_memory.models.catalogue import (
     OFFLINE,
     chosen,
     embedder_of,
     embedding_model,
     provider_name,
 )
+from eden_memory.models.provider_calls import Tokens
 from eden_memory.models.question import Role
 from eden_memory.mongo.documents import plain
 from eden_memory.replay.recorded_events import recorded

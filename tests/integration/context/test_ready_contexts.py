@@ -13,8 +13,7 @@ import pytest
 from eden_memory.access.visible import Asker
 from eden_memory.assembly.mongo_setup import set_up
 from eden_memory.context.context_refreshing import ContextKeeping
-from eden_memory.context.context_source_store import MongoContextSource
-from eden_memory.context.ready_context_store import MongoContexts
+from eden_memory.context.ready_context_store import MongoContexts, MongoContextSource
 from eden_memory.context.ready_contexts import Ready
 from eden_memory.directory.stream_store import MongoStreams
 from eden_memory.processors import context_cache

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from eden_memory.app import own_search
-from eden_memory.models.calls import Tokens
+from eden_memory.models.provider_calls import Tokens
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from eden_memory.usage.budget_store import MongoBudgets

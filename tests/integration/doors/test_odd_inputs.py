@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 import pytest
 from bson import ObjectId
 
+from eden_memory.context import recent_message_store, written_message_store
 from eden_memory.errors import EdenError
-from eden_memory.recent import recent_messages, written_message_store
 from eden_memory.settings import GatewaySettings, MemorySettings
 from tests.integration.context.harness import kit_for
 from tests.integration.doors.conftest import Doors, doors_of, namespaced
@@ -46,7 +46,7 @@ HIDDEN = "\u200e \u061c \u2028 \x85 \x9b \U000e0101 \U000e0041"
 @pytest.fixture(autouse=True)
 def however_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine, too: answers would rather lack what is not formed yet than wait for it."""
-    monkeypatch.setattr(recent_messages, "MOST_SECONDS", 30.0)
+    monkeypatch.setattr(recent_message_store, "MOST_SECONDS", 30.0)
     monkeypatch.setattr(written_message_store, "MOST_MILLISECONDS", 30_000)
 
 

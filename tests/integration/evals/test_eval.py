@@ -17,7 +17,7 @@ from eden_memory.evals.eval_report import markdown, unanswered, write_report
 from eden_memory.evals.evaluation import EvalPlan, budget_figures, evaluate
 from eden_memory.evals.own_memory import clear
 from eden_memory.local.servers import endpoints
-from eden_memory.observability.formation_progress import CallTotals, FormationProgress
+from eden_memory.observability.watching import CallTotals, FormationProgress
 from eden_memory.settings import Settings
 from tests.model_server.script import Asked, Said, default_script
 from tests.model_server.serving import Serving, serving

@@ -1,7 +1,7 @@
 """`python -m tests.integration.exports.small_parts import eden …`: `eden`, which takes few memories at a time."""
 
 from eden_memory.cli.main import main
-from eden_memory.imports import import_store, importing
+from eden_memory.files import import_store, importing
 
 AT_ONCE = 100
 

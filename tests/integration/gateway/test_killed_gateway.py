@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from eden_memory.local import ports
+from eden_memory.local import server
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
 from eden_memory.source.configured_mapping import inbox_name
@@ -46,7 +46,7 @@ class Serve:
 @asynccontextmanager
 async def serve(settings: Settings, upstream: ChatUpstream, folder: Path) -> AsyncGenerator[Serve]:
     """`eden serve`, once it is ready."""
-    port = ports.choose()
+    port = server.choose()
     environment = {
         **os.environ,
         **_environment(settings),

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from eden_memory.local import ports
+from eden_memory.local import server
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.integration.context.harness import fact, kit_for
@@ -22,7 +22,7 @@ async def test_the_typescript_client_is_built_and_its_tests_pass(settings: Setti
     code, said = await npm("run", "build", cwd=CLIENT)
     assert code == 0, said
     assert settings.mongodb.uri is not None
-    port = str(ports.choose())
+    port = str(server.choose())
     environment = {
         **os.environ,
         "EDEN_MONGODB_URI": settings.mongodb.uri.get_secret_value(),

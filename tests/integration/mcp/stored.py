@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from eden_memory.assembly.model_factory import Models
-from eden_memory.models.answer_store import MongoAnswers
-from eden_memory.models.providers.prices import Prices
+from eden_memory.models.call_accounts import Prices
+from eden_memory.models.stored_answers import MongoAnswers
 from eden_memory.mongo.documents import row_of
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.scopes import Scope

@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 from pymongo.errors import AutoReconnect
 
-from eden_memory.context.context_source_store import MongoContextSource
+from eden_memory.context.ready_context_store import MongoContextSource
 from eden_memory.operations.table import OPERATIONS
 from eden_memory.schemas.scopes import Scope
 from tests.integration.context.harness import Kit, reflection

@@ -14,7 +14,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from eden_memory.access.api_key_store import ApiKeys
-from eden_memory.local import ports
+from eden_memory.local import server as ports
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import Settings
 from tests.integration.context.harness import Kit, fact, kit_for

@@ -13,7 +13,7 @@ from eden_memory.cli.main import app
 from eden_memory.errors import EdenError
 from eden_memory.names import Names
 from eden_memory.schemas.documents import DOCUMENTS
-from eden_memory.search import search_index_store as search_indexes
+from eden_memory.search import atlas_list_store as search_indexes
 from eden_memory.settings import Settings
 from tests.integration.memory.writer_kit import PREFIX, Database, apply, fact_rows, store_of
 from tests.names import NAMES

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eden_memory.exports.exported_scope_store import owned_elsewhere
+from eden_memory.files.exporting import owned_elsewhere
 from eden_memory.memory.memory_batch import Memory
 from eden_memory.schemas.events import FactChanged, ReflectionFormed
 from tests.integration.memory.writer_kit import Database, apply, store_of

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from eden_memory.observability.formation_progress import WatchedChange
-from eden_memory.observability.watching import memory_feed
+from eden_memory.observability.watching import WatchedChange, memory_feed
 from tests.integration.memory.writer_kit import Database, apply, store_of
 from tests.names import NAMES
 from tests.unit.memory.memory_histories import blob, delivered, fact, reflection

@@ -9,9 +9,9 @@ from typing import Any
 
 from eden_memory.assembly.model_factory import Models
 from eden_memory.formation.prompt_material import ConsolidationMaterial
-from eden_memory.models.answer_store import MongoAnswers
-from eden_memory.models.calls import Tokens
+from eden_memory.models.provider_calls import Tokens
 from eden_memory.models.question import Asking, Prompt
+from eden_memory.models.stored_answers import MongoAnswers
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import ModelsSettings

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient
 
-from eden_memory.models.answer_store import MongoAnswers
+from eden_memory.models.stored_answers import MongoAnswers
 from eden_memory.mongo.client import connect
 from eden_memory.settings import Settings
 from tests.integration.model_calls.asking_stage import Kit, asking_stage

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.models.answer_store import MongoAnswers
+from eden_memory.models.stored_answers import MongoAnswers
 from eden_memory.schemas.documents import Answer
 from eden_memory.schemas.fields import pack_vector
 

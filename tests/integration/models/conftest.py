@@ -4,11 +4,10 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from eden_memory.models.calls import ChatProvider, EmbeddingProvider
-from eden_memory.models.providers.compatible import CompatibleChat, wire_to
-from eden_memory.models.providers.google import GoogleChat, GoogleConnection, GoogleEmbeddings
-from eden_memory.models.providers.openai import OpenAIChat, OpenAIEmbeddings, wire_to_openai
-from eden_memory.models.providers.providers import connections
+from eden_memory.models.google import GoogleChat, GoogleConnection, GoogleEmbeddings
+from eden_memory.models.openai import CompatibleChat, OpenAIChat, OpenAIEmbeddings, wire_to, wire_to_openai
+from eden_memory.models.provider_calls import ChatProvider, EmbeddingProvider
+from eden_memory.models.providers import connections
 from tests.model_server.serving import Serving, serving
 
 KEY = "sk-secret-of-the-test"

@@ -6,8 +6,8 @@ from contextlib import suppress
 import pytest
 
 from eden_memory.failures import PermanentError
-from eden_memory.models.calls import CallFailed, PromptTurn
-from eden_memory.models.providers.compatible import CompatibleChat
+from eden_memory.models.openai import CompatibleChat
+from eden_memory.models.provider_calls import CallFailed, PromptTurn
 from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.stages.handler_run import HandlerRun
@@ -167,7 +167,7 @@ async def test_a_truncated_answer_is_never_taken_for_whole(chat: CompatibleChat,
 async def test_an_endpoint_without_a_key_is_asked_without_ours(
     models: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from eden_memory.models.providers.providers import Providers
+    from eden_memory.models.providers import Providers
     from eden_memory.settings import Settings
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 import numpy as np
 import pytest
 
-from eden_memory.models.calls import CallFailed, EmbeddingProvider
+from eden_memory.models.provider_calls import CallFailed, EmbeddingProvider
 from tests.integration.models.conftest import embeddings_of
 from tests.model_server.config import FaultName
 from tests.model_server.serving import Serving

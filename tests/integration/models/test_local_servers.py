@@ -9,8 +9,8 @@ import pytest
 from eden_memory.demo import local_model
 from eden_memory.demo.local_model import FittedModel, fitted_model
 from eden_memory.errors import EdenError
-from eden_memory.models.providers import local_servers
-from eden_memory.models.providers.local_servers import found_server
+from eden_memory.models import model_servers
+from eden_memory.models.model_servers import found_server
 from eden_memory.settings import Settings
 from tests.model_server.script import Asked, Said, default_script
 from tests.model_server.serving import Serving, serving
@@ -109,7 +109,7 @@ async def test_every_role_and_the_vectors_go_to_it_whatever_else_is_set(
         )
         for name, value in found.variables.items():
             monkeypatch.setenv(name, value)
-        from eden_memory.models.providers.catalogue import asked_for
+        from eden_memory.models.catalogue import asked_for
 
         assert asked_for(Settings()) == (server.openai_url,)
 
@@ -137,4 +137,4 @@ def test_where_none_is_found_one_sentence_says_what_to_do(
     assert raised.value.hint == (
         "Start Ollama, llama-server or vLLM, or name the address: EDEN_LLM=http://127.0.0.1:PORT/v1."
     )
-    assert [one.split(":")[-1] for one in local_servers.PLACES.values()] == ["11434/v1", "8080/v1", "8000/v1"]
+    assert [one.split(":")[-1] for one in model_servers.PLACES.values()] == ["11434/v1", "8080/v1", "8000/v1"]

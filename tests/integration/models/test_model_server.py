@@ -15,7 +15,7 @@ from eden_memory.formation.prompt_material import (
     ScopeBrief,
     TranscriptLine,
 )
-from eden_memory.models.calls import ChatProvider, PromptTurn
+from eden_memory.models.provider_calls import ChatProvider, PromptTurn
 from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts, StatedReflections
 from tests.model_server.script import Asked, Fault, Said, default_script
 from tests.model_server.serving import Serving, model_server_process, serving, until

@@ -21,10 +21,10 @@ from eden_memory.mongo.documents import packed_of
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.events import FactChanged
 from eden_memory.schemas.scopes import Scope
+from eden_memory.search.atlas_list_store import make, wait_until_queryable
 from eden_memory.search.fact_candidates import NOW, Ranked, When
-from eden_memory.search.listing import FactLists
 from eden_memory.search.plain_list_store import PlainFactLists
-from eden_memory.search.search_index_store import make, wait_until_queryable
+from eden_memory.search.search_engine import FactLists
 from eden_memory.settings import Settings
 from tests.names import NAMES
 from tests.search_following import Following

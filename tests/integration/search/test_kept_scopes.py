@@ -13,9 +13,8 @@ from eden_memory.context.cached_contexts import Contexts
 from eden_memory.context.context_feed import ContextChange
 from eden_memory.schemas.scopes import Scope
 from eden_memory.search import cached_scope_store
-from eden_memory.search.chosen_list_store import fact_lists, searches_by_atlas
-from eden_memory.search.plain_list_store import PlainFactLists
-from eden_memory.search.search_documents import CachedFact, cached_facts
+from eden_memory.search.fact_candidates import CachedFact, cached_facts
+from eden_memory.search.plain_list_store import PlainFactLists, fact_lists, searches_by_atlas
 from eden_memory.settings import Settings
 from tests.integration.search.search_kit import (
     ANA,

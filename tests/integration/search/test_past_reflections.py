@@ -2,9 +2,9 @@
 
 import pytest
 
-from eden_memory.search import reflection_list_store
+from eden_memory.search import unindexed_list_store
 from eden_memory.search.fact_candidates import When
-from eden_memory.search.reflection_list_store import ReflectionLists
+from eden_memory.search.unindexed_list_store import ReflectionLists
 from tests.integration.search.search_kit import ANA, NAMES, Database
 from tests.unit.formation.dedup.dedup_kit import at
 
@@ -15,7 +15,7 @@ KEY = ANA.key
 async def test_newer_reflections_take_no_place_from_those_of_then(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reflection_list_store, "MOST_READ", 2)
+    monkeypatch.setattr(unindexed_list_store, "MOST_READ", 2)
     newer = [
         {"_id": f"new{number}", "content": "tea", "said_at": at(100 + number), "formed_at": at(200)}
         for number in range(3)

@@ -9,10 +9,10 @@ import pytest
 from eden_memory.models.question import Asking
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
-from eden_memory.search import as_of_store as known_then
-from eden_memory.search import unindexed
+from eden_memory.search import unindexed_list_store
+from eden_memory.search import unindexed_list_store as known_then
 from eden_memory.search.fact_candidates import When
-from eden_memory.search.unindexed import READING
+from eden_memory.search.unindexed_list_store import READING
 from eden_memory.settings import Settings
 from tests.integration.search.search_kit import Database, fact, plain, retired, write
 from tests.unit.formation.dedup.dedup_kit import WordEmbedder
@@ -69,8 +69,8 @@ async def test_only_so_many_read_whole_scopes_at_the_same_time(
 async def test_texts_that_hold_no_longer_are_embedded_up_to_a_number_the_newest_first(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unindexed, "MOST_EMBEDDED", 3)
-    monkeypatch.setattr(unindexed, "MOST_VECTORS", 2)
+    monkeypatch.setattr(unindexed_list_store, "MOST_EMBEDDED", 3)
+    monkeypatch.setattr(unindexed_list_store, "MOST_VECTORS", 2)
     for number in range(5):
         await write(database, [fact(f"f{number}", f"tea{number}")])
         await write(database, [retired(f"f{number}", f"tea{number}", number + 2)])

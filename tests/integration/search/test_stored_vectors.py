@@ -10,10 +10,9 @@ import pytest
 from eden_memory.memory import vector_block_store
 from eden_memory.schemas.documents import ScopeVectors, VectorBlock
 from eden_memory.schemas.scopes import Scope
-from eden_memory.search import cached_scope_store, vector_copy_store
-from eden_memory.search.fact_candidates import When
-from eden_memory.search.search_documents import CachedFact
-from eden_memory.search.vector_copy_store import VectorCopies, VectorCopy
+from eden_memory.search import cached_scope_store, stored_vector_store
+from eden_memory.search.fact_candidates import CachedFact, When
+from eden_memory.search.stored_vector_store import VectorCopies, VectorCopy
 from eden_memory.settings import Settings
 from tests.integration.search.search_kit import (
     AGENT,
@@ -39,11 +38,11 @@ pytestmark = pytest.mark.servers
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every scope is large, and its blocks are small."""
-    for module in (cached_scope_store, vector_copy_store):
+    for module in (cached_scope_store, stored_vector_store):
         monkeypatch.setattr(module, "LARGE_SCOPE", 1)
     monkeypatch.setattr(vector_block_store, "NEARLY_LARGE", 0)
-    monkeypatch.setattr(vector_copy_store, "READ_AT_ONCE", 3)
-    monkeypatch.setattr(vector_copy_store, "BLOCK_FACTS", 6)
+    monkeypatch.setattr(stored_vector_store, "READ_AT_ONCE", 3)
+    monkeypatch.setattr(stored_vector_store, "BLOCK_FACTS", 6)
 
 
 async def blocks(database: Database, scope: Scope = ANA) -> list[dict[str, Any]]:
@@ -175,6 +174,6 @@ async def test_vectors_are_copied_again_once_a_tenth_has_changed_and_deleted_wit
     await write(database, [fact(f"f{n}", f"coffee number {n}", 2) for n in range(1, 5)])
     assert await copies.round() == 1
     assert not before & {block["_id"] for block in await blocks(database)}
-    monkeypatch.setattr(vector_copy_store, "LARGE_SCOPE", 100)
+    monkeypatch.setattr(stored_vector_store, "LARGE_SCOPE", 100)
     assert await copies.round() == 0
     assert await database[NAMES["vectors"]].count_documents({}) == 0

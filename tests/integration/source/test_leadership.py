@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from eden_memory.kafka.connection import admin_config
 from eden_memory.kafka.topic_admin import apply_topics
 from eden_memory.kafka.topics import load_topics
-from eden_memory.local.kafka import LocalKafka
+from eden_memory.local.local_kafka import LocalKafka
 from eden_memory.local.mongo import LocalMongo
 from eden_memory.settings import MongoSettings, Settings
 from tests.integration.source.harness import Kit, TailerProcess, kit, message, tailer_process, until

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.local.kafka import LocalKafka
+from eden_memory.local.local_kafka import LocalKafka
 from eden_memory.processors.pipeline import ATLAS_WRITER, FORGETTING, FORMATION_TRIGGER
 from eden_memory.settings import Settings
 from tests.integration.source.harness import PARTITIONS, _environment, until  # pyright: ignore[reportPrivateUsage]

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from eden_memory.kafka.broken_clients import CLOSE_SECONDS
-from eden_memory.local.kafka import LocalKafka
+from eden_memory.local.local_kafka import LocalKafka
 from eden_memory.settings import Settings
 from eden_memory.stages import publishing
 from eden_memory.stages.controls import Pause

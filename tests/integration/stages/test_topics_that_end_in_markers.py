@@ -10,7 +10,7 @@ from eden_memory.kafka.group_admin import GroupAdmin
 from eden_memory.kafka.lag import LagReader, lags
 from eden_memory.kafka.topic_admin import TopicAdmin
 from eden_memory.kafka.topic_reading import TopicOffsets, reading
-from eden_memory.observability.scope_records import scope_records
+from eden_memory.observability.causal_chain_store import scope_records
 from eden_memory.observability.tapping import tapping
 from eden_memory.replay.group_progress import GroupProgress
 from eden_memory.source.known_message_topics import Known, MessagesTopic, holds_any_record

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eden_memory.kafka.connection import client_kwargs
-from eden_memory.local.kafka import LocalKafka
+from eden_memory.local.local_kafka import LocalKafka
 from eden_memory.schemas.envelope import Envelope
 from eden_memory.settings import KafkaSettings
 from eden_memory.stages.outcome import StoredRecord

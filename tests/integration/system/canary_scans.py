@@ -2,8 +2,7 @@
 
 import asyncio
 
-from eden_memory.doctor.canary_scan_store import InTopics, in_collections, in_topics
-from eden_memory.doctor.segment_scan_topics import in_segment_files, segment_folders
+from eden_memory.doctor.canary import InTopics, in_collections, in_segment_files, in_topics, segment_folders
 from eden_memory.kafka.topic_admin import TopicAdmin
 from tests.integration.system.commands import eden
 from tests.integration.system.running_system import System, until

@@ -7,10 +7,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from eden_memory.errors import EdenError
-from eden_memory.imports.mirror_page import parsed
-from eden_memory.mirror.mirror_folder import MirrorFolder
-from eden_memory.mirror.mirrored_memory import MirroredMemory
-from eden_memory.mirror.mirroring import Mirroring
+from eden_memory.files.mirror_folder import MirrorFolder
+from eden_memory.files.mirror_page import parsed
+from eden_memory.files.mirroring import MirroredMemory, Mirroring
 from eden_memory.mongo.bson_ids import encode_id
 from tests.integration.system.running_system import AGENT, System, until
 

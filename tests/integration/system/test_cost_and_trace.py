@@ -11,10 +11,10 @@ import pytest
 from eden_memory.assembly import handlers
 from eden_memory.cli.trace import chain_of
 from eden_memory.errors import EdenError
-from eden_memory.models.calls import Tokens
+from eden_memory.models.provider_calls import Tokens
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.observability.causal_chain import Node
-from eden_memory.observability.memory_cost_store import shares_of
+from eden_memory.observability.causal_chain_store import shares_of
 from eden_memory.schemas.events import ModelCalled, Watermark
 from eden_memory.settings import Settings
 from eden_memory.tracing import span_id, trace_id
@@ -268,7 +268,7 @@ async def test_a_clock_that_ran_ahead_lets_no_window_over_a_budget(
     spent = (await budgets.set(agent, None, "day", Decimal(100), "test")).spent
     await budgets.set(agent, None, "day", spent + A_LITTLE, "test")
     with monkeypatch.context() as ahead:
-        ahead.setattr("eden_memory.models.calls.datetime", Ahead)
+        ahead.setattr("eden_memory.models.provider_calls.datetime", Ahead)
         session = await priced.session("gus")
         await priced.told(session, "gus", "fact user: Gus has a kite.")
 

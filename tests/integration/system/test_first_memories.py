@@ -9,8 +9,7 @@ import pytest
 
 from eden_memory import metrics
 from eden_memory.app.system import lag_export
-from eden_memory.observability.formation_progress import FormationProgress
-from eden_memory.observability.watching import watching
+from eden_memory.observability.watching import FormationProgress, watching
 from eden_memory.settings import Settings
 from tests.integration.system.running_system import System, fast, stages, system, until
 from tests.model_server.serving import Serving

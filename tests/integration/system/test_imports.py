@@ -13,12 +13,11 @@ import pytest
 from bson import ObjectId
 
 from eden_memory.cli.import_command import STOPPED
-from eden_memory.imports import importing
-from eden_memory.imports.chat_items import claude
-from eden_memory.imports.import_items import ImportedAs, ImportMapping, Request
-from eden_memory.imports.import_report import ImportReport
-from eden_memory.imports.import_store import MongoImports
-from eden_memory.imports.importing import ForeignImport
+from eden_memory.files import importing
+from eden_memory.files.chat_items import claude
+from eden_memory.files.import_items import ImportedAs, ImportMapping, ImportReport, Request
+from eden_memory.files.import_store import MongoImports
+from eden_memory.files.importing import ForeignImport
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.replay.installation import Installation
 from eden_memory.schemas.scopes import Scope

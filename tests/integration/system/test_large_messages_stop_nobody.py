@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from eden_memory.recent import recent_messages, written_message_store
+from eden_memory.context import recent_message_store, written_message_store
 from eden_memory.settings import Settings
 from tests.integration.gateway.gateway_kit import behind, chats_of
 from tests.integration.system.every_door import HEADERS, Asker, EveryDoor, every_door
@@ -33,7 +33,7 @@ QUESTION = "Do you remember what I said about the greyhound on Sunday?"
 @pytest.fixture(autouse=True)
 def however_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine, too: answers would rather lack what is not formed yet than wait for it."""
-    monkeypatch.setattr(recent_messages, "MOST_SECONDS", 60.0)
+    monkeypatch.setattr(recent_message_store, "MOST_SECONDS", 60.0)
     monkeypatch.setattr(written_message_store, "MOST_MILLISECONDS", 60_000)
 
 

@@ -15,12 +15,9 @@ import pytest
 from pymongo.errors import AutoReconnect
 
 from eden_memory.errors import Conflict, EdenError
-from eden_memory.imports.mirror_page import MirrorLine, parsed, rendered
-from eden_memory.mirror.merging import Merged, MirroredItem
-from eden_memory.mirror.mirror_folder import MARKER, MirrorFolder
-from eden_memory.mirror.mirrored_memory import MirroredMemory
-from eden_memory.mirror.scope_file import ScopeFile
-from eden_memory.mirror.sealed_notes import SealedNotes
+from eden_memory.files.mirror_folder import MARKER, MirrorFolder, ScopeFile, SealedNotes
+from eden_memory.files.mirror_page import Merged, MirroredItem, MirrorLine, parsed, rendered
+from eden_memory.files.mirroring import MirroredMemory
 from eden_memory.mongo.bson_ids import encode_id
 from tests.integration.system.commands import kill, start
 from tests.integration.system.mirror_kit import SECONDS, Mirror

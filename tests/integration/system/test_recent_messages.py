@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import pytest
 
-from eden_memory.context.recall import query_of
+from eden_memory.context import recent_message_store, written_message_store
+from eden_memory.context.context_xml import query_of
+from eden_memory.context.written_message_store import WrittenMessages
 from eden_memory.mongo.bson_ids import encode_id
-from eden_memory.recent import recent_messages, written_message_store
-from eden_memory.recent.written_message_store import WrittenMessages
 from tests.integration.system.every_door import Asker, EveryDoor, every_door
 from tests.integration.system.obedient_model import WORD
 from tests.integration.system.running_system import System, until
@@ -26,7 +26,7 @@ def somebody() -> str:
 @pytest.fixture(autouse=True)
 def however_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine, too: answers would rather lack what is not formed yet than wait for it."""
-    monkeypatch.setattr(recent_messages, "MOST_SECONDS", 30.0)
+    monkeypatch.setattr(recent_message_store, "MOST_SECONDS", 30.0)
     monkeypatch.setattr(written_message_store, "MOST_MILLISECONDS", 30_000)
 
 
@@ -333,8 +333,8 @@ def now() -> datetime:
 async def test_a_large_collection_without_an_index_on_the_author_is_not_read(
     shared: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eden_memory.recent.written_message_store.SMALL", -1)
-    monkeypatch.setattr("eden_memory.recent.written_message_store.LOOK_AGAIN_SECONDS", -1.0)
+    monkeypatch.setattr("eden_memory.context.written_message_store.SMALL", -1)
+    monkeypatch.setattr("eden_memory.context.written_message_store.LOOK_AGAIN_SECONDS", -1.0)
     user = somebody()
     await shared.write(await shared.session(user), user, SAID)
     assert "greyhound" not in await seen(shared, user)

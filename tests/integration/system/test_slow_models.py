@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from prometheus_client import REGISTRY
 
-from eden_memory.models.guard import guard
+from eden_memory.models import guard
 from eden_memory.processors import pipeline
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.settings import Settings

@@ -12,7 +12,7 @@ import pytest
 
 from eden_memory.api.http.serving import serving
 from eden_memory.app.system import PARTS, following
-from eden_memory.local import ports
+from eden_memory.local import server
 from eden_memory.settings import HttpSettings, RunSettings, ServeSettings, Settings
 from eden_memory.stages.health_server import HealthServer
 from eden_memory.stages.process import Process, ProcessPart, Signals
@@ -197,7 +197,7 @@ def quick(settings: Settings) -> Settings:
 async def test_what_kills_a_task_of_eden_run_ends_it_with_the_reason(
     settings: Settings,
 ) -> None:
-    port, settings = ports.choose(), quick(settings)
+    port, settings = server.choose(), quick(settings)
     await prepare(settings)
     seen: set[Kind] = set()
 
@@ -220,7 +220,7 @@ async def test_what_kills_a_task_of_eden_run_ends_it_with_the_reason(
 async def test_what_kills_a_task_of_eden_serve_ends_it_with_the_reason(
     settings: Settings,
 ) -> None:
-    port = ports.choose()
+    port = server.choose()
     serve = ServeSettings(host="127.0.0.1", port=port)  # pyright: ignore[reportCallIssue]
     http = HttpSettings(port=None)  # pyright: ignore[reportCallIssue]
     settings = quick(settings).model_copy(update={"serve": serve, "http": http})

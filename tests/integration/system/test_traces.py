@@ -6,7 +6,7 @@ import pytest
 
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.settings import OtelSettings, Settings
-from eden_memory.telemetry.exporting import exporting
+from eden_memory.telemetry.spans import exporting
 from eden_memory.tracing import trace_id
 from tests.integration.context.harness import Kit
 from tests.integration.doors.conftest import doors_of

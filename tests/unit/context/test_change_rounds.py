@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from eden_memory.context.change_rounds import ChangeRounds
+from eden_memory.context.ready_contexts import ChangeRounds
 from eden_memory.stages.stage import Delivery
 from tests.unit.windows.records import message
 

@@ -7,14 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.access.visible import VisibleScope
-from eden_memory.context.context_xml import (
-    FactLine,
-    age_of,
-    attribute,
-    clean,
-    context_xml,
-    one_line,
-)
+from eden_memory.context.context_xml import FactLine, age_of, attribute, clean, context_xml, one_line
 from eden_memory.schemas.documents import Snapshot
 from eden_memory.schemas.ids import encode
 from eden_memory.schemas.scopes import Scope

@@ -5,7 +5,7 @@ from time import process_time
 
 import pytest
 
-from eden_memory.context.recall import QUERY_CHARACTERS, may_need_recall, query_of, unknown_names
+from eden_memory.context.context_xml import QUERY_CHARACTERS, may_need_recall, query_of, unknown_names
 from eden_memory.settings import MessagesSettings, Settings
 
 PAST = [

@@ -4,8 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from eden_memory.demo.conversation import EXAMPLE, Conversation, read_conversation
-from eden_memory.demo.estimate import CALLS, estimate
+from eden_memory.demo.conversation import CALLS, EXAMPLE, Conversation, estimate, read_conversation
 from eden_memory.settings import ModelsSettings, Settings
 
 CENT = Decimal("0.01")

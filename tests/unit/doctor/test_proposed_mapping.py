@@ -9,8 +9,8 @@ from pydantic import SecretStr
 
 from eden_memory.doctor.finding import failed
 from eden_memory.doctor.mapping_checks import judge_documents
+from eden_memory.doctor.mapping_proposal import meaning, propose
 from eden_memory.doctor.proposed_mapping import ProposedPlace, as_toml, findings_of, merged
-from eden_memory.doctor.proposing import meaning, propose
 from eden_memory.errors import EdenError
 from eden_memory.settings import Settings
 from tests.unit.doctor.schemas_of_chats import BEGAN, EXPECTED, langchain, many, nested, rooms, thread

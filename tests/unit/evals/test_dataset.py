@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from eden_memory.errors import EdenError
-from eden_memory.evals.converters import converted, write_lines
-from eden_memory.evals.dataset import eval_set, read_set
+from eden_memory.evals.dataset import converted, eval_set, read_set, write_lines
 from tests.evals.conversations import DATA, there
 
 SESSION = {

@@ -7,20 +7,22 @@ from typing import Any
 import pytest
 
 from eden_memory.errors import EdenError
-from eden_memory.evals.answer_file import AnswerFile
 from eden_memory.evals.dataset import DecisionLine
-from eden_memory.evals.measures import (
+from eden_memory.evals.own_memory import outcome
+from eden_memory.evals.spending import AnswerFile
+from eden_memory.evals.systems import (
+    MemoryItem,
     contains,
     difference,
     exact,
     f1,
     found_quality,
+    fused,
     newer_above,
+    packed,
     share,
     tokens,
 )
-from eden_memory.evals.own_memory import outcome
-from eden_memory.evals.systems import MemoryItem, fused, packed
 from eden_memory.schemas.documents import Answer
 
 NEW, OLD, OTHER = frozenset("n"), frozenset("o"), frozenset("x")

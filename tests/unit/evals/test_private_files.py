@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from eden_memory.evals import eval_report, recording, trial
-from eden_memory.evals.answer_file import AnswerFile
 from eden_memory.evals.dataset import EvalSet
 from eden_memory.evals.evaluation import EvalPlan, EvalReport
 from eden_memory.evals.recording import SystemRecord
-from eden_memory.evals.spending import EvalCap, EvalModels
+from eden_memory.evals.spending import AnswerFile, EvalCap, EvalModels
 from eden_memory.evals.systems import EvalSetup
 from eden_memory.settings import Settings
 

@@ -7,7 +7,8 @@ import orjson
 import pytest
 
 from eden_memory.errors import Conflict, Invalid, NotFound
-from eden_memory.exports.export_file import (
+from eden_memory.files import file_items
+from eden_memory.files.export_file import (
     BadLine,
     GapLine,
     RecordLine,
@@ -17,7 +18,6 @@ from eden_memory.exports.export_file import (
     without_data,
     writing,
 )
-from eden_memory.imports import json_elements
 from eden_memory.schemas.envelope import STORE_FORMAT
 from eden_memory.schemas.exported import ExportHeader
 from eden_memory.schemas.scopes import Scope
@@ -163,7 +163,7 @@ def wrong(number: int, **fields: object) -> Change:
 def test_a_bad_line_is_named_by_its_number_and_the_others_are_read(
     file: Path, change: Change, number: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_elements, "LONGEST", 8_000)
+    monkeypatch.setattr(file_items, "LONGEST", 8_000)
     read = list(read_lines(changed(file, change)))
     (bad,) = [line for line in read if isinstance(line, BadLine)]
     assert bad.number == number

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from eden_memory.exports.forgotten_here import ForgottenHere
+from eden_memory.files.record_rules import ForgottenHere
 from eden_memory.forgotten import Mark, Marks
 from eden_memory.memory.memory_batch import Memory
 from eden_memory.schemas.events import FactChanged

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from eden_memory.directory.own_sessions import own_session
-from eden_memory.exports.export_file import without_data, writing
-from eden_memory.exports.forgotten_here import ForgottenHere
-from eden_memory.exports.held_memory import OF_USERS, PROPAGATED, HeldMemory
-from eden_memory.imports.import_items import Entry, ImportedAs, ImportedItem, ImportMapping, SkippedItem
+from eden_memory.files.export_file import without_data, writing
+from eden_memory.files.import_items import Entry, ImportedAs, ImportedItem, ImportMapping, SkippedItem
+from eden_memory.files.record_rules import OF_USERS, PROPAGATED, ForgottenHere, HeldMemory
 from eden_memory.memory.memory_batch import Memory
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.schemas.envelope import STORE_FORMAT

@@ -1,7 +1,6 @@
 """Which reflections of an export propagation need not judge again."""
 
-from eden_memory.exports.forgotten_here import ForgottenHere
-from eden_memory.exports.judged_elsewhere import JudgedElsewhere
+from eden_memory.files.record_rules import ForgottenHere, JudgedElsewhere
 from eden_memory.memory.memory_batch import Memory
 from eden_memory.schemas.events import Propagated, ReflectionFormed
 from eden_memory.schemas.scopes import Scope

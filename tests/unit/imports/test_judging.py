@@ -2,10 +2,9 @@
 
 from typing import Any, cast
 
+from eden_memory.files.import_items import ImportedAs, ImportMapping, ImportReport
+from eden_memory.files.importing import Judging
 from eden_memory.forgotten import Marks
-from eden_memory.imports.import_items import ImportedAs, ImportMapping
-from eden_memory.imports.import_report import ImportReport
-from eden_memory.imports.importing import Judging
 from eden_memory.schemas.scopes import Scope
 from eden_memory.settings import ModelsSettings, Settings
 from tests.unit.memory.memory_histories import NOON

@@ -13,19 +13,11 @@ from hypothesis import strategies as st
 
 from eden_memory.directory.own_sessions import own_session, whose
 from eden_memory.errors import EdenError, Invalid
-from eden_memory.imports import chat_items, json_elements
-from eden_memory.imports.chat_items import chatgpt, claude
-from eden_memory.imports.file_items import markdown, mem0
-from eden_memory.imports.import_items import (
-    Entry,
-    ImportedAs,
-    ImportedItem,
-    ImportMapping,
-    Reader,
-    SkippedItem,
-)
-from eden_memory.imports.json_elements import elements
-from eden_memory.imports.mirror_page import BLOB, MirrorLine, MirrorPage, rendered
+from eden_memory.files import chat_items, file_items
+from eden_memory.files.chat_items import chatgpt, claude
+from eden_memory.files.file_items import elements, markdown, mem0
+from eden_memory.files.import_items import Entry, ImportedAs, ImportedItem, ImportMapping, Reader, SkippedItem
+from eden_memory.files.mirror_page import BLOB, MirrorLine, MirrorPage, rendered
 from eden_memory.schemas.documents import InboxAddedText, InboxFactCommand, InboxFormNow, InboxMemoryCommand
 from eden_memory.schemas.ids import encode
 
@@ -204,7 +196,7 @@ def test_an_array_is_read_element_by_element_however_it_is_cut(
     )
     file.write_text(written, errors="replace")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(json_elements, "PART", 40)
+        patched.setattr(file_items, "PART", 40)
         read = [element.value for element in elements(file)]
     whole = json.loads(file.read_text())
     assert read == (whole["results"] if wrapped else whole)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from eden_memory.errors import EdenError
-from eden_memory.local.jars import BootArchive
+from eden_memory.local.local_kafka import BootArchive
 
 
 class Training:

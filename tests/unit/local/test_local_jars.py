@@ -13,8 +13,8 @@ from typing import ClassVar
 import pytest
 
 from eden_memory.errors import EdenError
-from eden_memory.local import jars
-from eden_memory.local.jars import Jar
+from eden_memory.local import local_kafka
+from eden_memory.local.local_kafka import Jar
 
 CONTENT = b"a jar" * 1_000
 
@@ -60,28 +60,28 @@ def jar(tmp_path: Path, repository: str) -> Jar:
 def test_a_missing_jar_is_fetched_and_nothing_else_is_left_in_the_folder(
     tmp_path: Path, repository: str, jar: Jar
 ) -> None:
-    folder = jars.ensure(tmp_path / "jars", [jar], repository)
+    folder = local_kafka.ensure(tmp_path / "jars", [jar], repository)
     assert (folder / "thing-1.0.jar").read_bytes() == CONTENT
     assert {file.name for file in folder.iterdir()} == {".lock", "thing-1.0.jar"}
 
 
 def test_a_jar_that_is_there_needs_no_repository(tmp_path: Path, repository: str, jar: Jar) -> None:
-    jars.ensure(tmp_path / "jars", [jar], repository)
-    jars.ensure(tmp_path / "jars", [jar], "http://127.0.0.1:1")
+    local_kafka.ensure(tmp_path / "jars", [jar], repository)
+    local_kafka.ensure(tmp_path / "jars", [jar], "http://127.0.0.1:1")
 
 
 @pytest.mark.parametrize("damaged", [CONTENT[:-1], CONTENT[:-1] + b"X", b""])
 def test_a_damaged_jar_is_fetched_again(tmp_path: Path, repository: str, jar: Jar, damaged: bytes) -> None:
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars/thing-1.0.jar").write_bytes(damaged)
-    folder = jars.ensure(tmp_path / "jars", [jar], repository)
+    folder = local_kafka.ensure(tmp_path / "jars", [jar], repository)
     assert (folder / "thing-1.0.jar").read_bytes() == CONTENT
 
 
 def test_a_jar_with_another_checksum_is_removed_and_named(tmp_path: Path, repository: str, jar: Jar) -> None:
     locked = Jar(jar.group, jar.artifact, jar.version, "0" * 64, jar.size)
     with pytest.raises(EdenError, match=r"thing-1\.0\.jar has sha256 .* locked; the file was removed"):
-        jars.ensure(tmp_path / "jars", [locked], repository)
+        local_kafka.ensure(tmp_path / "jars", [locked], repository)
     assert not list((tmp_path / "jars").rglob("*.jar"))
 
 
@@ -90,20 +90,20 @@ def test_a_jar_that_cannot_be_fetched_is_named_with_what_to_do(
 ) -> None:
     unpublished = Jar("org.example", "other", "2.0", jar.sha256, jar.size)
     with pytest.raises(EdenError, match=r"other-2\.0\.jar could not be fetched") as raised:
-        jars.ensure(tmp_path / "jars", [unpublished], repository)
+        local_kafka.ensure(tmp_path / "jars", [unpublished], repository)
     assert "EDEN_KAFKA_BOOTSTRAP" in raised.value.hint
 
 
 def test_the_first_failure_ends_the_other_downloads(tmp_path: Path, repository: str, jar: Jar) -> None:
     asked = [Jar("org.example", f"absent{number}", "1", jar.sha256, jar.size) for number in range(200)]
     with pytest.raises(EdenError, match="could not be fetched"):
-        jars.ensure(tmp_path / "jars", asked, repository)
+        local_kafka.ensure(tmp_path / "jars", asked, repository)
     paths = {path for path in Quiet.asked_for if "absent" in path}
     assert 0 < len(paths) < len(asked)
 
 
 def test_the_lock_file_names_every_jar_once_with_a_checksum() -> None:
-    locked = jars.locked()
+    locked = local_kafka.locked()
     assert len({jar.file_name for jar in locked}) == len(locked)
     assert all(len(jar.sha256) == 64 and jar.size > 0 for jar in locked)
     assert {"kafka_2.13-4.3.1.jar", "kafka-clients-4.3.1.jar"} <= {jar.file_name for jar in locked}
@@ -114,13 +114,13 @@ def test_where_jars_come_from_is_the_resolvers_own_default(
 ) -> None:
     given: list[object] = []
 
-    class Seen(jars.MavenContext):
+    class Seen(local_kafka.MavenContext):
         def __init__(self, *arguments: object, **options: object) -> None:
             given.append(options["remote_repos"])
             raise OSError("no network in tests")
 
-    monkeypatch.setattr(jars, "MavenContext", Seen)
+    monkeypatch.setattr(local_kafka, "MavenContext", Seen)
     with pytest.raises(EdenError, match="could not be fetched"):
-        jars.ensure(tmp_path / "jars", [Jar("org.example", "thing", "1.0", "0" * 64, 1)])
+        local_kafka.ensure(tmp_path / "jars", [Jar("org.example", "thing", "1.0", "0" * 64, 1)])
     assert set(given) == {None}
-    assert "://" not in Path(jars.__file__).read_text()
+    assert "http" not in Path(local_kafka.__file__).read_text()

@@ -11,7 +11,7 @@ import pytest
 
 from eden_memory.errors import EdenError
 from eden_memory.local import server_process
-from eden_memory.local.state import ServerState, exclusively, load, save
+from eden_memory.local.server import ServerState, exclusively, load, save
 
 PROGRAM = "python"
 SOON = 60.0

@@ -8,13 +8,18 @@ from typer.testing import CliRunner
 
 from eden_memory.cli.main import app
 from eden_memory.errors import Conflict, EdenError, Invalid
-from eden_memory.imports.mirror_page import digest_of, parsed
-from eden_memory.mirror import atomic_files
-from eden_memory.mirror.atomic_files import read_text, replace_text
-from eden_memory.mirror.merging import FileConflict, Merged, MirroredItem
-from eden_memory.mirror.mirror_folder import MirrorFolder
-from eden_memory.mirror.scope_file import KEPT_BASES, ScopeFile, file_name, remove_others
-from eden_memory.mirror.sealed_notes import SealedNotes
+from eden_memory.files import mirror_folder
+from eden_memory.files.mirror_folder import (
+    KEPT_BASES,
+    MirrorFolder,
+    ScopeFile,
+    SealedNotes,
+    file_name,
+    read_text,
+    remove_others,
+    replace_text,
+)
+from eden_memory.files.mirror_page import FileConflict, Merged, MirroredItem, digest_of, parsed
 
 KEY = "user:s.helper:s.ann"
 NOTES = SealedNotes(b"secret" * 6)
@@ -29,7 +34,7 @@ def refused(first: Path, second: Path) -> bool:
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the file system can exchange two files or not."""
     if request.param == "put in place":
-        monkeypatch.setattr(atomic_files, "exchange", refused)
+        monkeypatch.setattr(mirror_folder, "exchange", refused)
 
 
 @pytest.mark.usefixtures("either_way")
@@ -201,7 +206,7 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
 
 
 def test_the_command_says_which_extra_it_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delitem(sys.modules, "eden_memory.mirror.mirroring", raising=False)
+    monkeypatch.delitem(sys.modules, "eden_memory.files.mirroring", raising=False)
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     ended = CliRunner().invoke(app, ["mirror", str(tmp_path), "--user", "ann"])
     assert isinstance(ended.exception, EdenError)

@@ -6,9 +6,21 @@ from hashlib import sha256
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.imports.mirror_page import BLOB, MirrorLine, MirrorPage, digest_of, parsed, rendered
+from eden_memory.files.mirror_page import (
+    BLOB,
+    BaseItem,
+    FileCommand,
+    Merged,
+    MirroredItem,
+    MirrorLine,
+    MirrorPage,
+    PageMerge,
+    SentCommand,
+    digest_of,
+    parsed,
+    rendered,
+)
 from eden_memory.memory.fact_hash import fact_hash
-from eden_memory.mirror.merging import BaseItem, FileCommand, Merged, MirroredItem, PageMerge, SentCommand
 
 KEY = "user:s.helper:s.ann"
 

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eden_memory.imports.mirror_page import (
+from eden_memory.files.mirror_page import (
     BLOB,
     END,
     Kind,

@@ -6,17 +6,16 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from eden_memory.formation.prompt_material import ConsolidationMaterial
-from eden_memory.models.asking.answer_forwarding import AnswerStore
-from eden_memory.models.asking.asking_model import AskingModel
-from eden_memory.models.asking.chat import Chat, Router
+from eden_memory.models.asking_model import AskingModel, Chat, Router
+from eden_memory.models.breaker import Pings, Works
+from eden_memory.models.cached_embedders import KeptEmbedder
 from eden_memory.models.call_accounts import Accounts
-from eden_memory.models.calls import ChatProvider, Completion, Finish, PromptTurn, Tokens, Trial
-from eden_memory.models.embeddings.embedding_calls import EmbeddingCalls
-from eden_memory.models.embeddings.kept_embedder import KeptEmbedder
-from eden_memory.models.guard.budget import CallBudget
-from eden_memory.models.guard.guard import Guard
-from eden_memory.models.guard.pings import Pings, Works
+from eden_memory.models.embedding_calls import EmbeddingCalls
+from eden_memory.models.guard import Guard
+from eden_memory.models.judging import CallBudget
+from eden_memory.models.provider_calls import ChatProvider, Completion, Finish, PromptTurn, Tokens, Trial
 from eden_memory.models.question import Asking, Prompt
+from eden_memory.models.stored_answers import AnswerStore
 from eden_memory.schemas.answers import ModelAnswer
 from eden_memory.schemas.documents import Answer
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from eden_memory.failures import PermanentError, ProviderError, QuestionSpent
-from eden_memory.models.asking.asking_model import AskingModel
-from eden_memory.models.asking.judging import TRUNCATED, complete_items
-from eden_memory.models.calls import CallFailed, PromptTurn
+from eden_memory.models.asking_model import AskingModel
+from eden_memory.models.judging import TRUNCATED, complete_items
+from eden_memory.models.provider_calls import CallFailed, PromptTurn
 from eden_memory.models.question import unit_of
 from eden_memory.schemas.answers import ConsolidatedText, ExtractedFacts, StatedFact
 from eden_memory.schemas.events import ModelCalled

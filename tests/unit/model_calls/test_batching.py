@@ -2,7 +2,7 @@
 
 import asyncio
 
-from eden_memory.models.embeddings.kept_embedder import Batching
+from eden_memory.models.cached_embedders import Batching
 
 
 class Rounds:

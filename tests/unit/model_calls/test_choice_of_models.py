@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from eden_memory.assembly.model_factory import Models
 from eden_memory.errors import EdenError
-from eden_memory.models.embeddings.kept_embedder import KeptEmbedder
-from eden_memory.models.embeddings.local_embedder import LocalEmbedder
-from eden_memory.models.providers.providers import Providers
+from eden_memory.models.cached_embedders import KeptEmbedder
+from eden_memory.models.local_embedder import LocalEmbedder
+from eden_memory.models.providers import Providers
 from eden_memory.schemas.answers import ConsolidatedText
 from eden_memory.settings import ModelsSettings, Settings
 from tests.unit.model_calls.model_fakes import (

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from eden_memory.errors import EdenError
-from eden_memory.models.embeddings import local_embedder
-from eden_memory.models.embeddings.local_embedder import DIMENSIONS, MODEL, MULTILINGUAL, LocalEmbedder
+from eden_memory.models import local_embedder
+from eden_memory.models.local_embedder import DIMENSIONS, MODEL, MULTILINGUAL, LocalEmbedder
 from eden_memory.schemas.fields import unpack_vector
 
 TEXTS = [

@@ -15,12 +15,11 @@ from eden_memory.formation.prompt_material import (
     ScopeBrief,
     longest_answer,
 )
-from eden_memory.models.asking.answer_keys import first_key
-from eden_memory.models.asking.judging import most_tokens
-from eden_memory.models.calls import CallFailed, Completion, Tokens
-from eden_memory.models.guard.gate import FIRST, Growth
-from eden_memory.models.guard.guard import Guard
-from eden_memory.models.guard.pace import LONGEST, Pace
+from eden_memory.models.breaker import LONGEST, Pace
+from eden_memory.models.guard import FIRST, Growth, Guard
+from eden_memory.models.judging import most_tokens
+from eden_memory.models.provider_calls import CallFailed, Completion, Tokens
+from eden_memory.models.stored_answers import first_key
 from eden_memory.schemas.answers import ConsolidatedText
 from tests.unit.model_calls.model_fakes import PROMPT, FakeChat, MemoryAnswers, asking, model_over
 from tests.unit.model_calls.test_provider_guard import Provider
@@ -126,7 +125,7 @@ def test_it_never_leaves_its_bounds() -> None:
 async def test_a_ping_that_waits_behind_calls_that_run_does_not_make_the_provider_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eden_memory.models.guard.guard.PING_SECONDS", 0.02)
+    monkeypatch.setattr("eden_memory.models.guard.PING_SECONDS", 0.02)
     guard, goes_on = Guard("test", 64, 5.0), asyncio.Event()
 
     async def hangs() -> None:

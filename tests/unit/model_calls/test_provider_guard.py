@@ -10,10 +10,9 @@ from prometheus_client import Gauge
 
 from eden_memory import metrics
 from eden_memory.failures import PermanentError
-from eden_memory.models.calls import CallFailed
-from eden_memory.models.guard.breaker import Breaker, ProviderAway
-from eden_memory.models.guard.gate import Gate
-from eden_memory.models.guard.guard import Guard
+from eden_memory.models.breaker import Breaker, ProviderAway
+from eden_memory.models.guard import Gate, Guard
+from eden_memory.models.provider_calls import CallFailed
 
 DOWN = CallFailed("provider_error", "503")
 

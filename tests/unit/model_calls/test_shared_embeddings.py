@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.failures import PermanentError
+from eden_memory.models.cached_embedders import KeptEmbedder
 from eden_memory.models.call_accounts import CENTS, shared, shared_cost
-from eden_memory.models.calls import CallFailed, Tokens
-from eden_memory.models.embeddings.kept_embedder import KeptEmbedder
+from eden_memory.models.provider_calls import CallFailed, Tokens
 from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.fields import unpack_vector
 from eden_memory.schemas.provenance import Embedding

@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from eden_memory.models.providers.provider_json import described, schema_of
+from eden_memory.models.provider_calls import described, schema_of
 from eden_memory.schemas.answers import (
     ConsolidatedText,
     ExtractedFacts,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eden_memory.models.effort import EFFORTS, google_thinking, openai_effort
+from eden_memory.models.provider_calls import EFFORTS, google_thinking, openai_effort
 
 
 @pytest.mark.parametrize(

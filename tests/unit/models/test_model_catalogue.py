@@ -3,7 +3,8 @@
 import pytest
 
 from eden_memory.errors import EdenError
-from eden_memory.models.providers.catalogue import (
+from eden_memory.models.call_accounts import per_million
+from eden_memory.models.catalogue import (
     EMBEDDINGS,
     EmbeddingModel,
     ModelChoice,
@@ -14,8 +15,7 @@ from eden_memory.models.providers.catalogue import (
     provider_name,
     used_for,
 )
-from eden_memory.models.providers.prices import per_million
-from eden_memory.models.providers.providers import Providers
+from eden_memory.models.providers import Providers
 from eden_memory.settings import ModelsSettings, Settings
 
 URL = "https://someone:secret@models.example.org/v1"

@@ -5,8 +5,8 @@ from decimal import Decimal
 import pytest
 from structlog.testing import capture_logs
 
-from eden_memory.models.calls import Tokens
-from eden_memory.models.providers.prices import Prices, deprecated, per_million
+from eden_memory.models.call_accounts import Prices, deprecated, per_million
+from eden_memory.models.provider_calls import Tokens
 
 
 def cost(tokens: Tokens, model: str = "gpt-5-mini", provider: str = "openai") -> Decimal:

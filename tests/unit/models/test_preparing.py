@@ -7,12 +7,12 @@ from eden_memory.formation import prompts
 
 LOADED = """
 import sys
-from eden_memory.models.providers import prices
+from eden_memory.models import call_accounts
 assert "genai_prices.data" not in sys.modules, "loaded at import"
-prices.prepare()
+call_accounts.prepare()
 before = set(sys.modules)
 assert "genai_prices.data" in before
-prices.Prices().cost("openai", "gpt-5-mini", prices.Tokens(input=10, output=10))
+call_accounts.Prices().cost("openai", "gpt-5-mini", call_accounts.Tokens(input=10, output=10))
 assert set(sys.modules) == before
 """
 

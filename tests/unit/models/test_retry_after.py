@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from eden_memory.models.retry_after import MOST, retry_after
+from eden_memory.models.provider_calls import MOST, retry_after
 
 NOON = "Sun, 22 Nov 2026 12:00:00 GMT"
 LATER = "Sun, 22 Nov 2026 12:00:30 GMT"

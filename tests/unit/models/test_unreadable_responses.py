@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eden_memory.models.calls import CallFailed, Completion
-from eden_memory.models.providers import google, openai
+from eden_memory.models import google, openai
+from eden_memory.models.provider_calls import CallFailed, Completion
 
 KEYS = st.sampled_from(
     [

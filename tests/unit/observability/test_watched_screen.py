@@ -5,7 +5,7 @@ from io import StringIO
 from rich.console import Console
 
 from eden_memory.cli.watch import render
-from eden_memory.observability.formation_progress import FormationProgress, WatchedChange
+from eden_memory.observability.watching import FormationProgress, WatchedChange
 
 
 def shown(progress: FormationProgress) -> list[str]:

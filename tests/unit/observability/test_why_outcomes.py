@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from eden_memory.observability.why import BECAUSE, MessageFate, explained_message
-from eden_memory.recent.recent_rules import WrittenMessage
+from eden_memory.context.written_message_store import WrittenMessage
+from eden_memory.observability.why_store import BECAUSE, MessageFate, explained_message
 from eden_memory.stages.outcome import StageOutcome
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

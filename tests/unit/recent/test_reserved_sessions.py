@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from eden_memory.recent.written_message_store import MessageFields
+from eden_memory.context.written_message_store import MessageFields
 from eden_memory.settings import MessagesSettings
 
 

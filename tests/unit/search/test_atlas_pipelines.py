@@ -6,8 +6,7 @@ import pytest
 
 from eden_memory.mongo.documents import packed_of
 from eden_memory.schemas.fields import pack_vector
-from eden_memory.search.atlas_list_store import by_words, nearest
-from eden_memory.search.search_index_store import TEXT_INDEX, VECTOR_INDEX, definitions
+from eden_memory.search.atlas_list_store import TEXT_INDEX, VECTOR_INDEX, by_words, definitions, nearest
 
 KEYS = ["user:s.a:s.u", "agent:s.a"]
 VECTOR = pack_vector([0.6, 0.8])

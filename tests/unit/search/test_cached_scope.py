@@ -17,9 +17,8 @@ import pytest
 from eden_memory.search import cached_scope
 from eden_memory.search.cached_scope import CachedScope
 from eden_memory.search.cached_scope_store import CachedScopes
-from eden_memory.search.fact_candidates import NOW
-from eden_memory.search.quick_matrix import QuickMatrix
-from eden_memory.search.search_documents import CachedFact, cached_document
+from eden_memory.search.fact_candidates import NOW, CachedFact, cached_document
+from eden_memory.search.stored_vector_store import QuickMatrix
 from tests.names import NAMES
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -99,7 +98,7 @@ from random import Random
 from typing import Any, cast
 from eden_memory.search.cached_scope import CachedScope
 from eden_memory.search.cached_scope_store import CachedScopes
-from eden_memory.search.search_documents import CachedFact, cached_document
+from eden_memory.search.fact_candidates import CachedFact, cached_document
 
 def resident():
     ctypes.CDLL(None).malloc_trim(0)  # what a write of the index frees

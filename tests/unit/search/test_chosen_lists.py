@@ -6,11 +6,9 @@ from typing import Any, cast
 import pytest
 
 from eden_memory.mongo.documents import vector_of
-from eden_memory.search.atlas_list_store import AtlasFactLists
-from eden_memory.search.chosen_list_store import Database, fact_lists, searches_by_atlas
+from eden_memory.search.atlas_list_store import TEXT_INDEX, VECTOR_INDEX, AtlasFactLists
 from eden_memory.search.fact_candidates import NOW, When
-from eden_memory.search.plain_list_store import PlainFactLists
-from eden_memory.search.search_index_store import TEXT_INDEX, VECTOR_INDEX
+from eden_memory.search.plain_list_store import Database, PlainFactLists, fact_lists, searches_by_atlas
 from eden_memory.settings import SearchSettings, Settings
 from tests.names import NAMES
 from tests.unit.formation.dedup.dedup_kit import WordEmbedder, embedded

@@ -13,9 +13,9 @@ from eden_memory.redaction import Redactor
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
-from eden_memory.search.access_count_store import AccessCounting
 from eden_memory.search.fact_candidates import FactCandidate, Ranked
 from eden_memory.search.ranking import Ranking
+from eden_memory.search.search_count_store import AccessCounting
 from eden_memory.search.search_engine import SearchEngine
 from eden_memory.search.search_requests import SearchRequest
 from tests.unit.search.candidate_facts import NOW, fact, ranked

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.search.expiring_facts import ExpiringFacts
+from eden_memory.search.cached_scope import ExpiringFacts
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTES = st.integers(0, 9).map(lambda minutes: BEGIN + timedelta(minutes=minutes))

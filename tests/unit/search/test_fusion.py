@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.search.fact_candidates import Ranked
-from eden_memory.search.fusion import QueryLists, by_rank, by_score
+from eden_memory.search.ranking_stages import QueryLists, by_rank, by_score
 from tests.unit.search.candidate_facts import fact, ids, ranked
 
 A, B, C = fact("a"), fact("b", vector=(0.0, 1.0)), fact("c", vector=None)

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eden_memory.search.as_of_store import as_known, stated_earlier
 from eden_memory.search.fact_candidates import FactCandidate, When
-from eden_memory.search.reflection_list_store import as_it_was
+from eden_memory.search.unindexed_list_store import as_it_was, as_known, stated_earlier
 from tests.unit.formation.dedup.dedup_kit import at
 
 NEWEST = FactCandidate("f", "user:s.a:s.u", "v4", at(0), at(40), 4, at(0), vector=b"v4")

@@ -11,9 +11,8 @@ from eden_memory.models.question import Asking
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.search.fact_candidates import FactCandidate, Scored
-from eden_memory.search.fusion import similarity_to
-from eden_memory.search.newer import newer_first, tense_needed
-from eden_memory.search.question_tense import QuestionTense
+from eden_memory.search.question_times import QuestionTense
+from eden_memory.search.ranking_stages import newer_first, similarity_to, tense_needed
 from eden_memory.search.text_index import stems_asked
 from tests.unit.search.candidate_facts import fact, ids, scored
 

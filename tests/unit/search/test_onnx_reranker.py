@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from eden_memory.errors import EdenError
-from eden_memory.models.embeddings import local_embedder
+from eden_memory.models import local_embedder
 from eden_memory.models.rerankers import OnnxReranker
 
 pytest.importorskip("onnxruntime")

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eden_memory.memory.scope_matrix import ScopeMatrix
-from eden_memory.search import quick_matrix
-from eden_memory.search.quick_matrix import QuickMatrix
+from eden_memory.search import stored_vector_store
+from eden_memory.search.stored_vector_store import QuickMatrix
 
 DIMENSIONS = 96
 
@@ -47,7 +47,7 @@ def test_changes_leave_no_trace(seed: int, dimensions: int) -> None:
     """With 8, 4 and 2 bits beside the int8."""
     dice, numbers = random.Random(seed), np.random.default_rng(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quick_matrix, "POOL_LEAST", 5)
+        patch.setattr(stored_vector_store, "POOL_LEAST", 5)
         quick, exact = QuickMatrix(dimensions), ScopeMatrix(dimensions)
         for number in range(60):
             name, vector = (

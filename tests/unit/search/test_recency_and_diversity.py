@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eden_memory.models.rerankers import relevance
-from eden_memory.search.diversity import diverse
 from eden_memory.search.fact_candidates import Scored
 from eden_memory.search.ranking import (
     apply_recency,
@@ -17,6 +16,7 @@ from eden_memory.search.ranking import (
     freshness,
     reranked,
 )
+from eden_memory.search.ranking_stages import diverse
 from eden_memory.search.text_index import first_stem, stems_asked
 from tests.unit.search.candidate_facts import NOW, fact, ids, scored
 

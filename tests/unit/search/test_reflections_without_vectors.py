@@ -8,10 +8,9 @@ from eden_memory.models.question import Asking
 from eden_memory.schemas.fields import pack_vector
 from eden_memory.schemas.provenance import Embedding
 from eden_memory.schemas.scopes import Scope
-from eden_memory.search.reflection_list_store import ReflectionLists
 from eden_memory.search.search_engine import SearchEngine
 from eden_memory.search.search_requests import SearchRequest
-from eden_memory.search.unindexed import READING
+from eden_memory.search.unindexed_list_store import READING, ReflectionLists
 from tests.names import NAMES
 from tests.unit.search.candidate_facts import NOW
 

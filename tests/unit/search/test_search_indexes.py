@@ -8,7 +8,7 @@ from pymongo.errors import OperationFailure
 from pymongo.operations import SearchIndexModel
 
 from eden_memory.errors import EdenError
-from eden_memory.search.search_index_store import (
+from eden_memory.search.atlas_list_store import (
     TEXT_INDEX,
     VECTOR_INDEX,
     definitions,

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from eden_memory.call_costs import unpriced
-from eden_memory.models.embeddings.search_embedder import ENTRY_BYTES, SearchEmbedder
+from eden_memory.models.cached_embedders import ENTRY_BYTES, SearchEmbedder
 from eden_memory.schemas.events import ModelCalled
-from eden_memory.search.search_usage import SearchUsage
+from eden_memory.search.search_count_store import SearchUsage
 from tests.calls import called
 from tests.unit.model_calls.model_fakes import FakeVectors, MemoryAnswers, embedder_over
 

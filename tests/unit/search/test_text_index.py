@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eden_memory.search.text_index import Rarity, TextIndex, asked_words, together
-from eden_memory.search.word_folding import folded, words_asked, words_of
+from eden_memory.search.text_index import (
+    Rarity,
+    TextIndex,
+    asked_words,
+    folded,
+    together,
+    words_asked,
+    words_of,
+)
 
 
 def index_of(*texts: str) -> TextIndex:

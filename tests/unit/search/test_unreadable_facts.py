@@ -7,7 +7,7 @@ import bson
 import pytest
 from prometheus_client import REGISTRY
 
-from eden_memory.search.search_documents import cached_candidate, cached_facts
+from eden_memory.search.fact_candidates import cached_candidate, cached_facts
 
 WHOLE: dict[str, Any] = {
     "scope_key": "user:s.a:s.ada",

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eden_memory import redaction
-from eden_memory.exports import importing
+from eden_memory.files import record_import
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.mongo.document_fields import cut, text_of
 from eden_memory.redaction import SEAM, Redactor, has_check_digit, may_hold_a_secret
@@ -266,12 +266,12 @@ EXAMPLES = Path(__file__).parents[3] / "schemas/examples"
 
 
 def imported(value: dict[str, Any]) -> dict[str, Any]:
-    return json.loads(importing.redacted(json.dumps(value).encode(), Redactor()))
+    return json.loads(record_import.redacted(json.dumps(value).encode(), Redactor()))
 
 
 def test_a_fact_of_an_export_is_redacted_with_its_hash_and_without_the_vector_of_the_secret() -> None:
     value = (EXAMPLES / "FactChanged/v1/edited_by_a_person.json").read_bytes()
-    assert importing.redacted(value, Redactor()) == value
+    assert record_import.redacted(value, Redactor()) == value
     fact = json.loads(value)
     found = imported(fact | {"text": f"The key is {SECRETS['aws']}."})
     assert found["text"] == "The key is [redacted: aws]."

@@ -14,10 +14,17 @@ from eden_memory.schemas.events import ModelCalled
 from eden_memory.schemas.example_files import examples_of
 from eden_memory.settings import OtelSettings, Settings
 from eden_memory.stages.outcome import StoredRecord
-from eden_memory.telemetry.exporting import exporting
-from eden_memory.telemetry.metric_export import gathered
-from eden_memory.telemetry.request_spans import OpenSpan, RequestSpan
-from eden_memory.telemetry.spans import TRACING, EndedSpan, Processing, called, sent
+from eden_memory.telemetry.otlp import gathered
+from eden_memory.telemetry.spans import (
+    TRACING,
+    EndedSpan,
+    OpenSpan,
+    Processing,
+    RequestSpan,
+    called,
+    exporting,
+    sent,
+)
 from eden_memory.tracing import following, span_id, traceparent
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)

@@ -9,7 +9,7 @@ from eden_memory.cli.main import app
 from eden_memory.errors import EdenError
 from eden_memory.memory.reembedding_store import Reembedding, embedding_models_in, refuse_another_model
 from eden_memory.metrics import DEDUP
-from eden_memory.models.providers.catalogue import vectors_of
+from eden_memory.models.catalogue import vectors_of
 from eden_memory.mongo.bson_ids import encode_id
 from eden_memory.placement import Placement
 from eden_memory.schemas.documents import Live

@@ -10,8 +10,8 @@ import pytest
 from eden_memory.assembly.model_factory import Models
 from eden_memory.forgetting.forgetting_store import MongoForgettingStore
 from eden_memory.forgotten import Mark
-from eden_memory.models.answer_store import MongoAnswers
-from eden_memory.models.calls import Tokens
+from eden_memory.models.provider_calls import Tokens
+from eden_memory.models.stored_answers import MongoAnswers
 from eden_memory.schemas.events import FactsExtracted, ReflectionFormed
 from eden_memory.schemas.events.base import Event
 from eden_memory.settings import ModelsSettings

@@ -9,7 +9,7 @@ from eden_memory.failures import PermanentError
 from eden_memory.forgotten import Mark
 from eden_memory.formation.prompt_material import DecisionMaterial
 from eden_memory.metrics import DEDUP
-from eden_memory.models.asking.judging import parsed
+from eden_memory.models.judging import parsed
 from eden_memory.processors import fact_dedup
 from eden_memory.schemas.answers import FactDecision, FactDecisions
 from eden_memory.schemas.documents import Stream

@@ -13,9 +13,8 @@ from eden_memory.formation.known_facts import KnownFact
 from eden_memory.memory.memory_views import versions
 from eden_memory.schemas.documents import Fact
 from eden_memory.schemas.events import Forgotten
-from eden_memory.search.as_of_store import as_known
-from eden_memory.search.fact_candidates import When
-from eden_memory.search.search_documents import candidate
+from eden_memory.search.fact_candidates import When, candidate
+from eden_memory.search.unindexed_list_store import as_known
 from tests.unit.formation.dedup.dedup_kit import ANA, Bench, Memory, ScriptedModel, at, delivery, proposal
 from tests.unit.formation.dedup.test_any_order_of_windows import by_key_and_date
 from tests.unit.memory.memory_histories import delivered

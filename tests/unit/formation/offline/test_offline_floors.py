@@ -9,7 +9,7 @@ import pytest
 from eden_memory.demo.judgement import judged, read_expectations
 from eden_memory.errors import EdenError
 from eden_memory.formation.prompt_material import FactMaterial, ScopeBrief, TranscriptLine
-from eden_memory.models.embeddings.local_embedder import LocalEmbedder
+from eden_memory.models.local_embedder import LocalEmbedder
 from eden_memory.schemas.answers import ExtractedFacts
 from tests.unit.formation.offline.formed_memory import answered, demo_memory
 

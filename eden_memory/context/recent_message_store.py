@@ -1,0 +1,275 @@
+"""Find the messages of a user that no memory is formed from yet: read when asked, without a model."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from math import inf
+from typing import Any, Literal
+
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import PyMongoError
+
+from eden_memory.access.presence_store import MongoPresence
+from eden_memory.access.visible import Asker, VisibleMemory
+from eden_memory.context.written_message_store import (
+    MessageRow,
+    SessionNow,
+    WrittenMessage,
+    WrittenMessages,
+    is_asked_for,
+    named_in,
+    unsettled,
+    was_alone,
+)
+from eden_memory.directory.author_store import Authors, MessageAuthors
+from eden_memory.directory.directory_store import MongoDirectory
+from eden_memory.directory.own_sessions import whose
+from eden_memory.directory.participants import Audiences, Missing, Off, SessionFacts
+from eden_memory.forgotten import ForgottenMarks
+from eden_memory.logs import LibraryLogger
+from eden_memory.memory.results import RecentMessage
+from eden_memory.metrics import RECENT_FAILED, RECENT_SECONDS
+from eden_memory.names import Names
+from eden_memory.schemas.documents import Fact, Reflection, SessionState, Stream
+from eden_memory.schemas.events import ReflectionFormed
+from eden_memory.settings import Settings
+from eden_memory.stages.outcome import StageOutcome
+from eden_memory.stages.outcome_store import MongoLedger
+from eden_memory.usage.formation_completion import named, outcomes_of
+
+log = LibraryLogger()
+
+
+Database = AsyncDatabase[dict[str, Any]]
+
+MOST_SECONDS = 1.0
+"""A context or a search is given without these messages then."""
+
+WARN_EVERY_SECONDS = 60.0
+
+AT_ONCE = 20
+"""Askers of one process whose messages are read at the same time."""
+
+
+Readings = dict[Hashable, asyncio.Task[Any]]
+"""What is being read for several askers, by what it depends on."""
+
+
+class RecentMessages:
+    """The messages of one namespace; `source` is the application's database, `memory` our own."""
+
+    def __init__(
+        self,
+        source: Database,
+        memory: Database,
+        settings: Settings,
+        forgotten: ForgottenMarks,
+        clock: Callable[[], datetime],
+    ) -> None:
+        names = settings.names
+        self._on, self._kept = settings.memory.recent, timedelta(hours=settings.memory.recent_hours)
+        self._written = WrittenMessages(source, memory, settings)
+        self._authors = MessageAuthors(source, memory, settings)
+        self._presence = MongoPresence(source, memory, settings)
+        self._directory = MongoDirectory(source, memory[names[Stream.COLLECTION]], settings)
+        self._states = memory[names[SessionState.COLLECTION]]
+        self._settled = SettledFormations(memory, names, forgotten)
+        self._forgotten, self._clock = forgotten, clock
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._warned_at = -WARN_EVERY_SECONDS
+
+    async def of_each(self, views: Mapping[Asker, VisibleMemory]) -> dict[Asker, Sequence[RecentMessage]]:
+        """Return the messages of several askers; one user's are read once for all sessions that ask for the same."""
+        readings: Readings = {}
+        found = await asyncio.gather(*(self.of(asked, view, readings) for asked, view in views.items()))
+        return dict(zip(views, found, strict=True))
+
+    async def of(
+        self, asked: Asker, view: VisibleMemory, readings: Readings | None = None
+    ) -> Sequence[RecentMessage]:
+        """Return the messages of the asker's other sessions, newest first; none where the asker may see none.
+
+        They come from sessions of the same agent in which the asker was always alone. If they cannot be read in a
+        second, the answer is given without them, and the log says why. `readings`: shared by several askers; who
+        gives up ends nobody else's reading.
+        """
+        if not self._on or not is_asked_for(asked, view):
+            return ()
+        shared: Readings = {} if readings is None else readings
+        user, since = asked.user_id or "", self._clock() - self._kept
+        try:
+            async with self._slots, asyncio.timeout(MOST_SECONDS):
+                with RECENT_SECONDS.time():
+                    if user not in shared:
+                        shared[user] = asyncio.create_task(self._written.sessions_of(user, since))
+                        shared[user].add_done_callback(_heard)
+                    named = await asyncio.shield(shared[user])
+                    sessions = tuple(name for name in named if name != asked.session_id)
+                    what = asked.agent_id, user, sessions
+                    if what not in shared:
+                        shared[what] = asyncio.create_task(self._read(asked, sessions, since))
+                        shared[what].add_done_callback(_heard)
+                    found = await asyncio.shield(shared[what])
+                    return found if found and await self._presence.is_alone(asked) else ()
+        except (PyMongoError, TimeoutError) as error:
+            RECENT_FAILED.inc()
+            self._warn(type(error).__name__)
+            return ()
+
+    async def _read(self, asked: Asker, sessions: Sequence[str], since: datetime) -> Sequence[RecentMessage]:
+        """Read texts first, and who was present and what is forgotten after them: a change between is heeded."""
+        user = asked.user_id or ""
+        written = await self._written.messages_of(sessions, since)
+        if not written:
+            return ()
+        alone, (known, settled) = await asyncio.gather(self._alone(asked, written), self._known(written))
+        private = [message for message in written if message.session_id in alone]
+        if not private:
+            return ()
+        shown = unsettled(user, private, known, settled, (), since)
+        texts = await self._written.redacted.of([message.content for message in shown])
+        content = {message.message_id: text for message, text in zip(shown, texts, strict=True)}
+        leaving = await self._written.being_forgotten()  # a request goes once its mark stands
+        marks = await self._forgotten.among(named_in(user, private))
+        found = unsettled(user, private, known, settled, (marks, leaving), since)
+        return [replace(message, content=content[message.message_id]) for message in found]
+
+    async def _known(self, written: Sequence[WrittenMessage]) -> tuple[Mapping[str, MessageRow], set[str]]:
+        """Return what formation-trigger keeps of the messages, and which of their formations are settled."""
+        known = await self._written.recorded(message.message_id for message in written)
+        formations = (row["formation_id"] for row in known.values())
+        return known, await self._settled.among(name for name in formations if name is not None)
+
+    async def _alone(self, asked: Asker, written: Sequence[WrittenMessage]) -> set[str]:
+        """Return the sessions of these messages in which the asker was always alone."""
+        sessions = list(dict.fromkeys(message.session_id for message in written))
+        users = dict.fromkeys(sessions, (asked.user_id or "",))
+        chats = [name for name in sessions if whose(name) is None]
+        facts, off, authors, states = await asyncio.gather(
+            self._directory.look_up(sessions, users),
+            self._directory.off(users, ()) if self._directory.switches else _nobody(),
+            self._authors.everybody_in(chats),
+            self._states_of(sessions),
+        )
+        now = {name: _session_now(name, facts[name], authors, states.get(name, {})) for name in sessions}
+        return {name for name in sessions if was_alone(asked, name, now[name], off)}
+
+    async def _states_of(self, sessions: Collection[str]) -> dict[str, dict[str, Any]]:
+        fields = {"users": 1, "audience_changes": 1}
+        rows = await self._states.find({"_id": {"$in": list(sessions)}}, fields).to_list()
+        return {row["_id"]: row for row in rows}
+
+    def _warn(self, reason: str) -> None:
+        if time.monotonic() - self._warned_at >= WARN_EVERY_SECONDS:
+            self._warned_at = time.monotonic()
+            log.warning("messages that are not formed yet cannot be read; answers lack them", reason=reason)
+
+
+async def _nobody() -> Off:
+    return Off()
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    """Take the error, if nobody waits for it any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _session_now(
+    name: str,
+    facts: SessionFacts | Missing,
+    authors: Authors | None,
+    state: Mapping[str, Any],
+) -> SessionNow:
+    written = None if authors is None else authors.get(name, frozenset())
+    return SessionNow(
+        facts,
+        None if written is None else frozenset(author for author in written if author is not None),
+        frozenset(state.get("users", ())),
+        Audiences.of_row(state),
+        anonymous=written is not None and None in written,
+    )
+
+
+REMEMBERED = 10_000
+
+FACT = "fact:"
+"""Begins the name of a fact's version among the writes of a decision."""
+
+
+class SettledFormations:
+    """Reads the ledger and the memory of one namespace; remembers what is settled, since that never changes."""
+
+    def __init__(
+        self, database: AsyncDatabase[dict[str, Any]], names: Names, forgotten: ForgottenMarks
+    ) -> None:
+        self._ledger, self._forgotten = MongoLedger(database, names), forgotten
+        self._facts = database[names[Fact.COLLECTION]]
+        self._reflections = database[names[Reflection.COLLECTION]]
+        self._settled = OrderedDict[str, None]()
+
+    async def among(self, formation_ids: Iterable[str]) -> set[str]:
+        """Return those that are settled."""
+        wanted = set(formation_ids)
+        if unknown := [name for name in wanted if name not in self._settled]:
+            self._remember(await self._look_up(unknown))
+        return wanted & self._settled.keys()
+
+    async def _look_up(self, formation_ids: list[str]) -> list[str]:
+        outcomes = await outcomes_of(self._ledger, formation_ids)
+        decided = {name: found for name, found in outcomes.items() if found is not None}
+        facts = {name: decided_facts(found) for name, found in decided.items()}
+        reflections = {name: formed_reflections(found) for name, found in decided.items()}
+        stored = await self._facts_stored({fact_id for of in facts.values() for fact_id in of})
+        written = await self._reflections_stored({name for of in reflections.values() for name in of})
+        return [
+            name
+            for name in decided
+            if reflections[name] <= written
+            and all(stored.get(fact_id, 0) >= version for fact_id, version in facts[name].items())
+        ]
+
+    async def _facts_stored(self, fact_ids: Collection[str]) -> dict[str, float]:
+        """Return the version of each stored fact; infinite where it is forgotten, so that it will not be stored."""
+        rows = await self._facts.find({"_id": {"$in": list(fact_ids)}}, {"version": 1}).to_list()
+        stored: dict[str, float] = {row["_id"]: row["version"] for row in rows}
+        return stored | dict.fromkeys(await self._gone("fact", set(fact_ids) - stored.keys()), inf)
+
+    async def _reflections_stored(self, reflection_ids: Collection[str]) -> set[str]:
+        """Return the reflections that are stored, or forgotten."""
+        rows = await self._reflections.find({"_id": {"$in": list(reflection_ids)}}, {"_id": 1}).to_list()
+        stored = {row["_id"] for row in rows}
+        return stored | await self._gone("reflection", set(reflection_ids) - stored)
+
+    async def _gone(self, kind: Literal["fact", "reflection"], names: Collection[str]) -> set[str]:
+        if not names:
+            return set()
+        marks = await self._forgotten.among([(kind, name) for name in names])
+        return {name for name in names if marks.entity_gone(kind, name, 1)}
+
+    def _remember(self, formation_ids: Iterable[str]) -> None:
+        self._settled.update(dict.fromkeys(formation_ids))
+        while len(self._settled) > REMEMBERED:
+            self._settled.popitem(last=False)
+
+
+def decided_facts(outcomes: Iterable[StageOutcome]) -> dict[str, int]:
+    """Return the highest version of each fact that was decided (`fact:ID@5` among the writes)."""
+    writes = (write for outcome in outcomes for write in outcome.writes if write.startswith(FACT))
+    found: dict[str, int] = {}
+    for fact_id, _, version in (write.removeprefix(FACT).rpartition("@") for write in writes):
+        found[fact_id] = max(int(version), found.get(fact_id, 0))
+    return found
+
+
+def formed_reflections(outcomes: Iterable[StageOutcome]) -> set[str]:
+    """Return the ids of the reflections among the records."""
+    records = (record for outcome in outcomes for record in outcome.records if record.value is not None)
+    return {
+        (record.key or b"").decode()
+        for record in records
+        if named(record.headers)[0] == ReflectionFormed.NAME
+    }

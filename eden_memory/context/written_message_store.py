@@ -1,0 +1,425 @@
+"""Read a user's newest messages where they are written, and decide which of them may be shown elsewhere."""
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from pymongo import DESCENDING, ReadPreference
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import OperationFailure
+from pymongo.read_concern import ReadConcern
+
+from eden_memory.access.visible import Asker, VisibleMemory
+from eden_memory.directory.author_store import begins_with, create_index, messages_of_user_hint
+from eden_memory.directory.own_sessions import is_reserved
+from eden_memory.directory.participants import NOBODY, Audiences, Missing, Off, SessionFacts, scopes_of
+from eden_memory.forgotten import Mark, Marks
+from eden_memory.logs import LibraryLogger
+from eden_memory.memory.results import RecentMessage, Speaker
+from eden_memory.mongo.bson_ids import decode_id, encode_id
+from eden_memory.mongo.document_fields import (
+    Unusable,
+    cut_in_query,
+    getter,
+    moment_of,
+    text_of,
+    without_thoughts,
+)
+from eden_memory.mongo.readable import EACH, readable
+from eden_memory.redaction import RedactedTexts, redactor_of
+from eden_memory.schemas.documents import Message, WindowTexts
+from eden_memory.schemas.events.chat import role_of, roles_of, values_of
+from eden_memory.schemas.provenance import SourceMessage
+from eden_memory.schemas.scopes import Scope
+from eden_memory.settings import MessagesSettings, Settings
+from eden_memory.windows.window_request import texts_of
+
+log = LibraryLogger()
+
+
+SPEAKERS: Mapping[str, Speaker] = {"user": "user", "assistant": "agent"}
+"""Roles whose messages are shown, and what a context calls them."""
+
+OLDEST_VERSION = "0" * 16
+"""Of a message that formation-trigger has not seen: any mark of forgetting reaches it."""
+
+NO_AUDIENCES = Audiences()
+
+MessageRow = Mapping[str, Any]
+
+
+class WrittenMessage(NamedTuple):
+    """A message as it is stored at this moment; ids typed."""
+
+    message_id: str
+    session_id: str
+    role: str
+    text: str
+    said_at: datetime
+    written_at: datetime
+    """The earliest time that is known of it: forgetting up to a moment goes by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionNow:
+    """Who is and was in a session, as far as the application and formation-trigger know."""
+
+    facts: SessionFacts | Missing
+    authors: frozenset[str] | None
+    """Of its messages now; None: they cannot be known."""
+    seen: frozenset[str] = frozenset()
+    """Authors that formation-trigger has ever seen."""
+    audiences: Audiences = NO_AUDIENCES
+    """Of the memory that was formed from it."""
+    anonymous: bool = False
+    """A user wrote in it whom nobody names."""
+
+
+def is_asked_for(asked: Asker, view: VisibleMemory) -> bool:
+    """Tell whether the asker's own memory is shown: only then its messages of other sessions may be."""
+    user = asked.user_id
+    return user is not None and Scope.of_user(asked.agent_id, user).key in view.scope_keys
+
+
+def was_alone(asked: Asker, session_id: str, now: SessionNow, off: Off = NOBODY) -> bool:
+    """Tell whether the session is the agent's, its only user ever is the asker, and user memory forms from it."""
+    facts, user = now.facts, asked.user_id
+    if isinstance(facts, Missing) or facts.agent_id != asked.agent_id or now.authors is None or user is None:
+        return False
+    listed = None if facts.users is None else frozenset(facts.users)
+    users, alone = now.authors | now.seen if listed is None else listed, frozenset((user,))
+    everybody = users | now.authors | now.seen | _heard(now.audiences)
+    if users != alone or everybody != alone or (listed is None and now.anonymous):
+        return False
+    large = any(change.large is not None for change in now.audiences.changes)
+    scopes = scopes_of(facts, session_id, (user,), (user,), (user,), 1)
+    return not large and not off.of(session_id, user) and any(scope.kind == "user" for scope in scopes)
+
+
+def _heard(audiences: Audiences) -> frozenset[str]:
+    return frozenset(user for change in audiences.changes for user in change.joined)
+
+
+def unsettled(
+    user_id: str,
+    written: Iterable[WrittenMessage],
+    known: Mapping[str, MessageRow],
+    settled: Collection[str],
+    marks: Sequence[Marks],
+    since: datetime,
+) -> list[RecentMessage]:
+    """Return the messages that no memory holds yet, newest first; `known`: their rows of `memory_messages`.
+
+    A message that formation-trigger knows of another session was moved: it is left out until its stage has seen that.
+    """
+    found = [
+        RecentMessage(
+            message.message_id, message.session_id, SPEAKERS[message.role], message.text, message.said_at
+        )
+        for message in written
+        if message.role in SPEAKERS
+        and message.text.strip()
+        and message.said_at >= since
+        and _waits(message, known.get(message.message_id), settled)
+        and not is_forgotten(user_id, message, known.get(message.message_id), marks)
+    ]
+    return sorted(found, key=lambda message: (message.said_at, message.message_id), reverse=True)
+
+
+def _waits(message: WrittenMessage, row: MessageRow | None, settled: Collection[str]) -> bool:
+    if row is None:
+        return True
+    gone = row["deleted"] or row["opted_out"] or row["forgotten"]
+    if gone or row["session_id"] != message.session_id:
+        return False
+    return row["formation_id"] is None or row["formation_id"] not in settled
+
+
+def is_forgotten(
+    user_id: str, message: WrittenMessage, row: MessageRow | None, marks: Iterable[Marks]
+) -> bool:
+    """Tell whether a mark reaches the message, its session or its user."""
+    source = _source(user_id, message, row)
+    return any(known.source_gone(source) for known in marks)
+
+
+def _source(user_id: str, message: WrittenMessage, row: MessageRow | None) -> SourceMessage:
+    """Forgetting a user reaches the agent's answers, too."""
+    version, time = (row["version"], row["time"]) if row is not None else (OLDEST_VERSION, message.written_at)
+    return SourceMessage(
+        message_id=message.message_id,
+        version=version,
+        session_id=message.session_id,
+        user_id=user_id,
+        time=min(time, message.written_at),
+    )
+
+
+def named_in(user_id: str, written: Sequence[WrittenMessage]) -> set[tuple[str, str]]:
+    """Return (kind, id) of everything whose forgetting concerns the messages."""
+    messages = {("message", message.message_id) for message in written}
+    return messages | {("session", message.session_id) for message in written} | {("user", user_id)}
+
+
+Row = dict[str, Any]
+
+Database = AsyncDatabase[Row]
+
+Stored = Mapping[str, Any]
+
+MOST_SESSIONS = 10
+"""Of a user, those written in last."""
+
+MOST_MESSAGES = 200
+"""Of these sessions, the newest."""
+
+MOST_AUTHORED = 100
+"""Messages of a user that are looked at to find the sessions."""
+
+MOST_LOOKED_AT = 1_000
+"""Messages of a user that are looked through for words."""
+
+MOST_MILLISECONDS = 500
+"""Time limit of one query."""
+
+TOGETHER = 100
+"""Documents of one answer of the server: some 3 MB at most."""
+
+SMALL = 10_000
+"""Messages of a collection that is read without an index on the author."""
+
+LOOK_AGAIN_SECONDS = 60.0
+"""How long what was learned of indexes is used."""
+
+ADDED: Row = {"mapping": None, "deleted": False}
+"""Rows of `memory_messages` that may be of added texts: no document of the application has them."""
+
+
+class WrittenMessages:
+    """`source` is the application's database, `memory` our own.
+
+    The server cuts texts as the tailer does; their secrets are redacted once it is decided which of them are shown.
+    """
+
+    def __init__(self, source: Database, memory: Database, settings: Settings) -> None:
+        self._text_limit = settings.tailer.text_limit
+        self._mapping = MessageFields(settings.messages, self._text_limit)
+        self._paths, names = settings.messages, settings.names
+        self._messages = _local(source, settings.messages.collection)
+        self._inbox = _local(source, names["inbox"])
+        self._recorded = memory[names[Message.COLLECTION]]
+        self._windows = memory[names[WindowTexts.COLLECTION]]
+        sessions = settings.sessions
+        self._sessions = None if sessions.collection is None else _local(source, sessions.collection)
+        self._users = sessions.users
+        self._order = [(name, DESCENDING) for name in dict.fromkeys((self._paths.created_at, "_id"))]
+        self._indexed: dict[str, tuple[float, bool]] = {}
+        self.redacted = RedactedTexts(redactor_of(settings))
+        """Of texts that are shown."""
+
+    async def sessions_of(self, user_id: str, since: datetime) -> list[str]:
+        """Return the sessions that the user has written in since a time, or is listed in; the last ones first."""
+        user = decode_id(user_id)
+        inbox, authored, added, listed = await asyncio.gather(
+            self._inbox.find({"kind": "added_text", "user_id": user}, {"session_id": 1}).to_list(),
+            self._authored(user, MOST_AUTHORED, self._mapping.without_text),
+            self._added_by(user_id, since),
+            self._listing(user),
+        )
+        written = readable("message", authored, self._mapping.message)
+        recent = [
+            message.session_id for message in written if message is not None and message.said_at >= since
+        ]
+        waiting = readable("message", inbox, lambda row: _typed(row.get("session_id")))
+        named = [*filter(None, waiting), *recent, *added, *listed]
+        return list(dict.fromkeys(named))[
+            : MOST_SESSIONS + 1
+        ]  # the session that asks is one of them, as a rule
+
+    async def messages_of(self, session_ids: Iterable[str], since: datetime) -> list[WrittenMessage]:
+        """Return the newest messages of sessions as they are at this moment, with their secrets."""
+        wanted = list(session_ids)
+        if not wanted:
+            return []
+        found = await asyncio.gather(
+            self._waiting_texts(wanted), self._added_texts(wanted, since), self._in_sessions(wanted)
+        )
+        by_id = {message.message_id: message for messages in found for message in messages}
+        return list(by_id.values())
+
+    async def written_by(self, user_id: str) -> list[WrittenMessage]:
+        """Return the newest messages and added texts of a user, as far as their texts are stored; with secrets."""
+        user = decode_id(user_id)
+        own = await self._authored(user, MOST_LOOKED_AT, self._mapping.fields)
+        waiting = await self._waiting({"user_id": user}, MOST_LOOKED_AT)
+        found = [*readable("message", own, self._mapping.message), *waiting]
+        added = await self._added({"user_id": user_id}, MOST_LOOKED_AT)
+        by_id = {message.message_id: message for message in (*added, *filter(None, found)) if message.text}
+        return list(by_id.values())
+
+    async def being_forgotten(self) -> Marks:
+        """Return marks for the requests to forget that no stage has carried out yet."""
+        asked = self._inbox.find({"kind": "forget", "what": {"$in": ["message", "session", "user"]}})
+        rows = readable("forget request", await asked.to_list(), _named)
+        return Marks(Mark(what, target, "for_ever") for what, target in rows if target is not None)
+
+    async def recorded(self, message_ids: Iterable[str]) -> dict[str, Row]:
+        """Return what formation-trigger keeps of these messages, without their texts."""
+        rows = await self._recorded.find({"_id": {"$in": list(message_ids)}}, {"text": 0}).to_list()
+        return {row["_id"]: row for row in rows}
+
+    async def _authored(self, user: Any, most: int, fields: Row) -> list[Row]:
+        """Return the newest documents of an author; none where looking for them would take long."""
+        path = self._paths.user_id
+        hint = messages_of_user_hint(self._messages.database.name, self._paths)
+        if not await self._short(self._messages, path, hint):
+            return []
+        query = self._messages.find({path: user}, fields, sort=self._order, limit=most)
+        return await query.max_time_ms(MOST_MILLISECONDS).batch_size(TOGETHER).to_list()
+
+    async def _added_by(self, user_id: str, since: datetime) -> list[str]:
+        query = {**ADDED, "user_id": user_id, "time": {"$gte": since}}
+        found = self._recorded.find(
+            query, {"session_id": 1}, sort=[("time", DESCENDING)], limit=MOST_AUTHORED
+        )
+        return [row["session_id"] async for row in found.max_time_ms(MOST_MILLISECONDS) if row["session_id"]]
+
+    async def _listing(self, user: Any) -> list[str]:
+        """Return the newest sessions whose document lists the user: their messages may name no author."""
+        if self._sessions is None:
+            return []
+        hint = create_index(self._sessions.database.name, self._sessions.name, {self._users: 1, "_id": -1})
+        if not await self._short(self._sessions, self._users, hint):
+            return []
+        found = self._sessions.find({self._users: user}, {"_id": 1}, sort=[("_id", -1)], limit=MOST_SESSIONS)
+        rows = await found.max_time_ms(MOST_MILLISECONDS).to_list()
+        return list(filter(None, readable("directory", rows, lambda row: _typed(row["_id"]))))
+
+    async def _in_sessions(self, session_ids: Sequence[str]) -> list[WrittenMessage]:
+        wanted = [decode_id(name) for name in session_ids]
+        query = {self._paths.session_id: {"$in": wanted}, self._paths.role: {"$in": self._mapping.shown}}
+        found = self._messages.find(query, self._mapping.fields, sort=self._order, limit=MOST_MESSAGES)
+        rows = await found.max_time_ms(MOST_MILLISECONDS).batch_size(TOGETHER).to_list()
+        return list(filter(None, readable("message", rows, self._mapping.message)))
+
+    async def _waiting_texts(self, session_ids: Sequence[str]) -> list[WrittenMessage]:
+        """Return added texts that the tailer has not carried yet."""
+        wanted = [decode_id(name) for name in session_ids]
+        return await self._waiting({"session_id": {"$in": wanted}}, MOST_MESSAGES)
+
+    async def _waiting(self, of: Row, most: int) -> list[WrittenMessage]:
+        fields = {"session_id": 1, "role": 1, "created_at": 1, "text": cut_in_query("text", self._text_limit)}
+        found = self._inbox.find({"kind": "added_text", **of}, fields, sort=[("_id", DESCENDING)], limit=most)
+        return list(filter(None, readable("message", await found.to_list(), _added_text)))
+
+    async def _added_texts(self, session_ids: Sequence[str], since: datetime) -> list[WrittenMessage]:
+        """Return added texts as formation-trigger keeps them: in their row, or in their closed window."""
+        of: Row = {"session_id": {"$in": list(session_ids)}, "time": {"$gte": since}}
+        return await self._added(of, MOST_MESSAGES)
+
+    async def _added(self, of: Row, most: int) -> list[WrittenMessage]:
+        found = self._recorded.find({**ADDED, **of}, sort=[("time", DESCENDING)], limit=most)
+        rows = await found.max_time_ms(MOST_MILLISECONDS).batch_size(TOGETHER).to_list()
+        formed = {row["formation_id"] for row in rows if row["formation_id"] is not None}
+        named = [row["_id"] for row in rows if row["formation_id"] is not None]
+        windows = self._windows.find({"_id": {"$in": list(formed)}}, {"messages": texts_of(named)})
+        texts = {item["message_id"]: item["text"] async for row in windows for item in row["messages"]}
+        return [_recorded(row, row["text"] or texts.get(row["_id"]) or "") for row in rows]
+
+    async def _short(self, collection: AsyncCollection[Row], path: str, hint: str) -> bool:
+        """Tell whether an index begins with the path, or the collection is small; looked up once a minute."""
+        at, short = self._indexed.get(collection.name, (-LOOK_AGAIN_SECONDS, True))
+        if time.monotonic() - at < LOOK_AGAIN_SECONDS:
+            return short
+        now_short = await _has_index(collection, path) or await collection.estimated_document_count() <= SMALL
+        if short and not now_short:
+            log.warning(
+                "messages that are not formed yet are not shown", collection=collection.name, hint=hint
+            )
+        self._indexed[collection.name] = time.monotonic(), now_short
+        return now_short
+
+
+class MessageFields:
+    """Reads the application's documents as the tailer does, with texts cut to `text_limit` by the server."""
+
+    def __init__(self, paths: MessagesSettings, text_limit: int = 8_000) -> None:
+        self._session, self._role = getter(paths.session_id), getter(paths.role)
+        self._content, self._created = getter(paths.content), getter(paths.created_at)
+        self._roles = roles_of(paths.roles)
+        named = (paths.session_id, paths.role, paths.content, paths.user_id, paths.created_at)
+        self.without_text = dict.fromkeys(named, 1) | {paths.content: {"$literal": None}}
+        self.fields = self.without_text | {paths.content: cut_in_query(paths.content, text_limit)}
+        """Of a query."""
+        self.shown = self._values({"user", "assistant"})
+
+    def message(self, row: Stored) -> WrittenMessage | None:
+        """Return the message of a document; None for one that becomes no message, or whose age is not known."""
+        times = [time for time in (_moment(self._created(row)), _moment(row["_id"])) if time is not None]
+        name, session = _typed(row["_id"]), _typed(self._session(row))
+        if name is None or session is None or is_reserved(session) or not times:
+            return None
+        try:
+            text = text_of(self._content(row))
+        except Unusable:
+            return None
+        role = role_of(self._role(row), self._roles)
+        if role == "assistant":
+            text = without_thoughts(text)
+        return WrittenMessage(name, session, role, text, times[0], min(times))
+
+    def _values(self, roles: Iterable[str]) -> list[Any]:
+        wanted = set(roles)
+        return [value for name, role in self._roles.items() if role in wanted for value in values_of(name)]
+
+
+def _named(row: Stored) -> tuple[Any, str | None]:
+    return row["what"], _typed(row.get("target"))
+
+
+def _added_text(row: Stored) -> WrittenMessage | None:
+    """Return the text of an inbox document; its ObjectId, or the time given with it, says when it was said."""
+    name, session, text = _typed(row["_id"]), _typed(row.get("session_id")), row.get("text")
+    times = [time for time in (_moment(row.get("created_at")), _moment(row["_id"])) if time is not None]
+    if name is None or session is None or not isinstance(text, str) or not times:
+        return None
+    return WrittenMessage(name, session, str(row.get("role", "user")), text, times[0], min(times))
+
+
+def _recorded(row: Row, text: str) -> WrittenMessage:
+    times = [row["time"], *filter(None, [row.get("created_at")])]
+    return WrittenMessage(row["_id"], row["session_id"], row["role"], text, min(times), min(times))
+
+
+def _moment(value: Any) -> datetime | None:
+    said = moment_of(value)
+    return None if said is None else datetime.fromisoformat(said).astimezone(UTC)
+
+
+def _typed(value: Any) -> str | None:
+    try:
+        return None if value is None else encode_id(value)
+    except TypeError:
+        return None
+
+
+async def _has_index(collection: AsyncCollection[Row], path: str) -> bool:
+    try:
+        indexes = await collection.index_information()
+    except OperationFailure:  # not allowed to list them
+        return False
+    return any(begins_with(index, path) for index in indexes.values())
+
+
+def _local(database: Database, name: str) -> AsyncCollection[Row]:
+    """Also what is acknowledged, and not yet on a majority."""
+    return database.get_collection(
+        name,
+        codec_options=EACH,
+        read_preference=ReadPreference.PRIMARY,
+        read_concern=ReadConcern("local"),
+    )

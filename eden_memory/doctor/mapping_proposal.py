@@ -1,0 +1,427 @@
+"""The mapping that an application's own documents suggest: which field is what, what each role means. Pure."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, cast
+from uuid import UUID
+
+from bson import ObjectId
+
+from eden_memory.mongo.document_fields import MILLISECONDS_FROM, Unusable, getter, moment_of, text_of
+from eden_memory.schemas.events.chat import role_name
+from eden_memory.settings import Role
+
+DEEPEST = 4
+
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+EARLIEST, LATEST = "2000", "2100"
+
+
+@dataclass(frozen=True, slots=True)
+class SampledField:
+    """One path, and its value in each sampled document; None where it is missing."""
+
+    path: str
+    values: Sequence[Any]
+
+    @property
+    def words(self) -> list[str]:
+        """The words of its path: `sentAt`, `sent_at` and `sent.at` are the same."""
+        return [word.lower() for word in WORD.findall(self.path)]
+
+    @property
+    def present(self) -> list[Any]:
+        """The values that are there."""
+        return [value for value in self.values if value is not None]
+
+    def share(self, test: Callable[[Any], bool]) -> float:
+        """The share of all documents whose value passes."""
+        return sum(value is not None and test(value) for value in self.values) / len(self.values)
+
+
+def sampled_fields(documents: Sequence[Mapping[str, Any]]) -> list[SampledField]:
+    """Every path of the documents but `_id`, in the order in which they come."""
+    found: dict[str, list[Any]] = {}
+    for number, document in enumerate(documents):
+        for path, value in _walk(document):
+            found.setdefault(path, [None] * len(documents))[number] = value
+    return [SampledField(path, values) for path, values in found.items() if path != "_id"]
+
+
+def _walk(document: Mapping[str, Any], outer: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
+    for name, value in document.items():
+        if not name or "." in name or name.startswith("$"):
+            continue  # no dotted path leads there
+        if isinstance(value, Mapping):
+            if depth < DEEPEST:
+                yield from _walk(cast("Mapping[str, Any]", value), f"{outer}{name}.", depth + 1)
+        else:
+            yield outer + name, value
+
+
+def is_id(value: Any) -> bool:
+    """Whether a value may be the id of a session or an author."""
+    return isinstance(value, str | int | ObjectId | UUID) and not isinstance(value, bool) and value != ""
+
+
+def is_moment(value: Any) -> bool:
+    """Whether a value says when something was, in a form that the tailer reads; an id says something else first."""
+    moment = None if isinstance(value, ObjectId) else moment_of(value)
+    return moment is not None and EARLIEST <= moment < LATEST
+
+
+def is_text(value: Any) -> bool:
+    """Whether the tailer finds text in a value: it is text, or a list of parts."""
+    try:
+        return text_of(value) != "" and not (isinstance(value, str) and is_moment(value))
+    except Unusable:
+        return False
+
+
+def kind(value: Any) -> str:
+    """Name the kind of a value, in the words of `eden.toml`'s comments."""
+    match value:
+        case str():
+            return "text"
+        case bool():
+            return "true or false"
+        case list():
+            return "list of parts"
+        case datetime():
+            return "date"
+        case int() | float():
+            return "number"
+        case _:
+            return type(value).__name__
+
+
+def moment_kind(value: Any) -> str:
+    """The form in which a value says when something was."""
+    if isinstance(value, str):
+        return "ISO text"
+    if isinstance(value, int | float):
+        return "epoch milliseconds" if abs(value) >= MILLISECONDS_FROM else "epoch seconds"
+    return kind(value)
+
+
+def kinds(values: Iterable[Any], of: Callable[[Any], str] = kind) -> str:
+    """The kinds of some values, the commonest first."""
+    found = [of(value) for value in values if value is not None]
+    return ", ".join(sorted(set(found), key=lambda name: (-found.count(name), name)))
+
+
+MOST_ROLES = 12
+"""Distinct values that a field may have to be a role."""
+
+HALF = 0.5
+
+LIKELY = 4
+"""So many fields of a message are enough; session, role and text are, too."""
+
+ID = "_id"
+
+ID_WORDS = frozenset({"id", "uuid", "key"})
+
+Weights = Mapping[str, float]
+
+
+SESSION: Weights = {
+    **dict.fromkeys(("session", "conversation", "thread", "dialog", "dialogue", "conv"), 5),
+    **dict.fromkeys(("chat", "room", "channel"), 3),
+    **dict.fromkeys(("ticket", "case"), 2),
+    **dict.fromkeys(ID_WORDS, 1),
+    **dict.fromkeys(("message", "msg", "parent", "reply", "user", "title", "name", "type", "status"), -4),
+}
+
+ROLE: Weights = {
+    "role": 5,
+    **dict.fromkeys(("speaker", "sender", "author", "from", "type", "kind", "who"), 2),
+}
+
+CONTENT: Weights = {
+    **dict.fromkeys(("content", "text", "body", "message", "msg", "utterance"), 5),
+    **dict.fromkeys(("parts", "prompt", "markdown"), 3),
+    **dict.fromkeys(("title", "summary", "name", "subject", "html", "tool", "model", "error", "status"), -5),
+    **dict.fromkeys(("id", "type", "role", "kind", "url", "metadata", "meta", "email"), -8),
+}
+
+AUTHOR: Weights = {
+    **dict.fromkeys(("user", "author", "customer", "sender", "member", "person", "participant"), 5),
+    **dict.fromkeys(("from", "owner", "account", "client", "speaker"), 3),
+    **dict.fromkeys(ID_WORDS, 2),
+    **dict.fromkeys(("name", "email", "avatar", "agent", "type", "kind", "role", "ip", "session"), -4),
+}
+
+TIME: Weights = {
+    **dict.fromkeys(("created", "sent", "posted", "written", "timestamp"), 5),
+    **dict.fromkeys(("time", "date", "ts", "when", "inserted"), 3),
+    "at": 1,
+    **dict.fromkeys(("updated", "edited", "modified", "deleted", "expires", "expire", "seen", "read"), -8),
+}
+
+SAYS_WHO = frozenset({"user", "human", "bot", "assistant", "ai", "me"})
+
+AROUND_WHO = frozenset({"is", "was", "by", "from", "sent", "sender", "author", "message", "msg", "generated"})
+"""Words beside them in the name of a flag, as in `isBot`, `sentByUser`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Where the fields of a message seem to be; None: nowhere."""
+
+    session_id: str | None
+    role: str | None
+    content: str | None
+    user_id: str | None
+    created_at: str | None
+    roles: Mapping[str, Role] = field(default_factory=dict[str, Role])
+    """The application's names of roles that are not ours already."""
+    unclear: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Names of roles whose meaning is not clear, and how many documents have them."""
+    without_role: int = 0
+    forms: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The kinds of values found, by the name of the setting."""
+
+    @property
+    def paths(self) -> dict[str, str | None]:
+        """By the name of the setting."""
+        names = ("session_id", "role", "content", "user_id", "created_at")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def likeness(self) -> int:
+        """The number of a message's fields that were found; 0 without a text, or where only a text was found."""
+        found = sum(path not in (None, ID) for path in self.paths.values())
+        return found if self.content is not None and found > 1 else 0
+
+    @property
+    def likely(self) -> bool:
+        """Whether the documents look so much like messages that their collection can be taken unasked."""
+        return self.likeness >= LIKELY or None not in (self.session_id, self.role, self.content)
+
+
+def propose(documents: Sequence[Mapping[str, Any]]) -> Proposal:
+    """The mapping that sampled documents of one collection suggest."""
+    if not documents:
+        return Proposal(None, None, None, None, None)
+    fields = sampled_fields(documents)
+    role = _best(fields, (), _as_role) or next(filter(_flag_roles, fields), None)
+    means, names = _role_names(role)
+    time = _best(fields, (role,), _as_time)
+    session = _best(fields, (role, time), _as_session)
+    content = _best(fields, (role, time, session), _as_content)
+    speakers = _of_users(fields, [means.get(name or "") for name in names])
+    author = _best(speakers, (role, time, session, content), _as_author)
+    named = Counter(name for name in names if name is not None)
+    found = {
+        "session_id": session,
+        "role": role,
+        "content": content,
+        "user_id": author,
+        "created_at": time or _time_of_ids(documents),
+    }
+    return Proposal(
+        **{name: sampled_field.path if sampled_field else None for name, sampled_field in found.items()},
+        roles={name: ours for name, ours in means.items() if ours != name},
+        unclear={name: count for name, count in named.items() if name not in means},
+        without_role=len(documents) - named.total() if role else 0,
+        forms={
+            name: kinds(sampled_field.present, moment_kind if name == "created_at" else kind)
+            for name, sampled_field in found.items()
+            if sampled_field is not None
+        },
+    )
+
+
+def _best(
+    fields: Sequence[SampledField],
+    taken: Collection[SampledField | None],
+    score: Callable[[SampledField], float],
+) -> SampledField | None:
+    """The field with the highest score above 0; of several the first."""
+    paths = {sampled_field.path for sampled_field in taken if sampled_field is not None}
+    scored = [
+        (score(sampled_field), -number, sampled_field)
+        for number, sampled_field in enumerate(fields)
+        if sampled_field.path not in paths
+    ]
+    best = max(scored, key=lambda ranked: ranked[:2], default=None)
+    return best[2] if best is not None and best[0] > 0 else None
+
+
+def _time_of_ids(documents: Sequence[Mapping[str, Any]]) -> SampledField | None:
+    """`_id` where it holds a time: for messages that have no other."""
+    ids = SampledField(ID, [document.get(ID) for document in documents])
+    return ids if ids.share(lambda value: isinstance(value, ObjectId)) >= HALF else None
+
+
+def _named(sampled_field: SampledField, weights: Weights) -> float:
+    """Weigh how much the words of its path speak for a field; `sessionid` is read as `session id`."""
+    return sum(
+        weights.get(word, weights.get(word.removesuffix("id"), 0)) for word in set(sampled_field.words)
+    )
+
+
+def _says_more_than_id(sampled_field: SampledField, weights: Weights) -> bool:
+    """Whether a word of its path other than `id` speaks for a field."""
+    speaking = {word for word, weight in weights.items() if weight > 0} - ID_WORDS
+    return any(word in speaking or word.removesuffix("id") in speaking for word in sampled_field.words)
+
+
+def _as_role(sampled_field: SampledField) -> float:
+    known = sampled_field.share(lambda value: meaning(value) is not None)
+    texts = {value for value in sampled_field.present if isinstance(value, str)}
+    few = 0 < len(texts) <= MOST_ROLES and all(isinstance(value, str) for value in sampled_field.present)
+    named = _named(sampled_field, ROLE)
+    if not few or (known < HALF and not ("role" in sampled_field.words and known > 0)):
+        return 0
+    return named + 6 * known
+
+
+def _as_time(sampled_field: SampledField) -> float:
+    if sampled_field.share(is_moment) < HALF:
+        return 0
+    dates = sampled_field.share(lambda value: not isinstance(value, int | float))
+    return _named(sampled_field, TIME) + 2 * dates
+
+
+def _as_session(sampled_field: SampledField) -> float:
+    if sampled_field.share(is_id) < HALF or any(
+        isinstance(value, str) and " " in value for value in sampled_field.present
+    ):
+        return 0
+    alone = len(sampled_field.present) > 4 and len({str(value) for value in sampled_field.present}) == len(
+        sampled_field.present
+    )
+    return 0 if alone or not _says_more_than_id(sampled_field, SESSION) else _named(sampled_field, SESSION)
+
+
+def _as_content(sampled_field: SampledField) -> float:
+    texts = sampled_field.share(is_text)
+    if texts < HALF:
+        return 0
+    prose = sampled_field.share(lambda value: isinstance(value, list) or " " in str(value))
+    return _named(sampled_field, CONTENT) + 4 * prose if prose or _named(sampled_field, CONTENT) > 0 else 0
+
+
+def _as_author(sampled_field: SampledField) -> float:
+    if sampled_field.share(is_id) < HALF or all(
+        meaning(value) is not None for value in sampled_field.present
+    ):
+        return 0
+    prose = sampled_field.share(lambda value: isinstance(value, str) and " " in value)
+    named = _named(sampled_field, AUTHOR)
+    return named - 3 * prose if _says_more_than_id(sampled_field, AUTHOR) else 0
+
+
+def _of_users(fields: Sequence[SampledField], roles: Sequence[Role | None]) -> Sequence[SampledField]:
+    """The fields in the messages of users only: others need no author. `roles`: of the documents."""
+    users = [number for number, role in enumerate(roles) if role == "user"]
+    if not users:
+        return fields
+    return [
+        SampledField(sampled_field.path, [sampled_field.values[number] for number in users])
+        for sampled_field in fields
+    ]
+
+
+def _role_names(role: SampledField | None) -> tuple[Mapping[str, Role], Sequence[str | None]]:
+    """Map the names of roles to ours as far as they are clear, and return the name that each document has."""
+    if role is None:
+        return {}, ()
+    if flags := _flag_roles(role):
+        return flags, [role_name(value) for value in role.values]
+    names = [value if isinstance(value, str) else None for value in role.values]
+    clear: dict[str, Role] = {}
+    for name in names:
+        if name is not None and (ours := meaning(name)) is not None:
+            clear[name] = ours
+    return clear, names
+
+
+def _flag_roles(sampled_field: SampledField) -> Mapping[str, Role]:
+    """Map true and false to roles in a field that says who speaks (`isBot`); return nothing for any other field."""
+    words, flags = set(sampled_field.words), sampled_field.present
+    who = {meaning(word) for word in words & SAYS_WHO}
+    if len(who) != 1 or words - SAYS_WHO - AROUND_WHO:
+        return {}
+    if not flags or not all(isinstance(value, bool) for value in flags):
+        return {}
+    return {"true": "user", "false": "assistant"} if "user" in who else {"true": "assistant", "false": "user"}
+
+
+NAMES: dict[Role, tuple[str, ...]] = {
+    "user": ("user", "human", "customer", "client", "visitor", "guest", "member", "person", "enduser", "me"),
+    "assistant": ("assistant", "ai", "bot", "chatbot", "model", "agent", "llm", "gpt", "copilot"),
+    "tool": (
+        "tool",
+        "function",
+        "toolresult",
+        "toolresponse",
+        "functionresponse",
+        "toolcall",
+        "functioncall",
+    ),
+    "system": ("system", "developer", "instruction", "instructions"),
+    "other": ("other",),
+}
+
+MEANINGS: dict[str, Role] = {name: role for role, names in NAMES.items() for name in names}
+
+NOT_LETTERS = re.compile(r"[^a-z]")
+
+AROUND = re.compile(r"(message|msg|role|turn)(chunk)?$|^role")
+"""Words around a role's name, as in `HumanMessage`, `AIMessageChunk`, `ROLE_USER`."""
+
+
+def meaning(name: object) -> Role | None:
+    """Our role for an application's name of one, whatever its case; None where its meaning is not clear.
+
+    `user_12` is the id of a user, no role.
+    """
+    if not isinstance(name, str):
+        return None
+    plain = NOT_LETTERS.sub("", name.lower())
+    role = MEANINGS.get(plain) or MEANINGS.get(AROUND.sub("", plain))
+    return None if role == "user" and re.search(r"\d", name) else role
+
+
+Row = Mapping[str, Any]
+
+LONGEST = 100_000
+"""Characters of a text that are looked at as JSON."""
+
+
+def json_messages(documents: Sequence[Row], path: str) -> Proposal | None:
+    """The fields of the messages that a text field holds as JSON; None where fewer than half of the texts do."""
+    texts = [value for document in documents if isinstance(value := getter(path)(document), str) and value]
+    found = [parsed for text in texts if (parsed := _parsed(text)) is not None]
+    inner = propose(found)
+    return inner if found and len(found) >= HALF * len(texts) and inner.content is not None else None
+
+
+def listed_messages(documents: Sequence[Row]) -> tuple[str, Proposal] | None:
+    """The path of a list that holds a session's messages, and their fields."""
+    for sampled in sampled_fields(documents):
+        items = [
+            item for value in sampled.present if isinstance(value, list) for item in cast("list[Any]", value)
+        ]
+        rows = [cast("Row", item) for item in items if isinstance(item, Mapping)]
+        inner = propose(rows)
+        if inner.role is not None and inner.content is not None:
+            return sampled.path, inner
+    return None
+
+
+def _parsed(text: str) -> Row | None:
+    if len(text) > LONGEST or not text.lstrip().startswith("{"):
+        return None
+    try:
+        return cast("Row", json.loads(text))
+    except (ValueError, RecursionError):
+        return None

@@ -1,1 +1,0 @@
-"""Export of memory as JSON lines, and its import into scopes that hold nothing."""

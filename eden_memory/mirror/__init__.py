@@ -1,1 +1,0 @@
-"""Memory as a folder of Markdown files that people edit: `eden mirror`."""

@@ -1,1 +1,0 @@
-"""The guard that every call of a provider passes."""

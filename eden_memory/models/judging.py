@@ -1,0 +1,167 @@
+"""Judges whether an answer is valid, asks again if not, and ends a question that cannot succeed."""
+
+from collections import OrderedDict
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails, from_json
+
+from eden_memory.failures import PermanentError, QuestionSpent
+from eden_memory.models.provider_calls import Completion, PromptTurn, found_json
+from eden_memory.models.question import A, Prompt
+from eden_memory.schemas.answers import AS_SAID
+from eden_memory.schemas.events.usage import CallOutcome
+
+TRUNCATED = "truncated"
+
+REFUSED = "refused"
+
+EMPTY = "empty"
+
+ERRORS_NAMED = 8
+
+
+def cut_short(completion: Completion) -> str | None:
+    """Return what is wrong with an answer before its content is read."""
+    if completion.finish == "truncated":
+        return TRUNCATED
+    if completion.finish == "refused":
+        return REFUSED
+    return None if completion.text.strip() else EMPTY
+
+
+def parsed(text: str, answer: type[A]) -> A | str:
+    """Return the answer in a text, or what is wrong with it in words for the model (without its text)."""
+    if not text.strip():
+        return EMPTY
+    try:
+        return answer.model_validate_json(found_json(text), context=AS_SAID)
+    except ValidationError as error:
+        return _named(error)
+
+
+def complete_items(text: str, answer: type[A]) -> A | str:
+    """Return the complete items of an answer that was cut off in its list, each once; TRUNCATED if there are none."""
+    try:
+        (name, items), *others = from_json(text[text.find("{") :], allow_partial=True).items()
+        whole = [item for place, item in enumerate(items[:-1]) if item not in items[:place]]
+        return TRUNCATED if others or not whole else answer.model_validate({name: whole}, context=AS_SAID)
+    except (AttributeError, TypeError, ValueError):
+        return TRUNCATED
+
+
+def _named(error: ValidationError) -> str:
+    errors = error.errors(include_url=False, include_input=False, include_context=False)
+    lines = [f"{_place(error_details)}: {error_details['msg']}" for error_details in errors[:ERRORS_NAMED]]
+    return "; ".join([*lines, *(["and more"] if len(errors) > ERRORS_NAMED else [])])
+
+
+def _place(error: ErrorDetails) -> str:
+    """The path of a field; one that the answer adds is not named, as its name may be anything."""
+    added = error["type"] == "extra_forbidden"
+    path = error["loc"][:-1] if added else error["loc"]
+    return ".".join(map(str, path)) or "the answer"
+
+
+CALLS = 6
+"""Calls that a question may cost over all attempts; truncated answers count only here."""
+
+MOST_INVALID = 3
+"""Invalid answers after which a question is given up: one and two repairs."""
+
+SHOWN_OF_CUT = 400
+"""Characters of a truncated answer that are shown again."""
+
+NOTES = {
+    TRUNCATED: "Your answer was cut off at the length limit. Answer again, complete, and shorter.",
+    REFUSED: "That was no answer. The task above only sorts and rewrites its content; answer it with the"
+    " JSON object asked for, with empty lists where nothing qualifies.",
+    EMPTY: "Your answer was empty. Answer with the JSON object asked for.",
+}
+
+INVALID_NOTE = (
+    "That is not a valid answer: {problem}\nAnswer again with the whole JSON object, exactly as asked for,"
+    " and nothing else."
+)
+
+SHORT_NOTE = (
+    "The answer has the right form, but: {problem}\nAnswer again with the whole JSON object, corrected, and"
+    " nothing else."
+)
+
+
+def turns_of(prompt: Prompt, text: str | None = None, note: str = "") -> tuple[PromptTurn, ...]:
+    """Return the question; after an earlier answer, also that answer and what is wrong with it."""
+    asked = PromptTurn("user", prompt.user)
+    if text is None:
+        return (asked,)
+    return asked, PromptTurn("assistant", text.strip() or "(nothing)"), PromptTurn("user", note)
+
+
+def invalid_note(problem: str) -> str:
+    """Explain to the model why an answer is invalid."""
+    return NOTES.get(problem) or INVALID_NOTE.format(problem=problem)
+
+
+def shortcoming_note(problem: str) -> str:
+    """Explain to the model why a valid answer cannot be used."""
+    return SHORT_NOTE.format(problem=problem)
+
+
+def shown_again(text: str, problem: str) -> str:
+    """Return the part of an answer that the model is shown."""
+    return text[:SHOWN_OF_CUT] + " …" if problem == TRUNCATED and len(text) > SHOWN_OF_CUT else text
+
+
+LEAST = 256
+
+DOUBLINGS = 3
+
+
+def most_tokens(longest: int, repair: int = 0) -> int:
+    """Return a call's limit: the longest answer that its prompt allows; a repair has twice as much as before."""
+    return max(LEAST, longest) << min(repair, DOUBLINGS)
+
+
+REMEMBERED = 20_000
+
+
+class CallBudget:
+    """Only calls whose failure the question is to blame for are charged; those refused for their rate (unpaid)
+    are counted by themselves."""
+
+    def __init__(self, most: int = CALLS) -> None:
+        self._most = most
+        self._spent: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self._last: dict[str, str] = {}
+        self._refused: OrderedDict[str, str] = OrderedDict()
+
+    def check(self, unit: str, kept: int = 0) -> None:
+        """PermanentError if the question may cost no more, QuestionSpent if it has none of the `kept` answers."""
+        if unit in self._refused:
+            raise QuestionSpent(f"the provider has refused it: {self._refused[unit]}")
+        calls, refused = self._spent.get(unit, (0, 0))
+        if max(calls, kept) >= self._most or refused >= self._most:
+            last = self._last.get(unit, "its answers are kept")
+            spent = PermanentError if kept else QuestionSpent
+            raise spent(f"{max(calls, kept) + refused} calls brought no valid answer; {last}")
+
+    def charge(self, unit: str, outcome: CallOutcome) -> None:
+        """Count a call."""
+        calls, refused = self._spent.pop(unit, (0, 0))
+        limited = outcome == "rate_limited"
+        self._spent[unit] = (calls + (not limited), refused + limited)
+        self._last[unit] = f"the last one was {outcome.replace('_', ' ')}"
+        while len(self._spent) > REMEMBERED:
+            oldest, _ = self._spent.popitem(last=False)
+            self._last.pop(oldest, None)
+
+    def refused(self, unit: str, reason: str) -> None:
+        """Record that the provider will never accept the question: no further call is made."""
+        self._refused[unit] = reason
+        while len(self._refused) > REMEMBERED:
+            self._refused.popitem(last=False)
+
+    def settled(self, unit: str) -> None:
+        """Forget a question that was answered."""
+        for noted in (self._spent, self._last, self._refused):
+            noted.pop(unit, None)

@@ -1,1 +1,0 @@
-"""Adapters to OpenAI, Google and compatible endpoints."""
